@@ -1,0 +1,1 @@
+"""The server's own half: environments, workers, snapshots. No torch here."""

@@ -1,0 +1,41 @@
+"""Short names of element types, as hints show them and as `# mase:` comments are written."""
+
+from __future__ import annotations
+
+#: torch's name (without "torch.") -> short name.
+SHORT: dict[str, str] = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "f32",
+    "float64": "f64",
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e5m2": "f8e5m2",
+    "float8_e4m3fnuz": "f8e4m3fnuz",
+    "float8_e5m2fnuz": "f8e5m2fnuz",
+    "float8_e8m0fnu": "f8e8m0fnu",
+    "float4_e2m1fn_x2": "f4e2m1fnx2",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "bool": "bool",
+    "complex32": "c32",
+    "complex64": "c64",
+    "complex128": "c128",
+    "quint8": "qu8",
+    "qint8": "qi8",
+    "qint32": "qi32",
+}
+
+#: short name -> torch's name.
+LONG: dict[str, str] = {short: name for name, short in SHORT.items()}
+
+
+def short(torch_name: str) -> str:
+    """The short name of `torch.float32` or `float32` ("f32"); an unknown type keeps its own name."""
+    name = torch_name.removeprefix("torch.")
+    return SHORT.get(name, name)

@@ -1,0 +1,1 @@
+"""Which model, with which constructor arguments and inputs, when nobody said."""

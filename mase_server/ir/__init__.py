@@ -1,0 +1,1 @@
+"""The MASE IR: MaseGraph and its metadata."""

@@ -1,0 +1,1 @@
+"""What each torch callable is: one table, keyed by the callable itself."""

@@ -1,0 +1,163 @@
+"""The payload that a trace child sends: what was traced, as columns.
+
+This module is the contract between the compiler half (which builds payloads) and the daemon half (which reads them).
+It imports nothing but the standard library, because both halves load it.
+
+A payload crosses the wire as one *head*, any number of *chunks* and one *tail* (see `split` and `Assembler`), so that
+the server's event loop never unpacks more than a few hundred rows at a time.
+
+Positions: lines count from 1; columns count from 0 in Unicode code points; ends are exclusive. Files are absolute paths.
+
+A **value** describes what a name was bound to:
+
+- a tensor is ``[dtype, shape, symbols]``, e.g. ``["f32", [2, 16, 768], ["B", "T", "768"]]``; ``symbols`` is ``None``
+  while the dimensions have not been probed yet;
+- a tuple, list or named tuple is ``{"tuple": [value, ...]}``;
+- a dict or a model output is ``{"dict": {key: value}}``;
+- ``None`` is ``None``; anything else is ``{"python": "type name"}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+SCHEMA = 1
+CHUNK_ROWS = 400
+
+KINDS = ("parameter", "binding", "return", "expression")
+
+#: The columns of each table of a payload. Every column of one table has the same length.
+COLUMNS: dict[str, tuple[str, ...]] = {
+    # A place in a source file that held tensors while the model ran. `kind` indexes KINDS. `name` is the bound name,
+    # "" for returns and expressions; `function` is the qualified name of the enclosing function, "" at module level.
+    "sites": ("file", "line", "column", "end_line", "end_column", "name", "kind", "function"),
+    # One row for each distinct value seen at a site. `site`, `value`, `model` are indices; `count` is how often the
+    # value was seen; `scopes` is a list of indices into "scopes" (module instances, at most MAX_SCOPES of them);
+    # `node` is the index of the node that made the first such value, or -1.
+    "rows": ("site", "value", "model", "count", "scopes", "node"),
+    # Every fx node, in execution order. `blob` is one packed map (see NODE_BLOB) that only a hover unpacks.
+    # `file` is -1 where the position is unknown. `user_*` is the innermost frame in the workspace's own files.
+    "nodes": (
+        "name", "op", "target", "mase_op", "mase_type", "family", "model", "scope", "value", "flops",
+        "file", "line", "column", "end_line", "end_column", "blob",
+    ),
+}  # fmt: skip
+
+MAX_SCOPES = 64
+
+#: Keys of a node's packed map; absent keys do not apply.
+NODE_BLOB = {
+    "args": "list of [MASE argument name, value or text]",
+    "module": "text of the module as torch prints it, e.g. Linear(in_features=768, out_features=3072, bias=True)",
+    "module_path": "qualified name in the model, e.g. transformer.h.0.mlp.c_fc",
+    "parameters": "{name: value} of the module's own parameters",
+    "parameter_count": "int", "parameter_bytes": "int", "bytes": "bytes read and written",
+    "stack": "list of [file index, line, column, end_line, end_column, function], innermost first",
+    "input_nodes": "list of node indices",
+}  # fmt: skip
+
+Payload = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A diagnostic at a place in a file, with its explanation and its mends.
+
+    severity: "error" | "warning" | "information" | "hint".  code: a stable kebab-case identifier, e.g. "shape-mismatch".
+    related: places that explain it, each {file, line, column, end_line, end_column, message}, innermost call first.
+    fixes: {"title", "preferred": bool, "edits": [{file, line, column, end_line, end_column, new_text}]}.
+    """
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    severity: str
+    code: str
+    message: str
+    related: list[dict[str, Any]] = field(default_factory=list)
+    fixes: list[dict[str, Any]] = field(default_factory=list)
+
+
+#: Keys of a payload that are not tables.
+HEAD_KEYS = (
+    "schema", "file", "sha256", "generation", "python", "torch", "seconds", "complete",
+    "models",    # list of maps, see MODEL_KEYS
+    "files",     # list of {"path", "sha256", "library": bool}; the other tables refer to files by index; 0 is `file`
+    "values",    # interned values
+    "scopes",    # list of [model index, module path, module type name]
+    "problems",  # list of Problem as maps
+    "imports",   # absolute paths of the workspace's own modules that the file imported (watched for retracing)
+    "preload",   # names of the third-party top-level modules that it imported (for the next warm parent)
+    "fit",       # opaque to the server; handed back with the next trace of this file
+)  # fmt: skip
+
+#: Keys of one model: `line` .. `end_column` is the class name in its file (`file_index`).
+MODEL_KEYS = {
+    "name": "class name", "file_index": "int", "line": "int", "column": "int", "end_line": "int", "end_column": "int",
+    "arguments": "{constructor argument: plain value or text}",
+    "inputs": "{forward parameter: value}; tensors as {dtype, shape, symbols} nested like values",
+    "inputs_from": "option|comment|settings|main|instance|usage|search", "arguments_from": "the same words, or default",
+    "found": "one sentence on how they were found, for the lens and the hover",
+    "mode": "eval|train", "rung": "meta|fake|real: what the values ran on",
+    "nodes": "int", "parameters": "int", "parameter_bytes": "int", "flops": "int",
+    "generic": "bool: proven at other sizes", "symbols": "{symbol: size in this run}",
+    "fixed": "texts on what the graph is fixed to, e.g. 'fixed to batch 2'",
+    "seconds": "float, time of the recording alone",
+}  # fmt: skip
+
+
+def split(payload: Payload) -> Iterator[dict[str, Any]]:
+    """Cut a payload into frames: one {"head": ...}, then {"table", "start", "columns"} chunks, then {"tail": rows}."""
+    yield {"head": {key: payload[key] for key in HEAD_KEYS}}
+    counts = {}
+    for table, names in COLUMNS.items():
+        columns = payload[table]
+        rows = counts[table] = len(columns[names[0]])
+        for start in range(0, rows, CHUNK_ROWS):
+            part = {name: columns[name][start : start + CHUNK_ROWS] for name in names}
+            yield {"table": table, "start": start, "columns": part}
+    yield {"tail": counts}
+
+
+class Assembler:
+    """Puts frames made by `split` together again.
+
+    `add` returns the payload at the tail, None before it, and raises ValueError for a frame that does not fit.
+    """
+
+    def __init__(self) -> None:
+        self._payload: Payload | None = None
+
+    def add(self, frame: dict[str, Any]) -> Payload | None:
+        """Take one frame; the finished payload once the tail has arrived."""
+        if "head" in frame:
+            self._payload = dict(frame["head"])
+            self._payload |= {table: {name: [] for name in names} for table, names in COLUMNS.items()}
+            return None
+        if self._payload is None:
+            raise ValueError(f"a frame with keys {sorted(frame)} arrived before any head")
+        if "tail" in frame:
+            return self._finish(frame["tail"])
+        self._extend(frame["table"], frame["start"], frame["columns"])
+        return None
+
+    def _extend(self, table: str, start: int, columns: dict[str, Sequence[Any]]) -> None:
+        assert self._payload is not None
+        for name in COLUMNS[table]:
+            column = self._payload[table][name]
+            if len(column) != start:
+                raise ValueError(f"chunk of {table}.{name} starts at row {start}, expected {len(column)}")
+            column.extend(columns[name])
+
+    def _finish(self, counts: dict[str, int]) -> Payload:
+        payload, self._payload = self._payload, None
+        assert payload is not None
+        for table, names in COLUMNS.items():
+            rows = len(payload[table][names[0]])
+            if rows != counts[table]:
+                raise ValueError(f"table {table} has {rows} rows, expected {counts[table]}")
+        return payload

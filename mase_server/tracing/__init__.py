@@ -1,0 +1,1 @@
+"""Recording by running: the real forward on meta tensors, one fx node per torch call."""

@@ -1,0 +1,1 @@
+"""The processes that run user code: boot by path, warm parent, trace child."""

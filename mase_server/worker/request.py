@@ -1,0 +1,53 @@
+"""What the server asks a trace child to do. Standard library only: both halves load it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """How to find the model and its inputs; empty means: find out.
+
+    inputs: texts such as "x: f32[1, 3, 224, 224]".  arguments: constructor arguments as Python literals' text.
+    inputs_from: where `inputs` came from, "option" or "settings".  run_main: may the file run as `__main__`?
+    """
+
+    model: str | None = None
+    inputs: tuple[str, ...] = ()
+    arguments: dict[str, str] = field(default_factory=dict)
+    inputs_from: str = "settings"
+    run_main: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """One trace of one file.
+
+    path, folder: absolute.  sha256: of the bytes on disk that the server wants traced.  instrument: library files
+    whose names should report their tensors too (they are open in an editor).  fit: what the last trace of this file
+    sent as "fit".  scratch: a private folder for what user code writes, and for `fault.txt`.  bytecode_cache: where
+    rewritten code of workspace modules is kept.
+    """
+
+    path: str
+    folder: str
+    sha256: str
+    generation: int
+    options: TraceOptions = field(default_factory=TraceOptions)
+    fit: bytes | None = None
+    instrument: tuple[str, ...] = ()
+    scratch: str = ""
+    bytecode_cache: str = ""
+
+    def to_wire(self) -> dict[str, Any]:
+        """As a map of plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_wire(cls, data: dict[str, Any]) -> TraceRequest:
+        """The inverse of `to_wire`."""
+        options = dict(data["options"])
+        options["inputs"] = tuple(options["inputs"])
+        return cls(**{**data, "options": TraceOptions(**options), "instrument": tuple(data["instrument"])})
