@@ -1,0 +1,56 @@
+# Everything sets itself up: a fresh clone needs python3.11 or newer, make, and nothing else.
+
+PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(shell command -v $(p))))
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+CODE := mase_server tests benchmarks
+
+.PHONY: help venv demo test quick lint types bench clean
+
+help:
+	@echo "make demo    every example with its hints, in the terminal"
+	@echo "make editor  the examples in a VS Code in the browser"
+	@echo "make test    everything that is checked"
+	@echo "make quick   lint, types and the fast tests, under a minute"
+	@echo "make bench   the figures of the README"
+
+venv: $(STAMP)
+
+# torch comes first and alone, so that nothing else chooses its build; the project last, editable, with what is there.
+$(STAMP): tests/requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "mase-server needs Python 3.11 or newer, $(PYTHON) is older: make PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	  { test "$$(id -u)" = 0 && apt-get install -y python3-venv && $(PYTHON) -m venv $(VENV); } || \
+	  { echo "no virtual environment could be made; on Debian: apt-get install python3-venv"; exit 1; }
+	@echo "installing the pinned packages into $(VENV) (minutes, once)"
+	@$(PIP) install --constraint tests/requirements.txt torch setuptools
+	@$(PIP) install --requirement tests/requirements.txt
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: venv
+	@$(BIN)/python benchmarks/demo.py
+
+lint: venv
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+
+types: venv
+	$(BIN)/mypy
+
+test: lint types
+	$(BIN)/python -m pytest
+
+quick: lint types
+	$(BIN)/python -m pytest -q -m "not slow and not editor"
+
+bench: venv
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/latency.py
+	$(BIN)/python benchmarks/big.py
+
+clean:
+	rm -rf $(VENV) .tools tests/output *.egg-info
