@@ -1,0 +1,115 @@
+"""Meta rules: what torch's own meta kernels cannot do, or do more strictly than eager.
+
+A rule is a function `(shadows, func, args, kwargs) -> result`, registered for a torch callable with `@meta_rule(func)`.
+A project's own code may register more for its own kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from mase_server.tracing.shadow import Shadows
+
+Rule = Callable[["Shadows", Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+
+#: callable -> its rule.
+RULES: dict[Callable[..., Any], Rule] = {}
+
+
+def meta_rule(*functions: Callable[..., Any] | None) -> Callable[[Rule], Rule]:
+    """Register a rule for torch callables; None (a callable that this torch does not have) is skipped."""
+
+    def register(rule: Rule) -> Rule:
+        RULES.update({function: rule for function in functions if function is not None})
+        return rule
+
+    return register
+
+
+@meta_rule(getattr(torch, "_grouped_mm", None), getattr(torch.nn.functional, "grouped_mm", None))
+def _grouped_mm(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The meta kernel insists on bfloat16; eager does not."""
+    first, second, *rest = args
+    out = func(first.to(torch.bfloat16), second.to(torch.bfloat16), *rest, **kwargs)
+    return out.to(first.dtype)
+
+
+@meta_rule(torch.Tensor.__getitem__)
+def _getitem(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A boolean mask of known value selects a known number of elements: index by positions instead."""
+    tensor, index = args
+    items = index if isinstance(index, tuple) else (index,)
+    out: list[Any] = []
+    for item in items:
+        mask = shadows.get(item) if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8) else None
+        if mask is None or mask.dim() == 0:
+            out.append(item)
+        else:
+            out.extend(shadows.twin(positions) for positions in mask.nonzero(as_tuple=True))
+    return func(tensor, tuple(out))
+
+
+@meta_rule(torch.masked_select, torch.Tensor.masked_select)
+def _masked_select(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tensor = args[0]
+    mask = shadows.get(args[1] if len(args) > 1 else kwargs["mask"])
+    if mask is None:
+        return func(*args, **kwargs)
+    count = int(mask.expand(torch.broadcast_shapes(mask.shape, tensor.shape)).sum())
+    return tensor.new_empty(count)
+
+
+@meta_rule(torch.repeat_interleave, torch.Tensor.repeat_interleave)
+def _repeat_interleave(
+    shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    repeats = args[1] if len(args) > 1 else kwargs.get("repeats")
+    real = shadows.get(repeats) if isinstance(repeats, torch.Tensor) else None
+    if real is None:
+        return func(*args, **kwargs)
+    size = int(real.sum()) if real.numel() > 1 else None
+    rest = {key: value for key, value in kwargs.items() if key not in ("repeats", "output_size")}
+    if size is None:
+        return func(args[0], int(real), *args[2:], **rest)
+    return func(args[0], repeats, *args[2:], **rest, output_size=size)
+
+
+# Packed sequences: the C++ kernels read lengths and batch sizes, which are known, on the CPU.
+
+
+@meta_rule(torch._VF._pack_padded_sequence, torch._pack_padded_sequence)
+def _pack(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    data, lengths, batch_first = args
+    real = shadows.get(lengths) if lengths.is_meta else lengths
+    if real is None:
+        return func(*args, **kwargs)
+    steps = data.shape[1] if batch_first else data.shape[0]
+    shape = (len(real), steps) if batch_first else (steps, len(real))
+    _, sizes = func(torch.zeros(*shape, 1), real, batch_first)
+    packed = data.new_empty(int(sizes.sum()), *data.shape[2:])
+    return packed, shadows.twin(sizes)
+
+
+@meta_rule(torch._VF._pad_packed_sequence, torch._pad_packed_sequence)
+def _pad(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    data, batch_sizes, batch_first, value, total = args
+    real = shadows.get(batch_sizes) if batch_sizes.is_meta else batch_sizes
+    if real is None:
+        return func(*args, **kwargs)
+    padded, lengths = func(torch.zeros(int(real.sum()), 1), real, batch_first, value, total)
+    return data.new_empty(*padded.shape[:2], *data.shape[1:]), shadows.twin(lengths)
+
+
+@meta_rule(torch._VF.lstm, torch._VF.gru, torch._VF.rnn_tanh, torch._VF.rnn_relu)
+def _recurrent(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """With a packed sequence the arguments are (data, batch_sizes, hidden, weights, ...)."""
+    if not isinstance(args[1], torch.Tensor) or not isinstance(args[3], list | tuple):
+        return func(*args, **kwargs)
+    data, _, hidden, _, _, _, _, _, bidirectional = args
+    states = tuple(hidden) if isinstance(hidden, list | tuple) else (hidden,)
+    width = states[0].shape[-1] * (2 if bidirectional else 1)
+    return data.new_empty(data.shape[0], width), *(state.new_empty(state.shape) for state in states)

@@ -1,0 +1,366 @@
+"""Shadow values and the logical device: what makes real model code run on meta tensors.
+
+Meta tensors have shapes but no values, and code that asks for a value (`.item()`, `if mask.all()`) or for its device
+stops on them. So every small tensor that does not depend on weights is *also* computed for real, and traced code sees
+the device `cpu`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+
+from mase_server.tracing.rules import RULES
+
+#: Tensors with more elements keep no real value.
+SHADOW_LIMIT = 1 << 17
+
+Values = tuple[Any, ...]
+
+
+class ValueDependentError(RuntimeError):
+    """Code needs the value of a tensor that depends on weights or is too big to be kept."""
+
+
+class Shadows:
+    """Real values of meta (or fake) tensors, kept by identity.
+
+    Every tensor that was ever given a value stays alive, so that ids are unique.
+    """
+
+    def __init__(self, limit: int = SHADOW_LIMIT) -> None:
+        self.limit = limit
+        self._real: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._twins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._tainted: set[int] = set()
+        self._undo: list[tuple[torch.Tensor, torch.Tensor]] | None = None
+
+    def get(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The real value of `tensor`, None where it is not known."""
+        entry = self._real.get(id(tensor))
+        if entry is None:
+            return None
+        real = entry[1]
+        if self._tainted and real.untyped_storage()._cdata in self._tainted:
+            return None
+        return real
+
+    def put(self, tensor: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+        """Remember `real` as the value of `tensor`, if it is small; gives `tensor` back."""
+        if real.numel() <= self.limit:
+            self._real[id(tensor)] = (tensor, real)
+        return tensor
+
+    def twin(self, real: torch.Tensor, *, known: bool = True) -> torch.Tensor:
+        """The meta tensor that stands for `real`: always the same one for the same tensor."""
+        entry = self._twins.get(id(real))
+        if entry is not None:
+            return entry[1]
+        meta = like(real, "meta")
+        self._twins[id(real)] = (real, meta)
+        return self.put(meta, real) if known else meta
+
+    def taint(self, tensor: torch.Tensor) -> None:
+        """An unknown value was written into `tensor`: neither it nor its views and bases are known any more."""
+        real = self.get(tensor)
+        if real is not None:
+            self._tainted.add(real.untyped_storage()._cdata)
+
+    def written(self, real: torch.Tensor) -> None:
+        """`real` is about to be changed in place: keep a copy while a `rewind` watches."""
+        if self._undo is not None:
+            self._undo.append((real, real.clone()))
+
+    def watch(self) -> None:
+        """From now on, remember what is overwritten."""
+        self._undo = []
+
+    def rewind(self) -> None:
+        """Put back every value that was overwritten since `watch`."""
+        undo, self._undo = self._undo or [], None
+        for real, before in reversed(undo):
+            if real.shape == before.shape:
+                with torch.no_grad():
+                    real.copy_(before)
+
+
+def like(real: torch.Tensor, device: str) -> torch.Tensor:
+    """A tensor of the same shape, strides and dtype on `device`; its values are not set."""
+    return torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=device)
+
+
+def is_symbolic(tensor: torch.Tensor) -> bool:
+    """Has this tensor no values of its own?"""
+    return tensor.is_meta or hasattr(tensor, "fake_mode")
+
+
+def leaves(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in nested lists, tuples, dicts and slices of arguments."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from leaves(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from leaves(item)
+    elif isinstance(value, slice):
+        yield from leaves((value.start, value.stop, value.step))
+
+
+def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Nested arguments with `change` applied to everything that is not a container; containers keep their types."""
+    if isinstance(value, torch.Size):
+        return value
+    if isinstance(value, list | tuple):
+        items = [map_leaves(item, change) for item in value]
+        if isinstance(value, tuple) and type(value) is not tuple:
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        return type(value)(items)
+    if isinstance(value, dict) and type(value) is dict:
+        return {key: map_leaves(item, change) for key, item in value.items()}
+    if isinstance(value, slice):
+        return slice(change(value.start), change(value.stop), change(value.step))
+    return change(value)
+
+
+CONSTRUCTORS: frozenset[Callable[..., Any]] = frozenset(_device_constructors())
+#: Constructors whose argument is the data: their value is made first, then the meta tensor.
+FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, torch.from_numpy})
+#: Results without values worth keeping.
+UNDEFINED = frozenset({torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty, torch.empty_permuted})
+
+#: Callables that read values.
+READS = frozenset(
+    getattr(torch.Tensor, name)
+    for name in (
+        "item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__complex__", "__array__",
+        "__contains__", "__repr__", "__format__", "equal", "allclose", "is_nonzero", "__reversed__",
+    )
+) | {torch.equal, torch.allclose, torch.is_nonzero}  # fmt: skip
+PRINTS = frozenset({torch.Tensor.__repr__, torch.Tensor.__format__})
+
+#: What traced code sees in place of a meta tensor's own answer.
+LOGICAL_ATTRIBUTES: dict[str, Any] = {
+    "device": torch.device("cpu"), "is_meta": False, "is_cpu": True, "is_cuda": False, "is_mps": False, "is_xpu": False,
+}  # fmt: skip
+MOVES = frozenset({torch.Tensor.cpu, torch.Tensor.cuda})
+#: Callables that take a device as a plain string among their arguments.
+TAKE_DEVICE_TEXT = frozenset({torch.Tensor.to, torch.Tensor.type})
+DEVICE_WORDS = frozenset({"cpu", "cuda", "mps", "xpu", "hpu", "npu", "meta"})
+_GETTER = type(torch.Tensor.T.__get__)
+
+
+class MetaMode(TorchFunctionMode):
+    """While active, tensors are made and computed on meta, with real values beside them where `Shadows` can keep them.
+
+    Real tensors that meet it (the weights of a caller's model, tensors made by numpy) stand for themselves; they are
+    replaced by their meta twins inside each call, so nothing real is computed with weights.
+    """
+
+    def __init__(self, shadows: Shadows) -> None:
+        super().__init__()
+        self.shadows = shadows
+        self.mutated = False
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: Values = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self.run(func, args, kwargs or {})
+
+    def run(self, func: Callable[..., Any], args: Values, kwargs: dict[str, Any]) -> Any:
+        """Compute one torch call; `mutated` says afterwards whether it changed its first argument in place."""
+        self.mutated = False
+        if type(func) is _GETTER:
+            return self._get(func, args, kwargs)
+        if func in READS:
+            return self._read(func, args, kwargs)
+        if func in MOVES:
+            func, args, kwargs = torch.Tensor.to, (args[0], torch.device("cpu")), {}
+        meta_args, meta_kwargs, known = self._to_meta(func, args, kwargs)
+        if func in CONSTRUCTORS or func in FROM_DATA:
+            return self._construct(func, args, kwargs, meta_args, meta_kwargs, known)
+        if known and func not in UNDEFINED:
+            try:
+                return self._run_known(func, meta_args, meta_kwargs)
+            except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError):
+                pass  # the same call on meta raises the same error, or the real kernel is stricter
+        return self._run_meta(func, meta_args, meta_kwargs)
+
+    def _get(self, func: Callable[..., Any], args: Values, kwargs: dict[str, Any]) -> Any:
+        name = func.__self__.__name__  # type: ignore[attr-defined]
+        if name in LOGICAL_ATTRIBUTES:
+            return LOGICAL_ATTRIBUTES[name]
+        out = func(*args, **kwargs)
+        if isinstance(out, torch.Tensor) and out is not args[0]:
+            real = self.shadows.get(args[0])
+            if real is not None and self.shadows.get(out) is None:
+                self.shadows.put(out, func(real))
+        return out
+
+    def _read(self, func: Callable[..., Any], args: Values, kwargs: dict[str, Any]) -> Any:
+        def real(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor) or not is_symbolic(value):
+                return value
+            found = self.shadows.get(value)
+            if found is None and func not in PRINTS:
+                text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+                raise ValueDependentError(
+                    f"{func.__name__}() needs the value of a tensor {text} that depends on weights"
+                )
+            return value if found is None else found
+
+        return func(*map_leaves(args, real), **map_leaves(kwargs, real))
+
+    def _to_meta(
+        self, func: Callable[..., Any], args: Values, kwargs: dict[str, Any]
+    ) -> tuple[Values, dict[str, Any], bool]:
+        """Arguments with every tensor symbolic and every device meta; and whether all values are known."""
+        known, get = True, self.shadows.get
+        texts = func in TAKE_DEVICE_TEXT
+
+        def change(value: Any) -> Any:
+            nonlocal known
+            if isinstance(value, torch.Tensor):
+                if not is_symbolic(value):
+                    value = self._stand_in(value)
+                if get(value) is None:
+                    known = False
+                return value
+            if isinstance(value, torch.device):
+                return self.device
+            if texts and isinstance(value, str) and value.partition(":")[0] in DEVICE_WORDS:
+                return self.device
+            return value
+
+        meta_args = tuple(map_leaves(value, change) for value in args)
+        meta_kwargs = {name: map_leaves(value, change) for name, value in kwargs.items()}
+        if meta_kwargs.get("device") is not None:
+            meta_kwargs["device"] = self.device
+        return meta_args, meta_kwargs, known
+
+    #: The device that values really live on.
+    device = torch.device("meta")
+
+    def _stand_in(self, real: torch.Tensor) -> torch.Tensor:
+        if real.layout is not torch.strided or type(real) not in (torch.Tensor, torch.nn.Parameter):
+            return real
+        return self.shadows.twin(real, known=not isinstance(real, torch.nn.Parameter))
+
+    def _construct(
+        self,
+        func: Callable[..., Any],
+        args: Values,
+        kwargs: dict[str, Any],
+        meta_args: Values,
+        meta_kwargs: dict[str, Any],
+        known: bool,
+    ) -> Any:
+        if func in FROM_DATA:
+            out = self._from_data(func, args, kwargs)
+            if out is not None:
+                return out
+        if func is not torch.from_numpy:
+            meta_kwargs["device"] = self.device
+        out = self._run_meta(func, meta_args, meta_kwargs)
+        if known and func not in UNDEFINED and isinstance(out, torch.Tensor) and out.numel() <= self.shadows.limit:
+            self.shadows.put(out, func(*self._to_real(meta_args), **self._to_real(meta_kwargs)))
+        return out
+
+    def _from_data(self, func: Callable[..., Any], args: Values, kwargs: dict[str, Any]) -> torch.Tensor | None:
+        """A tensor from Python or numpy data: the value comes first, the meta tensor stands for it."""
+        if any(self.shadows.get(tensor) is None for tensor in leaves((args, kwargs)) if is_symbolic(tensor)):
+            return None
+        source = args[0] if args else kwargs.get("data")
+        if isinstance(source, torch.Tensor) and func is not torch.tensor:
+            return None
+        real = func(*self._to_real(args), **self._to_real(kwargs))
+        return self.shadows.put(self._like(real), real)
+
+    def _like(self, real: torch.Tensor) -> torch.Tensor:
+        return like(real, "meta")
+
+    def _to_real(self, value: Any) -> Any:
+        def change(item: Any) -> Any:
+            if isinstance(item, torch.Tensor):
+                real = self.shadows.get(item)
+                return item if real is None else real
+            return torch.device("cpu") if isinstance(item, torch.device) else item
+
+        return map_leaves(value, change)
+
+    def _run_known(self, func: Callable[..., Any], args: Values, kwargs: dict[str, Any]) -> Any:
+        real_args, real_kwargs = self._to_real(args), self._to_real(kwargs)
+        target = real_args[0] if real_args and isinstance(real_args[0], torch.Tensor) else None
+        before = version(target)
+        if target is not None and writes(func):
+            self.shadows.written(target)
+        out = func(*real_args, **real_kwargs)
+        if target is not None and version(target) != before:
+            self.mutated = True
+            return None if out is None else func(*args, **kwargs)
+        pairs = list(zip(leaves((real_args, real_kwargs)), leaves((args, kwargs)), strict=True))
+
+        def back(item: Any) -> Any:
+            if not isinstance(item, torch.Tensor):
+                return item
+            for real, symbolic in pairs:
+                if real is item:
+                    return symbolic
+            if item.layout is not torch.strided:
+                return item
+            return self.shadows.put(self._like(item), item)
+
+        return map_leaves(out, back)
+
+    def _run_meta(self, func: Callable[..., Any], args: Values, kwargs: dict[str, Any]) -> Any:
+        target = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        before = version(target)
+        rule = RULES.get(func)
+        try:
+            out = func(*args, **kwargs) if rule is None else rule(self.shadows, func, args, kwargs)
+        except RuntimeError as error:
+            if "item()" not in str(error):
+                raise
+            out = func(*self._scalars(args), **self._scalars(kwargs))
+        if target is not None and version(target) != before:
+            self.mutated = True
+            self.shadows.taint(target)
+        return out
+
+    def _scalars(self, value: Any) -> Any:
+        """Zero-dimensional tensors of known value as numbers: `view(B, torch.div(n, 2))`, `x[i:t]`."""
+
+        def change(item: Any) -> Any:
+            if isinstance(item, torch.Tensor) and item.dim() == 0:
+                real = self.shadows.get(item)
+                return item if real is None else real.item()
+            return item
+
+        return map_leaves(value, change)
+
+
+def version(tensor: torch.Tensor | None) -> int:
+    """How often `tensor` was written to; -1 where torch does not count (inference mode)."""
+    if tensor is None:
+        return -1
+    try:
+        return int(tensor._version)
+    except RuntimeError:
+        return -1
+
+
+def writes(func: Callable[..., Any]) -> bool:
+    """Is this a callable that writes to its first argument, by torch's naming rule?"""
+    name = getattr(func, "__name__", "")
+    return name == "__setitem__" or (name.endswith("_") and not name.endswith("__")) or name in IN_PLACE_OPERATORS
+
+
+IN_PLACE_OPERATORS = frozenset(
+    f"__i{name}__"
+    for name in ("add", "sub", "mul", "truediv", "div", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
+)
