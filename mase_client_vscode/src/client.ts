@@ -1,0 +1,78 @@
+/** The language client: vscode-languageclient with what is MASE's own. */
+import { LogOutputChannel, Uri, commands, workspace } from 'vscode';
+import {
+  DidChangeConfigurationNotification,
+  DynamicFeature,
+  ErrorHandler,
+  ExecuteCommandRegistrationOptions,
+  ExecuteCommandRequest,
+  Executable,
+  LanguageClient,
+  LanguageClientOptions,
+  Middleware,
+  RegistrationData,
+  RevealOutputChannelOn,
+  StaticFeature,
+} from 'vscode-languageclient/node';
+import { Interpreters } from './environments/interpreters';
+import { InitializationOptions } from './protocol';
+import { SECTION } from './settings';
+
+/** VS Code knows each command once, so the server's commands that the extension offers too are left to the extension. */
+export class MaseClient extends LanguageClient {
+  override registerFeature(feature: StaticFeature | DynamicFeature<unknown>): void {
+    super.registerFeature(feature);
+    if (!('registrationType' in feature) || feature.registrationType.method !== ExecuteCommandRequest.method) return;
+    const dynamic = feature as DynamicFeature<ExecuteCommandRegistrationOptions>;
+    const register = dynamic.register.bind(dynamic);
+    dynamic.register = (data) => void commands.getCommands(true).then((taken) => register(without(data, taken)));
+  }
+
+  /** Let the server ask for its settings, and with them the interpreters, again. */
+  async tellConfiguration(): Promise<void> {
+    if (this.isRunning()) await this.sendNotification(DidChangeConfigurationNotification.type, { settings: null });
+  }
+}
+
+function without(
+  data: RegistrationData<ExecuteCommandRegistrationOptions>,
+  taken: string[],
+): RegistrationData<ExecuteCommandRegistrationOptions> {
+  const free = data.registerOptions.commands.filter((command) => !taken.includes(command));
+  return { ...data, registerOptions: { ...data.registerOptions, commands: free } };
+}
+
+export function createClient(
+  server: Executable,
+  interpreters: Interpreters,
+  errorHandler: ErrorHandler,
+  outputChannel: LogOutputChannel,
+): MaseClient {
+  const options: LanguageClientOptions = {
+    documentSelector: [{ language: 'python', scheme: 'file' }],
+    outputChannel,
+    revealOutputChannelOn: RevealOutputChannelOn.Never,
+    initializationOptions: (): InitializationOptions => ({
+      trusted: workspace.isTrusted,
+      interpreter: interpreters.toProtocol(),
+    }),
+    errorHandler,
+    middleware: { workspace: { configuration: withInterpreters(interpreters) } },
+    markdown: { isTrusted: { enabledCommands: ['mase.retrace', 'mase.showLog'] }, supportThemeIcons: true },
+  };
+  return new MaseClient(SECTION, 'MASE', server, options);
+}
+
+/** Settings as the person wrote them, with `interpreter` filled in by what was found for that folder. */
+function withInterpreters(interpreters: Interpreters): NonNullable<NonNullable<Middleware['workspace']>['configuration']> {
+  return async (params, token, next) => {
+    const answers = await next(params, token);
+    if (!Array.isArray(answers)) return answers;
+    return answers.map((answer: unknown, index) => {
+      const item = params.items[index];
+      if (item?.section !== SECTION || typeof answer !== 'object') return answer;
+      const folder = item.scopeUri === undefined ? undefined : workspace.getWorkspaceFolder(Uri.parse(item.scopeUri))?.uri;
+      return { ...answer, interpreter: interpreters.of(folder ?? workspace.workspaceFolders?.[0]?.uri) ?? null };
+    });
+  };
+}

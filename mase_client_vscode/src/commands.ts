@@ -1,0 +1,23 @@
+/** The commands of the palette and of the buttons in messages. */
+import { Disposable, LogOutputChannel, commands, env, window } from 'vscode';
+import { ExecuteCommandRequest } from 'vscode-languageclient/node';
+import { Interpreters } from './environments/interpreters';
+import { Server } from './server';
+
+export function registerCommands(server: Server, interpreters: Interpreters, log: LogOutputChannel): Disposable {
+  const table: Record<string, (...args: never[]) => unknown> = {
+    'mase.restart': () => server.restart(),
+    'mase.showLog': () => log.show(true),
+    'mase.retrace': (uri?: string) => retrace(server, uri),
+    'mase.openSettings': () => commands.executeCommand('workbench.action.openSettings', '@ext:mase.mase-vscode'),
+    'mase.copyInstallCommand': () =>
+      env.clipboard.writeText(`${interpreters.all[0] ?? 'python3'} -m pip install mase-server`),
+  };
+  return Disposable.from(...Object.entries(table).map(([name, run]) => commands.registerCommand(name, run)));
+}
+
+/** Trace a file again, though it has not changed; without `uri`, the file of the active editor. */
+async function retrace(server: Server, uri = window.activeTextEditor?.document.uri.toString()): Promise<void> {
+  if (uri === undefined) return;
+  await server.running?.sendRequest(ExecuteCommandRequest.type, { command: 'mase.retrace', arguments: [uri] });
+}

@@ -1,0 +1,65 @@
+/** MASE for VS Code: starts the server for trusted workspaces and shows how it fares. */
+import { ExtensionContext, window, workspace } from 'vscode';
+import { registerCommands } from './commands';
+import { FolderProvider } from './environments/folder';
+import { Interpreters } from './environments/interpreters';
+import { PythonEnvironmentsProvider } from './environments/pythonEnvironments';
+import { PythonExtensionProvider } from './environments/pythonExtension';
+import { SettingProvider } from './environments/setting';
+import { Server } from './server';
+import { SECTION } from './settings';
+import { StatusItem } from './status';
+
+let server: Server | undefined;
+
+/** What other extensions, and the tests, may ask. */
+export interface Api {
+  /** The status item's text, undefined while it is hidden. */
+  readonly status: string | undefined;
+  /** The server's process id, undefined while none runs. */
+  readonly pid: number | undefined;
+}
+
+export function activate(context: ExtensionContext): Api {
+  const log = window.createOutputChannel('MASE', { log: true });
+  const providers = [
+    new SettingProvider(),
+    new PythonEnvironmentsProvider(),
+    new PythonExtensionProvider(),
+    new FolderProvider(),
+  ];
+  const interpreters = new Interpreters(providers, log);
+  const mase = (server = new Server(interpreters, log));
+  const status = new StatusItem(mase);
+
+  const begin = async (): Promise<void> => {
+    await interpreters.refresh();
+    await mase.start();
+  };
+  context.subscriptions.push(
+    log,
+    interpreters,
+    mase,
+    status,
+    registerCommands(mase, interpreters, log),
+    interpreters.onDidChange(() => void mase.interpretersChanged()),
+    workspace.onDidGrantWorkspaceTrust(() => void begin()),
+    workspace.onDidChangeConfiguration((event) => {
+      if (event.affectsConfiguration(`${SECTION}.server.command`)) void mase.restart();
+      else if (event.affectsConfiguration(SECTION)) void mase.running?.tellConfiguration();
+    }),
+  );
+  void begin();
+  return {
+    get status() {
+      return status.text;
+    },
+    get pid() {
+      return mase.running?.serverProcess?.pid;
+    },
+  };
+}
+
+export async function deactivate(): Promise<void> {
+  await server?.stop();
+}

@@ -1,0 +1,120 @@
+/** The server's life: one at a time, started, stopped and started again in the order asked for. */
+import { Disposable, EventEmitter, LogOutputChannel, commands, window, workspace } from 'vscode';
+import { State } from 'vscode-languageclient/node';
+import { MaseClient, createClient } from './client';
+import { findServer } from './command';
+import { CrashPolicy } from './crashes';
+import { Interpreters } from './environments/interpreters';
+import { MaseStatus, statusNotification } from './protocol';
+import { SECTION } from './settings';
+
+/** VS Code ends its extensions after 4 s; a server that has not answered by then is killed by the client library. */
+const STOP_MS = 2000;
+
+export type ServerState = 'stopped' | 'starting' | 'running' | 'missing' | 'crashed' | 'untrusted';
+
+export class Server implements Disposable {
+  private client: MaseClient | undefined;
+  private queue: Promise<void> = Promise.resolve();
+  private state: ServerState = 'stopped';
+  private readonly stateChanged = new EventEmitter<ServerState>();
+  private readonly statusArrived = new EventEmitter<MaseStatus>();
+  readonly onDidChangeState = this.stateChanged.event;
+  readonly onStatus = this.statusArrived.event;
+
+  constructor(
+    private readonly interpreters: Interpreters,
+    private readonly log: LogOutputChannel,
+  ) {}
+
+  /** Start the server unless it runs. Never rejects: what went wrong is shown to the person. */
+  start(): Promise<void> {
+    return this.enqueue(() => this.doStart());
+  }
+
+  restart(): Promise<void> {
+    return this.enqueue(async () => {
+      await this.doStop();
+      await this.doStart();
+    });
+  }
+
+  stop(): Promise<void> {
+    return this.enqueue(() => this.doStop());
+  }
+
+  /** The running client, else undefined. */
+  get running(): MaseClient | undefined {
+    return this.client?.isRunning() ? this.client : undefined;
+  }
+
+  dispose(): void {
+    Disposable.from(this.stateChanged, this.statusArrived).dispose();
+  }
+
+  /** Other interpreters: the server restarts the workers that this concerns; where there is none, it may start now. */
+  async interpretersChanged(): Promise<void> {
+    if (this.state === 'missing') await this.start();
+    else await this.running?.tellConfiguration();
+  }
+
+  private become(state: ServerState): void {
+    this.state = state;
+    this.stateChanged.fire(state);
+  }
+
+  private enqueue(task: () => Promise<void>): Promise<void> {
+    this.queue = this.queue.then(task).catch((error: unknown) => this.log.error(`${error}`));
+    return this.queue;
+  }
+
+  private async doStart(): Promise<void> {
+    if (this.client !== undefined && this.client.state !== State.Stopped) return;
+    if (!workspace.isTrusted) return this.become('untrusted');
+    this.become('starting');
+    const found = await findServer(this.interpreters);
+    if ('tried' in found) return this.missing(found.tried);
+    this.log.info(`Starting the server: ${[found.command, ...found.args].join(' ')}`);
+    const policy = new CrashPolicy(
+      () => this.become('starting'),
+      (crashes) => this.gaveUp(crashes),
+    );
+    const client = createClient({ command: found.command, args: found.args }, this.interpreters, policy, this.log);
+    client.onNotification(statusNotification, (status) => this.statusArrived.fire(status));
+    client.onDidChangeState(({ newState }) => newState === State.Running && this.become('running'));
+    this.client = client;
+    await client.start().catch((error: unknown) => this.log.error(`The server did not start: ${error}`));
+  }
+
+  private async doStop(): Promise<void> {
+    const client = this.client;
+    this.client = undefined;
+    if (client === undefined) return;
+    await client.dispose(STOP_MS).catch((error: unknown) => this.log.warn(`The server did not end in time: ${error}`));
+    this.become('stopped');
+  }
+
+  private missing(tried: string[]): void {
+    this.become('missing');
+    const where = tried.length > 0 ? `It is not in ${tried.join(', ')}` : 'No Python interpreter was found';
+    const text = `MASE needs the mase-server package. ${where}. Install it there, or set ${SECTION}.server.command.`;
+    void this.offer(text, {
+      'Copy Install Command': 'mase.copyInstallCommand',
+      'Open Settings': 'mase.openSettings',
+      'Show Log': 'mase.showLog',
+    });
+  }
+
+  private gaveUp(crashes: number): void {
+    this.become('crashed');
+    const text = `The MASE server ended ${crashes} times within 3 minutes and was not started again.`;
+    void this.offer(text, { 'Restart Server': 'mase.restart', 'Show Log': 'mase.showLog' });
+  }
+
+  private async offer(text: string, actions: Record<string, string>): Promise<void> {
+    this.log.error(text);
+    const chosen = await window.showErrorMessage(text, ...Object.keys(actions));
+    const command = chosen && actions[chosen];
+    if (command) await commands.executeCommand(command);
+  }
+}

@@ -1,0 +1,95 @@
+/** The status item: how the trace of the active editor's file stands. */
+import { Disposable, MarkdownString, StatusBarAlignment, TextEditor, ThemeColor, Uri, window } from 'vscode';
+import { MaseStatus, TraceState } from './protocol';
+import { Server, ServerState } from './server';
+
+type Look = { icon: string; text: string; color?: 'warning' | 'error' };
+
+const SERVER_LOOKS: Record<Exclude<ServerState, 'running'>, Look> = {
+  stopped: { icon: 'circle-slash', text: 'stopped' },
+  starting: { icon: 'loading~spin', text: 'starting' },
+  missing: { icon: 'warning', text: 'no server', color: 'warning' },
+  crashed: { icon: 'error', text: 'server crashed', color: 'error' },
+  untrusted: { icon: 'shield', text: 'not trusted' },
+};
+
+const TRACE_LOOKS: Record<TraceState, Look> = {
+  queued: { icon: 'loading~spin', text: 'waiting' },
+  starting: { icon: 'loading~spin', text: 'importing' },
+  tracing: { icon: 'loading~spin', text: 'tracing' },
+  ready: { icon: 'check', text: 'ready' },
+  failed: { icon: 'warning', text: 'failed', color: 'warning' },
+  crashed: { icon: 'error', text: 'crashed', color: 'error' },
+  superseded: { icon: 'loading~spin', text: 'waiting' },
+  untrusted: { icon: 'shield', text: 'not trusted' },
+  no_model: { icon: 'dash', text: 'no model' },
+  no_environment: { icon: 'warning', text: 'no interpreter', color: 'warning' },
+};
+
+const LINKS = [
+  '[$(refresh) Trace again](command:mase.retrace)',
+  '[$(debug-restart) Restart server](command:mase.restart)',
+  '[$(output) Log](command:mase.showLog)',
+].join('&nbsp;&nbsp; ');
+
+export class StatusItem implements Disposable {
+  private readonly item = window.createStatusBarItem('status', StatusBarAlignment.Right, 100);
+  private readonly traces = new Map<string, MaseStatus>();
+  private readonly listeners: Disposable[];
+  private server: ServerState = 'stopped';
+
+  constructor(server: Server) {
+    this.item.name = 'MASE';
+    this.item.command = 'mase.showLog';
+    this.listeners = [
+      server.onDidChangeState((state) => this.serverChanged(state)),
+      server.onStatus((status) => this.traced(status)),
+      window.onDidChangeActiveTextEditor((editor) => this.show(editor)),
+    ];
+    this.show(window.activeTextEditor);
+  }
+
+  /** What is shown now, icon left out; undefined while hidden. Read by tests. */
+  get text(): string | undefined {
+    return this.visible(window.activeTextEditor) ? this.item.text.replace(/^\$\([^)]*\) /, '') : undefined;
+  }
+
+  dispose(): void {
+    Disposable.from(...this.listeners, this.item).dispose();
+  }
+
+  private serverChanged(state: ServerState): void {
+    this.server = state;
+    if (state !== 'running') this.traces.clear();
+    this.show(window.activeTextEditor);
+  }
+
+  private traced(status: MaseStatus): void {
+    this.traces.set(Uri.parse(status.uri).toString(), status); // servers and editors escape differently
+    this.show(window.activeTextEditor);
+  }
+
+  private visible(editor: TextEditor | undefined): editor is TextEditor {
+    return editor?.document.languageId === 'python';
+  }
+
+  private show(editor: TextEditor | undefined): void {
+    if (!this.visible(editor)) return this.item.hide();
+    const trace = this.traces.get(editor.document.uri.toString());
+    const look = this.server !== 'running' ? SERVER_LOOKS[this.server] : trace && TRACE_LOOKS[trace.state];
+    const stale = trace?.stale ? ', older hints' : '';
+    this.item.text = `$(${look?.icon ?? 'check'}) MASE${look ? `: ${look.text}${stale}` : ''}`;
+    this.item.tooltip = tooltip(trace);
+    this.item.backgroundColor = look?.color && new ThemeColor(`statusBarItem.${look.color}Background`);
+    this.item.show();
+  }
+}
+
+function tooltip(trace: MaseStatus | undefined): MarkdownString {
+  const text = new MarkdownString('', true);
+  text.isTrusted = { enabledCommands: ['mase.retrace', 'mase.restart', 'mase.showLog'] };
+  if (trace?.message) text.appendText(trace.message).appendMarkdown('\n\n');
+  if (trace?.state === 'ready') text.appendMarkdown(`Traced in ${(trace.seconds * 1000).toFixed(0)} ms.\n\n`);
+  if (trace?.stale) text.appendMarkdown('The hints shown are those of the last text that could be traced.\n\n');
+  return text.appendMarkdown(LINKS);
+}
