@@ -1,0 +1,102 @@
+"""How a worker died, and at which line of the user's code, as a diagnostic."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from mase_server.snapshot import Problem
+
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
+_STACK = "(most recent call first):"
+_NEXT = "It is not started again until the file changes or a retrace is asked for."
+
+_MEANING = {
+    signal.SIGSEGV: "a segmentation fault in native code",
+    signal.SIGABRT: "an abort in native code",
+    signal.SIGBUS: "a bus error in native code",
+    signal.SIGFPE: "an arithmetic fault in native code",
+    signal.SIGILL: "an illegal instruction in native code",
+    signal.SIGKILL: "killed from outside, perhaps because the machine ran out of memory",
+    signal.SIGTERM: "ended from outside",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a file, and the function it is in ("" where that is not known)."""
+
+    file: str
+    line: int
+    function: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """A limit that a trace exceeded: code `time-limit` (seconds) or `memory-limit` (bytes)."""
+
+    code: str
+    limit: float
+
+    def text(self) -> str:
+        """What happened, as the beginning of a sentence."""
+        if self.code == "time-limit":
+            return f"Tracing took longer than {self.limit:g} s and was stopped"
+        return f"Tracing used more than {self.limit / (1 << 30):.3g} GiB and was stopped"
+
+
+def last_place(fault: str, path: str, folder: str) -> Place | None:
+    """The innermost frame of the workspace in the last stack that `fault.txt` holds."""
+    _, marker, stack = fault.rpartition(_STACK)
+    if not marker:
+        return None
+    for found in _FRAME.finditer(stack):
+        file = _unescape(found["file"])
+        if file == path or _is_own(file, folder):
+            return Place(file, int(found["line"]), found["function"])
+    return None
+
+
+def _unescape(name: str) -> str:
+    # faulthandler writes what is not ASCII as Python escapes.
+    return name.encode("ascii").decode("unicode_escape") if "\\" in name else name
+
+
+def _is_own(file: str, folder: str) -> bool:
+    path = Path(file)
+    return path.is_relative_to(folder) and not {"site-packages", "dist-packages"} & set(path.parts)
+
+
+def read_fault(scratch: str) -> str:
+    """What the worker's fault handlers wrote, "" where nothing."""
+    try:
+        return (Path(scratch) / "fault.txt").read_text("ascii", "backslashreplace")
+    except OSError:
+        return ""
+
+
+def how_it_ended(status: int) -> tuple[str, str]:
+    """(code, sentence start) for a wait status."""
+    if os.WIFEXITED(status):
+        return "exited", f"The code ended its own process with exit status {os.WEXITSTATUS(status)}"
+    number = os.WTERMSIG(status)
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    meaning = _MEANING.get(number)  # type: ignore[call-overload]
+    return "crashed", f"The process that ran this file died of {name}" + (f" ({meaning})" if meaning else "")
+
+
+def death_problem(code: str, text: str, place: Place | None, path: str, output: str = "") -> Problem:
+    """The diagnostic for a worker that ended: where it was, and when it is started again."""
+    where = place or Place(path, 1)
+    at = f", at line {place.line} of {Path(place.file).name}" if place else ", at a line that is not known"
+    inside = f" in {place.function}" if place and place.function not in ("", "<module>") else ""
+    said = f"\nIts last output: {output.strip()[-300:]}" if output.strip() else ""
+    return Problem(
+        where.file, where.line, 0, where.line + 1, 0, "error", code, f"{text}{at}{inside}. {_NEXT}{said}"
+    )

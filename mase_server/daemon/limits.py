@@ -1,0 +1,52 @@
+"""How much memory a worker's processes hold, read from /proc, or from `ps` where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PROC = Path("/proc")
+
+
+def _family(pid: int) -> list[int]:
+    """`pid` and its descendants, as far as the kernel tells (CONFIG_PROC_CHILDREN)."""
+    found, todo = [], [pid]
+    while todo:
+        one = todo.pop()
+        found.append(one)
+        try:
+            for task in (_PROC / str(one) / "task").iterdir():
+                todo.extend(int(child) for child in (task / "children").read_text().split())
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int((_PROC / str(pid) / "statm").read_text().split()[1]) * _PAGE
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+async def resident_bytes(pid: int) -> int:
+    """Resident memory, in bytes, of `pid` and all it started; 0 where it is gone."""
+    if (_PROC / "self" / "statm").exists():
+        return sum(_resident(one) for one in _family(pid))
+    process = await asyncio.create_subprocess_exec(
+        "ps", "-o", "rss=", "-g", str(pid), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    out, _ = await process.communicate()
+    return sum(int(line) for line in out.split() if line.isdigit()) * 1024
+
+
+def available_fraction() -> float:
+    """The share of this machine's memory that is still available; 1.0 where it cannot be told."""
+    try:
+        lines = (_PROC / "meminfo").read_text().splitlines()
+        facts = {key: int(rest.split()[0]) for key, _, rest in (line.partition(":") for line in lines)}
+        return facts["MemAvailable"] / facts["MemTotal"]
+    except (OSError, KeyError, ValueError, IndexError):
+        return 1.0

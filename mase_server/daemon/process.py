@@ -1,0 +1,120 @@
+"""Starting a worker in a user's interpreter, and ending processes with all that they started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgpack
+
+from mase_server.daemon.channel import Channel
+from mase_server.daemon.log import OutputLog
+from mase_server.wire import PROTOCOL
+
+BOOT = Path(__file__).resolve().parent.parent / "worker" / "boot.py"
+HANDSHAKE_SECONDS = 60.0
+TERM_SECONDS = 0.7
+
+#: A process that forks must not have made threads. (A child that wants more raises torch's own count.)
+SINGLE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+
+
+class NoEnvironment(Exception):
+    """An interpreter that cannot trace; `code` is from its handshake, or `no-interpreter` where it did not start."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """What a worker said of its interpreter."""
+
+    python: str
+    executable: str
+    torch: str
+    pid: int
+    codec: str
+
+
+@dataclass(slots=True)
+class BootedProcess:
+    """A worker that shook hands: its process, its wire and what it prints."""
+
+    process: asyncio.subprocess.Process
+    channel: Channel
+    log: OutputLog
+    handshake: Handshake
+
+
+async def boot(interpreter: str, role: str, folder: str, job: str) -> BootedProcess:
+    """Start `interpreter` on the boot file and wait for its handshake; NoEnvironment says why it cannot be used."""
+    ours, theirs = socket.socketpair()
+    log = OutputLog()
+    channel = Channel(ours)
+    try:
+        with theirs:
+            process = await _spawn(interpreter, role, folder, job, theirs.fileno(), log.write_fd)
+    except OSError as error:
+        channel.close()
+        log.close()
+        raise NoEnvironment("no-interpreter", f"{interpreter} does not start: {error.strerror or error}.") from error
+    log.handed_over()
+    try:
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
+            return BootedProcess(process, channel, log, _handshake(await channel.read(), interpreter, log))
+    except BaseException as error:
+        await end_groups([process.pid], process.wait())
+        channel.close()
+        log.close()
+        if isinstance(error, TimeoutError):
+            text = f"{interpreter} did not finish importing torch within {HANDSHAKE_SECONDS:.0f} s."
+            raise NoEnvironment("import-failed", text) from error
+        raise
+
+
+async def _spawn(
+    interpreter: str, role: str, folder: str, job: str, wire_fd: int, log_fd: int
+) -> asyncio.subprocess.Process:
+    codec = str(Path(msgpack.__file__).parent)
+    return await asyncio.create_subprocess_exec(
+        interpreter, str(BOOT), "--wire", str(wire_fd), "--role", role, "--msgpack", codec, "--folder", folder,
+        "--job", job,
+        stdin=asyncio.subprocess.DEVNULL, stdout=log_fd, stderr=log_fd, pass_fds=(wire_fd,),
+        start_new_session=True, env={**os.environ, **SINGLE_THREAD},
+    )  # fmt: skip
+
+
+def _handshake(message: dict[str, object] | None, interpreter: str, log: OutputLog) -> Handshake:
+    if message is None:
+        text = log.text(400).strip()
+        raise NoEnvironment("import-failed", f"{interpreter} ended before it could trace. Its last words: {text}")
+    if isinstance(refused := message.get("handshake_failed"), dict):
+        raise NoEnvironment(str(refused["code"]), str(refused["message"]))
+    facts = message.get("handshake")
+    if not isinstance(facts, dict) or facts.get("protocol") != PROTOCOL:
+        raise NoEnvironment("import-failed", f"{interpreter} answered with {message!r}, not protocol {PROTOCOL}.")
+    return Handshake(facts["python"], facts["executable"], facts["torch"], facts["pid"], facts["codec"])
+
+
+def signal_group(pid: int, number: signal.Signals) -> None:
+    """Signal every process of the group that `pid` leads; nothing where it is gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+async def end_groups(pids: list[int], gone: Awaitable[object]) -> None:
+    """TERM, 0.7 s at most until `gone` is done, then KILL, to whole process groups."""
+    for pid in pids:
+        signal_group(pid, signal.SIGTERM)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(gone, TERM_SECONDS)
+    for pid in pids:
+        signal_group(pid, signal.SIGKILL)

@@ -1,0 +1,141 @@
+"""Frames between the server and its workers: a 4-byte big-endian length, then one msgpack map of that many bytes.
+
+Both halves load this module. Where the worker's interpreter has no msgpack, the boot file has already put msgpack's
+pure-Python fallback into `sys.modules` under `PRIVATE_MSGPACK`. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import sys
+from typing import Any
+
+PROTOCOL = 1
+MAX_FRAME = 64 << 20
+PRIVATE_MSGPACK = "_mase_msgpack"
+_RECEIVE = 256 << 10
+_LENGTH = struct.Struct(">I")
+
+Message = dict[str, Any]
+
+
+class WireError(Exception):
+    """A frame that cannot be sent or read; the connection is of no further use."""
+
+
+def _load_codec() -> tuple[str, Any]:
+    private = sys.modules.get(f"{PRIVATE_MSGPACK}.fallback")
+    if private is not None:
+        return "fallback", private
+    import msgpack
+
+    return "msgpack", msgpack
+
+
+#: "msgpack" (the C module) or "fallback"; the handshake says which.
+CODEC, _codec = _load_codec()
+
+
+def pack(value: Any) -> bytes:
+    """Msgpack bytes of plain values; WireError for what msgpack cannot express."""
+    try:
+        packer = _codec.Packer(use_bin_type=True, unicode_errors="surrogatepass")
+        return bytes(packer.pack(value))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise WireError(f"cannot be packed: {type(error).__name__}: {error}") from error
+
+
+def unpack(data: bytes | memoryview) -> Any:
+    """The value in `data`; WireError if `data` is not exactly one msgpack value."""
+    try:
+        return _codec.unpackb(data, raw=False, strict_map_key=False, unicode_errors="surrogatepass")
+    except Exception as error:  # noqa: BLE001  (msgpack raises a dozen types on garbage, some of them bare Exception)
+        raise WireError(f"a frame of {len(data)} bytes is not msgpack: {type(error).__name__}: {error}") from error
+
+
+def pack_blob(value: Message) -> bytes:
+    """A node's map as one blob: JSON under the pure-Python codec, which is five times slower at this than `json`."""
+    return json.dumps(value, separators=(",", ":")).encode() if CODEC == "fallback" else pack(value)
+
+
+def unpack_blob(blob: bytes) -> Message:
+    """The inverse of `pack_blob`, whichever codec packed it: no msgpack map begins with a brace."""
+    value: Message = json.loads(blob) if blob[:1] == b"{" else unpack(blob)
+    return value
+
+
+def encode(message: Message) -> bytes:
+    """One frame; WireError over MAX_FRAME bytes."""
+    body = pack(message)
+    if len(body) > MAX_FRAME:
+        raise WireError(f"a frame of {len(body)} bytes is over the limit of {MAX_FRAME}; keys {sorted(message)}")
+    return _LENGTH.pack(len(body)) + body
+
+
+class Decoder:
+    """Cuts a byte stream into messages.
+
+    >>> decoder = Decoder()
+    >>> decoder.feed(encode({"op": "exit"}))
+    >>> decoder.next()
+    {'op': 'exit'}
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._start = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes as they came from the socket."""
+        self._buffer += data
+
+    def next(self) -> Message | None:
+        """The next whole message, None until more bytes come; WireError for an oversized or garbage frame."""
+        body = self._start + _LENGTH.size
+        if len(self._buffer) < body:
+            return self._compact()
+        (size,) = _LENGTH.unpack_from(self._buffer, self._start)
+        if size > MAX_FRAME:
+            raise WireError(f"a frame announces {size} bytes, the limit is {MAX_FRAME}")
+        if len(self._buffer) < body + size:
+            return self._compact()
+        value = unpack(bytes(memoryview(self._buffer)[body : body + size]))
+        self._start = body + size
+        if not isinstance(value, dict):
+            raise WireError(f"a frame holds a {type(value).__name__}, expected a map")
+        return value
+
+    def _compact(self) -> None:
+        # Dropping consumed bytes once per read, not once per frame, keeps many small frames linear.
+        del self._buffer[: self._start]
+        self._start = 0
+
+    def close(self) -> None:
+        """Say that the stream ended; WireError if it ended inside a frame."""
+        left = len(self._buffer) - self._start
+        if left:
+            raise WireError(f"the stream ended inside a frame, {left} bytes of it had arrived")
+
+
+class Connection:
+    """Messages over a blocking socket: what workers use."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._decoder = Decoder()
+
+    def send(self, message: Message) -> None:
+        """Send one message; WireError or OSError."""
+        self.sock.sendall(encode(message))
+
+    def read(self) -> Message | None:
+        """The next message, None at the end of the stream; WireError inside a frame."""
+        while (message := self._decoder.next()) is None:
+            data = self.sock.recv(_RECEIVE)
+            if not data:
+                self._decoder.close()
+                return None
+            self._decoder.feed(data)
+        return message

@@ -1,0 +1,139 @@
+"""The trace child: runs one trace for one file, then answers calls about the live graphs until the wire ends."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+from mase_server import snapshot, wire
+from mase_server.snapshot import Problem
+from mase_server.worker.jobs import load_job
+from mase_server.worker.request import TraceRequest
+
+FAULT_FILE = "fault.txt"
+_PR_SET_PDEATHSIG = 1
+
+
+def wait_and_run(connection: wire.Connection, job: str) -> NoReturn:
+    """Become the child of the first trace request that arrives; never returns, whatever user code does."""
+    status = 1
+    try:
+        status = _run(connection, job)
+    except (OSError, wire.WireError):
+        pass  # the server is gone: nobody is left to tell
+    except BaseException:  # noqa: BLE001  (the process's border: whatever it is, it must not climb into the parent's loop)
+        traceback.print_exc()
+    finally:
+        _real_exit(status)
+
+
+def _run(connection: wire.Connection, job: str) -> int:
+    become_own_group()
+    message = connection.read()
+    if message is None:
+        return 0
+    request = TraceRequest.from_wire(message["request"])
+    if request.scratch:
+        guard_faults(Path(request.scratch))
+    live = trace(connection, request, job)
+    serve_calls(connection, live)
+    return 0
+
+
+def become_own_group() -> None:
+    """Lead an own process group, die with the parent, and meet signals as a fresh process would."""
+    parent = os.getppid()
+    os.setsid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # until `guard_faults` gives it a meaning
+
+
+_real_exit = os._exit
+
+
+def guard_faults(scratch: Path) -> None:
+    """Have crashes, `os._exit` and SIGUSR2 write the Python line they met to `scratch/fault.txt`."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    fault = (scratch / FAULT_FILE).open("w", buffering=1)
+    faulthandler.enable(fault, all_threads=False)
+    faulthandler.register(signal.SIGUSR2, fault, all_threads=False)
+    os._exit = _tell_exit(fault)  # type: ignore[assignment]
+
+
+def _tell_exit(fault: TextIO) -> Callable[[int], NoReturn]:
+    pid = os.getpid()
+
+    def _exit(status: int) -> NoReturn:
+        if os.getpid() == pid:
+            fault.write(f"os._exit({status!r})\n")
+            faulthandler.dump_traceback(fault, all_threads=False)
+        _real_exit(status)
+
+    return _exit
+
+
+def trace(connection: wire.Connection, request: TraceRequest, job: str) -> object:
+    """Run the job and send what it emits, its snapshots in frames; the live models, None after a failure."""
+    started = time.perf_counter()
+
+    def emit(message: dict[str, Any]) -> None:
+        if "payload" not in message:
+            connection.send(message)
+            return
+        for frame in snapshot.split(message["payload"]):
+            connection.send({"event": "snapshot", "frame": frame})
+
+    live = None
+    try:
+        live = load_job(job)(request, emit)
+    except BaseException as error:  # noqa: BLE001  (user code ran in there; its SystemExit is a failed trace too)
+        emit({"event": "failed", "problem": asdict(describe(error, request.path))})
+    emit({"event": "done", "seconds": time.perf_counter() - started})
+    return live
+
+
+def describe(error: BaseException, path: str) -> Problem:
+    """A plain diagnostic for an exception that the job let through, at the innermost line of `path`."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    line = (lines[-1] if lines else None) or 1
+    text = "".join(traceback.format_exception_only(error)).strip()
+    code = "exited" if isinstance(error, SystemExit) else "exception"
+    return Problem(path, line, 0, line + 1, 0, "error", code, f"Tracing stopped: {text}")
+
+
+METHODS: dict[str, Callable[[object, dict[str, Any]], Any]] = {
+    "ping": lambda live, params: "pong",
+}
+
+
+def serve_calls(connection: wire.Connection, live: object) -> None:
+    """Answer `{"op": "call", "id", "method", "params"}` until the server closes the wire."""
+    while (message := connection.read()) is not None:
+        connection.send(answer(message, live))
+
+
+def answer(message: wire.Message, live: object) -> wire.Message:
+    """`{"result": id, "value"}` or `{"result": id, "error"}`: an unknown method or its exception is an error text."""
+    method = METHODS.get(message.get("method", ""))
+    if method is None:
+        return {"result": message.get("id"), "error": f"unknown method {message.get('method')!r}; known: {sorted(METHODS)}"}
+    try:
+        return {"result": message["id"], "value": method(live, message.get("params") or {})}
+    except Exception as error:  # noqa: BLE001  (the request's border: its failure is its answer)
+        return {"result": message["id"], "error": f"{type(error).__name__}: {error}"}

@@ -1,0 +1,36 @@
+"""Finds the function that a trace child runs: the tracing job, or a stand-in that the server was told to use."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from mase_server.worker.request import TraceRequest
+
+Emit = Callable[[dict[str, Any]], None]
+Job = Callable[[TraceRequest, Emit], object]
+
+DEFAULT_JOB = "mase_server.worker.job:trace"
+
+
+def load_job(name: str) -> Job:
+    """The function that `module:function` or `/path/file.py:function` names."""
+    where, _, function = name.rpartition(":")
+    module = _load_file(where) if where.endswith(".py") else import_module(where)
+    job: Job = getattr(module, function)
+    return job
+
+
+def _load_file(path: str) -> Any:
+    name = "_mase_job"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]

@@ -1,0 +1,131 @@
+"""Imports, ahead of any fork, the third-party modules that this folder's files needed before.
+
+A module that starts a thread, raises torch's thread count or runs a backward at import would make children hang: it is
+reported as harmful, and the server replaces this process by one that never imports it.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from mase_server.wire import Message
+
+
+class Preloader:
+    """The wanted modules of one warm parent; `folder` is the workspace, whose own modules are refused."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self.pending: deque[str] = deque()
+        self._loaded: dict[str, list[Any]] = {}
+        self._failed: dict[str, str] = {}
+        self._harmful: list[str] = []
+
+    def want(self, names: Iterable[str]) -> None:
+        """Queue modules; `step` imports one."""
+        known = {*self._loaded, *self._failed, *self.pending}
+        self.pending.extend(name for name in names if name not in known)
+
+    def import_now(self, names: Sequence[str]) -> None:
+        """Import those of the wanted modules that the next child needs, before all others."""
+        for name in names:
+            if name in self.pending:
+                self.pending.remove(name)
+                self._import(name)
+
+    def step(self) -> None:
+        """Import the next pending module; after the last, freeze what came in so that children share it."""
+        self._import(self.pending.popleft())
+        if not self.pending:
+            gc.collect()
+            gc.freeze()
+
+    def report(self) -> Message:
+        """`{"preloaded": {module: [file, mtime_ns, size]}, "failed": {module: why}, "harmful": [module]}`."""
+        return {"preloaded": self._loaded, "failed": self._failed, "harmful": self._harmful}
+
+    def _import(self, name: str) -> None:
+        if self._is_own(name):
+            self._failed[name] = "belongs to the workspace"
+            return
+        watch = _Watch()
+        try:
+            module = import_module(name)
+        except BaseException as error:  # noqa: BLE001  (a package's top level may raise anything, SystemExit included)
+            self._failed[name] = f"{type(error).__name__}: {error}"
+        else:
+            self._loaded[name] = file_stamp(getattr(module, "__file__", None))
+        if watch.harmed():
+            self._harmful.append(name)
+
+    def _is_own(self, name: str) -> bool:
+        try:
+            spec = importlib.util.find_spec(name.partition(".")[0])
+        except (ImportError, ValueError):
+            return False
+        origin = Path(spec.origin) if spec is not None and spec.origin else None
+        if origin is None or not origin.is_relative_to(self._folder):
+            return False
+        return not {"site-packages", "dist-packages"} & set(origin.parts)
+
+
+def file_stamp(path: str | None) -> list[Any]:
+    """`[path, mtime_ns, size]`, or an empty list for a module without a file."""
+    try:
+        stat = os.stat(path or "")
+    except OSError:
+        return []
+    return [path, stat.st_mtime_ns, stat.st_size]
+
+
+class _Watch:
+    """Notices what an import must not do in a process that will fork."""
+
+    def __init__(self) -> None:
+        self._tasks = _task_count()
+        self._backward = False
+        variable = sys.modules["torch.autograd.variable"].Variable if "torch" in sys.modules else None
+        self._variable: Any = variable
+        if variable is not None:
+            self._engine = variable._execution_engine
+            variable._execution_engine = _NoticingEngine(self._engine, self._notice)
+
+    def _notice(self) -> None:
+        self._backward = True
+
+    def harmed(self) -> bool:
+        """Did it start a thread, raise torch's thread count, or run a backward?"""
+        threads = 1
+        if self._variable is not None:
+            self._variable._execution_engine = self._engine
+            threads = sys.modules["torch"].get_num_threads()
+        return self._backward or threads > 1 or _task_count() > self._tasks
+
+
+class _NoticingEngine:
+    def __init__(self, engine: Any, notice: Callable[[], None]) -> None:
+        self._engine = engine
+        self._notice = notice
+
+    def run_backward(self, *args: Any, **kwargs: Any) -> Any:
+        self._notice()
+        return self._engine.run_backward(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+def _task_count() -> int:
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return threading.active_count()
