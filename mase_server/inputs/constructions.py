@@ -1,0 +1,107 @@
+"""Which modules were constructed, and with which arguments.
+
+`type.__call__` hands the arguments of a constructor call to `__new__` first, so one `__new__` on nn.Module sees them
+all, before any `__init__` can change them. Once set it stays: CPython cannot take a `__new__` back cleanly.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+
+@dataclass(frozen=True, slots=True)
+class Construction:
+    """One constructor call."""
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def bound(self) -> dict[str, Any]:
+        """The arguments that were given, by parameter name; positions as names where there is no signature."""
+        try:
+            return dict(inspect.signature(type(self.model)).bind(*self.args, **self.kwargs).arguments)
+        except (TypeError, ValueError):
+            return {str(index): value for index, value in enumerate(self.args)} | self.kwargs
+
+    def rebuild(self) -> Callable[[], nn.Module]:
+        """A function that makes the same call again."""
+        kind, args, kwargs = type(self.model), self.args, self.kwargs
+        return lambda: kind(*args, **kwargs)
+
+
+class Constructions:
+    """Every constructor call of a module while `recording`, in order; the modules stay alive, so ids are unique."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, Construction] = {}
+
+    def add(self, construction: Construction) -> None:
+        """Remember one call."""
+        self._by_id[id(construction.model)] = construction
+
+    def of(self, model: nn.Module) -> Construction | None:
+        """The call that made `model`, None for copies and for what was made outside."""
+        return self._by_id.get(id(model))
+
+    def __iter__(self) -> Iterator[Construction]:
+        return iter(self._by_id.values())
+
+    def children(self) -> set[int]:
+        """Ids of the modules that are part of another one."""
+        # An `__init__` that failed leaves a module without its tables.
+        tables = (vars(made.model).get("_modules", {}) for made in self)
+        return {id(child) for table in tables for child in table.values()}
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record the constructor calls made inside."""
+        global _current
+        _install()
+        before, _current = _current, self
+        try:
+            yield
+        finally:
+            _current = before
+
+
+_current: Constructions | None = None
+
+
+def _new(cls: type[nn.Module], *args: Any, **kwargs: Any) -> Any:
+    make = super(nn.Module, cls).__new__
+    made = make(cls) if make is object.__new__ else make(cls, *args, **kwargs)
+    copied = sys._getframe(1).f_code is copyreg.__newobj__.__code__  # type: ignore[attr-defined]
+    if _current is not None and not copied:
+        _current.add(Construction(made, args, kwargs))
+    return made
+
+
+def _install() -> None:
+    if nn.Module.__new__ is not _new:
+        nn.Module.__new__ = staticmethod(_new)  # type: ignore[assignment]
+
+
+def origin(kind: type, folder: str, modules: Mapping[str, ModuleType] | None = None) -> str:
+    """Where a class was defined: "workspace" (in a file below `folder`), "torch" or "library"."""
+    if kind.__module__.partition(".")[0] == "torch":
+        return "torch"
+    module = (modules if modules is not None else sys.modules).get(kind.__module__)
+    file = getattr(module, "__file__", None)
+    if kind.__module__ == "__main__":
+        return "workspace"
+    if file is None:
+        return "library"
+    path = Path(file)
+    inside = path.is_relative_to(folder) and not {"site-packages", "dist-packages"} & set(path.parts)
+    return "workspace" if inside else "library"

@@ -1,0 +1,63 @@
+"""Running a file as `__main__`, to see which models its author calls, and with what."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import ModuleType
+
+from mase_server.inputs.constructions import Constructions
+from mase_server.inputs.program import Loaded, as_program, compile_plainly, execute, module_named
+from mase_server.inputs.watch import OnCall, Reached, Watch
+from mase_server.tracing.shadow import MetaMode, Shadows
+
+
+@dataclass(frozen=True, slots=True)
+class MainRun:
+    """What a program did.
+
+    reached: the first call of each model, in order.  error: what ended the program, if it was an exception of its own
+    (SystemExit included).  timed_out: no model was called in time.
+    """
+
+    module: ModuleType
+    reached: tuple[Reached, ...]
+    constructions: Constructions
+    error: BaseException | None
+    timed_out: bool
+
+
+def run_main(
+    path: str,
+    folder: str,
+    on_call: OnCall,
+    shadows: Shadows,
+    load: Callable[[str], Loaded] = compile_plainly,
+    name: str = "__main__",
+) -> MainRun:
+    """Run `path` on meta as `name`; each model's first outermost call goes to `on_call(model, args, kwargs)`.
+
+    `on_call` runs outside of every torch function mode and returns the call's output to the program.
+    """
+    constructions = Constructions()
+    watch = Watch(on_call, constructions, folder)
+    error: BaseException | None = None
+    with ExitStack() as stack:
+        stack.enter_context(as_program(path))
+        module = stack.enter_context(module_named(name, path))
+        stack.enter_context(constructions.recording())
+        try:
+            loaded = load(path)
+            with watch.active(), MetaMode(shadows):
+                execute(loaded, module)
+        except (Exception, SystemExit, KeyboardInterrupt) as raised:  # noqa: BLE001 - the border to the person's program
+            error = raised
+    # Classes of the program find their module by name later (dataclasses, pickling, type hints).
+    sys.modules[_kept_name(path)] = module
+    return MainRun(module, tuple(watch.reached.values()), constructions, error, watch.timed_out)
+
+
+def _kept_name(path: str) -> str:
+    return f"__mase_program__:{path}"
