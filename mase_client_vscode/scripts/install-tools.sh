@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install-tools.sh [FOLDER]: what the editor tests need, into FOLDER (default .tools): Node 24, code-server (VS Code in
-# the browser) and playwright-core, all pinned. Chromium and fonts come from Debian. Does nothing when it is all there.
+# install-tools.sh [FOLDER]: what the extension and its tests need, into FOLDER (default .tools): Node and code-server
+# (VS Code in the browser), pinned. Chromium and fonts come from Debian. Does nothing when it is all there.
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
@@ -8,11 +8,10 @@ tools=$(realpath -m "${1:-.tools}")
 python=${PYTHON:-python3}
 node_wheel=24.19.0
 code_server=4.139.1
-playwright=1.65.1
 
 debian_packages() {
-  command -v chromium >/dev/null && fc-list 2>/dev/null | grep -q DejaVuSansMono && return
-  local packages=(chromium fontconfig fonts-dejavu-core fonts-liberation)
+  command -v chromium >/dev/null && fc-list 2>/dev/null | grep -q JetBrainsMono && return
+  local packages=(chromium fontconfig fonts-dejavu-core fonts-jetbrains-mono fonts-liberation)
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${packages[@]}"
   else
@@ -37,7 +36,7 @@ install_node() { # the wheel's own npm and npx are flattened symlinks that do no
 install_code_server() { # without scripts: code-server's own postinstall downloads what npm already has
   cd "$tools"
   echo '{"private": true}' >package.json
-  npm install --silent --ignore-scripts "code-server@$code_server" "playwright-core@$playwright"
+  npm install --silent --ignore-scripts "code-server@$code_server"
   cd node_modules/code-server/lib/vscode
   npm install --silent --omit=dev --ignore-scripts
   cd extensions
@@ -52,7 +51,7 @@ trim() { # what the tests never start: other platforms' binaries, source maps, c
 }
 
 debian_packages
-stamp="$node_wheel $code_server $playwright"
+stamp="$node_wheel $code_server"
 if [ "$(cat "$tools/stamp" 2>/dev/null)" != "$stamp" ]; then
   rm -rf "$tools"
   mkdir -p "$tools"

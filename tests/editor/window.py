@@ -1,0 +1,94 @@
+"""A VS Code window in a browser page, as a person sees and uses it."""
+
+import re
+from pathlib import Path
+
+from code_server import CodeServer
+from playwright.sync_api import Browser, Locator, Page, expect
+
+OUTPUT = Path(__file__).resolve().parents[1] / "output"
+SIZE = {"width": 1280, "height": 800}
+STATUS = "#mase\\.mase-vscode\\.status"
+#: What a loaded two-core machine may need for one step; nothing here measures time.
+PATIENCE_MS = 60_000
+
+
+class Window:
+    """One window on `folder` with `file` open."""
+
+    def __init__(self, browser: Browser, server: CodeServer, folder: Path, file: str) -> None:
+        self.page: Page = browser.new_page(viewport=SIZE, device_scale_factor=2)
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.path = folder / file
+        self.page.goto(server.url(folder, openFile=str(self.path)))
+        self.lines.first.wait_for()
+
+    @property
+    def lines(self) -> Locator:
+        """The lines of code on the screen."""
+        return self.page.locator(".editor-instance .monaco-editor .view-line")
+
+    def line(self, text: str) -> Locator:
+        """The lines on which `text` stands, hints included; blanks match VS Code's no-break spaces."""
+        pattern = re.escape(text).replace("\\ ", "[\\s\\u00a0]")
+        return self.lines.filter(has_text=re.compile(pattern))
+
+    def expect_line(self, text: str, count: int = 1) -> None:
+        """Wait until exactly `count` lines show `text`."""
+        expect(self.line(text)).to_have_count(count, timeout=PATIENCE_MS)
+
+    def expect_status(self, text: str) -> None:
+        """Wait until the status item reads `text`."""
+        expect(self.page.locator(STATUS)).to_have_text(re.compile(re.escape(text)), timeout=PATIENCE_MS)
+
+    def go_to(self, line: int, column: int = 1) -> None:
+        """Put the caret there, both counted from 1, as a person does: Ctrl+G."""
+        self.page.keyboard.press("Control+g")
+        self.page.locator(".quick-input-widget input").wait_for()
+        self.page.keyboard.type(f":{line}:{column}" if self._colon() else f"{line}:{column}")
+        self.page.keyboard.press("Enter")
+        self.page.locator(".quick-input-widget").wait_for(state="hidden")
+
+    def _colon(self) -> bool:
+        """Ctrl+G opens the input with the colon in it already."""
+        return not self.page.locator(".quick-input-widget input").input_value().startswith(":")
+
+    def replace(self, old: str, new: str) -> None:
+        """Edit the one line of the file on which `old` stands, and save."""
+        source = self.path.read_text().splitlines()
+        [row] = [row for row, line in enumerate(source) if old in line]
+        self.go_to(row + 1)
+        self.page.keyboard.press("Home")
+        self.page.keyboard.press("Shift+End")
+        self.page.keyboard.insert_text(source[row].strip().replace(old, new))
+        self.save()
+
+    def save(self) -> None:
+        """Ctrl+S, until the tab shows no unsaved change."""
+        self.page.keyboard.press("Control+s")
+        self.page.locator(".tab.active:not(.dirty)").wait_for()
+
+    def hover(self, line: str, word: str) -> Locator:
+        """Point at `word` on the line that starts with `line`; the hover that opens."""
+        span = self.line(line).first.locator("span", has_text=re.compile(rf"^[\s\u00a0]*{re.escape(word)}[\s\u00a0]*$"))
+        span.last.hover()
+        card = self.page.locator(".monaco-hover:visible").first
+        card.wait_for()
+        return card
+
+    def command(self, title: str) -> None:
+        """Run a command from the palette."""
+        self.page.keyboard.press("F1")
+        self.page.locator(".quick-input-widget input").wait_for()
+        self.page.keyboard.insert_text(title)
+        self.page.locator(".quick-input-list .monaco-list-row").filter(has_text=title).first.click()
+
+    def picture(self, name: str) -> Path:
+        """Leave a PNG of the window in tests/output/."""
+        OUTPUT.mkdir(exist_ok=True)
+        path = OUTPUT / f"{name}.png"
+        self.page.screenshot(path=path)
+        return path
+
+    def close(self) -> None:
+        self.page.close()
