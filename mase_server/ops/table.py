@@ -1,0 +1,161 @@
+"""The table itself: `op_info` says what a callable is, by the callable's identity and never by its name's looks.
+
+What the table does not have is still answered: `known` is False, the operator is called what it calls itself, and costs
+0. A leaf module of the user's is named by its class in snake case. Where such a name is one of the table's own, it gets
+the prefix `custom_`: a class of the user's called Linear is not MASE's `linear`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import nn
+
+from mase_server.ops import (
+    activation,
+    arguments,
+    attention,
+    convolution,
+    creation,
+    decomposition,
+    elementwise,
+    embedding,
+    fft,
+    indexing,
+    linear_algebra,
+    loss,
+    normalisation,
+    pooling,
+    queries,
+    recurrent,
+    reduction,
+    shape,
+)
+from mase_server.ops.costs import free, traffic
+from mase_server.ops.naming import mase_type, snake_case
+from mase_server.ops.rows import Row
+from mase_server.ops.types import OpCall, OpInfo
+
+MODULES = (
+    activation, attention, convolution, creation, decomposition, elementwise, embedding, fft, indexing, linear_algebra,
+    loss, normalisation, pooling, queries, recurrent, reduction, shape,
+)  # fmt: skip
+
+ROWS: tuple[Row, ...] = tuple(row for module in MODULES for row in module.ROWS)
+NAMES = frozenset(row.mase_op for row in ROWS)
+QUERIES = frozenset(map(id, queries.ROWS))
+KINDS = ("placeholder", "get_attr", "output")
+
+
+def _index() -> dict[object, Row]:
+    found: dict[object, Row] = {}
+    for row in ROWS:
+        for target in row.targets():
+            found.setdefault(target, row)
+    for row in shape.PROPERTIES:
+        found[getattr(torch.Tensor, row.mase_op).__get__] = row
+    return found
+
+
+TABLE: dict[object, Row] = _index()
+
+
+def op_info(kind: str, target: object, module: nn.Module | None = None) -> OpInfo:
+    """What is known of a node's operator.
+
+    kind: fx's, e.g. "call_function".  target: the callable, the method's name, or for call_module the instance (or its
+    path, with `module` given).  Never raises for an unknown target.
+    """
+    if kind in KINDS:
+        return _structural(kind)
+    if kind == "call_module":
+        instance = target if isinstance(target, nn.Module) else module
+        return _module_info(instance) if instance is not None else _unknown(target)
+    return _function_info(callable_of(kind, target))
+
+
+def named_arguments(call: OpCall) -> dict[str, Any]:
+    """The arguments of a call under MASE's names (data_in_0, weight, dim, ...), then its module's parameters."""
+    if call.kind in KINDS:
+        return {}
+    target = type(call.module) if call.module is not None else callable_of(call.kind, call.target)
+    return arguments.bind(call, target, op_info(call.kind, call.target, call.module).mase_op)
+
+
+def callable_of(kind: str, target: object) -> object:
+    """The callable that a target stands for: a method is torch.Tensor's attribute, an ATen overload is torch's."""
+    if kind == "call_method" and isinstance(target, str):
+        return getattr(torch.Tensor, target, target)
+    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return _from_aten(target)
+    return target
+
+
+def _from_aten(target: Any) -> object:
+    namespace, _, name = str(getattr(target, "_name", None) or target._qualified_op_name).partition("::")
+    name = name.partition(".")[0]
+    places = (torch, torch.Tensor, nn.functional, torch._C._special, torch._C._linalg, torch._C._fft)  # type: ignore[attr-defined]
+    found = (getattr(place, name, None) for place in places) if namespace == "aten" else iter(())
+    return next((one for one in found if _row(one) is not None), target)
+
+
+def _row(target: object) -> Row | None:
+    try:
+        return TABLE.get(target)
+    except TypeError:  # an unhashable callable object
+        return None
+
+
+def _function_info(target: object) -> OpInfo:
+    row = _row(target)
+    return _unknown(target) if row is None else _known_function(target, row)
+
+
+@cache
+def _known_function(target: object, row: Row) -> OpInfo:
+    signature = next(iter(arguments.overloads(target, row.mase_op)), ())
+    names = arguments.static_names(signature, row.mase_op, arguments.is_reversed(target))
+    return _info(row, False, names, tuple(p.name for p in signature))
+
+
+def _module_info(module: nn.Module) -> OpInfo:
+    cls = type(module)
+    row, parameters, names = _class_info(cls)  # type: ignore[arg-type]
+    names = (*names, *(name for name, _ in arguments.module_names(module) if name not in names))
+    if row is not None:
+        return _info(row, True, names, parameters)
+    return OpInfo(
+        _own_name(snake_case(cls.__name__)), "module", "other", names, parameters, False, False, free, traffic
+    )
+
+
+@cache
+def _class_info(cls: type[nn.Module]) -> tuple[Row | None, tuple[str, ...], tuple[str, ...]]:
+    """The row of a class, or of the base whose forward it runs; torch's and MASE's names of forward's parameters."""
+    bases = (base for base in cls.__mro__ if getattr(base, "forward", None) is cls.forward)
+    row = next((TABLE[base] for base in bases if base in TABLE), None)
+    signature = next(iter(arguments.overloads(cls, "")), ())
+    names = arguments.static_names(signature, row.mase_op if row else "")
+    return row, tuple(p.name for p in signature), names
+
+
+def _info(row: Row, is_module: bool, names: tuple[str, ...], parameters: tuple[str, ...]) -> OpInfo:
+    kind = mase_type(row, is_module, id(row) in QUERIES)
+    implicit = kind == "implicit_func"
+    return OpInfo(row.mase_op, kind, row.family, names, parameters, implicit, True, row.flops, row.bytes)
+
+
+def _unknown(target: object) -> OpInfo:
+    name = target if isinstance(target, str) else getattr(target, "__name__", type(target).__name__)
+    return OpInfo(_own_name(str(name)), "builtin_func", "other", (), (), False, False, free, traffic)
+
+
+def _own_name(name: str) -> str:
+    return f"custom_{name}" if name in NAMES else name
+
+
+@cache
+def _structural(kind: str) -> OpInfo:
+    return OpInfo(kind, kind, "other", (), (), False, True, free, free)
