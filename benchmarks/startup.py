@@ -1,0 +1,50 @@
+"""Start to `initialize` answered, open to first hints with nothing warm, and what the server holds in memory.
+
+Usage: python benchmarks/startup.py [--runs 5] [--file gpt.py]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from editor import Editor, maps, memory
+from rich.console import Console
+from rich.table import Table
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+async def run(path: Path) -> tuple[float, float, float, bool]:
+    """One server: seconds to initialize, seconds to the first hints, MiB of the server, has it mapped torch."""
+    async with Editor(path.parent) as editor:
+        opened = perf_counter()
+        editor.open(path)
+        while not await editor.hints(path):
+            await editor.refreshed_again()
+        first = perf_counter() - opened
+        await editor.settled(path)
+        return editor.start_seconds, first, memory(editor.process.pid), maps(editor.process.pid, "libtorch")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--file", default="gpt.py")
+    options = parser.parse_args()
+    runs = [asyncio.run(run(EXAMPLES / options.file)) for _ in range(options.runs)]
+    starts, firsts, sizes, torch = zip(*runs, strict=True)
+    table = Table("figure", "median", "worst", "target", title=f"{options.runs} servers, {options.file}")
+    table.add_row("start to initialize answered", f"{median(starts):.2f} s", f"{max(starts):.2f} s", "1 s")
+    table.add_row("open to first hints, cold", f"{median(firsts):.2f} s", f"{max(firsts):.2f} s", "4 s")
+    table.add_row("server RSS", f"{median(sizes):.0f} MiB", f"{max(sizes):.0f} MiB", "80 MiB")
+    table.add_row("torch in the server", "yes" if any(torch) else "no", "", "no")
+    Console(width=110).print(table)
+
+
+if __name__ == "__main__":
+    main()
