@@ -45,8 +45,10 @@ class Shadows:
         if entry is None:
             return None
         real = entry[1]
-        if self._tainted and real.untyped_storage()._cdata in self._tainted:
-            return None
+        if self._tainted:
+            with torch._C.DisableTorchFunction():
+                if real.untyped_storage()._cdata in self._tainted:
+                    return None
         return real
 
     def put(self, tensor: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
@@ -68,7 +70,8 @@ class Shadows:
         """An unknown value was written into `tensor`: neither it nor its views and bases are known any more."""
         real = self.get(tensor)
         if real is not None:
-            self._tainted.add(real.untyped_storage()._cdata)
+            with torch._C.DisableTorchFunction():
+                self._tainted.add(real.untyped_storage()._cdata)
 
     def written(self, real: torch.Tensor) -> None:
         """`real` is about to be changed in place: keep a copy while a `rewind` watches."""
@@ -267,7 +270,9 @@ class MetaMode(TorchFunctionMode):
         if func is not torch.from_numpy:
             meta_kwargs["device"] = self.device
         out = self._run_meta(func, meta_args, meta_kwargs)
-        if known and func not in UNDEFINED and isinstance(out, torch.Tensor) and out.numel() <= self.shadows.limit:
+        # Whole numbers are no weights: `torch.empty((), dtype=torch.int64).random_()` is how loaders draw their seeds.
+        defined = func not in UNDEFINED or not out.dtype.is_floating_point
+        if known and defined and isinstance(out, torch.Tensor) and out.numel() <= self.shadows.limit:
             self.shadows.put(out, func(*self._to_real(meta_args), **self._to_real(meta_kwargs)))
         return out
 

@@ -1,0 +1,162 @@
+"""From a recording to an executable fx graph."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx, nn
+
+from mase_server.ops.types import TensorType
+from mase_server.tracing.calls import Call, Constant, Ref, Run, references
+from mase_server.tracing.probe import Probed
+from mase_server.tracing.scope import Scope
+from mase_server.tracing.symbols import Atom, Expr
+
+CreateNode = Callable[[str, Any, tuple[Any, ...], dict[str, Any]], fx.Node]
+
+
+def used_calls(run: Run) -> list[bool]:
+    """Which calls become nodes: all but helpers, attributes and templates that nothing uses."""
+    used = [False] * len(run.calls)
+    for index in range(len(run.calls) - 1, -1, -1):
+        call = run.calls[index]
+        if not (call.helper or call.kind == "get_attr"):
+            used[index] = True
+        if used[index]:
+            for source in references((call.args, call.kwargs)):
+                used[source] = True
+    return used
+
+
+class GraphBuilder:
+    """Builds the fx graph of a recording; generic in its symbols where probing found them.
+
+    `nodes[i]` is the node of call `i`, None where it was dropped. Each node's meta has `scope` (Scope), `call` (index)
+    and `value` (the description of its result).
+    """
+
+    def __init__(self, run: Run, probed: Probed | None = None, create_node: CreateNode | None = None) -> None:
+        self.run = run
+        self.graph = fx.Graph()
+        self._create = create_node or self.graph.create_node
+        self._generic = probed if probed is not None and probed.generic else None
+        self.nodes: list[fx.Node | None] = [None] * len(run.calls)
+        self._sizes: dict[str, fx.Node] = {}
+        self._sources = _symbol_sources(self._generic) if self._generic else {}
+
+    def build(self) -> fx.Graph:
+        """The finished graph."""
+        for index, used in enumerate(used_calls(self.run)):
+            if used:
+                self.nodes[index] = self._node(index, self.run.calls[index])
+        return self.graph
+
+    def _node(self, index: int, call: Call) -> fx.Node:
+        args, kwargs = call.args, call.kwargs
+        if self._generic is not None and index in self._generic.arguments:
+            args, kwargs = self._generic.arguments[index]
+        target = call.target
+        if isinstance(target, Constant):
+            if call.kind == "get_attr":
+                target = target.name
+            else:
+                target = _Named(target.name, self.run.constants[target.name])
+        node = self._create(call.kind, target, self._argument(args), self._argument(kwargs))
+        path, kind = self.run.scopes[call.scope]
+        node.meta.update(scope=Scope(path, kind if path else None), call=index, value=call.value)
+        return node
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, Ref):
+            return self.nodes[value.index]
+        if isinstance(value, Expr):
+            return self._expression(value)
+        if isinstance(value, Constant):
+            return self._create("get_attr", value.name, (), {})
+        if isinstance(value, list | tuple):
+            items = [self._argument(item) for item in value]
+            return items if isinstance(value, list) else tuple(items)
+        if isinstance(value, dict):
+            return {key: self._argument(item) for key, item in value.items()}
+        if isinstance(value, slice):
+            return slice(*(self._argument(item) for item in (value.start, value.stop, value.step)))
+        return value
+
+    def _expression(self, expr: Expr) -> Any:
+        total: Any = expr.constant
+        for factor, atoms in expr.terms:
+            product: Any = factor
+            for atom in atoms:
+                product = self._apply(operator.mul, product, self._atom(atom)) if product != 1 else self._atom(atom)
+            total = self._apply(operator.add, total, product) if total != 0 else product
+        return total
+
+    def _atom(self, atom: Atom) -> fx.Node:
+        node = self._size(atom.symbol)
+        if atom.offset:
+            node = self._apply(operator.add, node, atom.offset)
+        return node if atom.divisor == 1 else self._apply(operator.floordiv, node, atom.divisor)
+
+    def _apply(self, function: Callable[..., Any], first: Any, second: Any) -> fx.Node:
+        return self._create("call_function", function, (first, second), {})
+
+    def _size(self, symbol: str) -> fx.Node:
+        found = self._sizes.get(symbol)
+        if found is None:
+            index, dimension = self._sources[symbol]
+            source = self.nodes[index]
+            if source is None:
+                source = self.nodes[index] = self._node(index, self.run.calls[index])
+            found = self._sizes[symbol] = self._create("call_method", "size", (source, dimension), {})
+        return found
+
+
+class _Named:
+    """A callable object as the target of a node, under an attribute-like name that generated code can use."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.__name__ = self.__qualname__ = name
+        self.__module__ = __name__
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+
+def _symbol_sources(probed: Probed) -> dict[str, tuple[int, int]]:
+    """symbol -> (call, dimension) of an input tensor whose size it is."""
+    found: dict[str, tuple[int, int]] = {}
+    for index, calls in enumerate(zip(*(run.calls for run in probed.runs), strict=True)):
+        if calls[0].kind != "placeholder" and not calls[0].helper:
+            continue
+        shapes = [call.value.shape for call in calls if isinstance(call.value, TensorType)]
+        if len(shapes) != len(calls):
+            continue
+        for dimension, sizes in enumerate(zip(*shapes, strict=True)):
+            for symbol in probed.fitter.symbols:
+                if symbol not in found and list(sizes) == [point[symbol] for point in probed.points]:
+                    found[symbol] = (index, dimension)
+    return found
+
+
+def attribute(root: nn.Module, path: str) -> Any:
+    """The module, parameter, buffer or plain attribute at a dotted path."""
+    value: Any = root
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def executable(graph: fx.Graph, root: nn.Module, constants: dict[str, Any]) -> fx.GraphModule:
+    """A GraphModule over the root's own modules and parameters; the root itself is not changed."""
+    targets: dict[str, Any] = {}
+    for node in graph.nodes:
+        if node.op in ("call_module", "get_attr") and node.target not in targets:
+            name = node.target
+            targets[name] = constants[name] if name in constants else attribute(root, name)
+    module = fx.GraphModule(targets, graph, type(root).__name__)
+    module.training = root.training
+    return module
+

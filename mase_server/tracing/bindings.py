@@ -1,0 +1,102 @@
+"""What the rewritten code reports: which tensors were bound to which names, and in which module instance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mase_server.tracing.instrument import Site
+from mase_server.tracing.values import DictOf, TupleOf, Value, describe, fields_of, holds_tensor
+
+if TYPE_CHECKING:
+    from mase_server.tracing.recorder import Recorder
+
+#: Types that can hold no tensor, by far the most frequent ones.
+_PLAIN = {int, float, str, bool, type(None), type, torch.Size, torch.dtype, torch.device, bytes, complex}
+#: A site that ran more often than this in one recording is a loop over data: the rest adds nothing.
+MAX_EVENTS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One value seen at one site. `scope` indexes the recording's scopes, `node` its calls (-1: made by no call)."""
+
+    site: int
+    value: Value
+    scope: int
+    node: int
+
+
+@dataclass(slots=True)
+class Reports:
+    """Collects events. Sites of all files share one numbering: `sites[i]` is (path, Site)."""
+
+    sites: list[tuple[str, Site]] = field(default_factory=list)
+    #: Events outside any recording: at import, in constructors, around the call of the model.
+    outside: list[Event] = field(default_factory=list)
+    recorder: Recorder | None = None
+    #: In `outside`, tensors by identity, so that a model's inputs and outputs are recognised there.
+    identities: list[tuple[int, int]] = field(default_factory=list)
+    kept: list[Any] = field(default_factory=list)
+
+    def reporter(self, path: str, sites: tuple[Site, ...]) -> Callable[[int, Any], Any]:
+        """The function that the rewritten code of `path` calls as `__mase__`."""
+        base = len(self.sites)
+        self.sites.extend((path, site) for site in sites)
+        plain, add = _PLAIN, self._add
+
+        def see(index: int, value: Any) -> Any:
+            kind = type(value)
+            if kind not in plain:
+                if isinstance(value, torch.Tensor):
+                    add(base + index, value)
+                elif kind not in _HOLDERS:
+                    _classify(kind, value)
+                    if _HOLDERS.get(kind):
+                        self._add_container(base + index, value)
+                elif _HOLDERS[kind]:
+                    self._add_container(base + index, value)
+            return value
+
+        return see
+
+    def _add_container(self, site: int, value: Any) -> None:
+        with torch._C.DisableTorchFunction():
+            if holds_tensor(value):
+                self._add(site, value)
+
+    def _add(self, site: int, value: Any) -> None:
+        recorder = self.recorder
+        with torch._C.DisableTorchFunction():
+            described = describe(value)
+        if recorder is not None:
+            if len(recorder.events) < MAX_EVENTS:
+                node = recorder.node_of_value(value)
+                recorder.events.append(Event(site, described, recorder.scope, node))
+        elif len(self.outside) < MAX_EVENTS:
+            self.identities.append((len(self.outside), id(value)))
+            self.kept.append(value)
+            self.outside.append(Event(site, described, -1, -1))
+
+
+#: type -> may instances hold tensors? Filled as types are met.
+_HOLDERS: dict[type, bool] = {tuple: True, list: True, dict: True}
+
+
+def _classify(kind: type, value: Any) -> None:
+    if isinstance(value, torch.nn.Module | type) or callable(value):
+        _HOLDERS[kind] = False
+    else:
+        _HOLDERS[kind] = isinstance(value, list | tuple) or fields_of(value) is not None
+
+
+def is_shown(value: Value) -> bool:
+    """Does a description hold a tensor, so that a hint is worth showing?"""
+    if isinstance(value, TupleOf):
+        return any(is_shown(item) for item in value.items)
+    if isinstance(value, DictOf):
+        return any(is_shown(item) for _, item in value.items)
+    return not hasattr(value, "name")

@@ -1,0 +1,45 @@
+"""What the recorder knows of a call that raised: enough to explain the error to the person."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from mase_server.tracing.shadow import map_leaves
+from mase_server.tracing.values import tensor_type
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A torch callable that raised `error`.
+
+    args, kwargs: its arguments with tensors replaced by `TensorType`.  scope: path of the module whose forward ran.
+    module, path: the leaf module inside which it happened, if any.
+    """
+
+    error: BaseException
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    scope: str
+    module: nn.Module | None = None
+    path: str = ""
+
+    @classmethod
+    def of(
+        cls, error: BaseException, func: Callable[..., Any], args: Any, kwargs: dict[str, Any], scope: str
+    ) -> Failure:
+        """Describe the call while its arguments are at hand."""
+
+        def change(value: Any) -> Any:
+            return tensor_type(value) if isinstance(value, torch.Tensor) else value
+
+        return cls(error, func, map_leaves(args, change), map_leaves(kwargs, change), scope)
+
+    def inside(self, module: nn.Module, path: str) -> Failure:
+        """The same failure, known to have happened inside a leaf module."""
+        return replace(self, module=module, path=path)

@@ -1,0 +1,300 @@
+"""Probing: record again at other sizes, and see how every dimension and every integer argument moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mase_server.ops.types import TensorType
+from mase_server.tracing.calls import Constant, Run
+from mase_server.tracing.symbols import Expr, Fitter
+from mase_server.tracing.values import DictOf, TupleOf, Value
+
+RunAt = Callable[[Mapping[str, int]], Run]
+_Found = tuple[Mapping[str, int], Run]
+
+_PRIMES = tuple(n for n in range(3, 4100, 2) if all(n % d for d in range(3, int(n**0.5) + 1, 2)))
+_BATCHES = (5, 3, 7, 11, 13)
+IMAGE_SYMBOLS = frozenset({"H", "W"})
+BATCH_SYMBOLS = frozenset({"B"})
+
+
+class MismatchError(Exception):
+    """Two recordings do not have the same structure."""
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What probing found.
+
+    points: the sizes of the base run and of each probe.  runs: the recordings, the base first.  fixed: symbol -> why
+    it cannot vary.  arguments: call index -> (args, kwargs) with `Expr` for the integers that vary.
+    """
+
+    points: list[Mapping[str, int]]
+    runs: list[Run]
+    fitter: Fitter
+    fixed: dict[str, str] = field(default_factory=dict)
+    arguments: dict[int, tuple[tuple[Any, ...], dict[str, Any]]] = field(default_factory=dict)
+    obstacles: list[str] = field(default_factory=list)
+
+    @property
+    def symbols(self) -> dict[str, int]:
+        """The symbols that may vary, with their sizes in the base run."""
+        return {name: self.points[0][name] for name in self.fitter.symbols}
+
+    @property
+    def generic(self) -> bool:
+        """Can the graph be built for all sizes of its symbols?"""
+        return bool(self.symbols) and not self.obstacles
+
+
+Sizing = Callable[[str, int, int, int], Iterator[int]]
+
+
+def choose_sizes(sizes: Mapping[str, int], attempt: int, sizing: Mapping[str, Sizing] | None = None) -> dict[str, int]:
+    """Sizes for probe number `attempt` (from 0): distinct, never 0 or 1, none like the base's.
+
+    sizing: symbol -> how its candidates are made; `usual_sizes` where absent.
+    """
+    taken = set(sizes.values())
+    chosen: dict[str, int] = {}
+    for position, (name, size) in enumerate(sizes.items()):
+        for candidate in (sizing or {}).get(name, usual_sizes)(name, size, attempt, position):
+            if candidate not in taken:
+                chosen[name] = candidate
+                taken.add(candidate)
+                break
+    return chosen
+
+
+def usual_sizes(name: str, size: int, attempt: int, position: int) -> Iterator[int]:
+    """Coprime sizes: small batches, lengths below the base's (tables of positions are bounded), image sizes near it."""
+    if name in BATCH_SYMBOLS:
+        yield from _BATCHES[attempt:]
+    elif name in IMAGE_SYMBOLS:
+        # One more and one less than a multiple of 64 tell floor from ceiling division by every power of two.
+        block = max(1, round(size / 64)) + position
+        yield from (64 * (block + step) + (1 if (attempt + position) % 2 == 0 else -1) for step in range(attempt, 40))
+    elif size >= 12:
+        start = size * (4 - attempt % 3) // 5 - position
+        yield from sorted((prime for prime in _PRIMES if prime < size), key=lambda prime: abs(prime - start))
+    yield from larger_sizes(name, size, attempt, position)
+
+
+def larger_sizes(name: str, size: int, attempt: int, position: int) -> Iterator[int]:
+    """Primes above the base's size: for what must not shrink."""
+    yield from (prime for prime in _PRIMES if prime > size + 4 * attempt + position)
+
+
+def multiple_sizes(name: str, size: int, attempt: int, position: int) -> Iterator[int]:
+    """Multiples of the base's size: for what must divide by something."""
+    yield from (size * factor for factor in range(2 + attempt + position, 12))
+
+
+class Prober:
+    """Finds which symbols of `sizes` may vary, and how everything depends on them.
+
+    run_at records the model at given sizes; whatever it raises means that the model cannot run there.
+    """
+
+    def __init__(self, base: Run, sizes: Mapping[str, int], run_at: RunAt) -> None:
+        self.base, self.sizes, self._run_at = base, dict(sizes), run_at
+        self.fixed: dict[str, str] = {}
+        self._sizing: dict[str, Sizing] = {}
+        self._reason = ""
+
+    def probe(self) -> Probed:
+        """Probe at two points; at a third where a fit rests on too few."""
+        varied = list(self.sizes)
+        runs = self._runs(varied) if varied else []
+        if not runs and varied:
+            varied = self._separately(varied)
+            runs = self._runs(varied) if varied else []
+        result = self._result(runs)
+        if runs and result.fitter.ambiguous and (further := self._try(varied, 2)) is not None:
+            result = self._result([*runs, further])
+        return result
+
+    def _runs(self, varied: list[str]) -> list[_Found]:
+        """Both probes, or none where one of them fails."""
+        runs = []
+        for attempt in (0, 1):
+            found = self._try(varied, attempt)
+            if found is None:
+                return []
+            runs.append(found)
+        return runs
+
+    def _try(self, varied: list[str], attempt: int) -> _Found | None:
+        sizes = {name: self.sizes[name] for name in varied}
+        point = {**self.sizes, **choose_sizes(sizes, attempt, self._sizing)}
+        try:
+            run = self._run_at(point)
+            check_structure(self.base, run)
+        except Exception as error:  # noqa: BLE001 - user code may raise anything at sizes it was not made for
+            text = str(error).strip().splitlines()
+            self._reason = f"{type(error).__name__}: {text[0] if text else ''}".rstrip(": ")
+            return None
+        return point, run
+
+    def _separately(self, varied: list[str]) -> list[str]:
+        """Each symbol alone (height and width together): those that may vary, together."""
+        groups = [[name] for name in varied if name not in IMAGE_SYMBOLS]
+        if images := [name for name in varied if name in IMAGE_SYMBOLS]:
+            groups.append(images)
+        good = [group for group in groups if self._may_vary(group, tried=len(groups) == 1)]
+        names = [name for group in good for name in group]
+        if len(good) > 1 and self._try(names, 0) is None:
+            for name in names[len(good[0]) :]:
+                self.fixed[name] = self._reason
+            return good[0]
+        return names
+
+    def _may_vary(self, group: list[str], *, tried: bool) -> bool:
+        """Can this group vary alone? `tried`: the usual sizes have just failed."""
+        strategies: list[Sizing] = [] if tried else [usual_sizes]
+        if not BATCH_SYMBOLS & set(group):
+            strategies += [multiple_sizes] if IMAGE_SYMBOLS & set(group) else [larger_sizes, multiple_sizes]
+        for sizing in strategies:
+            self._sizing |= {name: sizing for name in group}
+            if self._runs(group):
+                return True
+        self.fixed |= {name: self._reason for name in group}
+        return False
+
+    def _result(self, runs: list[_Found]) -> Probed:
+        points = [self.sizes, *(point for point, _ in runs)]
+        result = Probed(points, [self.base, *(run for _, run in runs)], Fitter(points), dict(self.fixed))
+        if runs:
+            _fit_arguments(result)
+            for values in _dimensions(result):
+                result.fitter.fit(values)
+        return result
+
+
+def check_structure(base: Run, other: Run) -> None:
+    """Raise `MismatchError` unless both recordings have the same calls and the same sequence of events."""
+    if len(base.calls) != len(other.calls):
+        raise MismatchError(f"{len(base.calls)} operations at one size, {len(other.calls)} at another")
+    for first, second in zip(base.calls, other.calls, strict=True):
+        if first.kind != second.kind or not _same_target(first.target, second.target):
+            raise MismatchError(f"{name_of(first.target)} at one size, {name_of(second.target)} at another")
+    if len(base.events) != len(other.events):
+        raise MismatchError("other lines ran at another size")
+
+
+def _same_target(first: Any, second: Any) -> bool:
+    return first is second or first == second
+
+
+def name_of(target: Any) -> str:
+    """A call's target for a message."""
+    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
+
+
+def _dimensions(result: Probed) -> Iterator[tuple[int, ...]]:
+    """The sizes of every varying dimension over all runs."""
+    rows = zip(*(run.calls for run in result.runs), strict=True)
+    seen: set[tuple[tuple[int, ...], ...]] = set()
+    for calls in rows:
+        values = [call.value for call in calls]
+        if all(value is values[0] for value in values) or not all(isinstance(value, TensorType) for value in values):
+            continue
+        shapes = tuple(value.shape for value in values if isinstance(value, TensorType))
+        if shapes not in seen and len({len(shape) for shape in shapes}) == 1:
+            seen.add(shapes)
+            yield from (tuple(sizes) for sizes in zip(*shapes, strict=True) if len(set(sizes)) > 1)
+
+
+def _fit_arguments(result: Probed) -> None:
+    for index, calls in enumerate(zip(*(run.calls for run in result.runs), strict=True)):
+        args, kwargs = [call.args for call in calls], [call.kwargs for call in calls]
+        if all(item == args[0] for item in args) and all(item == kwargs[0] for item in kwargs):
+            continue
+        try:
+            result.arguments[index] = (
+                merge(args, result.fitter, result.runs),
+                merge(kwargs, result.fitter, result.runs),
+            )
+        except MismatchError as error:
+            result.obstacles.append(f"{name_of(calls[0].target)}: {error}")
+
+
+def merge(values: Sequence[Any], fitter: Fitter, runs: Sequence[Run]) -> Any:
+    """The same nested arguments seen at several sizes, with `Expr` where integers vary.
+
+    Raises MismatchError where something varies that is no expression in the symbols.
+    """
+    first = values[0]
+    if any(type(value) is not type(first) for value in values):
+        raise MismatchError("an argument's type depends on the size")
+    if isinstance(first, list | tuple):
+        if any(len(value) != len(first) for value in values):
+            raise MismatchError("the number of arguments depends on the size")
+        items = [merge(parts, fitter, runs) for parts in zip(*values, strict=True)]
+        return items if isinstance(first, list) else tuple(items)
+    if isinstance(first, dict):
+        if any(list(value) != list(first) for value in values):
+            raise MismatchError("the names of the arguments depend on the size")
+        return {key: merge([value[key] for value in values], fitter, runs) for key in first}
+    if isinstance(first, slice):
+        parts = [(value.start, value.stop, value.step) for value in values]
+        return slice(*merge(parts, fitter, runs))
+    if isinstance(first, Constant):
+        return first
+    if all(value == first for value in values):
+        return first
+    found = fitter.fit(tuple(values)) if type(first) is int else None
+    if found is None:
+        raise MismatchError(f"the value {first!r} depends on the size in an unknown way")
+    return found
+
+
+class Wire:
+    """Values in the form of a payload, with symbols where runs at several sizes are known."""
+
+    def __init__(self, probed: Probed | None) -> None:
+        self._fitter = probed.fitter if probed is not None and len(probed.runs) > 1 else None
+        self._memo: dict[tuple[int, ...], str] = {}
+
+    def value(self, values: Sequence[Value], names: Mapping[str, str]) -> Any:
+        """`values` is the same value in the base run and in each probe; names: torch dtype -> short name."""
+        first = values[0]
+        if isinstance(first, TensorType):
+            return [names.get(first.dtype, first.dtype), list(first.shape), self._symbols(values)]
+        if isinstance(first, TupleOf):
+            columns = self._columns([value.items if isinstance(value, TupleOf) else () for value in values])
+            return {"tuple": [self.value(column, names) for column in columns]}
+        if isinstance(first, DictOf):
+            rows = [[item for _, item in value.items] if isinstance(value, DictOf) else [] for value in values]
+            keys = [key for key, _ in first.items]
+            return {"dict": dict(zip(keys, [self.value(c, names) for c in self._columns(rows)], strict=True))}
+        return None if first.name == "None" else {"python": first.name}
+
+    def _columns(self, rows: list[Any]) -> list[list[Value]]:
+        if any(len(row) != len(rows[0]) for row in rows):
+            rows = rows[:1]
+        return [list(column) for column in zip(*rows, strict=True)]
+
+    def _symbols(self, values: Sequence[Value]) -> list[str] | None:
+        if self._fitter is None:
+            return None
+        first = values[0]
+        assert isinstance(first, TensorType)
+        shapes = [value.shape for value in values if isinstance(value, TensorType)]
+        if len(shapes) != len(self._fitter.points) or any(len(shape) != len(first.shape) for shape in shapes):
+            return [str(size) for size in first.shape] if all(s == first.shape for s in shapes) else None
+        return [self.text(tuple(sizes)) for sizes in zip(*shapes, strict=True)]
+
+    def text(self, sizes: tuple[int, ...]) -> str:
+        """One dimension: "768", "B*T", or "?" where it varies in no known way."""
+        found = self._memo.get(sizes)
+        if found is None:
+            assert self._fitter is not None
+            found = self._memo[sizes] = self._fitter.text(sizes)
+        return found
+
+
+__all__ = ["Expr", "MismatchError", "Probed", "Prober", "Wire", "check_structure", "choose_sizes", "merge", "name_of"]

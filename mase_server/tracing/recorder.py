@@ -1,0 +1,420 @@
+"""Recording by running: the model's own forward runs on meta tensors, and every torch call becomes one node to be.
+
+Real Python control flow is executed as it is; tensors are followed by identity.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from mase_server.tracing.bindings import Event, Reports
+from mase_server.tracing.calls import Call, Constant, Run, classify, ref
+from mase_server.tracing.failure import Failure
+from mase_server.tracing.positions import capture
+from mase_server.tracing.rebuild import Rebuild
+from mase_server.tracing.shadow import _GETTER, READS, MetaMode, Shadows, version
+from mase_server.tracing.values import Python, Value, describe, fields_of, holds_tensor
+
+IsLeaf = Callable[[nn.Module, str], bool]
+
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+_SIMPLE = (
+    bool, int, float, str, complex, torch.dtype, torch.device, torch.layout, torch.memory_format, range,
+    type(None), type(Ellipsis),
+)  # fmt: skip
+_UNRECORDED_GETTERS = frozenset({"grad", "_base", "grad_fn"})
+
+
+def is_torch_leaf(module: nn.Module, path: str) -> bool:
+    """The default leaf rule: modules of torch.nn and torch.ao.nn, containers excepted."""
+    home = type(module).__module__
+    return home.startswith(("torch.nn", "torch.ao.nn")) and not isinstance(module, _CONTAINERS)
+
+
+class Recorder(MetaMode):
+    """Records one forward of `root`.
+
+    >>> run = Recorder(nn.Linear(4, 2), Shadows()).record((torch.randn(3, 4),), {})
+    >>> [call.kind for call in run.calls]
+    ['placeholder', 'call_module', 'output']
+    """
+
+    def __init__(
+        self,
+        root: nn.Module,
+        shadows: Shadows,
+        *,
+        is_leaf: IsLeaf = is_torch_leaf,
+        positions: bool = True,
+        reports: Reports | None = None,
+        leaf_functions: Mapping[Callable[..., Any], str] | None = None,
+    ) -> None:
+        super().__init__(shadows)
+        self.root, self.is_leaf, self.positions, self.reports = root, is_leaf, positions, reports
+        self.calls: list[Call] = []
+        self.events: list[Event] = []
+        self.scopes: list[tuple[str, type]] = [("", type(root))]
+        self.scope = 0
+        self.constants: dict[str, Any] = {}
+        self.untracked: list[str] = []
+        self.failure: Failure | None = None
+        self._nodes: dict[int, int] = {}
+        self._keep: list[Any] = []
+        self._paused = 0
+        self._stop: FrameType | None = None
+        self._paths = {id(module): path for path, module in reversed(list(root.named_modules(remove_duplicate=False)))}
+        self._paths[id(root)] = ""
+        self._scope_ids: dict[str, int] = {"": 0}
+        self._attributes = _tensor_attributes(root)
+        self._plain_attributes: dict[int, str] | None = None
+
+    # Running
+
+    def record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+        """Run the root's forward on `args` and `kwargs`, which may be real or meta, and give the recording.
+
+        Whatever the forward raises passes through; `failure` and the calls so far then tell how far it came.
+        """
+        self._stop = sys._getframe()
+        started = time.perf_counter()
+        args, kwargs = self._symbolic_inputs(args), self._symbolic_inputs(kwargs)
+        placeholders = self._placeholders(args, kwargs)
+        with _intercepted(self), self._listening(), torch.no_grad(), self:
+            self.output = self.root(*args, **kwargs)
+        result = describe(self.output)
+        self._add("output", "output", (self._output_argument(self.output),), {}, result, ())
+        seconds = time.perf_counter() - started
+        return Run(
+            self.calls, self.scopes, self.events, placeholders, self.constants, result, seconds, self.untracked
+        )
+
+    def partial(self) -> Run:
+        """What was recorded before the forward failed."""
+        names = {str(call.target): index for index, call in enumerate(self.calls) if call.kind == "placeholder"}
+        return Run(self.calls, self.scopes, self.events, names, self.constants, Python("unknown"), 0.0, self.untracked)
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        if self.reports is None:
+            yield
+            return
+        before, self.reports.recorder = self.reports.recorder, self
+        try:
+            yield
+        finally:
+            self.reports.recorder = before
+
+    def _symbolic_inputs(self, value: Any) -> Any:
+        """Inputs with real tensors replaced by their meta twins, containers rebuilt."""
+        if isinstance(value, torch.Tensor):
+            return value if value.is_meta or isinstance(value, nn.Parameter) else self._stand_in(value)
+        if not holds_tensor(value):
+            return value
+        return Rebuild.of(value).changed(self._symbolic_inputs)
+
+    def _placeholders(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, int]:
+        signature = inspect.signature(self.root.forward)
+        found: dict[str, int] = {}
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            kind = signature.parameters[name].kind
+            parts: Iterable[tuple[str, Any]] = ((name, value),)
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                parts = value.items()
+            elif kind is inspect.Parameter.VAR_POSITIONAL:
+                parts = ((f"{name}_{position}", item) for position, item in enumerate(value))
+            for part, item in parts:
+                if holds_tensor(item):
+                    found[part] = self._add("placeholder", part, (), {}, describe(item), ())
+                    self._bind(item, found[part])
+        return found
+
+    # Torch calls
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        try:
+            out = self.run(func, args, kwargs)
+        except Exception as error:
+            if self.failure is None or self.failure.error is not error:
+                self.failure = Failure.of(error, func, args, kwargs, self._scope_path())
+            raise
+        if self._paused:
+            return out
+        if type(func) is _GETTER:
+            return self._record_getter(func, args, out)
+        if func in READS or not (holds_tensor(out) or func is torch.Tensor.__setitem__):
+            return out
+        return self._record_call(func, args, kwargs, out)
+
+    def _record_getter(self, func: Callable[..., Any], args: tuple[Any, ...], out: Any) -> Any:
+        name = func.__self__.__name__  # type: ignore[attr-defined]
+        if not isinstance(out, torch.Tensor) or name in _UNRECORDED_GETTERS:
+            return out
+        arguments = (self._argument(args[0]), name)
+        out = self._fresh(out)
+        self._bind(out, self._add("call_function", getattr, arguments, {}, describe(out)))
+        return out
+
+    def _record_call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+        mutated = self.mutated
+        arguments = tuple(self._argument(value) for value in args)
+        named = {name: self._argument(value) for name, value in kwargs.items()}
+        kind, target = classify(func)
+        if not mutated:
+            out = self._fresh(out)
+        index = self._add(kind, target, arguments, named, describe(out))
+        self._bind(out, index)
+        return out
+
+    def _fresh(self, out: Any) -> Any:
+        """A call that gave back one of its inputs: an alias, so that identity goes on meaning data flow."""
+        if isinstance(out, torch.Tensor):
+            if id(out) not in self._nodes and id(out) not in self._attributes:
+                return out
+            with torch._C.DisableTorchFunction():
+                alias = out.detach() if not out.requires_grad else torch.ops.aten.alias(out)
+            real = self.shadows.get(out)
+            return alias if real is None else self.shadows.put(alias, real)
+        if type(out) in (tuple, list):
+            return type(out)(self._fresh(item) for item in out)
+        return out
+
+    # Module calls
+
+    def call(self, module: nn.Module, args: Any, kwargs: dict[str, Any], original: Callable[..., Any]) -> Any:
+        """Every `module(...)` while recording: a leaf becomes one node, others are run through."""
+        path = self._paths.get(id(module))
+        if self._paused or path is None:
+            return original(module, *args, **kwargs)
+        if module is not self.root and self.is_leaf(module, path):
+            return self._call_leaf(module, path, args, kwargs, original)
+        before, self.scope = self.scope, self._scope_of(path, module)
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            self.scope = before
+
+    def _call_leaf(
+        self, module: nn.Module, path: str, args: Any, kwargs: dict[str, Any], original: Callable[..., Any]
+    ) -> Any:
+        arguments = tuple(self._argument(value) for value in args)
+        named = {name: self._argument(value) for name, value in kwargs.items()}
+        first = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        self._paused += 1
+        try:
+            with torch._C.DisableTorchFunction():
+                before = version(first)
+            out = original(module, *args, **kwargs)
+        except Exception as error:
+            if self.failure is not None and self.failure.error is error and self.failure.module is None:
+                self.failure = self.failure.inside(module, path)
+            raise
+        finally:
+            self._paused -= 1
+        with torch._C.DisableTorchFunction():
+            if not (out is first and version(first) != before):
+                out = self._fresh(out)
+            index = self._add("call_module", path, arguments, named, describe(out), depth=3)
+            self._bind(out, index)
+        return out
+
+    def _scope_of(self, path: str, module: nn.Module) -> int:
+        found = self._scope_ids.get(path)
+        if found is None:
+            found = self._scope_ids[path] = len(self.scopes)
+            self.scopes.append((path, type(module)))
+        return found
+
+    def _scope_path(self) -> str:
+        return self.scopes[self.scope][0]
+
+    # Bookkeeping
+
+    def _add(
+        self,
+        kind: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        value: Value,
+        stack: tuple[()] | None = None,
+        *,
+        depth: int = 4,
+        helper: bool = False,
+    ) -> int:
+        if stack is None and self.positions:
+            found = capture(self._stop, depth)
+        else:
+            found = ()
+        self.calls.append(Call(kind, target, args, kwargs, value, self.scope, found, helper))
+        return len(self.calls) - 1
+
+    def _bind(self, value: Any, index: int, depth: int = 0) -> None:
+        """From now on, the tensors in `value` are the result of call `index`."""
+        if isinstance(value, torch.Tensor):
+            self._nodes[id(value)] = index
+            self._keep.append(value)
+            return
+        if depth > 6:
+            return
+        access: Any = operator.getitem
+        if isinstance(value, list | tuple):
+            parts: Iterable[tuple[Any, Any]] = enumerate(value)
+        elif isinstance(value, Mapping):
+            parts = value.items()
+        else:
+            fields = fields_of(value)
+            parts, access = (_state(value) if fields is None else fields).items(), getattr
+        for key, part in parts:
+            if holds_tensor(part) or (access is getattr and _state(part) and depth < 3):
+                origin = self.calls[index]
+                self.calls.append(
+                    Call("call_function", access, (ref(index), key), {}, describe(part), origin.scope, origin.stack, True)
+                )
+                self._bind(part, len(self.calls) - 1, depth + 1)
+
+    def node_of_value(self, value: Any) -> int:
+        """The call that made a tensor, or the first tensor of a container; -1 if none did."""
+        if isinstance(value, torch.Tensor):
+            return self._nodes.get(id(value), -1)
+        if isinstance(value, list | tuple):
+            for item in value:
+                found = self.node_of_value(item)
+                if found >= 0:
+                    return found
+        fields = fields_of(value) if value is not None else None
+        return self.node_of_value(list(fields.values())) if fields else -1
+
+    def _argument(self, value: Any) -> Any:
+        """A call's argument as data: tensors as `Ref`, odd objects as `Constant`."""
+        if isinstance(value, torch.Tensor):
+            return ref(self._index_of(value))
+        if isinstance(value, _SIMPLE):
+            return self._simple(value)
+        if isinstance(value, torch.Size):
+            return tuple(int(size) for size in value)
+        if isinstance(value, tuple):
+            items = tuple(self._argument(item) for item in value)
+            if hasattr(value, "_fields") and holds_tensor(value):
+                return ref(self._add("call_function", type(value), items, {}, describe(value)))
+            return items
+        if isinstance(value, list):
+            return [self._argument(item) for item in value]
+        if isinstance(value, slice):
+            return slice(*(self._argument(item) for item in (value.start, value.stop, value.step)))
+        if type(value) is dict:
+            return {key: self._argument(item) for key, item in value.items()}
+        return self._odd_argument(value)
+
+    def _simple(self, value: Any) -> Any:
+        """Devices read as the logical one; subclasses of int and friends (numpy's, enums) as plain numbers."""
+        if isinstance(value, torch.device):
+            return torch.device("cpu")
+        if isinstance(value, int) and type(value) not in (int, bool):
+            return int(value)
+        return value
+
+    def _odd_argument(self, value: Any) -> Any:
+        if holds_tensor(value) or _state(value):
+            template = Rebuild.of(value)
+            found = [self._argument(tensor) for tensor in template.tensors]
+            if found:
+                return ref(self._add("call_function", self._constant(template), (found,), {}, describe(value)))
+        if hasattr(value, "__index__") and not callable(value):
+            return int(value)
+        return self._constant(value)
+
+    def _constant(self, value: Any) -> Constant:
+        name = f"_constant{len(self.constants)}"
+        self.constants[name] = value
+        return Constant(name)
+
+    def _index_of(self, tensor: torch.Tensor) -> int:
+        found = self._nodes.get(id(tensor))
+        if found is not None:
+            return found
+        path = self._attributes.get(id(tensor)) or self._plain_attribute(tensor)
+        target: Any = path
+        if path is None:
+            target = self._constant(self._value_of(tensor))
+        index = self._add("get_attr", target, (), {}, describe(tensor))
+        self._bind(tensor, index)
+        return index
+
+    def _value_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        real = self.shadows.get(tensor)
+        if real is None and tensor.is_meta:
+            self.untracked.append(f"a tensor {describe(tensor)} of unknown origin")
+        return tensor if real is None else real
+
+    def _plain_attribute(self, tensor: torch.Tensor) -> str | None:
+        """The path of a tensor that a module holds as an ordinary attribute."""
+        if self._plain_attributes is None:
+            self._plain_attributes = {}
+            for path, module in self.root.named_modules():
+                for name, value in vars(module).items():
+                    if isinstance(value, torch.Tensor):
+                        self._plain_attributes[id(value)] = f"{path}.{name}" if path else name
+                        self._keep.append(value)
+        return self._plain_attributes.get(id(tensor))
+
+    def _output_argument(self, value: Any) -> Any:
+        if value is None or isinstance(value, torch.Tensor | bool | int | float | str):
+            return self._argument(value)
+        if type(value) in (tuple, list):
+            return type(value)(self._output_argument(item) for item in value)
+        if type(value) is dict:
+            return {key: self._output_argument(item) for key, item in value.items()}
+        template = Rebuild.of(value)
+        found = [self._argument(tensor) for tensor in template.tensors]
+        return ref(self._add("call_function", self._constant(template), (found,), {}, describe(value), ()))
+
+
+def _state(value: Any) -> dict[str, Any]:
+    """The attributes of an object that holds tensors in them, such as a key-value cache; {} for everything else."""
+    if isinstance(value, nn.Module | type | torch.Tensor) or callable(value):
+        return {}
+    data = getattr(value, "__dict__", None)
+    if not data or type(value).__module__ == "builtins":
+        return {}
+    return data if Rebuild.of(value).tensors else {}
+
+
+def _tensor_attributes(root: nn.Module) -> dict[int, str]:
+    """id -> path of every parameter and buffer; the first path of shared ones."""
+    found: dict[int, str] = {}
+    for named in (root.named_parameters(remove_duplicate=False), root.named_buffers(remove_duplicate=False)):
+        for path, tensor in named:
+            found.setdefault(id(tensor), path)
+    return found
+
+
+@contextmanager
+def _intercepted(recorder: Recorder) -> Iterator[None]:
+    """While inside, `module(...)` goes through the recorder."""
+    original = nn.Module.__call__
+
+    def intercept(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return recorder.call(module, args, kwargs, original)
+
+    nn.Module.__call__ = intercept  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        nn.Module.__call__ = original  # type: ignore[method-assign]

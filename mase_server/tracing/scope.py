@@ -1,0 +1,42 @@
+"""Scopes: which module instance a node belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+
+
+@dataclass(slots=True)
+class Scope:
+    """The module path and the module type that contain a node; `Scope("", None)` at the root.
+
+    Source: `dmx.compressor.fx.tracer.Scope`.
+    """
+
+    module_path: str
+    module_type: Any
+
+
+class ScopeContextManager:
+    """Sets `scope` to a module while its forward runs, and puts the previous one back on leaving, exceptions included.
+
+    Source: `dmx.compressor.fx.tracer.ScopeContextManager`.
+    """
+
+    def __init__(self, scope: Scope, current_module: torch.nn.Module, current_module_path: str) -> None:
+        self.scope = scope
+        self.prev_module_path = scope.module_path
+        self.prev_module_type = scope.module_type
+        self._path, self._type = current_module_path, type(current_module)
+
+    def __enter__(self) -> Scope:
+        self.scope.module_path, self.scope.module_type = self._path, self._type
+        return self.scope
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.scope.module_path, self.scope.module_type = self.prev_module_path, self.prev_module_type

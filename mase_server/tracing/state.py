@@ -1,0 +1,47 @@
+"""What a forward may change in a model, kept and put back: attributes, buffers, submodules, lists and dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from mase_server.tracing.shadow import Shadows
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """One module's attributes, and the contents of those that are plain containers (its tables among them)."""
+
+    attributes: dict[str, Any]
+    before: dict[str, Any]
+    containers: list[tuple[Any, Any]]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> _Kept:
+        attributes = vars(module)
+        containers = [(value, value.copy()) for value in attributes.values() if type(value) in (list, dict, set)]
+        return cls(attributes, dict(attributes), containers)
+
+    def restore(self) -> None:
+        self.attributes.clear()
+        self.attributes.update(self.before)
+        for container, content in self.containers:
+            container.clear()
+            container.extend(content) if isinstance(container, list) else container.update(content)
+
+
+@contextmanager
+def unchanged(model: nn.Module, shadows: Shadows) -> Iterator[None]:
+    """Whatever happens inside, afterwards each module of `model` is as it was before."""
+    kept = [_Kept.of(module) for module in model.modules()]
+    shadows.watch()
+    try:
+        yield
+    finally:
+        for one in kept:
+            one.restore()
+        shadows.rewind()

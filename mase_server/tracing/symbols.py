@@ -1,0 +1,238 @@
+"""Fitting: from the sizes seen at several probes to an expression in the symbols.
+
+An expression is a polynomial with integer coefficients in *atoms* `(S + offset) // divisor`, which covers what layers
+do to a dimension: `B*T`, `T + 1`, `(H + 1)//2`, `(H//16)*(W//16) + 1`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import combinations, combinations_with_replacement
+from math import prod
+
+Sizes = Mapping[str, int]
+
+#: Divisors that strides, patches and pooling produce, the likely ones first.
+DIVISORS = (2, 4, 8, 16, 32, 3, 64, 14, 5, 6, 7, 9, 10, 12, 20, 24, 28, 128, 256, 512, 160, 320)
+MAX_COEFFICIENT = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """`(symbol + offset) // divisor`."""
+
+    symbol: str
+    offset: int = 0
+    divisor: int = 1
+
+    def at(self, sizes: Sizes) -> int:
+        """Its value at the given sizes."""
+        return (sizes[self.symbol] + self.offset) // self.divisor
+
+    def __str__(self) -> str:
+        inner = f"{self.symbol}{self.offset:+d}" if self.offset else self.symbol
+        if self.divisor == 1:
+            return f"({inner})" if self.offset else inner
+        return f"({inner})//{self.divisor}" if self.offset else f"{inner}//{self.divisor}"
+
+
+@dataclass(frozen=True)
+class Expr:
+    """`constant + sum of coefficient * product of atoms`.
+
+    >>> str(Expr(1, ((1, (Atom("H", 0, 16), Atom("W", 0, 16))),)))
+    '(H//16)*(W//16)+1'
+    """
+
+    constant: int = 0
+    terms: tuple[tuple[int, tuple[Atom, ...]], ...] = ()
+
+    @property
+    def is_constant(self) -> bool:
+        """Does it mention no symbol?"""
+        return not self.terms
+
+    @cached_property
+    def symbols(self) -> frozenset[str]:
+        """The symbols that it mentions."""
+        return frozenset(atom.symbol for _, atoms in self.terms for atom in atoms)
+
+    def at(self, sizes: Sizes) -> int:
+        """Its value at the given sizes."""
+        return self.constant + sum(factor * prod(atom.at(sizes) for atom in atoms) for factor, atoms in self.terms)
+
+    @cached_property
+    def _text(self) -> str:
+        text = ""
+        for factor, atoms in sorted(self.terms, key=lambda term: -len(term[1])):
+            parts = [str(atom) for atom in atoms]
+            if len(parts) > 1 or abs(factor) != 1:
+                parts = [f"({part})" if "//" in part else part for part in parts]
+            sign = "-" if factor < 0 else "+" if text else ""
+            text += sign + "*".join(([str(abs(factor))] if abs(factor) != 1 else []) + parts)
+        if self.constant or not text:
+            text += f"{self.constant:+d}" if text else str(self.constant)
+        return text
+
+    def __str__(self) -> str:
+        return self._text
+
+
+class Fitter:
+    """Fits sizes seen at `points`, the sizes of all symbols at the base run and at each probe.
+
+    >>> fitter = Fitter([{"B": 2, "T": 16}, {"B": 5, "T": 13}, {"B": 7, "T": 11}])
+    >>> str(fitter.fit((32, 65, 77)))
+    'B*T'
+    """
+
+    def __init__(self, points: Sequence[Sizes]) -> None:
+        self.points = points
+        self.symbols = [name for name in points[0] if len({point[name] for point in points}) > 1]
+        self._memo: dict[tuple[int, ...], Expr | None] = {}
+        #: Values whose fit rests on no more points than it has unknowns.
+        self.ambiguous: set[tuple[int, ...]] = set()
+
+    def fit(self, values: tuple[int, ...]) -> Expr | None:
+        """The simplest expression that gives `values[i]` at `points[i]`; None if none is found."""
+        if values not in self._memo:
+            self._memo[values] = self._search(values)
+        return self._memo[values]
+
+    def text(self, values: tuple[int, ...]) -> str:
+        """The fit as text, "?" where there is none."""
+        found = self.fit(values)
+        return "?" if found is None else str(found)
+
+    def _search(self, values: tuple[int, ...]) -> Expr | None:
+        if len(set(values)) == 1:
+            return Expr(values[0])
+        plain = [Atom(name) for name in self.symbols]
+        for atoms in self._monomials(plain):
+            found = self._affine(atoms, values)
+            if found is not None:
+                return found
+        found = self._floor(values) or self._mixed(plain, values) or self._floor_products(values)
+        return found or self._falling(plain, values)
+
+    def _falling(self, plain: list[Atom], values: tuple[int, ...]) -> Expr | None:
+        """constant - factor * S: what is left of a fixed length. Rare, so believed only after a further probe."""
+        for atom in plain:
+            found = self._affine((atom,), values, sign=-1)
+            if found is not None:
+                self.ambiguous.add(values)
+                return found
+        return None
+
+    def _monomials(self, plain: list[Atom]) -> Iterator[tuple[Atom, ...]]:
+        for degree in (1, 2, 3):
+            yield from combinations_with_replacement(plain, degree)
+
+    def _affine(self, atoms: tuple[Atom, ...], values: tuple[int, ...], sign: int = 1) -> Expr | None:
+        """coefficient * product of atoms + constant."""
+        base = [prod(atom.at(point) for atom in atoms) for point in self.points]
+        pair = next(((i, j) for i, j in combinations(range(len(base)), 2) if base[i] != base[j]), None)
+        if pair is None:
+            return None
+        first, second = pair
+        factor, rest = divmod(values[second] - values[first], base[second] - base[first])
+        if rest or not 0 < sign * factor <= MAX_COEFFICIENT:
+            return None
+        constant = values[first] - factor * base[first]
+        if any(factor * b + constant != value for b, value in zip(base, values, strict=True)):
+            return None
+        if len(atoms) > 1 and constant and len(self.points) < 4:
+            self.ambiguous.add(values)
+        return Expr(constant, ((factor, atoms),))
+
+    def _floor(self, values: tuple[int, ...]) -> Expr | None:
+        for name in self.symbols:
+            for divisor in DIVISORS:
+                atom = self._floor_atom(name, divisor, values)
+                if atom is not None:
+                    return Expr(0, ((1, (atom,)),))
+        for name in self.symbols:
+            found = self._scaled_floor(name, values)
+            if found is not None:
+                return found
+        return None
+
+    def _floor_atom(self, name: str, divisor: int, values: tuple[int, ...]) -> Atom | None:
+        """The offsets that fit are an interval: its most usual member, marked where it is not the only one."""
+        low = max(value * divisor - point[name] for value, point in zip(values, self.points, strict=True))
+        high = min(value * divisor - point[name] + divisor - 1 for value, point in zip(values, self.points, strict=True))
+        if low > high:
+            return None
+        if low < high:
+            self.ambiguous.add(values)
+        usual = [offset for offset in (0, divisor - 1, divisor // 2, -divisor) if low <= offset <= high]
+        return Atom(name, usual[0] if usual else low, divisor)
+
+    def _scaled_floor(self, name: str, values: tuple[int, ...]) -> Expr | None:
+        """factor * (S // divisor) + constant, as patch grids give."""
+        for divisor in DIVISORS:
+            for offset in (0, divisor - 1):
+                found = self._affine((Atom(name, offset, divisor),), values)
+                if found is not None:
+                    return found
+        return None
+
+    def _mixed(self, plain: list[Atom], values: tuple[int, ...]) -> Expr | None:
+        """a + b*S + c*U, or b*S + c*S*U: two different monomials."""
+        monomials = list(self._monomials(plain))
+        for pair in combinations(monomials, 2):
+            solved = self._solve(pair, values)
+            if solved is not None:
+                return solved
+        return None
+
+    def _solve(self, pair: tuple[tuple[Atom, ...], tuple[Atom, ...]], values: tuple[int, ...]) -> Expr | None:
+        rows = [[prod(atom.at(point) for atom in atoms) for atoms in pair] for point in self.points]
+        for constant_too in (False, True):
+            unknowns = 3 if constant_too else 2
+            if len(rows) < unknowns:
+                return None
+            system = [[*row, 1][:unknowns] for row in rows]
+            solution = _solve_exactly(system[:unknowns], list(values[:unknowns]))
+            if solution is None or any(x.denominator != 1 or abs(x) > MAX_COEFFICIENT for x in solution):
+                continue
+            whole = [int(x) for x in solution]
+            if not all(factor > 0 for factor in whole[:2]):
+                continue
+            found = Expr(whole[2] if constant_too else 0, tuple(zip(whole, pair, strict=False)))
+            if all(found.at(point) == value for point, value in zip(self.points, values, strict=True)):
+                if len(rows) <= unknowns:
+                    self.ambiguous.add(values)
+                return found
+        return None
+
+    def _floor_products(self, values: tuple[int, ...]) -> Expr | None:
+        """factor * (S // k) * (U // k or U) + constant: grids of patches, batches of windows."""
+        for first, second in combinations_with_replacement(self.symbols, 2):
+            for divisor in DIVISORS:
+                for pair in ((Atom(first, 0, divisor), Atom(second, 0, divisor)), (Atom(first), Atom(second, 0, divisor)),
+                             (Atom(second), Atom(first, 0, divisor))):  # fmt: skip
+                    found = self._affine(pair, values)
+                    if found is not None:
+                        return found
+        return None
+
+
+def _solve_exactly(matrix: list[list[int]], right: list[int]) -> list[Fraction] | None:
+    """Gauss elimination over the rationals; None for a singular matrix."""
+    size = len(matrix)
+    rows = [[Fraction(value) for value in (*row, right[index])] for index, row in enumerate(matrix)]
+    for column in range(size):
+        pivot = next((row for row in range(column, size) if rows[row][column]), None)
+        if pivot is None:
+            return None
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        rows[column] = [value / rows[column][column] for value in rows[column]]
+        for row in range(size):
+            if row != column and rows[row][column]:
+                factor = rows[row][column]
+                rows[row] = [a - factor * b for a, b in zip(rows[row], rows[column], strict=True)]
+    return [row[-1] for row in rows]
