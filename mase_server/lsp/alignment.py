@@ -1,0 +1,114 @@
+"""Hints that survive typing: which line of the traced text each line of the edited text still is.
+
+Every line of the document remembers the traced line that it came from. It counts as *intact* while its text is the
+traced one, so a hint disappears with the first character typed into its line and is back once that was undone.
+Both sequences keep their order, so what an edit inserted can only be what the trace had between its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+
+from mase_server.lsp.text import Edit, bare
+
+#: Above this many lines on either side, a changed stretch is compared at its two ends only (difflib is quadratic).
+_DIFF_LINES = 150
+_NONE = -1
+
+
+class Alignment:
+    """The lines of one document against one traced text. Lines count from 0 on both sides."""
+
+    def __init__(self, traced: Sequence[str], lines: list[str]) -> None:
+        self._traced = [bare(line) for line in traced]
+        self._lines = lines
+        self._origin = [_NONE] * len(lines)
+        self._current: dict[int, int] | None = None
+        self._match(0, len(lines))
+
+    def edited(self, lines: list[str], edit: Edit) -> None:
+        """Follow one edit, after which the document has these `lines`."""
+        old = self._origin[edit.line : edit.line + edit.removed]
+        self._lines, self._current = lines, None
+        self._origin[edit.line : edit.line + edit.removed] = self._kept(edit, old)
+        self._match(edit.line, edit.line + edit.added)
+
+    def _kept(self, edit: Edit, old: list[int]) -> list[int]:
+        """The traced lines of an edit's lines, as far as they follow from what it kept of its first and last line."""
+        new = [_NONE] * edit.added
+        first, last = edit.line, edit.line + edit.added - 1
+        if edit.added == 1 < edit.removed:
+            new[0] = old[0] if edit.head and (self._intact(first, old[0]) or not edit.tail) else old[-1]
+        elif edit.removed == 1 < edit.added:
+            pushed_down = not edit.head or (not self._intact(first, old[0]) and self._intact(last, old[0]))
+            new[-1 if pushed_down else 0] = old[0]
+        elif edit.added == edit.removed == 1:
+            new[0] = old[0]
+        else:
+            new[0] = old[0] if edit.head else _NONE
+            new[-1] = old[-1] if edit.tail else _NONE
+        return new
+
+    def traced_line(self, line: int) -> int | None:
+        """The traced line that document line `line` is, or None if it is new or its text differs."""
+        if not 0 <= line < len(self._lines):
+            return None
+        origin = self._origin[line]
+        return origin if self._intact(line, origin) else None
+
+    def current_line(self, traced: int) -> int | None:
+        """Where traced line `traced` stands now, or None if it is gone or its text differs."""
+        if self._current is None:
+            self._current = {origin: line for line, origin in enumerate(self._origin) if origin != _NONE}
+        line = self._current.get(traced)
+        return line if line is not None and self._intact(line, traced) else None
+
+    def current_span(self, first: int, last: int) -> int | None:
+        """Where the traced lines `first` to `last` start now, if all of them are intact and still adjacent."""
+        start = self.current_line(first)
+        if start is None or any(self.current_line(first + i) != start + i for i in range(1, last - first + 1)):
+            return None
+        return start
+
+    def _intact(self, line: int, origin: int) -> bool:
+        return origin != _NONE and bare(self._lines[line]) == self._traced[origin]
+
+    def _match(self, start: int, stop: int) -> None:
+        """Find the traced lines again for the lines without one around [start, stop)."""
+        while start > 0 and self._origin[start - 1] == _NONE:
+            start -= 1
+        while stop < len(self._lines) and self._origin[stop] == _NONE:
+            stop += 1
+        for low, high in self._gaps(start, stop):
+            self._match_gap(low, high)
+
+    def _gaps(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The stretches [low, high) of lines without a traced line inside [start, stop)."""
+        low = start
+        while low < stop:
+            high = low
+            while high < stop and self._origin[high] == _NONE:
+                high += 1
+            if high > low:
+                yield low, high
+            low = high + 1
+
+    def _match_gap(self, low: int, high: int) -> None:
+        first = self._origin[low - 1] + 1 if low else 0
+        last = self._origin[high] if high < len(self._lines) else len(self._traced)
+        while low < high and first < last and self._intact(low, first):
+            self._origin[low] = first
+            low, first = low + 1, first + 1
+        while low < high and first < last and self._intact(high - 1, last - 1):
+            high, last = high - 1, last - 1
+            self._origin[high] = last
+        if 0 < high - low <= _DIFF_LINES and 0 < last - first <= _DIFF_LINES:
+            self._diff(low, high, first, last)
+
+    def _diff(self, low: int, high: int, first: int, last: int) -> None:
+        now = [bare(line) for line in self._lines[low:high]]
+        matcher = SequenceMatcher(None, self._traced[first:last], now, autojunk=False)
+        for block in matcher.get_matching_blocks():
+            for i in range(block.size):
+                self._origin[low + block.b + i] = first + block.a + i

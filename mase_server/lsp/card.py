@@ -1,0 +1,152 @@
+"""The hover card: everything that the graph knows of one place, for a reader who has never seen the project."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from mase_server.lsp.figures import counted, in_bytes, scaled, share, tensor_bytes, torch_name
+from mase_server.lsp.labels import label, tensors
+
+if TYPE_CHECKING:
+    from mase_server.daemon.store import NodeView, SiteView, ValueView
+
+#: Most runs of one line that a card lists.
+INSTANCES = 12
+_NOUN = {"parameter": "parameter", "binding": "name", "return": "returned value", "expression": "expression"}
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_TEXT_LIMIT = 300
+
+Row = tuple[str, str]
+Models = Mapping[str, Mapping[str, Any]]
+
+
+def card(site: SiteView, models: Models, stale: bool = False) -> str:
+    """The card of one site as Markdown. `models` describes the traced models by name (`snapshot.MODEL_KEYS`)."""
+    parts = [_title(site), f"```text\n{label([value.value for value in site.values], 1000)}\n```"]
+    if stale:
+        parts.append("⚠ *stale: the file has changed, and its present text could not be traced*")
+    first = site.values[0]
+    parts.append(_table(("", ""), _facts(first, models.get(first.model, {}))))
+    if sum(_runs(value) for value in site.values) > 1:
+        parts.append(_instances(site))
+    parts += _assumptions(site, models)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _title(site: SiteView) -> str:
+    what = f"**`{site.name}`** · {_NOUN[site.kind]}" if site.name else f"**{_NOUN[site.kind]}**"
+    return f"{what} in `{site.function}`" if site.function else what
+
+
+def _facts(value: ValueView, model: Mapping[str, Any]) -> list[Row]:
+    rows = list(_value_facts(value, model))
+    if value.node is not None:
+        snapshot, index = value.node
+        rows += _node_facts(snapshot.node(index), model)
+    if value.scopes:
+        rows.append(("scope", _scope(value.scopes[0])))
+    return rows
+
+
+def _value_facts(value: ValueView, model: Mapping[str, Any]) -> Iterator[Row]:
+    found = list(tensors(value.value))
+    sizes = model.get("symbols", {})
+    if len(found) == 1:
+        dtype, shape, _ = found[0]
+        yield "this run", f"`{list(shape)}`{_where(found[0], sizes)}"
+        yield "element type", torch_name(dtype)
+        yield "size", f"{counted(prod(shape), 'element')} · {in_bytes(tensor_bytes(found[0]))}"
+    else:
+        yield "tensors", str(len(found))
+        yield "size", in_bytes(sum(map(tensor_bytes, found)))
+
+
+def _where(tensor: list[Any], sizes: Mapping[str, int]) -> str:
+    """` with B = 2, T = 16`: the sizes of the symbols in a tensor's dimensions."""
+    names = dict.fromkeys(_IDENTIFIER.findall(" ".join(map(str, tensor[2] or ()))))
+    known = [f"{name} = {sizes[name]}" for name in names if name in sizes]
+    return f" with {', '.join(known)}" if known else ""
+
+
+def _node_facts(node: NodeView, model: Mapping[str, Any]) -> Iterator[Row]:
+    yield "MASE operator", " · ".join(_code(text) for text in (node.mase_op, node.mase_type) if text)
+    yield from _module_facts(node.details)
+    if node.flops:
+        part = f" · {share(node.flops, model['flops'])} of {model['name']}" if model.get("flops") else ""
+        yield "cost", f"{scaled(node.flops, 'FLOPs')}{part}"
+    if node.details.get("bytes"):
+        yield "memory traffic", in_bytes(node.details["bytes"])
+
+
+def _module_facts(details: Mapping[str, Any]) -> Iterator[Row]:
+    if details.get("module"):
+        yield "module", f"{_code(details.get('module_path', ''))} {_code(details['module'])}".strip()
+    if details.get("args"):
+        yield "arguments", ", ".join(_code(f"{name}={_argument(value)}") for name, value in details["args"])
+    if details.get("parameter_count"):
+        names = ", ".join(_code(f"{name}: {label([value])}") for name, value in details["parameters"].items())
+        size = in_bytes(details.get("parameter_bytes", 0))
+        yield "parameters", f"{details['parameter_count']:,} · {size} · {names}"
+
+
+def _argument(value: Any) -> str:
+    is_value = isinstance(value, dict) or (isinstance(value, list) and len(value) == 3 and isinstance(value[1], list))
+    return label([value]) if is_value else str(value)
+
+
+def _instances(site: SiteView) -> str:
+    """A table of the runs of a line: each module instance that ran it, with its value."""
+    rows = [(scope, text) for value in site.values for scope, text in _instance_rows(value)]
+    runs = sum(max(_runs(value), len(value.scopes) or 1) for value in site.values)
+    shown = rows[:INSTANCES]
+    more = f"\n\n… and {runs - len(shown)} more" if runs > len(shown) else ""
+    return f"Ran {counted(runs, 'time')}:\n\n{_table(('where', 'value'), shown)}{more}"
+
+
+def _instance_rows(value: ValueView) -> Iterator[Row]:
+    text = _code(label([value.value], 120))
+    if not value.scopes:
+        yield _code(value.model), f"{text}, {value.count} times" if value.count > 1 else text
+    for scope in value.scopes:
+        yield _scope(scope), text
+
+
+def _runs(value: ValueView) -> int:
+    return max(value.count, len(value.scopes), 1)
+
+
+def _assumptions(site: SiteView, models: Models) -> Iterator[str]:
+    """What was not read from the person's own code, said once for each model."""
+    for name in dict.fromkeys(value.model for value in site.values):
+        model = models.get(name, {})
+        if model.get("inputs_from") == "search" or model.get("fixed"):
+            fixed = f" ({', '.join(model['fixed'])})" if model.get("fixed") else ""
+            yield f"*{_prose(name)}: {_prose(model['found'] + fixed)}*"
+
+
+def _scope(scope: tuple[str, str]) -> str:
+    path, type_name = scope
+    return f"{_code(path)} {_prose(type_name)}" if path else _prose(type_name)
+
+
+def _table(head: Row, rows: list[Row]) -> str:
+    if not rows:
+        return ""
+    lines = [head, ("---", "---"), *rows]
+    return "\n".join(f"| {left} | {right} |" for left, right in lines)
+
+
+def _code(text: str) -> str:
+    """Inline code that survives a table: bars escaped, backticks fenced, one line, not endless."""
+    text = " ".join(text.split())
+    text = text if len(text) <= _TEXT_LIMIT else text[: _TEXT_LIMIT - 1] + "…"
+    fence = "``" if "`" in text else "`"
+    return f"{fence}{text}{fence}".replace("|", "\\|") if text else ""
+
+
+def _prose(text: str) -> str:
+    """Text of the person's code as Markdown that means just that text."""
+    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", " ".join(text.split()))

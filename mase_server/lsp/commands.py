@@ -1,0 +1,60 @@
+"""Commands and custom requests."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from pygls.exceptions import JsonRpcInvalidParams
+
+from mase_server.daemon.api import API, Api, ApiMethod
+from mase_server.lsp.encoding import from_units
+
+if TYPE_CHECKING:
+    from mase_server.lsp.server import Server
+
+Handler = Callable[..., Awaitable[Any]]
+
+
+async def retrace(ls: Server, *uris: Any) -> None:
+    """mase.retrace: trace the files of these URIs again, all open ones where none is named."""
+    for path in [ls.path_of(str(uri)) for uri in uris] or ls.documents.paths():
+        ls.daemon.retrace(path)
+
+
+async def restart(ls: Server, *folders: Any) -> None:
+    """mase.restart: start the workers of these folders anew, of all where none is named."""
+    for folder in tuple(ls.path_of(str(uri)) for uri in folders) or (None,):
+        ls.daemon.environment_changed(folder)
+
+
+def custom_requests() -> list[tuple[str, Handler]]:
+    """Every API method as a request of the editor's protocol."""
+    return [(method.name, _served(method)) for method in API]
+
+
+def _served(method: ApiMethod) -> Handler:
+    async def handler(ls: Server, params: Any) -> Any:
+        try:
+            return await method.call(Api(ls.daemon), _translated(ls, params))
+        except ValueError as error:
+            raise JsonRpcInvalidParams(str(error)) from error
+
+    return handler
+
+
+def _translated(ls: Server, params: Any) -> dict[str, Any]:
+    """The protocol's `uri` and `position` as the API's `path`, `line` and `column` in the traced text."""
+    given = dict(params) if isinstance(params, dict) else {}
+    document = given.pop("textDocument", None)
+    uri = given.pop("uri", None) or (document or {}).get("uri")
+    if uri is not None:
+        given["path"] = ls.path_of(str(uri))
+    position = given.pop("position", None)
+    page = None if uri is None else ls.page(str(uri))
+    if position is not None:
+        traced = page.alignment.traced_line(position["line"]) if page else None
+        text = page.document.text.line(position["line"]) if page else ""
+        given["line"] = 0 if traced is None else traced + 1
+        given["column"] = from_units(text, position["character"], ls.encoding)
+    return given

@@ -1,0 +1,87 @@
+"""Diagnostics: pulled where the client can, pushed with the document's version where it cannot."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types as lsp
+
+from mase_server.lsp.page import Page
+from mase_server.snapshot import Problem
+
+if TYPE_CHECKING:
+    from mase_server.lsp.server import Server
+
+SOURCE = "mase"
+_SEVERITY = {
+    "error": lsp.DiagnosticSeverity.Error,
+    "warning": lsp.DiagnosticSeverity.Warning,
+    "information": lsp.DiagnosticSeverity.Information,
+    "hint": lsp.DiagnosticSeverity.Hint,
+}
+
+
+async def pull(ls: Server, params: lsp.DocumentDiagnosticParams) -> lsp.DocumentDiagnosticReport:
+    """textDocument/diagnostic: `unchanged` while the client's result is the one that it would get."""
+    items = of_page(ls, ls.problem_page(ls.path_of(params.text_document.uri)))
+    result_id = hashlib.sha256(repr(items).encode()).hexdigest()[:16]
+    if params.previous_result_id == result_id:
+        return lsp.RelatedUnchangedDocumentDiagnosticReport(result_id)
+    return lsp.RelatedFullDocumentDiagnosticReport(items, result_id=result_id)
+
+
+def publish(ls: Server, paths: Iterable[str]) -> None:
+    """Push the diagnostics that nobody pulls: those of closed files, and of all files where the client cannot pull."""
+    for path in paths:
+        document = ls.documents.get(path)
+        if document is not None and ls.pulls_diagnostics:
+            if path in ls.published:
+                clear(ls, path, document.uri)
+            continue
+        _push(ls, path, of_page(ls, ls.problem_page(path)), document.version if document else None)
+
+
+def clear(ls: Server, path: str, uri: str) -> None:
+    """Take back what was pushed for a file, if anything was."""
+    if path in ls.published:
+        ls.published.discard(path)
+        ls.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
+
+
+def _push(ls: Server, path: str, items: list[lsp.Diagnostic], version: int | None) -> None:
+    uri = ls.uri_of(path)
+    if not items:
+        clear(ls, path, uri)
+        return
+    ls.published.add(path)
+    ls.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, items, version))
+
+
+def of_page(ls: Server, page: Page | None) -> list[lsp.Diagnostic]:
+    """The problems of a file where they stand now; those on edited lines are left out."""
+    if page is None:
+        return []
+    placed = ((problem, page.range(problem)) for problem in page.view.problems())
+    return [of_problem(ls, problem, place) for problem, place in placed if place is not None]
+
+
+def of_problem(ls: Server, problem: Problem, place: lsp.Range) -> lsp.Diagnostic:
+    """One problem as a diagnostic at `place`."""
+    related = [_related(ls, entry) for entry in problem.related]
+    return lsp.Diagnostic(
+        range=place,
+        message=problem.message,
+        severity=_SEVERITY[problem.severity],
+        code=problem.code,
+        source=SOURCE,
+        related_information=[entry for entry in related if entry is not None] or None,
+    )
+
+
+def _related(ls: Server, entry: dict[str, Any]) -> lsp.DiagnosticRelatedInformation | None:
+    place = ls.place_in(entry)
+    if place is None:
+        return None
+    return lsp.DiagnosticRelatedInformation(lsp.Location(ls.uri_of(entry["file"]), place), entry["message"])

@@ -1,0 +1,100 @@
+"""The open documents, and what each of them was when it was opened, saved and traced."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mase_server.lsp.alignment import Alignment
+from mase_server.lsp.text import Edit, Text, decode, hashes, split_lines
+
+#: Texts of the past that a document follows: the traced one, the one being traced, and one between.
+_FOLLOWED = 4
+
+
+@dataclass(slots=True)
+class Followed:
+    """One text of the past, by the hashes that its file may have, and where its lines are now."""
+
+    hashes: frozenset[str]
+    alignment: Alignment
+
+
+@dataclass(slots=True)
+class Document:
+    """One open document."""
+
+    uri: str
+    path: str
+    version: int
+    text: Text
+    followed: list[Followed] = field(default_factory=list)
+
+    def remember(self) -> None:
+        """Follow the present text: it is what the file holds now, and what may be traced next."""
+        self._follow(hashes(str(self.text)), self.text.lines)
+
+    def apply(self, edit: Edit) -> None:
+        """Move what is followed along with one edit of the text."""
+        for followed in self.followed:
+            followed.alignment.edited(self.text.lines, edit)
+
+    def alignment(self, sha256: str) -> Alignment | None:
+        """Where the lines of the text with this hash ("": the file's) are now; None if that text is not known."""
+        for index, followed in enumerate(self.followed):
+            if sha256 in followed.hashes:
+                self.followed.append(self.followed.pop(index))
+                return followed.alignment
+        return self._from_disk(sha256)
+
+    def _from_disk(self, sha256: str) -> Alignment | None:
+        """The file as it is on disk, if that is what was traced: something else than this editor wrote it."""
+        try:
+            data = Path(self.path).read_bytes()
+        except OSError:
+            return None
+        found = hashlib.sha256(data).hexdigest()
+        if sha256 not in {"", found}:
+            return None
+        return self._follow(frozenset({found}), split_lines(decode(data)))
+
+    def _follow(self, known: frozenset[str], lines: list[str]) -> Alignment:
+        alignment = Alignment(lines, self.text.lines)
+        self.followed = [old for old in self.followed if old.hashes != known][1 - _FOLLOWED :]
+        self.followed.append(Followed(known, alignment))
+        return alignment
+
+
+class Documents:
+    """Every document that the client has open, by its path."""
+
+    def __init__(self) -> None:
+        self._by_path: dict[str, Document] = {}
+
+    def open(self, uri: str, path: str, version: int, text: str) -> Document:
+        """A document was opened."""
+        document = self._by_path[path] = Document(uri, path, version, Text(text))
+        document.remember()
+        return document
+
+    def close(self, path: str) -> Document | None:
+        """A document was closed; the one it was, if it was open."""
+        return self._by_path.pop(path, None)
+
+    def get(self, path: str) -> Document | None:
+        """The document of `path` if it is open."""
+        return self._by_path.get(path)
+
+    def paths(self) -> list[str]:
+        """The paths of all open documents."""
+        return list(self._by_path)
+
+
+def read_document(path: str, uri: str) -> Document | None:
+    """A file that is not open, as it is on disk; None if it cannot be read."""
+    try:
+        text = decode(Path(path).read_bytes())
+    except OSError:
+        return None
+    return Document(uri, path, 0, Text(text))

@@ -1,0 +1,49 @@
+"""The table of what the server answers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from lsprotocol import types as lsp
+
+from mase_server.lsp import actions, commands, diagnostics, hints, hover, lens, lifecycle, progress, sync, workspace
+
+Handler = Callable[..., Awaitable[Any]]
+
+#: Notifications that pygls would handle itself: it splits lines where the protocol does not, and exits at once.
+TAKEN_OVER = (lsp.EXIT, lsp.TEXT_DOCUMENT_DID_OPEN, lsp.TEXT_DOCUMENT_DID_CHANGE, lsp.TEXT_DOCUMENT_DID_CLOSE)
+
+#: (method, handler, options of the announced capability)
+FEATURES: tuple[tuple[str, Handler, Any], ...] = (
+    (lsp.INITIALIZE, lifecycle.initialize, None),
+    (lsp.INITIALIZED, lifecycle.initialized, None),
+    (lsp.SHUTDOWN, lifecycle.shutdown, None),
+    (lsp.EXIT, lifecycle.leave, None),
+    (lsp.WORKSPACE_DID_CHANGE_CONFIGURATION, workspace.did_change_configuration, None),
+    (lsp.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS, workspace.did_change_folders, None),
+    (lsp.TEXT_DOCUMENT_DID_OPEN, sync.did_open, None),
+    (lsp.TEXT_DOCUMENT_DID_CHANGE, sync.did_change, None),
+    (lsp.TEXT_DOCUMENT_DID_SAVE, sync.did_save, lsp.SaveOptions(include_text=False)),
+    (lsp.TEXT_DOCUMENT_DID_CLOSE, sync.did_close, None),
+    (lsp.TEXT_DOCUMENT_INLAY_HINT, hints.inlay_hints, None),
+    (lsp.INLAY_HINT_RESOLVE, hints.resolve, None),
+    (lsp.TEXT_DOCUMENT_HOVER, hover.hover, None),
+    (lsp.TEXT_DOCUMENT_CODE_LENS, lens.code_lens, None),
+    (
+        lsp.TEXT_DOCUMENT_DIAGNOSTIC,
+        diagnostics.pull,
+        lsp.DiagnosticOptions(inter_file_dependencies=True, workspace_diagnostics=False, identifier=diagnostics.SOURCE),
+    ),
+    (
+        lsp.TEXT_DOCUMENT_CODE_ACTION,
+        actions.code_actions,
+        lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.QuickFix], resolve_provider=True),
+    ),
+    (lsp.CODE_ACTION_RESOLVE, actions.resolve, None),
+    (lsp.WINDOW_WORK_DONE_PROGRESS_CANCEL, progress.cancel, None),
+    *((name, handler, None) for name, handler in commands.custom_requests()),
+)
+
+#: Commands that an editor may have executed.
+COMMANDS: dict[str, Handler] = {"mase.retrace": commands.retrace, "mase.restart": commands.restart}

@@ -1,0 +1,86 @@
+"""Inlay hints: the shape of every bound name and returned value, beside the code."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from lsprotocol import types as lsp
+
+from mase_server.lsp.card import card
+from mase_server.lsp.encoding import from_units
+from mase_server.lsp.labels import LIMIT, has_tensor, label
+
+if TYPE_CHECKING:
+    from mase_server.daemon.store import SiteView
+    from mase_server.lsp.page import Page
+    from mase_server.lsp.server import Server
+
+NAMES = frozenset({"parameter", "binding", "return"})
+EXPRESSIONS = NAMES | {"expression"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    """What a hint carries to be resolved: its site in the traced text."""
+
+    path: str
+    sha256: str
+    line: int
+    column: int
+    kind: str
+
+
+def hint_text(site: SiteView, follows: str, limit: int = LIMIT) -> str:
+    """The hint after `site`, of which the line goes on with `follows`.
+
+    `: f32[B]` after a name, ` -> f32[B]` after a returned value; a name with an annotation keeps its only colon.
+    """
+    text = label([value.value for value in site.values], limit)
+    if site.kind == "return":
+        return f" -> {text}"
+    annotated = follows.lstrip().startswith(":") and not follows.lstrip().startswith(":=")
+    return f" {text}" if annotated and site.kind != "expression" else f": {text}"
+
+
+def shown(site: SiteView) -> bool:
+    """Does this site get a hint: is there a tensor to tell of?"""
+    return any(has_tensor(value.value) for value in site.values)
+
+
+async def inlay_hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.InlayHint] | None:
+    """textDocument/inlayHint, from what is known now: nothing is waited for."""
+    page = ls.page(params.text_document.uri)
+    if page is None:
+        return None
+    kinds = EXPRESSIONS if ls.settings_of(page.document.path).expressions else NAMES
+    lines = range(params.range.start.line, params.range.end.line + 1)
+    return [_hint(page, site, place) for site, place in page.sites(lines, kinds) if shown(site)]
+
+
+def _hint(page: Page, site: SiteView, place: lsp.Range) -> lsp.InlayHint:
+    line = page.document.text.line(place.end.line)
+    text = hint_text(site, line[from_units(line, place.end.character, page.encoding) :])
+    return lsp.InlayHint(
+        position=place.end,
+        label=text,
+        kind=lsp.InlayHintKind.Type,
+        tooltip=hint_text(site, "", 0).lstrip(": ") if text.endswith("…") or "… " in text else None,
+        padding_left=False,
+        data=asdict(_Data(page.document.path, page.view.sha256, site.line, site.column, site.kind)),
+    )
+
+
+async def resolve(ls: Server, hint: lsp.InlayHint) -> lsp.InlayHint:
+    """inlayHint/resolve: the whole card as the tooltip; a hint of an older trace stays as it is."""
+    if not isinstance(hint.data, dict):
+        return hint
+    data = _Data(**hint.data)
+    view = ls.daemon.store.view(data.path)
+    if view is None or view.sha256 != data.sha256:
+        return hint
+    for site in view.sites(data.line, data.line, frozenset({data.kind})):
+        if site.column == data.column:
+            hint.tooltip = lsp.MarkupContent(lsp.MarkupKind.Markdown, card(site, ls.models_of(data.path), view.stale))
+            break
+    return hint

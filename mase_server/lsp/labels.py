@@ -1,0 +1,131 @@
+"""The text of a value, and of the several values of a line that ran many times.
+
+A value is what `mase_server.snapshot` says: a tensor `[dtype, shape, symbols]`, a `{"tuple": ...}`, a `{"dict": ...}`,
+None or a `{"python": type name}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+#: Longest label that a hint shows whole, in characters.
+LIMIT = 60
+#: Most alternatives that a label lists.
+ALTERNATIVES = 4
+_MORE = "…"
+
+
+def has_tensor(value: Any) -> bool:
+    """Is a tensor anywhere in `value`?"""
+    return next(tensors(value), None) is not None
+
+
+def tensors(value: Any) -> Iterator[list[Any]]:
+    """Every tensor in `value`, in order."""
+    if isinstance(value, list | tuple):
+        yield list(value)
+    elif isinstance(value, dict):
+        parts = value.get("tuple") or (value.get("dict") or {}).values()
+        for part in parts:
+            yield from tensors(part)
+
+
+def dimensions(tensor: Sequence[Any]) -> list[str]:
+    """The dimensions of a tensor value as texts: symbols where they are known, else numbers."""
+    _, shape, symbols = tensor
+    return [str(size) for size in (shape if symbols is None else symbols)]
+
+
+def label(values: Sequence[Any], limit: int = 0) -> str:
+    """One text for all the values seen at a place, in the order seen; shortened if longer than `limit` (0: never)."""
+    groups: dict[Any, list[Any]] = {}
+    for value in _distinct(values):
+        groups.setdefault(_outline(value), []).append(value)
+    texts = [_aligned(group, 0) for group in groups.values()]
+    full = _listed(texts, " | ")
+    if limit and len(full) > limit:
+        short = _listed([_aligned(group, limit // len(texts)) for group in groups.values()], " | ")
+        return short if len(short) <= limit else short[: limit - 1] + _MORE
+    return full
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    seen: dict[str, Any] = {}
+    for value in values:
+        seen.setdefault(repr(_shown(value)), value)
+    return list(seen.values())
+
+
+def _shown(value: Any) -> Any:
+    """The part of a value that a label tells: two runs at other sizes with equal symbols look the same."""
+    if isinstance(value, list | tuple):
+        return value[0], dimensions(value)
+    if isinstance(value, dict) and "tuple" in value:
+        return [_shown(part) for part in value["tuple"]]
+    if isinstance(value, dict) and "dict" in value:
+        return {key: _shown(part) for key, part in value["dict"].items()}
+    return value if value is None else str(value.get("python"))
+
+
+def _outline(value: Any) -> Any:
+    """What must be equal for values to be told in one text: structure, element types and ranks."""
+    if isinstance(value, list | tuple):
+        return value[0], len(value[1])
+    if isinstance(value, dict) and "tuple" in value:
+        return ("tuple", *map(_outline, value["tuple"]))
+    if isinstance(value, dict) and "dict" in value:
+        return ("dict", *((key, _outline(part)) for key, part in value["dict"].items()))
+    return "None" if value is None else str(value.get("python"))
+
+
+def _aligned(values: Sequence[Any], limit: int) -> str:
+    """The text of values with one outline. Alternatives stand in the same order everywhere, one for each value."""
+    first = values[0]
+    if first is None or (isinstance(first, dict) and "python" in first):
+        return str(_outline(first))
+    if isinstance(first, dict) and "tuple" in first:
+        parts = [_aligned(column, 0) for column in zip(*(value["tuple"] for value in values), strict=True)]
+        comma = "," if len(parts) == 1 else ""
+        return f"({_fitted(_runs(parts), limit)}{comma})"
+    if isinstance(first, dict):
+        keys = list(first["dict"])
+        texts = [f"{key}: {_aligned([value['dict'][key] for value in values], 0)}" for key in keys]
+        return f"{{{_fitted(texts, limit)}}}"
+    columns = zip(*map(dimensions, values), strict=True)
+    return f"{first[0]}[{', '.join(_alternatives(column) for column in columns)}]"
+
+
+def _alternatives(sizes: Sequence[str]) -> str:
+    return sizes[0] if len(set(sizes)) == 1 else _listed(sizes, "|")
+
+
+def _listed(texts: Sequence[str], separator: str) -> str:
+    more = [_MORE] if len(texts) > ALTERNATIVES else []
+    return separator.join([*texts[:ALTERNATIVES], *more])
+
+
+def _runs(texts: list[str]) -> list[str]:
+    """Equal neighbours told once: a cache of twelve layers is `12 of f32[...]`."""
+    runs: list[tuple[str, int]] = []
+    for text in texts:
+        if runs and runs[-1][0] == text:
+            runs[-1] = text, runs[-1][1] + 1
+        else:
+            runs.append((text, 1))
+    told = [[text] * count if count < 3 else [f"{count} of {text}"] for text, count in runs]
+    return [text for group in told for text in group]
+
+
+def _fitted(texts: Sequence[str], limit: int) -> str:
+    """As many of `texts` as fit into `limit` characters (0: all), then how many more there are."""
+    full = ", ".join(texts)
+    if not limit or len(full) + 2 <= limit:
+        return full
+    shown = len(texts) - 1
+    while shown > 0:
+        told = ", ".join(texts[:shown]) + f", {_MORE} {len(texts) - shown} more"
+        if len(told) + 2 <= limit:
+            return told
+        shown -= 1
+    return f"{_MORE} {len(texts)} values"

@@ -1,0 +1,45 @@
+"""Code lens on a model's class: what it is made of, what it costs, and how its inputs were found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lsprotocol import types as lsp
+
+from mase_server.lsp.figures import counted, scaled
+
+if TYPE_CHECKING:
+    from mase_server.daemon.store import ModelView
+    from mase_server.lsp.server import Server
+
+#: The command of a lens: trace the file again.
+RETRACE = "mase.retrace"
+
+
+async def code_lens(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens] | None:
+    """textDocument/codeLens."""
+    page = ls.page(params.text_document.uri)
+    if page is None:
+        return None
+    lenses = []
+    for model in page.view.models():
+        place = page.range(model)
+        if place is not None:
+            title = lens_text(model, page.view.stale)
+            lenses.append(lsp.CodeLens(place, lsp.Command(title, RETRACE, None, [params.text_document.uri])))
+    return lenses
+
+
+def lens_text(model: ModelView, stale: bool) -> str:
+    """`15 nodes · 61,706 parameters · 847 kFLOPs · eval · inputs from __main__ · 12 ms`."""
+    parts = [
+        *(["stale"] if stale else []),
+        counted(model.nodes, "node"),
+        counted(model.parameters, "parameter"),
+        scaled(model.flops, "FLOPs"),
+        model.mode,
+        model.found,
+        *model.fixed,
+        f"{1000 * model.seconds:.0f} ms",
+    ]
+    return " · ".join(part for part in parts if part)

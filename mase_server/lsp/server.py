@@ -1,0 +1,204 @@
+"""The language server: what it holds between requests, and the table of what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cattrs import Converter
+from lsprotocol import types as lsp
+from pygls.lsp.server import LanguageServer
+from pygls.protocol import (
+    JsonRPCNotification,
+    JsonRPCRequestMessage,
+    JsonRPCResponseMessage,
+    LanguageServerProtocol,
+    default_converter,
+    lsp_method,
+)
+from pygls.uris import from_fs_path, to_fs_path
+
+from mase_server import __version__
+from mase_server.daemon.status import FolderSettings
+from mase_server.lsp.documents import Document, Documents, read_document
+from mase_server.lsp.encoding import Encoding, choose
+from mase_server.lsp.features import COMMANDS, FEATURES, TAKEN_OVER
+from mase_server.lsp.listener import ClientListener
+from mase_server.lsp.page import Page, range_of
+from mase_server.lsp.process_end import process_end
+from mase_server.lsp.settings import Settings
+from mase_server.lsp.workspace import Folders
+
+if TYPE_CHECKING:
+    from mase_server.daemon.daemon import Daemon
+    from mase_server.daemon.store import FileView
+
+_LOG = logging.getLogger(__name__)
+
+DaemonFactory = Callable[..., "Daemon"]
+
+
+class Protocol(LanguageServerProtocol):
+    """pygls' protocol, which leaves documents to this server and chooses the cheapest position encoding offered."""
+
+    @lsp_method(lsp.INITIALIZE)
+    def lsp_initialize(self, params: lsp.InitializeParams) -> Generator[Any, Any, lsp.InitializeResult]:
+        """Put the chosen encoding first, where pygls takes it from."""
+        general = params.capabilities.general or lsp.GeneralClientCapabilities()
+        general.position_encodings = [choose([str(getattr(e, "value", e)) for e in general.position_encodings or ()])]
+        params.capabilities.general = general
+        return (yield from super().lsp_initialize(params))
+
+
+class Server(LanguageServer):
+    """One editor's server: its documents and settings, and the daemon that traces for it."""
+
+    def __init__(self, *, daemon: DaemonFactory, cache_dir: Path, state_dir: Path, trusted: bool = False) -> None:
+        super().__init__("mase-server", __version__, protocol_cls=Protocol, converter_factory=converter)
+        self.documents = Documents()
+        self.encoding = Encoding.UTF16
+        self.folders = Folders(self, state_dir=state_dir, trusted=trusted)
+        self.listener = ClientListener(self)
+        self.daemon = daemon(
+            self.listener,
+            cache_dir=cache_dir,
+            state_dir=state_dir,
+            settings_of=self.daemon_settings_of,
+            folder_of=self.folders.folder_of,
+        )
+        self.initialized = False
+        self.stopped = False
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.published: set[str] = set()
+        self.progress_paths: dict[str, str] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._register()
+
+    def report_server_error(self, error: Exception, source: type[Exception]) -> None:
+        """Into the log: a person whose editor pops up our mistakes cannot do anything about them."""
+        _LOG.error("%s: %s", source.__name__, error)
+
+    async def stop(self) -> None:
+        """End every worker, once."""
+        if not self.stopped:
+            self.stopped = True
+            if self.initialized:
+                await self.daemon.shutdown()
+
+    def end(self, code: int) -> None:
+        """Have the process end with this exit status."""
+        if not self.ended.done():
+            self.ended.set_result(code)
+
+    def watch_client(self, pid: int | None) -> None:
+        """End with the editor's process, which may die without a word."""
+        if pid is not None:
+            self.spawn(self._end_with(pid))
+
+    async def _end_with(self, pid: int) -> None:
+        await process_end(pid)
+        self.end(1)
+
+    def spawn(self, work: Awaitable[Any]) -> None:
+        """Run `work` beside the requests; its failure is logged."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def page(self, uri: str) -> Page | None:
+        """What is known about the hints of an open document; None if it is not open or was not traced."""
+        document = self.documents.get(self.path_of(uri))
+        view = None if document is None else self.daemon.store.view(document.path)
+        return None if document is None or view is None else self._page(document, view, view.sha256)
+
+    def problem_page(self, path: str) -> Page | None:
+        """What is known about the problems of any file; one that is not open is taken as it is on disk."""
+        view = self.daemon.store.view(path)
+        document = self.documents.get(path) or (read_document(path, self.uri_of(path)) if view else None)
+        return None if document is None or view is None else self._page(document, view, view.problems_sha256)
+
+    def _page(self, document: Document, view: FileView, sha256: str) -> Page | None:
+        alignment = document.alignment(sha256)
+        return None if alignment is None else Page(document, view, sha256, alignment, self.encoding)
+
+    def models_of(self, path: str) -> dict[str, dict[str, Any]]:
+        """The traced models, by name, that the file `path` is part of; maps as `snapshot.MODEL_KEYS` says."""
+        snapshots = (snapshot for snapshot in self.daemon.store.snapshots() if path in snapshot.files)
+        return {model["name"]: model for snapshot in snapshots for model in snapshot.payload["models"]}
+
+    def place_in(self, place: dict[str, Any]) -> lsp.Range | None:
+        """Where a place `{file, line, column, end_line, end_column}` of the last trace is now; None if edited since."""
+        page = self.problem_page(place["file"])
+        if page is not None:
+            return page.place_of(place)
+        document = self.documents.get(place["file"]) or read_document(place["file"], "")
+        return None if document is None else range_of(document.text, place, self.encoding)
+
+    @property
+    def pulls_diagnostics(self) -> bool:
+        """Does the client ask for diagnostics, so that none need be pushed for open files?"""
+        return self.can("text_document", "diagnostic")
+
+    @property
+    def resolves_edits(self) -> bool:
+        """Does the client ask for the edit of a code action only when it is chosen?"""
+        support = getattr(self.client_capabilities.text_document, "code_action", None)
+        resolve = getattr(support, "resolve_support", None)
+        return resolve is not None and "edit" in resolve.properties
+
+    @staticmethod
+    def path_of(uri: str) -> str:
+        """The path of a URI; what is no file keeps its URI as its name."""
+        path = to_fs_path(uri) if uri.startswith("file:") else None
+        return uri if path is None else str(Path(path))
+
+    def uri_of(self, path: str) -> str:
+        """The URI of a file: the one that the editor uses where it has the file open."""
+        document = self.documents.get(path)
+        return document.uri if document else from_fs_path(path) or path
+
+    def settings_of(self, path: str) -> Settings:
+        """The settings of the folder that a file belongs to."""
+        return self.folders.settings_of(self.folders.folder_of(path))
+
+    def daemon_settings_of(self, folder: str) -> FolderSettings:
+        """What the daemon asks for."""
+        return self.folders.settings_of(folder).daemon
+
+    def can(self, *capability: str) -> bool:
+        """Did the client announce a capability, e.g. `can("workspace", "inlay_hint", "refresh_support")`?"""
+        value: Any = self.client_capabilities
+        for name in capability:
+            value = getattr(value, name, None)
+        return bool(value)
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _LOG.error("a background task failed", exc_info=error)
+
+    def _register(self) -> None:
+        for method in TAKEN_OVER:
+            self.protocol.fm.builtin_features.pop(method)
+        for method, handler, options in FEATURES:
+            self.feature(method, options)(_bound(handler, self))
+        for name, command in COMMANDS.items():
+            self.command(name)(_bound(command, self))
+
+
+def converter() -> Converter:
+    """pygls' converter, but parameters and results of messages that the protocol does not define stay maps."""
+    made: Converter = default_converter()  # type: ignore[no-untyped-call]
+    for message in (JsonRPCRequestMessage, JsonRPCNotification, JsonRPCResponseMessage):
+        made.register_structure_hook(message, lambda data, kind: kind(**data))
+    return made
+
+
+def _bound(handler: Callable[..., Awaitable[Any]], server: Server) -> Callable[..., Awaitable[Any]]:
+    async def bound(*params: Any) -> Any:
+        return await handler(server, *params)
+
+    return bound

@@ -1,0 +1,95 @@
+"""What the editor says about how to trace and what to show: initialization options and the `mase` section."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mase_server.daemon.status import FolderSettings
+
+SECTION = "mase"
+_GIB = 1 << 30
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one workspace folder: what the daemon needs, and what is shown."""
+
+    daemon: FolderSettings = field(default_factory=FolderSettings)
+    expressions: bool = False
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("expected true or false")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        raise ValueError("expected a number above 0")
+    return float(value)
+
+
+def _path(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ValueError("expected the path of a Python interpreter")
+    return value or None
+
+
+def _inputs(value: Any) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, dict):
+        raise ValueError("expected a map from a model or a file pattern to input texts")
+    return {str(key): (texts,) if isinstance(texts, str) else tuple(map(str, texts)) for key, texts in value.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: its key inside the `mase` section, where it goes, and how its value is read."""
+
+    key: str
+    name: str
+    read: Callable[[Any], Any]
+    shown: bool = False
+
+
+#: Every setting of the server; the editor's schema names the same keys.
+SETTINGS = (
+    Setting("interpreter", "interpreter", _path),
+    Setting("runMain", "run_main", _boolean),
+    Setting("inputs", "inputs", _inputs),
+    Setting("limits.seconds", "time_limit", _number),
+    Setting("limits.memory", "memory_limit", lambda value: int(_number(value) * _GIB)),
+    Setting("hints.library", "library_hints", _boolean),
+    Setting("hints.expressions", "expressions", _boolean, shown=True),
+)
+
+
+def parse(section: Any, base: Settings) -> Settings:
+    """`base` with what `section`, a folder's `mase` section, says; a value of the wrong kind is logged and left."""
+    daemon: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
+    for setting in SETTINGS:
+        value = _lookup(section, setting.key)
+        if value is None:
+            continue
+        try:
+            (shown if setting.shown else daemon)[setting.name] = setting.read(value)
+        except ValueError as error:
+            _LOG.warning("setting %s.%s is %r: %s; it is ignored", SECTION, setting.key, value, error)
+    if daemon.get("interpreter", "") is None:
+        del daemon["interpreter"]
+    return replace(base, daemon=replace(base.daemon, **daemon), **shown)
+
+
+def _lookup(section: Any, key: str) -> Any:
+    if isinstance(section, Mapping) and key in section:
+        return section[key]
+    for part in key.split("."):
+        if not isinstance(section, Mapping):
+            return None
+        section = section.get(part)
+    return section

@@ -1,0 +1,65 @@
+"""Documents opened, changed, saved and closed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lsprotocol import types as lsp
+
+from mase_server.lsp import diagnostics
+from mase_server.lsp.documents import Document
+from mase_server.lsp.encoding import from_units
+
+if TYPE_CHECKING:
+    from mase_server.lsp.server import Server
+
+
+async def did_open(ls: Server, params: lsp.DidOpenTextDocumentParams) -> None:
+    """Show what is known, and have the file traced once the folder's settings are known."""
+    item = params.text_document
+    path = ls.path_of(item.uri)
+    document = ls.documents.open(item.uri, path, item.version, item.text)
+    diagnostics.publish(ls, [path])
+    await ls.folders.ready()
+    if ls.documents.get(path) is document:
+        ls.daemon.opened(path)
+        ls.folders.ask_for_trust(path)
+
+
+async def did_change(ls: Server, params: lsp.DidChangeTextDocumentParams) -> None:
+    """Edit the text, and move everything that is shown along with it."""
+    document = ls.documents.get(ls.path_of(params.text_document.uri))
+    if document is None:
+        return
+    for change in params.content_changes:
+        _apply(ls, document, change)
+    document.version = params.text_document.version
+
+
+def _apply(ls: Server, document: Document, change: lsp.TextDocumentContentChangeEvent) -> None:
+    if isinstance(change, lsp.TextDocumentContentChangePartial):
+        start, end = (_point(ls, document, at) for at in (change.range.start, change.range.end))
+        document.apply(document.text.replace(start, end, change.text))
+    else:
+        document.apply(document.text.replace_all(change.text))
+
+
+def _point(ls: Server, document: Document, position: lsp.Position) -> tuple[int, int]:
+    return position.line, from_units(document.text.line(position.line), position.character, ls.encoding)
+
+
+async def did_save(ls: Server, params: lsp.DidSaveTextDocumentParams) -> None:
+    """The text of now is what will be traced."""
+    path = ls.path_of(params.text_document.uri)
+    document = ls.documents.get(path)
+    if document is not None:
+        document.remember()
+    ls.daemon.saved(path)
+
+
+async def did_close(ls: Server, params: lsp.DidCloseTextDocumentParams) -> None:
+    """Forget the document and clear what was pushed for it."""
+    path = ls.path_of(params.text_document.uri)
+    if ls.documents.close(path) is not None:
+        ls.daemon.closed(path)
+    diagnostics.clear(ls, path, params.text_document.uri)

@@ -1,0 +1,160 @@
+"""Workspace folders: their settings, and whether the person trusts them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types as lsp
+
+from mase_server.daemon import trust
+from mase_server.lsp.settings import SECTION, Settings, parse
+
+if TYPE_CHECKING:
+    from mase_server.lsp.server import Server
+
+#: Longest that opened files wait for the client to tell its settings, in seconds.
+_PATIENCE = 2.0
+_TRUST = "Trust"
+_LOG = logging.getLogger(__name__)
+
+
+class Folders:
+    """The workspace folders of one client, by path.
+
+    trusted: the person trusts everything, by a command-line flag. A client that says nothing about trust is asked once
+    for each folder, and the answer is kept in `state_dir`.
+    """
+
+    def __init__(self, server: Server, *, state_dir: Path, trusted: bool) -> None:
+        self._server = server
+        self._state_dir = state_dir
+        self._trusted: bool | None = True if trusted else None
+        self._interpreters: str | dict[str, str] | None = None
+        self._sections: dict[str, Any] = {}
+        self._pushed: Any = None
+        self._asked: set[str] = set()
+        self._known = asyncio.Event()
+
+    def initialize(self, params: lsp.InitializeParams) -> None:
+        """Read the initialization options: `trusted`, `interpreter`, and settings by their own names."""
+        options = params.initialization_options
+        options = options if isinstance(options, dict) else {}
+        if self._trusted is None and isinstance(options.get("trusted"), bool):
+            self._trusted = options["trusted"]
+        interpreter = options.get("interpreter")
+        if isinstance(interpreter, dict):
+            self._interpreters = {self._server.path_of(uri): path for uri, path in interpreter.items()}
+        elif isinstance(interpreter, str):
+            self._interpreters = interpreter
+        self._pushed = {key: value for key, value in options.items() if key not in {"trusted", "interpreter"}}
+
+    def folder_of(self, path: str) -> str:
+        """The innermost workspace folder of a file; the directory of a file that is in none."""
+        homes = [folder for folder in self.paths() if Path(path).is_relative_to(folder)]
+        return max(homes, key=len) if homes else str(Path(path).parent)
+
+    def paths(self) -> list[str]:
+        """The paths of the workspace folders."""
+        return [self._server.path_of(uri) for uri in self._server.workspace.folders]
+
+    def settings_of(self, folder: str) -> Settings:
+        """The settings of a folder: what the client last told of it, over the initialization options."""
+        settings = parse({"interpreter": self._interpreter_of(folder)}, Settings())
+        settings = parse(self._sections.get(folder), parse(self._pushed, settings))
+        return replace(settings, daemon=replace(settings.daemon, trusted=self.trusts(folder)))
+
+    def trusts(self, folder: str) -> bool:
+        """May code of this folder run? The client's or the command line's word, else the kept answer."""
+        return trust.is_trusted(self._state_dir, folder) if self._trusted is None else self._trusted
+
+    async def ready(self) -> None:
+        """Wait until the settings are known, or the client has had its time to tell them."""
+        try:
+            await asyncio.wait_for(self._known.wait(), _PATIENCE)
+        except TimeoutError:
+            _LOG.warning("the client did not tell its settings within %s s; the defaults are used", _PATIENCE)
+            self._known.set()
+
+    async def pull(self) -> None:
+        """Ask the client for the settings of every folder, and act on what changed."""
+        before = {folder: self.settings_of(folder) for folder in self._open_folders()}
+        if self._server.can("workspace", "configuration"):
+            folders: list[str | None] = [*self.paths(), None]
+            items = [lsp.ConfigurationItem(folder and self._server.uri_of(folder), SECTION) for folder in folders]
+            answer = await self._server.workspace_configuration_async(lsp.ConfigurationParams(items))
+            told = dict(zip(folders, answer, strict=True))
+            self._pushed = {**(self._pushed or {}), **_filled(told.pop(None))}
+            self._sections = {str(folder): _filled(section) for folder, section in told.items()}
+        self._known.set()
+        self._act_on_changes(before)
+
+    def told(self, settings: Any) -> None:
+        """Take settings that a client pushes because it cannot be asked."""
+        before = {folder: self.settings_of(folder) for folder in self._open_folders()}
+        self._pushed = _filled(settings.get(SECTION) if isinstance(settings, dict) else None)
+        self._act_on_changes(before)
+
+    def ask_for_trust(self, path: str) -> None:
+        """Ask the person about the folder of a file, once, if the client said nothing about trust."""
+        folder = self.folder_of(path)
+        if self._trusted is None and folder not in self._asked and not self.trusts(folder):
+            self._asked.add(folder)
+            self._server.spawn(self._ask_for_trust(folder))
+
+    async def _ask_for_trust(self, folder: str) -> None:
+        question = lsp.ShowMessageRequestParams(
+            lsp.MessageType.Warning,
+            f"To show tensor shapes, MASE runs the model files of {folder}. Do you trust this folder?",
+            [lsp.MessageActionItem(_TRUST), lsp.MessageActionItem("Not now")],
+        )
+        answer = await self._server.window_show_message_request_async(question)
+        if answer is not None and answer.title == _TRUST:
+            trust.grant(self._state_dir, folder)
+            self._retrace(folder)
+
+    def _open_folders(self) -> set[str]:
+        return {self.folder_of(path) for path in self._server.documents.paths()}
+
+    def _act_on_changes(self, before: Mapping[str, Settings]) -> None:
+        """Restart a folder's workers where their interpreter changed; trace again where anything else did."""
+        for folder, old in before.items():
+            new = self.settings_of(folder)
+            if new.daemon.interpreter != old.daemon.interpreter:
+                self._server.daemon.environment_changed(folder)
+            elif new.daemon != old.daemon:
+                self._retrace(folder)
+            elif new != old:
+                self._server.listener.refresh()
+
+    def _retrace(self, folder: str) -> None:
+        for path in self._server.documents.paths():
+            if self.folder_of(path) == folder:
+                self._server.daemon.retrace(path)
+
+    def _interpreter_of(self, folder: str) -> str | None:
+        if isinstance(self._interpreters, dict):
+            return self._interpreters.get(folder)
+        return self._interpreters
+
+
+def _filled(section: Any) -> dict[str, Any]:
+    """The section without the settings that the client leaves open."""
+    return {key: value for key, value in section.items() if value is not None} if isinstance(section, dict) else {}
+
+
+async def did_change_configuration(ls: Server, params: lsp.DidChangeConfigurationParams) -> None:
+    """workspace/didChangeConfiguration: ask again, or take what the client pushed."""
+    if ls.can("workspace", "configuration"):
+        await ls.folders.pull()
+    else:
+        ls.folders.told(params.settings)
+
+
+async def did_change_folders(ls: Server, params: lsp.DidChangeWorkspaceFoldersParams) -> None:
+    """workspace/didChangeWorkspaceFolders: pygls keeps the list; the settings of the new ones are asked for."""
+    await ls.folders.pull()
