@@ -98,6 +98,15 @@ def test_tracing_leaves_the_model_as_it_was(case):
     assert_equal(results(model, inputs), before)
 
 
+def test_the_graph_goes_into_every_module_of_the_file(case):
+    model = built(case).eval()
+    graph = traced(model, case, case.sizes)
+    modules = dict(graph.named_modules())
+    leaves = {type(modules[str(node.target)]) for node in graph.graph.nodes if node.op == "call_module"}
+    assert not {leaf for leaf in leaves if leaf.__module__.startswith("example_")}
+    assert sum(node.op.startswith("call_") for node in graph.graph.nodes) >= 7
+
+
 def test_gradients_flow_through_the_graph():
     case = next(case for case in CASES if case.file == "mlp.py")
     model = built(case).eval()
