@@ -23,6 +23,16 @@ ENTRY = TOOLS / "node_modules" / "code-server" / "out" / "node" / "entry.js"
 SETTINGS = json.loads(Path(__file__).with_name("settings.json").read_text())
 NO_GALLERY = json.dumps({"serviceUrl": "", "itemUrl": "", "resourceUrlTemplate": "", "controlUrl": ""})
 START_SECONDS = 60.0
+#: Without the short grace time a closed page's language server lives on for three hours.
+QUIET = (
+    "--disable-telemetry",
+    "--disable-update-check",
+    "--disable-getting-started-override",
+    "--reconnection-grace-time=2",
+)
+NO_TRUST = "--disable-workspace-trust"
+#: Without it a window that is asked to run extension tests silently runs none.
+TESTING = "--vscode-option=enable-smoke-test-driver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +51,15 @@ class CodeServer:
 
 
 @contextmanager
-def running(home: Path, *, trust: bool = False, **settings: Any) -> Iterator[CodeServer]:
-    """Start code-server with its data under `home`, and end it. trust: ask whether a workspace is trusted."""
+def running(home: Path, *, trust: bool = False, testing: bool = False, **settings: Any) -> Iterator[CodeServer]:
+    """Start code-server with its data under `home`, and end it.
+
+    trust: ask whether a workspace is trusted.  testing: windows run extension tests; they show no messages then.
+    """
     write_settings(home, {"security.workspace.trust.enabled": trust, **settings})
     install(home)
     port = free_port()
-    flags = [] if trust else ["--disable-workspace-trust"]
+    flags = ([] if trust else [NO_TRUST]) + ([TESTING] if testing else [])
     process = node(home, "--auth=none", f"--bind-addr=127.0.0.1:{port}", *QUIET, *flags)
     try:
         wait_until_healthy(port, process)
@@ -54,17 +67,6 @@ def running(home: Path, *, trust: bool = False, **settings: Any) -> Iterator[Cod
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=20)
-
-
-# Without enable-smoke-test-driver a window ignores extension tests silently; without the short grace time a closed
-# page's language server lives on for three hours.
-QUIET = (
-    "--disable-telemetry",
-    "--disable-update-check",
-    "--disable-getting-started-override",
-    "--reconnection-grace-time=2",
-    "--vscode-option=enable-smoke-test-driver",
-)
 
 
 def write_settings(home: Path, settings: dict[str, Any]) -> None:

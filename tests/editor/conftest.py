@@ -1,6 +1,5 @@
-"""What the editor's tests share: the packaged extension, one browser, and windows that leave a picture when they fail."""
+"""What the editor tests share: the packaged extension, a browser, and windows that leave a picture when they fail."""
 
-import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import code_server
 import pytest
+from fake_project import FakeProject
 from playwright.sync_api import Browser, sync_playwright
 from window import Window
 
@@ -69,23 +69,7 @@ def open_window(
         window.close()
 
 
-class Log:
-    """What the fake server of one project wrote down."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def events(self, name: str) -> list[dict[str, object]]:
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        return [event for event in map(json.loads, lines) if event["event"] == name]
-
-
 @pytest.fixture
-def fake(tmp_path: Path) -> tuple[Path, Log]:
-    """A project whose server is the fake one, and the log of what that was asked."""
-    folder, log = tmp_path / "project", tmp_path / "fake.jsonl"
-    (folder / ".vscode").mkdir(parents=True)
-    command = [sys.executable, str(Path(__file__).with_name("fake_server.py")), str(log)]
-    (folder / ".vscode" / "settings.json").write_text(json.dumps({"mase.server.command": command}))
-    (folder / "model.py").write_text("first = 1\nsecond = 2\n")
-    return folder, Log(log)
+def fake(tmp_path: Path) -> FakeProject:
+    """A project whose server is the fake one."""
+    return FakeProject(tmp_path / "project", tmp_path / "fake.jsonl")

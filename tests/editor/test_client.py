@@ -2,158 +2,120 @@
 
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import code_server
 import pytest
-from conftest import Log, OpenWindow
+from conftest import OpenWindow
+from fake_project import FakeProject, alive, wait_until
 from playwright.sync_api import expect
-from window import PATIENCE_MS
 
-Fake = tuple[Path, Log]
-
-
-def eventually(log: Log, event: str, count: int) -> list[dict[str, object]]:
-    """The events of that name, once there are `count` of them."""
-    deadline = time.monotonic() + PATIENCE_MS / 1000
-    while len(found := log.events(event)) < count:
-        assert time.monotonic() < deadline, f"{len(found)} of {count} events {event!r}: {log.path.read_text()}"
-        time.sleep(0.05)
-    return found
+MODEL = "model.py"
 
 
-def test_the_server_is_told_the_trust_and_each_folders_interpreter(fake: Fake, open_window: OpenWindow) -> None:
-    folder, log = fake
-    python = folder / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.symlink_to("/usr/bin/env")
-    (folder / ".vscode" / "settings.json").write_text(with_settings(folder, **{"mase.interpreter": str(python)}))
-    window = open_window(folder, "model.py")
-    window.expect_status("MASE: ready")
-    [options] = log.events("initialize")
-    assert options["trusted"] is True
-    assert options["interpreter"] == {folder.as_uri(): str(python)}
-
-
-def test_hints_show_and_the_status_item_reads_ready(fake: Fake, open_window: OpenWindow) -> None:
-    folder, _ = fake
-    window = open_window(folder, "model.py")
+def test_hints_show_and_the_status_item_reads_ready(fake: FakeProject, open_window: OpenWindow) -> None:
+    window = open_window(fake.folder, MODEL)
     window.expect_line("first: f32[B, 1] = 1")
     window.expect_line("second: f32[B, 2] = 2")
     window.expect_status("MASE: ready")
 
 
-def test_restart_ends_the_old_server_in_order_and_starts_another(fake: Fake, open_window: OpenWindow) -> None:
-    folder, log = fake
-    window = open_window(folder, "model.py")
+def test_the_server_is_told_the_trust_and_the_folders_own_interpreter(
+    fake: FakeProject, open_window: OpenWindow
+) -> None:
+    python = fake.folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    fake.configure(**{"mase.interpreter": ""})
+    with_own = open_window(fake.folder, MODEL)
+    with_own.expect_status("MASE: ready")
+    [options] = fake.events("initialize")
+    assert options["trusted"] is True
+    assert options["interpreter"] == {fake.folder.as_uri(): str(python)}
+
+
+def test_another_interpreter_reaches_the_running_server(fake: FakeProject, open_window: OpenWindow) -> None:
+    window = open_window(fake.folder, MODEL)
+    window.expect_status("MASE: ready")
+    fake.configure(**{"mase.interpreter": "${workspaceFolder}/other/python"})
+    expected = str(fake.folder / "other" / "python")
+    wait_until(lambda: fake.events("configuration")[-1]["interpreter"] == expected, "the server knew the interpreter")
+    assert len(fake.events("started")) == 1, "workers restart, not the server"
+
+
+def test_a_changed_setting_reaches_the_running_server(fake: FakeProject, open_window: OpenWindow) -> None:
+    window = open_window(fake.folder, MODEL)
+    window.expect_status("MASE: ready")
+    assert fake.wait_for("configuration")[-1]["run_main"] is True
+    fake.configure(**{"mase.runMain": False})
+    wait_until(lambda: fake.events("configuration")[-1]["run_main"] is False, "the server knew the setting")
+
+
+def test_restart_ends_the_old_server_in_order_and_starts_another(fake: FakeProject, open_window: OpenWindow) -> None:
+    window = open_window(fake.folder, MODEL)
     window.expect_status("MASE: ready")
     window.command("MASE: Restart Server")
-    old, new = eventually(log, "started", 2)
-    eventually(log, "opened", 2)
-    assert [event["pid"] for event in log.events("shutdown")] == [old["pid"]]
-    assert not alive(int(str(old["pid"])))
-    assert alive(int(str(new["pid"])))
+    old, new = fake.wait_for("started", 2)
+    fake.wait_for("opened", 2)
+    assert [event["pid"] for event in fake.events("shutdown")] == [old["pid"]]
+    wait_until(lambda: not alive(old["pid"]), "the old server had ended")
+    assert alive(new["pid"])
     window.expect_status("MASE: ready")
 
 
-def test_the_palette_asks_for_a_new_trace_of_the_active_file(fake: Fake, open_window: OpenWindow) -> None:
-    folder, log = fake
-    window = open_window(folder, "model.py")
+def test_the_palette_asks_for_a_new_trace_of_the_active_file(fake: FakeProject, open_window: OpenWindow) -> None:
+    window = open_window(fake.folder, MODEL)
     window.expect_status("MASE: ready")
     window.command("MASE: Trace This File Again")
-    [retrace] = eventually(log, "retrace", 1)
-    assert retrace["uri"] == (folder / "model.py").as_uri()
-
-
-def test_another_interpreter_reaches_the_running_server(fake: Fake, open_window: OpenWindow) -> None:
-    folder, log = fake
-    window = open_window(folder, "model.py")
-    window.expect_status("MASE: ready")
-    (folder / ".vscode" / "settings.json").write_text(with_settings(folder, **{"mase.interpreter": "/usr/bin/env"}))
-    deadline = time.monotonic() + PATIENCE_MS / 1000
-    while log.events("configuration")[-1]["interpreter"] != "/usr/bin/env":
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert len(log.events("started")) == 1, "workers restart, not the server"
+    [retrace] = fake.wait_for("retrace")
+    assert retrace["uri"] == (fake.folder / MODEL).as_uri()
 
 
 @pytest.mark.timeout(180)
 def test_a_server_that_crashes_five_times_is_given_up_until_the_person_restarts_it(
-    fake: Fake, open_window: OpenWindow
+    fake: FakeProject, open_window: OpenWindow
 ) -> None:
-    folder, log = fake
-    window = open_window(folder, "model.py")
+    window = open_window(fake.folder, MODEL)
     for crash in range(1, 6):
-        eventually(log, "opened", crash)
-        os.kill(int(str(log.events("started")[-1]["pid"])), signal.SIGKILL)
-    notice = window.page.locator(".notification-list-item", has_text="ended 5 times within 3 minutes")
-    notice.wait_for()
+        os.kill(fake.wait_for("opened", crash)[-1]["pid"], signal.SIGKILL)
+    notice = window.notice("The MASE server ended 5 times within 3 minutes and was not started again.")
     window.expect_status("MASE: server crashed")
-    assert len(log.events("started")) == 5
+    assert len(fake.events("started")) == 5
     window.picture("server-given-up")
     notice.get_by_text("Restart Server").click()
-    eventually(log, "opened", 6)
+    fake.wait_for("opened", 6)
     window.expect_status("MASE: ready")
 
 
-def test_closing_the_window_ends_the_server(fake: Fake, open_window: OpenWindow) -> None:
-    folder, log = fake
-    window = open_window(folder, "model.py")
+def test_closing_the_window_ends_the_server(fake: FakeProject, open_window: OpenWindow) -> None:
+    window = open_window(fake.folder, MODEL)
     window.expect_status("MASE: ready")
     window.close()
-    [end] = eventually(log, "shutdown", 1)
-    wait_until(lambda: not alive(int(str(end["pid"]))))
+    [end] = fake.wait_for("shutdown")
+    wait_until(lambda: not alive(end["pid"]), "the server had ended")
 
 
 def test_an_untrusted_workspace_starts_nothing_until_it_is_trusted(
-    fake: Fake, open_window: OpenWindow, tmp_path: Path
+    fake: FakeProject, open_window: OpenWindow, tmp_path: Path
 ) -> None:
-    folder, log = fake
-    prompt = {"security.workspace.trust.startupPrompt": "never", "security.workspace.trust.banner": "never"}
-    with code_server.running(tmp_path / "home", trust=True, **prompt) as server:
-        window = open_window(folder, "model.py", on=server)
+    quiet = {"security.workspace.trust.startupPrompt": "never", "security.workspace.trust.banner": "never"}
+    with code_server.running(tmp_path / "home", trust=True, **quiet) as server:
+        window = open_window(fake.folder, MODEL, on=server)
         window.page.get_by_text("Restricted Mode").first.wait_for()
-        expect(window.page.locator("[id='mase.mase-vscode.status']")).to_have_count(0)
-        assert not log.path.exists()
+        expect(window.status).to_have_count(0)
+        assert not fake.log.exists()
         window.command("Workspaces: Manage Workspace Trust")
         window.page.get_by_role("button", name="Trust", exact=True).first.click()
-        assert eventually(log, "initialize", 1)[0]["trusted"] is True
+        assert fake.wait_for("initialize")[0]["trusted"] is True
         window.close()
 
 
-def test_a_python_without_the_server_says_what_to_do(
-    tmp_path: Path, open_window: OpenWindow
-) -> None:
-    (tmp_path / ".vscode").mkdir()
-    (tmp_path / ".vscode" / "settings.json").write_text('{"mase.interpreter": "/bin/false"}')
-    (tmp_path / "model.py").write_text("x = 1\n")
-    window = open_window(tmp_path, "model.py")
-    notice = window.page.locator(".notification-list-item", has_text="MASE needs the mase-server package")
-    expect(notice).to_contain_text("It is not in /bin/false")
+def test_a_python_without_the_server_says_what_to_do(fake: FakeProject, open_window: OpenWindow) -> None:
+    fake.configure(**{"mase.server.command": [], "mase.interpreter": "/bin/false"})
+    window = open_window(fake.folder, MODEL)
+    notice = window.notice(
+        "MASE needs the mase-server package. It is not in /bin/false. Install it there, or set mase.server.command."
+    )
     expect(notice.get_by_text("Copy Install Command")).to_be_visible()
     window.expect_status("MASE: no server")
     window.picture("server-missing")
-
-
-def with_settings(folder: Path, **settings: object) -> str:
-    import json
-
-    path = folder / ".vscode" / "settings.json"
-    return json.dumps(json.loads(path.read_text()) | settings)
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_MS / 1000
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -28,6 +28,11 @@ class Window:
         """The lines of code on the screen."""
         return self.page.locator(".editor-instance .monaco-editor .view-line")
 
+    @property
+    def status(self) -> Locator:
+        """The extension's status item."""
+        return self.page.locator(STATUS)
+
     def line(self, text: str) -> Locator:
         """The lines on which `text` stands, hints included; blanks match VS Code's no-break spaces."""
         pattern = re.escape(text).replace("\\ ", "[\\s\\u00a0]")
@@ -39,7 +44,7 @@ class Window:
 
     def expect_status(self, text: str) -> None:
         """Wait until the status item reads `text`."""
-        expect(self.page.locator(STATUS)).to_have_text(re.compile(re.escape(text)), timeout=PATIENCE_MS)
+        expect(self.status).to_have_text(re.compile(re.escape(text)), timeout=PATIENCE_MS)
 
     def go_to(self, line: int, column: int = 1) -> None:
         """Put the caret there, both counted from 1, as a person does: Ctrl+G."""
@@ -82,6 +87,12 @@ class Window:
         self.page.locator(".quick-input-widget input").wait_for()
         self.page.keyboard.insert_text(title)
         self.page.locator(".quick-input-list .monaco-list-row").filter(has_text=title).first.click()
+
+    def notice(self, text: str) -> Locator:
+        """The message with `text`, once it shows."""
+        notice = self.page.locator(".notification-list-item", has_text=text)
+        notice.wait_for()
+        return notice
 
     def picture(self, name: str) -> Path:
         """Leave a PNG of the window in tests/output/."""
