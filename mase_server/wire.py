@@ -29,7 +29,7 @@ def _load_codec() -> tuple[str, Any]:
     private = sys.modules.get(f"{PRIVATE_MSGPACK}.fallback")
     if private is not None:
         return "fallback", private
-    import msgpack
+    import msgpack  # type: ignore[import-untyped]
 
     return "msgpack", msgpack
 
@@ -51,7 +51,7 @@ def unpack(data: bytes | memoryview) -> Any:
     """The value in `data`; WireError if `data` is not exactly one msgpack value."""
     try:
         return _codec.unpackb(data, raw=False, strict_map_key=False, unicode_errors="surrogatepass")
-    except Exception as error:  # noqa: BLE001  (msgpack raises a dozen types on garbage, some of them bare Exception)
+    except Exception as error:
         raise WireError(f"a frame of {len(data)} bytes is not msgpack: {type(error).__name__}: {error}") from error
 
 
@@ -95,12 +95,14 @@ class Decoder:
         """The next whole message, None until more bytes come; WireError for an oversized or garbage frame."""
         body = self._start + _LENGTH.size
         if len(self._buffer) < body:
-            return self._compact()
+            self._compact()
+            return None
         (size,) = _LENGTH.unpack_from(self._buffer, self._start)
         if size > MAX_FRAME:
             raise WireError(f"a frame announces {size} bytes, the limit is {MAX_FRAME}")
         if len(self._buffer) < body + size:
-            return self._compact()
+            self._compact()
+            return None
         value = unpack(bytes(memoryview(self._buffer)[body : body + size]))
         self._start = body + size
         if not isinstance(value, dict):

@@ -97,6 +97,4 @@ def death_problem(code: str, text: str, place: Place | None, path: str, output: 
     at = f", at line {place.line} of {Path(place.file).name}" if place else ", at a line that is not known"
     inside = f" in {place.function}" if place and place.function not in ("", "<module>") else ""
     said = f"\nIts last output: {output.strip()[-300:]}" if output.strip() else ""
-    return Problem(
-        where.file, where.line, 0, where.line + 1, 0, "error", code, f"{text}{at}{inside}. {_NEXT}{said}"
-    )
+    return Problem(where.file, where.line, 0, where.line + 1, 0, "error", code, f"{text}{at}{inside}. {_NEXT}{said}")

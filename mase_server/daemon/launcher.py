@@ -75,6 +75,8 @@ class Launcher(Protocol):
     folder: str
     preloaded: dict[str, list[Any]]
     harmful: list[str]
+    failed: dict[str, str]
+    preloads: bool
     settled: asyncio.Event
 
     async def launch(self, needs: Sequence[str] = ()) -> ChildProcess:
@@ -86,6 +88,11 @@ class Launcher(Protocol):
         """Can it still launch?"""
         ...
 
+    @property
+    def idle(self) -> bool:
+        """Has it no child left?"""
+        ...
+
     async def close(self) -> None:
         """End its process and every child."""
         ...
@@ -94,11 +101,14 @@ class Launcher(Protocol):
 class ForkLauncher:
     """Forks from a warm parent: 10 ms instead of seconds. `preloaded` maps module to [file, mtime_ns, size]."""
 
+    preloads = True
+
     def __init__(self, booted: BootedProcess, folder: str) -> None:
         self.handshake = booted.handshake
         self.folder = folder
         self.preloaded: dict[str, list[Any]] = {}
         self.harmful: list[str] = []
+        self.failed: dict[str, str] = {}
         self.settled = asyncio.Event()
         self._booted = booted
         self._ids = itertools.count(1)
@@ -118,6 +128,11 @@ class ForkLauncher:
     def alive(self) -> bool:
         """Is the warm parent still there?"""
         return not self._reader.done()
+
+    @property
+    def idle(self) -> bool:
+        """Has every child of it ended?"""
+        return not self._children and not self._starting
 
     async def launch(self, needs: Sequence[str] = ()) -> ChildProcess:
         """Fork a child, after importing those of its `needs` that are still on the preload list."""
@@ -155,7 +170,8 @@ class ForkLauncher:
                 child.exited.set_result(signal.SIGKILL)
 
     def _handlers(self) -> dict[str, Callable[[Message], None]]:
-        return {"forked": self._on_forked, "exited": self._on_exited, "preloaded": self._on_preloaded}
+        return {"forked": self._on_forked, "refused": self._on_refused, "exited": self._on_exited,
+                "preloaded": self._on_preloaded}  # fmt: skip
 
     def _on_forked(self, message: Message) -> None:
         ident, pid = message["forked"], message["pid"]
@@ -167,6 +183,11 @@ class ForkLauncher:
         child = self._children[ident] = ChildProcess(pid, start.channel, start.log, exited)
         start.child.set_result(child)
 
+    def _on_refused(self, message: Message) -> None:
+        start = self._starting.pop(message["refused"])
+        if not start.child.done():
+            start.child.set_exception(LaunchFailed("a module that it imported ahead makes forking unsafe"))
+
     def _on_exited(self, message: Message) -> None:
         child = self._children.pop(message["exited"], None)
         if child is not None and not child.exited.done():
@@ -175,6 +196,7 @@ class ForkLauncher:
     def _on_preloaded(self, message: Message) -> None:
         self.preloaded = message["preloaded"]
         self.harmful = message["harmful"]
+        self.failed = message["failed"]
         self.settled.set()
 
     async def close(self) -> None:
@@ -193,11 +215,14 @@ class ForkLauncher:
 class SpareLauncher:
     """Keeps one booted process in reserve that becomes the next child: for platforms where fork is not safe."""
 
+    preloads = False
+
     def __init__(self, interpreter: str, folder: str, job: str, first: BootedProcess) -> None:
         self.handshake = first.handshake
         self.folder = folder
         self.preloaded: dict[str, list[Any]] = {}
         self.harmful: list[str] = []
+        self.failed: dict[str, str] = {}
         self.settled = asyncio.Event()
         self.settled.set()
         self._start = lambda: boot(interpreter, "spare", folder, job)
@@ -214,6 +239,11 @@ class SpareLauncher:
     def alive(self) -> bool:
         """A spare launcher can always boot another process."""
         return not self._closed
+
+    @property
+    def idle(self) -> bool:
+        """Has every child of it ended?"""
+        return not any(child.alive for child in self._children)
 
     async def launch(self, needs: Sequence[str] = ()) -> ChildProcess:
         """Take the spare, and boot the next one in the background."""

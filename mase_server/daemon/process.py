@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]
 
 from mase_server.daemon.channel import Channel
 from mase_server.daemon.log import OutputLog
@@ -20,9 +20,10 @@ from mase_server.wire import PROTOCOL
 BOOT = Path(__file__).resolve().parent.parent / "worker" / "boot.py"
 HANDSHAKE_SECONDS = 60.0
 TERM_SECONDS = 0.7
+DEFAULT_JOB = "mase_server.worker.job:trace"
 
 #: A process that forks must not have made threads. (A child that wants more raises torch's own count.)
-SINGLE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+SINGLE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
 class NoEnvironment(Exception):

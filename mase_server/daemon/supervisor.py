@@ -86,7 +86,8 @@ class TraceWorker:
         """Send the request and wait for the end of the trace, whichever way it ends."""
         with contextlib.suppress(OSError):
             await self.child.channel.send({"op": "trace", "request": self.request.to_wire()})
-        await asyncio.wait({self._traced, self._breached}, return_when=asyncio.FIRST_COMPLETED)
+        ends: tuple[asyncio.Future[Any], ...] = (self._traced, self._breached)
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if self._traced.done() and self._traced.result():
             progress = self._progress
             return Outcome("failed" if progress.failed else "ready", progress.seconds, tuple(progress.problems))

@@ -72,7 +72,7 @@ def load_package(root: Path) -> None:
 def ensure_msgpack(folder: str) -> None:
     """Where this interpreter has no usable msgpack, load the server's pure-Python one under a private name."""
     try:
-        import msgpack
+        import msgpack  # type: ignore[import-untyped]
 
         if msgpack.version[0] >= 1:
             return

@@ -132,7 +132,8 @@ def answer(message: wire.Message, live: object) -> wire.Message:
     """`{"result": id, "value"}` or `{"result": id, "error"}`: an unknown method or its exception is an error text."""
     method = METHODS.get(message.get("method", ""))
     if method is None:
-        return {"result": message.get("id"), "error": f"unknown method {message.get('method')!r}; known: {sorted(METHODS)}"}
+        text = f"unknown method {message.get('method')!r}; known: {sorted(METHODS)}"
+        return {"result": message.get("id"), "error": text}
     try:
         return {"result": message["id"], "value": method(live, message.get("params") or {})}
     except Exception as error:  # noqa: BLE001  (the request's border: its failure is its answer)

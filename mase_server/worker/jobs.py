@@ -13,8 +13,6 @@ from mase_server.worker.request import TraceRequest
 Emit = Callable[[dict[str, Any]], None]
 Job = Callable[[TraceRequest, Emit], object]
 
-DEFAULT_JOB = "mase_server.worker.job:trace"
-
 
 def load_job(name: str) -> Job:
     """The function that `module:function` or `/path/file.py:function` names."""

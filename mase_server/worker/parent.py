@@ -88,6 +88,12 @@ class WarmParent:
             self._fork(message["id"], self._fds.popleft(), self._fds.popleft())
 
     def _fork(self, ident: int, wire_fd: int, log_fd: int) -> None:
+        if self._preloader.harmful:
+            os.close(wire_fd)
+            os.close(log_fd)
+            self._connection.send(self._preloader.report())
+            self._connection.send({"refused": ident})
+            return
         pid = os.fork()
         if pid == 0:
             self._become_child(wire_fd, log_fd)

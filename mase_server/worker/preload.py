@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import os
 import sys
 import threading
 from collections import deque
@@ -28,7 +27,7 @@ class Preloader:
         self.pending: deque[str] = deque()
         self._loaded: dict[str, list[Any]] = {}
         self._failed: dict[str, str] = {}
-        self._harmful: list[str] = []
+        self.harmful: list[str] = []
 
     def want(self, names: Iterable[str]) -> None:
         """Queue modules; `step` imports one."""
@@ -51,7 +50,7 @@ class Preloader:
 
     def report(self) -> Message:
         """`{"preloaded": {module: [file, mtime_ns, size]}, "failed": {module: why}, "harmful": [module]}`."""
-        return {"preloaded": self._loaded, "failed": self._failed, "harmful": self._harmful}
+        return {"preloaded": self._loaded, "failed": self._failed, "harmful": self.harmful}
 
     def _import(self, name: str) -> None:
         if self._is_own(name):
@@ -65,7 +64,7 @@ class Preloader:
         else:
             self._loaded[name] = file_stamp(getattr(module, "__file__", None))
         if watch.harmed():
-            self._harmful.append(name)
+            self.harmful.append(name)
 
     def _is_own(self, name: str) -> bool:
         try:
@@ -81,10 +80,10 @@ class Preloader:
 def file_stamp(path: str | None) -> list[Any]:
     """`[path, mtime_ns, size]`, or an empty list for a module without a file."""
     try:
-        stat = os.stat(path or "")
+        stat = Path(path).stat() if path else None
     except OSError:
         return []
-    return [path, stat.st_mtime_ns, stat.st_size]
+    return [path, stat.st_mtime_ns, stat.st_size] if stat is not None else []
 
 
 class _Watch:
@@ -126,6 +125,6 @@ class _NoticingEngine:
 
 def _task_count() -> int:
     try:
-        return len(os.listdir("/proc/self/task"))
+        return len(list(Path("/proc/self/task").iterdir()))
     except OSError:
         return threading.active_count()

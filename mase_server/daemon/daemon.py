@@ -1,0 +1,221 @@
+"""The daemon: keeps a snapshot of every model file that somebody looks at, and traces again at every save."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from mase_server.daemon import trust
+from mase_server.daemon.discovery import Discoverer
+from mase_server.daemon.generation import Generation, Services, say
+from mase_server.daemon.limits import available_fraction
+from mase_server.daemon.pool import Pool, Start
+from mase_server.daemon.process import DEFAULT_JOB
+from mase_server.daemon.source import Source, read_source
+from mase_server.daemon.status import FolderSettings, Listener, Status
+from mase_server.daemon.store import GraphSnapshot, Store
+from mase_server.daemon.supervisor import TraceWorker
+from mase_server.daemon.tracked import Tracked, retire
+from mase_server.daemon.watch import Watcher
+from mase_server.worker.request import TraceOptions
+
+__all__ = ["Daemon", "FolderSettings", "Listener", "Status", "TraceOptions"]
+
+_CLOSED_CHILDREN = 8
+_MEMORY_LOW = 0.1
+
+
+class Daemon:
+    """Traces model files and keeps what was found in `store`. All methods belong to one event loop and do not block."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        *,
+        cache_dir: Path,
+        state_dir: Path,
+        settings_of: Callable[[str], FolderSettings],
+        folder_of: Callable[[str], str],
+        job: str = DEFAULT_JOB,
+        launcher: Start | None = None,
+    ) -> None:
+        self.store = Store()
+        self._folder_of = folder_of
+        self._tracked: dict[str, Tracked] = {}
+        self._libraries: set[str] = set()
+        self._background: set[asyncio.Task[Any]] = set()
+        self._services = Services(
+            listener=listener,
+            store=self.store,
+            pool=Pool(cache_dir, job, launcher),
+            discoverer=Discoverer(),
+            slots=asyncio.Semaphore(max(4, os.cpu_count() or 1)),
+            bytecode_cache=str(cache_dir / "bytecode"),
+            settings_of=settings_of,
+            trusted=lambda folder: settings_of(folder).trusted or trust.is_trusted(state_dir, folder),
+            on_snapshot=self._on_snapshot,
+            in_background=self._retire,
+        )
+        self._watcher: Watcher | None = None
+
+    async def start(self) -> None:
+        """Begin to watch files; tracing begins as files are opened."""
+        self._watcher = Watcher(self.saved)
+
+    async def shutdown(self) -> None:
+        """End every process: TERM, 0.7 s, KILL."""
+        if self._watcher is not None:
+            self._watcher.close()
+        for tracked in self._tracked.values():
+            if tracked.task is not None:
+                tracked.task.cancel()
+            if tracked.worker is not None:
+                self._retire(tracked.worker)
+        tasks = [tracked.task for tracked in self._tracked.values() if tracked.task is not None]
+        await asyncio.gather(*tasks, self._services.pool.restart(), return_exceptions=True)
+        await asyncio.gather(*self._background, return_exceptions=True)
+
+    def opened(self, path: str, options: TraceOptions | None = None) -> None:
+        """Somebody looks at `path`: trace it unless its content is traced already."""
+        self._open_library(path)
+        tracked = self._tracked.get(path)
+        fresh = tracked is None or (options is not None and options != tracked.options)
+        if tracked is None:
+            tracked = self._tracked[path] = Tracked(path, self._folder_of(path))
+        tracked.open = True
+        tracked.options = options or tracked.options
+        self._watch()
+        self._ask(tracked, force=fresh)
+
+    def saved(self, path: str) -> None:
+        """The file may have changed on disk: trace it, and every open file that imports it, if it did."""
+        tracked = self._tracked.get(path)
+        if tracked is not None and tracked.open:
+            self._ask(tracked)
+        for other in self._tracked.values():
+            if other.open and other is not tracked and path in other.imports:
+                self._ask_for_import(other, path)
+
+    def closed(self, path: str) -> None:
+        """Nobody looks at `path` any longer; its snapshot stays, its child may end."""
+        self._libraries.discard(path)
+        tracked = self._tracked.get(path)
+        if tracked is not None:
+            tracked.open = False
+            self._end_closed()
+            self._watch()
+
+    def retrace(self, path: str) -> None:
+        """Trace `path` again though it has not changed."""
+        tracked = self._tracked.get(path)
+        if tracked is None:
+            self.opened(path)
+        else:
+            self._ask(tracked, force=True)
+
+    def environment_changed(self, folder: str | None) -> None:
+        """Another interpreter, or other packages: restart the workers of `folder` (None: all) and trace anew."""
+        self._spawn(self._restart(folder))
+
+    async def wait(self, path: str) -> Status:
+        """The end state of the newest generation asked for; KeyError for a file that was never opened."""
+        tracked = self._tracked[path]
+        while not tracked.ended.is_set():
+            await tracked.ended.wait()
+        assert tracked.status is not None
+        return tracked.status
+
+    def worker(self, path: str) -> TraceWorker | None:
+        """The live child that holds the graphs of the model file `path`."""
+        tracked = self._tracked.get(path)
+        return tracked.worker if tracked is not None and tracked.live else None
+
+    def _ask(self, tracked: Tracked, force: bool = False) -> None:
+        source = read_source(tracked.path)
+        if source is None:
+            # An editor that writes by renaming leaves a moment without the file: the rename is seen next.
+            source = Source(b"", "") if tracked.status is None else tracked.source
+        if not force and source.sha256 == tracked.source.sha256:
+            return
+        if tracked.task is not None and not tracked.task.done():
+            tracked.task.cancel()
+            say(self._services, tracked, "superseded", "a newer save came")
+        tracked.next_generation(source)
+        tracked.task = asyncio.create_task(self._run(tracked))
+
+    async def _run(self, tracked: Tracked) -> None:
+        await Generation(self._services, tracked).run()
+
+    def _ask_for_import(self, tracked: Tracked, path: str) -> None:
+        source = read_source(path)
+        if source is not None and source.sha256 != tracked.imports[path]:
+            tracked.imports[path] = source.sha256
+            self._ask(tracked, force=True)
+
+    def _open_library(self, path: str) -> None:
+        for snapshot in self.store.snapshots():
+            if snapshot.is_library(path) and path not in self._libraries:
+                self._libraries.add(path)
+                self._instrument()
+                return
+
+    def _instrument(self) -> None:
+        for tracked in self._tracked.values():
+            shown = self.store.snapshot(tracked.path)
+            hints = self._services.settings_of(tracked.folder).library_hints
+            wanted = tuple(sorted(one for one in self._libraries if hints and shown and shown.is_library(one)))
+            if tracked.open and set(wanted) - set(tracked.instrument):
+                tracked.instrument = wanted
+                self._ask(tracked, force=True)
+
+    def _on_snapshot(self, tracked: Tracked, snapshot: GraphSnapshot) -> None:
+        payload = snapshot.payload
+        self._services.pool.learned(tracked.folder, tracked.path, payload["preload"])
+        hashes = {file["path"]: file["sha256"] for file in payload["files"]}
+        imports = {path: hashes.get(path) or tracked.imports.get(path, "") for path in payload["imports"]}
+        tracked.imports = imports
+        self._watch()
+        if any(not sha256 for sha256 in imports.values()):
+            self._spawn(self._hash_imports(tracked, imports))
+
+    async def _hash_imports(self, tracked: Tracked, imports: dict[str, str]) -> None:
+        paths = [path for path, sha256 in imports.items() if not sha256]
+        sources = await asyncio.to_thread(lambda: [read_source(path) for path in paths])
+        imports |= {path: source.sha256 for path, source in zip(paths, sources, strict=True) if source is not None}
+
+    def _watch(self) -> None:
+        if self._watcher is not None:
+            looked_at = [one for one in self._tracked.values() if one.open]
+            paths = {path for one in looked_at for path in (one.path, *one.imports)}
+            self._watcher.watch({str(Path(path).parent) for path in paths})
+
+    async def _restart(self, folder: str | None) -> None:
+        concerned = [one for one in self._tracked.values() if folder in (None, one.folder)]
+        for tracked in concerned:
+            if tracked.worker is not None:
+                self._retire(tracked.worker)
+                tracked.worker = None
+        await self._services.pool.restart(folder)
+        for tracked in concerned:
+            if tracked.open:
+                self._ask(tracked, force=True)
+
+    def _end_closed(self) -> None:
+        idle = (one for one in self._tracked.values() if one.live and not one.open)
+        closed = sorted(idle, key=lambda one: one.used_at)
+        keep = 0 if available_fraction() < _MEMORY_LOW else _CLOSED_CHILDREN
+        for tracked in closed[: max(0, len(closed) - keep)]:
+            assert tracked.worker is not None
+            self._retire(tracked.worker)
+            tracked.worker = None
+
+    def _retire(self, worker: TraceWorker) -> None:
+        self._spawn(retire(worker))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)

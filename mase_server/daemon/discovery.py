@@ -1,0 +1,148 @@
+"""Does a file define or build an nn.Module? Decided from its syntax tree alone; nothing of it runs."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import io
+import re
+import tokenize
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mase_server.snapshot import Problem
+
+_BIG = 64 << 10
+_CACHED = 256
+_COMMENT = re.compile(rb"#\s*mase:")
+_MODULE_BASES = frozenset({"Module", "LightningModule", "PreTrainedModel", "GraphModule"})
+_BUILDERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "create_model"})
+_HUGGING_FACE = re.compile(r"^(AutoModel\w*|[A-Z]\w*(Model|For[A-Z]\w*|LMHeadModel))$")
+_LIBRARIES = ("torch", "transformers", "torchvision", "timm", "diffusers", "lightning", "pytorch_lightning")
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What the syntax tree says: is there a model, or is it no Python (`problem`)?"""
+
+    has_model: bool
+    problem: Problem | None = None
+
+
+class Discoverer:
+    """Answers by content hash; big files are parsed off the event loop."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str], Discovery] = OrderedDict()
+
+    async def discover(self, path: str, source: bytes, sha256: str) -> Discovery:
+        """The discovery of `source`, whose hash is `sha256`."""
+        key = (path, sha256)
+        if key not in self._known:
+            small = len(source) < _BIG
+            self._known[key] = discover(path, source) if small else await asyncio.to_thread(discover, path, source)
+        self._known.move_to_end(key)
+        while len(self._known) > _CACHED:
+            self._known.popitem(last=False)
+        return self._known[key]
+
+
+def discover(path: str, source: bytes) -> Discovery:
+    """Parse `source`; a syntax error is a Problem at its place."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source, path)
+    except SyntaxError as error:
+        return Discovery(False, _syntax_problem(path, error))
+    except (ValueError, RecursionError, MemoryError) as error:
+        text = f"Cannot be parsed: {error}. The last good shapes stay until it can."
+        return Discovery(False, Problem(path, 1, 0, 2, 0, "error", "syntax-error", text))
+    return Discovery(_marked(source) or _File(tree).has_model())
+
+
+def _syntax_problem(path: str, error: SyntaxError) -> Problem:
+    line, column = error.lineno or 1, max((error.offset or 1) - 1, 0)
+    end_line = max(error.end_lineno or line, line)
+    end_column = (error.end_offset or 0) - 1
+    if (end_line, end_column) <= (line, column):
+        end_line, end_column = line, column + 1
+    text = f"{error.msg}. The last good shapes stay until this is mended."
+    return Problem(path, line, column, end_line, end_column, "error", "syntax-error", text)
+
+
+def _marked(source: bytes) -> bool:
+    if not _COMMENT.search(source):
+        return False
+    try:
+        tokens = tokenize.tokenize(io.BytesIO(source).readline)
+        return any(one.type == tokenize.COMMENT and _COMMENT.match(one.string.encode()) for one in tokens)
+    except (tokenize.TokenError, SyntaxError):
+        return False
+
+
+class _File:
+    """One syntax tree, and where its imported names come from."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._nodes = list(ast.walk(tree))
+        self._origins = dict(self._imports())
+
+    def has_model(self) -> bool:
+        """Does any class or call in it make a module?"""
+        if not self._origins:
+            return False
+        return any(
+            self._defines(node) if isinstance(node, ast.ClassDef) else self._builds(node)
+            for node in self._nodes
+            if isinstance(node, ast.ClassDef | ast.Call)
+        )
+
+    def _imports(self) -> Iterator[tuple[str, str]]:
+        for node in self._nodes:
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    name = alias.asname or alias.name.partition(".")[0]
+                    yield name, alias.name if alias.asname else name
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    yield alias.asname or alias.name, f"{'.' * node.level}{node.module or ''}.{alias.name}"
+
+    def _origin(self, expression: ast.expr) -> str:
+        """The dotted origin of a name such as `nn.Module`: "torch.nn.Module"; "" where it is not imported."""
+        parts: list[str] = []
+        while isinstance(expression, ast.Attribute):
+            parts.append(expression.attr)
+            expression = expression.value
+        if isinstance(expression, ast.Subscript):
+            return self._origin(expression.value)
+        if not isinstance(expression, ast.Name) or expression.id not in self._origins:
+            return ""
+        return ".".join([self._origins[expression.id], *reversed(parts)])
+
+    def _defines(self, node: ast.ClassDef) -> bool:
+        origins = [self._origin(base) for base in node.bases]
+        if any(_is_module_class(origin) for origin in origins):
+            return True
+        # A base from another file of the workspace may be anything; a `forward` beside it tells.
+        methods = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+        return "forward" in methods and any(origins)
+
+    def _builds(self, call: ast.Call) -> bool:
+        origin = self._origin(call.func)
+        if origin.partition(".")[0] not in _LIBRARIES:
+            return False
+        names = origin.split(".")
+        made = names[-2] if names[-1] in ("from_config", "from_pretrained") and len(names) > 1 else names[-1]
+        if origin.startswith("torch.nn.") and not origin.startswith(("torch.nn.functional", "torch.nn.init")):
+            return made in _BUILDERS or (made[:1].isupper() and made not in ("Parameter", "Buffer"))
+        return bool(made in _BUILDERS or _HUGGING_FACE.match(made) or ".models." in origin)
+
+
+def _is_module_class(origin: str) -> bool:
+    names = origin.split(".")
+    if names[-1] in _MODULE_BASES:
+        return True
+    return names[0] in _LIBRARIES and (origin.startswith("torch.nn.") or _HUGGING_FACE.match(names[-1]) is not None)

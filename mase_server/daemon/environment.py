@@ -1,0 +1,82 @@
+"""Which interpreter traces a folder's files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mase_server.snapshot import Problem
+
+_VENV_NAMES = (".venv", "venv")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An interpreter and why it was considered. `chosen`: the person meant it, so that no other stands in for it."""
+
+    path: str
+    reason: str
+    chosen: bool
+
+
+def candidates(folder: str, file: str, interpreter: str | None, env: Mapping[str, str]) -> list[Candidate]:
+    """The interpreters to try in order, ending at the first that was meant."""
+    found: list[Candidate] = []
+    for candidate in _all(folder, file, interpreter, env):
+        if candidate.path not in (known.path for known in found):
+            found.append(candidate)
+        if candidate.chosen:
+            break
+    return found
+
+
+def _all(folder: str, file: str, interpreter: str | None, env: Mapping[str, str]) -> Iterator[Candidate]:
+    if interpreter:
+        yield Candidate(_expand(interpreter, folder), "the setting `interpreter`", True)
+    for parent in _up(Path(file).parent, Path(folder)):
+        for name in _VENV_NAMES:
+            if (python := _python_of(parent / name)) is not None:
+                yield Candidate(python, f"{name} in {parent}", True)
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        if env.get(variable) and (python := _python_of(Path(env[variable]))) is not None:
+            yield Candidate(python, variable, False)
+    if (on_path := shutil.which("python3", path=env.get("PATH"))) is not None:
+        yield Candidate(on_path, "python3 on PATH", False)
+    yield Candidate(sys.executable, "the server's own interpreter", False)
+
+
+def _up(start: Path, folder: Path) -> Iterator[Path]:
+    yield start
+    for parent in start.parents:
+        if start != folder and parent.is_relative_to(folder):
+            yield parent
+    if not start.is_relative_to(folder):
+        yield folder
+
+
+def _expand(interpreter: str, folder: str) -> str:
+    path = Path(interpreter).expanduser()
+    if path.is_dir():
+        return _python_of(path) or str(path)
+    if path.parent == Path():
+        return shutil.which(interpreter) or interpreter
+    return str(path if path.is_absolute() else Path(folder) / path)
+
+
+def _python_of(prefix: Path) -> str | None:
+    for name in ("bin/python", "bin/python3", "Scripts/python.exe"):
+        if os.access(prefix / name, os.X_OK):
+            return str(prefix / name)
+    return None
+
+
+def environment_problem(path: str, code: str, tried: list[tuple[Candidate, str]]) -> Problem:
+    """The diagnostic for a folder without a usable interpreter, on line 1: what was tried, and what to do."""
+    first = f"No interpreter for this folder can trace: {tried[0][1]}"
+    others = "".join(f"\nAlso tried {one.path} ({one.reason}): {text}" for one, text in tried[1:])
+    why = f"\n{tried[0][0].path} was chosen by {tried[0][0].reason}."
+    return Problem(path, 1, 0, 2, 0, "error", code, first + why + others)

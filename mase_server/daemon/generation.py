@@ -1,0 +1,216 @@
+"""Runs one generation of one model file: discover, trust, launch, trace, and put what came of it into the store."""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mase_server.daemon.discovery import Discoverer
+from mase_server.daemon.environment import candidates, environment_problem
+from mase_server.daemon.pool import NoInterpreter, Pool
+from mase_server.daemon.source import is_library
+from mase_server.daemon.status import FolderSettings, Listener, Status
+from mase_server.daemon.store import Entry, GraphSnapshot, Store
+from mase_server.daemon.supervisor import Events, Limits, Outcome, TraceWorker
+from mase_server.daemon.tracked import CRASH_SECONDS, CRASHES, Tracked, make_scratch
+from mase_server.snapshot import Payload, Problem
+from mase_server.worker.request import TraceOptions, TraceRequest
+
+_PREPARE_OFF_LOOP = 4000
+
+_NO_MODEL = "Nothing here defines or builds an nn.Module. A comment such as `# mase: x = f32[1, 784]` traces it anyway."
+_LIBRARY = "An installed package's file: its shapes come from the models that use it."
+_UNTRUSTED = (
+    "This folder is not trusted: nothing of it is executed. Trust it in the editor, or run `mase-server trust`."
+)
+
+
+@dataclass(slots=True)
+class Services:
+    """What every generation uses."""
+
+    listener: Listener
+    store: Store
+    pool: Pool
+    discoverer: Discoverer
+    slots: asyncio.Semaphore
+    bytecode_cache: str
+    settings_of: Callable[[str], FolderSettings]
+    trusted: Callable[[str], bool]
+    on_snapshot: Callable[[Tracked, GraphSnapshot], None]
+    in_background: Callable[[TraceWorker], None]
+
+
+class Generation:
+    """One generation, from the content asked for to its one end state."""
+
+    def __init__(self, services: Services, tracked: Tracked) -> None:
+        self._services = services
+        self._tracked = tracked
+        self._number = tracked.generation
+        self._source = tracked.source
+        self._settings = services.settings_of(tracked.folder)
+        self._shown = False
+        self._swap: asyncio.Task[None] | None = None
+        self._mismatch = False
+
+    async def run(self) -> None:
+        """Run to the end state. Cancelling it ends its child; whoever cancels says `superseded`."""
+        tracked, services = self._tracked, self._services
+        self._say("queued")
+        if is_library(tracked.path):
+            return self._end_without(Entry(tracked.path), "no_model", _LIBRARY)
+        found = await services.discoverer.discover(tracked.path, self._source.data, self._source.sha256)
+        if found.problem is not None:
+            return self._fail("failed", (found.problem,), found.problem.message)
+        if not found.has_model:
+            return self._end_without(Entry(tracked.path), "no_model", _NO_MODEL)
+        if not services.trusted(tracked.folder):
+            return self._end_without(services.store.entry(tracked.path), "untrusted", _UNTRUSTED)
+        if not tracked.may_start():
+            text = f"Crashed {CRASHES} times within {CRASH_SECONDS / 60:.0f} minutes; save or retrace later."
+            return self._fail("crashed", services.store.entry(tracked.path).problems, text)
+        async with services.slots:
+            await self._launch_and_trace()
+
+    async def _launch_and_trace(self) -> None:
+        tracked, services = self._tracked, self._services
+        self._say("starting")
+        found = candidates(tracked.folder, tracked.path, self._settings.interpreter, os.environ)
+        try:
+            handshake, child = await services.pool.child(tracked.folder, tracked.path, found)
+        except NoInterpreter as error:
+            problem = environment_problem(tracked.path, error.code, error.tried)
+            return self._fail("no_environment", (problem,), problem.message)
+        limits = Limits(self._settings.time_limit, self._settings.memory_limit)
+        worker = TraceWorker(child, self._request(), limits, Events(self._on_payload, self._on_stage))
+        self._say("tracing", f"Python {handshake.python}, torch {handshake.torch} ({handshake.executable})")
+        kept = False
+        try:
+            outcome = await worker.trace()
+            if self._swap is not None:
+                await self._swap
+            kept = self._finish(outcome, worker)
+        finally:
+            if not kept:
+                services.in_background(worker)
+
+    def _request(self) -> TraceRequest:
+        tracked = self._tracked
+        return TraceRequest(
+            path=tracked.path,
+            folder=tracked.folder,
+            sha256=self._source.sha256,
+            generation=self._number,
+            options=self._options(),
+            fit=tracked.fit,
+            instrument=tracked.instrument,
+            scratch=make_scratch(),
+            bytecode_cache=self._services.bytecode_cache,
+        )
+
+    def _options(self) -> TraceOptions:
+        options = self._tracked.options or TraceOptions()
+        options = replace(options, run_main=options.run_main and self._settings.run_main)
+        if options.inputs:
+            return options
+        inputs = settings_inputs(self._settings, self._tracked.path, self._tracked.folder)
+        return replace(options, inputs=inputs, inputs_from="settings")
+
+    def _on_stage(self, stage: str, message: str) -> None:
+        self._services.listener.progress(self._tracked.path, stage, message)
+
+    def _on_payload(self, payload: Payload) -> None:
+        if payload["sha256"] != self._source.sha256:
+            self._mismatch = True  # the file changed between our reading and the child's: a newer save is on its way
+            return
+        snapshot = GraphSnapshot(payload)
+        if snapshot.size < _PREPARE_OFF_LOOP and self._swap is None:
+            self._show(snapshot)
+        else:
+            self._swap = asyncio.create_task(self._show_later(snapshot, self._swap))
+
+    async def _show_later(self, snapshot: GraphSnapshot, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await before
+        self._show(await asyncio.to_thread(snapshot.prepare))
+
+    def _show(self, snapshot: GraphSnapshot) -> None:
+        tracked = self._tracked
+        if self._number != tracked.generation:
+            return
+        tracked.fit = snapshot.payload["fit"] or tracked.fit
+        old = self._services.store.entry(tracked.path)
+        # A trace that found no tensor before it failed says less than the last good one.
+        if snapshot.payload["sites"]["file"] or old.shown is None or not _has_error(snapshot.problems):
+            entry = Entry(tracked.path, self._source.sha256, snapshot, False, snapshot.problems)
+            self._shown = True
+        else:
+            entry = Entry(tracked.path, self._source.sha256, old.shown, True, snapshot.problems)
+        self._put(entry)
+        self._services.on_snapshot(tracked, snapshot)
+
+    def _finish(self, outcome: Outcome, worker: TraceWorker) -> bool:
+        tracked, entry = self._tracked, self._services.store.entry(self._tracked.path)
+        if outcome.state == "crashed":
+            tracked.crashes.append(time.monotonic())
+        if self._shown and outcome.state != "crashed":
+            if tracked.worker is not None:
+                self._services.in_background(tracked.worker)
+            tracked.worker = worker
+        if outcome.problems:
+            shown = entry.problems if entry.sha256 == self._source.sha256 and self._shown else ()
+            self._put(replace(entry, sha256=self._source.sha256, stale=not self._shown and entry.shown is not None,
+                              problems=(*shown, *outcome.problems)))  # fmt: skip
+        errors = [one for one in self._services.store.entry(tracked.path).problems if one.severity == "error"]
+        state = "failed" if outcome.state == "ready" and errors else outcome.state
+        self._say(state, errors[0].message if errors else "")
+        return tracked.worker is worker
+
+    def _fail(self, state: str, problems: tuple[Problem, ...], message: str) -> None:
+        """End without a trace: what was shown stays, stale if it is of another content."""
+        entry = self._services.store.entry(self._tracked.path)
+        stale = entry.shown is not None and entry.shown.sha256 != self._source.sha256
+        self._end_without(replace(entry, sha256=self._source.sha256, stale=stale, problems=problems), state, message)
+
+    def _end_without(self, entry: Entry, state: str, message: str) -> None:
+        if entry != self._services.store.entry(entry.path):
+            self._put(entry)
+        self._say(state, message)
+
+    def _put(self, entry: Entry) -> None:
+        self._services.listener.views_changed(self._services.store.put(entry))
+
+    def _say(self, state: str, message: str = "") -> None:
+        say(self._services, self._tracked, state, message)
+
+
+def say(services: Services, tracked: Tracked, state: str, message: str = "") -> None:
+    """Report a state of the file's newest generation."""
+    entry = services.store.entry(tracked.path)
+    shown = entry.shown.sha256 if entry.shown is not None else None
+    seconds = time.monotonic() - tracked.asked_at
+    sha256 = tracked.source.sha256
+    status = Status(tracked.path, state, tracked.generation, sha256, shown, entry.stale, tracked.live, seconds, message)
+    tracked.status = status
+    services.listener.status_changed(status)
+    if status.ended and state != "superseded":
+        tracked.ended.set()
+
+
+def settings_inputs(settings: FolderSettings, path: str, folder: str) -> tuple[str, ...]:
+    """The input texts that settings give for this file, by a glob on its path or its name."""
+    relative = os.path.relpath(path, folder)
+    for pattern, texts in settings.inputs.items():
+        if fnmatch.fnmatch(relative, pattern) or fnmatch.fnmatch(Path(path).name, pattern):
+            return tuple(texts)
+    return ()
+
+
+def _has_error(problems: tuple[Problem, ...]) -> bool:
+    return any(problem.severity == "error" for problem in problems)

@@ -1,0 +1,31 @@
+"""The content of a file on disk, and its hash."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+_LIBRARY_FOLDERS = frozenset({"site-packages", "dist-packages"})
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The bytes of a file and their sha256."""
+
+    data: bytes
+    sha256: str
+
+
+def read_source(path: str) -> Source | None:
+    """The file's content now; None where it cannot be read."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError:
+        return None
+    return Source(data, hashlib.sha256(data).hexdigest())
+
+
+def is_library(path: str) -> bool:
+    """Does the file belong to an installed package, so that it is never traced for itself?"""
+    return bool(_LIBRARY_FOLDERS & set(Path(path).parts))

@@ -1,0 +1,60 @@
+"""What the daemon tells whoever listens, and what it is told about a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+END_STATES = frozenset({"ready", "failed", "crashed", "superseded", "untrusted", "no_model", "no_environment"})
+STATES = frozenset({"queued", "starting", "tracing"}) | END_STATES
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One `mase/status`: where one generation of one model file is. Exactly one end state a generation.
+
+    sha256: of the content asked for.  shown_sha256: of the content whose hints are shown.  live: its child still holds
+    the graphs.  seconds: since the generation was asked for.
+    """
+
+    path: str
+    state: str
+    generation: int
+    sha256: str
+    shown_sha256: str | None
+    stale: bool
+    live: bool
+    seconds: float
+    message: str
+
+    @property
+    def ended(self) -> bool:
+        """Is this the generation's end state?"""
+        return self.state in END_STATES
+
+
+class Listener(Protocol):
+    """Hears of changes, on the event loop; must not block."""
+
+    def status_changed(self, status: Status) -> None:
+        """A generation entered a state; at an end state its views can already be read."""
+
+    def views_changed(self, paths: frozenset[str]) -> None:
+        """The hints or problems of these files changed."""
+
+    def progress(self, path: str, stage: str, message: str) -> None:
+        """The trace of `path` reached a stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSettings:
+    """Settings of one workspace folder. inputs: model name or file glob -> input texts. Limits in seconds and bytes."""
+
+    trusted: bool = False
+    interpreter: str | None = None
+    run_main: bool = True
+    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    time_limit: float = 30.0
+    memory_limit: int = 4 << 30
+    library_hints: bool = True

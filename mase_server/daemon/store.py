@@ -1,0 +1,135 @@
+"""What is known now: the newest snapshot of every model file, and what it says about each source file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from mase_server.daemon.graph_snapshot import (
+    FileIndex,
+    GraphSnapshot,
+    ModelView,
+    NodeView,
+    SiteView,
+    ValueView,
+    smallest,
+)
+from mase_server.snapshot import Problem
+
+__all__ = ["Entry", "FileView", "GraphSnapshot", "ModelView", "NodeView", "SiteView", "Store", "ValueView"]
+
+NodeRef = tuple[GraphSnapshot, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One model file. `problems` and `sha256` are of the newest trace; `shown` may be older: then `stale`."""
+
+    path: str
+    sha256: str = ""
+    shown: GraphSnapshot | None = None
+    stale: bool = False
+    problems: tuple[Problem, ...] = ()
+
+    def paths(self) -> frozenset[str]:
+        """Every file that this entry says something about."""
+        shown = self.shown.files if self.shown is not None else ()
+        return frozenset((self.path, *shown, *(problem.file for problem in self.problems)))
+
+
+class FileView:
+    """What every snapshot together says about one source file; immutable.
+
+    `sha256` is of the text that sites and models speak of, `problems_sha256` of the text that problems speak of: they
+    differ while the newest content cannot be traced (`stale`).
+    """
+
+    def __init__(self, path: str, sha256: str, problems_sha256: str, entries: Sequence[Entry]) -> None:
+        self.path = path
+        self.sha256 = sha256
+        self.problems_sha256 = problems_sha256
+        self.stale = any(entry.stale for entry in entries)
+        self._entries = entries
+        shown = [entry.shown for entry in entries if entry.shown is not None]
+        self._snapshots = [one for one in shown if one.sha256_of(path) == sha256]
+
+    def sites(self, first_line: int, last_line: int, kinds: frozenset[str] | None = None) -> list[SiteView]:
+        """The sites that start on these lines (from 1, both included), in position order."""
+        found = [site for index in self._indices() for site in index.between(first_line, last_line, kinds)]
+        return _merge(found) if len(self._snapshots) > 1 else found
+
+    def at(self, line: int, column: int) -> SiteView | None:
+        """The smallest site at a position; of equals, a parameter, binding or return before an expression."""
+        found = [site for index in self._indices() for site in index.covering(line, column)]
+        return smallest(_merge(found), line, column)
+
+    def models(self) -> list[ModelView]:
+        """The models whose class stands in this file."""
+        return [model for snapshot in self._snapshots for model in snapshot.models(self.path)]
+
+    def problems(self) -> list[Problem]:
+        """The problems positioned in this file, each once."""
+        found = (problem for entry in self._entries for problem in entry.problems if problem.file == self.path)
+        unique: dict[tuple[object, ...], Problem] = {}
+        for problem in found:
+            unique.setdefault((problem.line, problem.column, problem.code, problem.message), problem)
+        return list(unique.values())
+
+    def _indices(self) -> list[FileIndex]:
+        indices = (snapshot.index(self.path) for snapshot in self._snapshots)
+        return [index for index in indices if index is not None]
+
+
+def _merge(sites: Sequence[SiteView]) -> list[SiteView]:
+    merged: dict[tuple[object, ...], SiteView] = {}
+    for site in sites:
+        key = (*site.extent, site.kind, site.name)
+        known = merged.get(key)
+        merged[key] = site if known is None else replace(known, values=known.values + site.values)
+    return sorted(merged.values(), key=lambda site: (site.line, site.column))
+
+
+class Store:
+    """Entries by model file; each change replaces one entry, so that whoever holds a view keeps a whole one."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+
+    def entry(self, path: str) -> Entry:
+        """The entry of the model file `path`, an empty one where there is none."""
+        return self._entries.get(path) or Entry(path)
+
+    def put(self, entry: Entry) -> frozenset[str]:
+        """Swap one entry in; the files whose view changed."""
+        before = self.entry(entry.path).paths()
+        self._entries.pop(entry.path, None)  # the newest goes last, see `view`
+        self._entries[entry.path] = entry
+        return before | entry.paths()
+
+    def drop(self, path: str) -> frozenset[str]:
+        """Forget a model file; the files whose view changed."""
+        entry = self._entries.pop(path, None)
+        return frozenset() if entry is None else entry.paths()
+
+    def snapshot(self, path: str) -> GraphSnapshot | None:
+        """The snapshot that is shown for the model file `path`."""
+        return self.entry(path).shown
+
+    def snapshots(self) -> Iterable[GraphSnapshot]:
+        """Every snapshot that is shown."""
+        return [entry.shown for entry in self._entries.values() if entry.shown is not None]
+
+    def view(self, path: str) -> FileView | None:
+        """What is known about one source file; None where that is nothing.
+
+        Snapshots may have met the file at different contents: a model file's own snapshot decides, else the newest.
+        """
+        entries = [entry for entry in self._entries.values() if path in entry.paths()]
+        if not entries:
+            return None
+        own = self._entries.get(path)
+        ordered = [*entries, own] if own is not None else entries
+        shas = [sha for entry in ordered if entry.shown and (sha := entry.shown.sha256_of(path))]
+        asked = own.sha256 if own is not None else ""
+        sha256 = shas[-1] if shas else asked
+        return FileView(path, sha256, asked or sha256, entries)

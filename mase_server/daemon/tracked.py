@@ -1,0 +1,69 @@
+"""One model file: its generations, the trace that runs, the child that is kept, and what is allowed after crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from mase_server.daemon.source import Source
+from mase_server.daemon.status import Status
+from mase_server.daemon.supervisor import TraceWorker
+from mase_server.worker.request import TraceOptions
+
+CRASHES = 5
+CRASH_SECONDS = 180.0
+
+
+@dataclass(slots=True)
+class Tracked:
+    """A file that somebody is or was interested in. `source` is the newest content asked for."""
+
+    path: str
+    folder: str
+    options: TraceOptions | None = None
+    open: bool = True
+    source: Source = field(default_factory=lambda: Source(b"", ""))
+    generation: int = 0
+    asked_at: float = 0.0
+    status: Status | None = None
+    task: asyncio.Task[None] | None = None
+    worker: TraceWorker | None = None
+    instrument: tuple[str, ...] = ()
+    imports: dict[str, str] = field(default_factory=dict)
+    fit: bytes | None = None
+    used_at: float = 0.0
+    crashes: deque[float] = field(default_factory=lambda: deque(maxlen=CRASHES))
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def live(self) -> bool:
+        """Is there a child that holds the graphs which are shown?"""
+        return self.worker is not None and self.worker.live
+
+    def next_generation(self, source: Source) -> int:
+        """Begin a generation for `source`."""
+        self.source = source
+        self.generation += 1
+        self.asked_at = self.used_at = time.monotonic()
+        self.ended.clear()
+        return self.generation
+
+    def may_start(self) -> bool:
+        """False after CRASHES crashes within CRASH_SECONDS."""
+        recent = [at for at in self.crashes if time.monotonic() - at < CRASH_SECONDS]
+        return len(recent) < CRASHES
+
+
+def make_scratch() -> str:
+    """A fresh private folder for what user code writes."""
+    return tempfile.mkdtemp(prefix="mase-server-")
+
+
+async def retire(worker: TraceWorker) -> None:
+    """End a worker and throw its scratch folder away."""
+    await worker.stop()
+    await asyncio.to_thread(shutil.rmtree, worker.request.scratch, True)
