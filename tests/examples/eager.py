@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import astuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,21 @@ from tests.ground_truth.record import Truth, run_main, run_with
 Rows = dict[tuple[Any, ...], set[Any]]
 
 
-def shapes(path: Path, *options: str) -> dict[str, Any]:
-    """The one JSON object of `mase-server shapes --format json FILE`; its exit status under "status"."""
-    command = [sys.executable, "-m", "mase_server", "shapes", "--format", "json", *options, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.stdout.count("\n") == 1, f"expected one line of JSON, got {done.stdout[:500]!r}; {done.stderr[-2000:]}"
-    return json.loads(done.stdout) | {"status": done.returncode}
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What one `mase-server shapes --format json FILE...` printed: its object for each file name, its exit status."""
+
+    files: dict[str, dict[str, Any]]
+    status: int
+
+
+def shapes(*paths: Path, options: Sequence[str] = ()) -> Shown:
+    """Run it, from a folder that has nothing to do with the files."""
+    command = [sys.executable, "-m", "mase_server", "shapes", "--format", "json", *options, *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, cwd=paths[0].anchor)
+    assert done.stdout.count("\n") == len(paths), f"not one line a file: {done.stdout[:500]!r}; {done.stderr[-2000:]}"
+    objects = [json.loads(line) for line in done.stdout.splitlines()]
+    return Shown({Path(one["file"]).name: one for one in objects}, done.returncode)
 
 
 def truth_of(case: Case, inputs: Mapping[str, Any] | None = None) -> Truth:

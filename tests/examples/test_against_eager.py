@@ -5,22 +5,31 @@ Eager truth comes from `tests.ground_truth`, which shares no code with the produ
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from tests.examples.cases import BY_FILE, CASES, Case
-from tests.examples.eager import described, difference, shapes, shown_rows, tensors_in, truth_of, truth_rows
+from tests.examples.eager import (
+    Shown,
+    described,
+    difference,
+    place_of,
+    shapes,
+    shown_rows,
+    tensors_in,
+    truth_of,
+    truth_rows,
+)
 
 pytestmark = pytest.mark.slow
 
 
-@functools.cache
-def shown_for(file: str) -> Mapping[str, Any]:
-    """What the product says about an example; asked once."""
-    return shapes(BY_FILE[file].path)
+@pytest.fixture(scope="module")
+def everything() -> Shown:
+    """What the product says about all examples, asked once."""
+    return shapes(*(case.path for case in CASES))
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.file)
@@ -29,8 +38,8 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 @pytest.fixture
-def shown(case: Case) -> Mapping[str, Any]:
-    return shown_for(case.file)
+def shown(case: Case, everything: Shown) -> Mapping[str, Any]:
+    return everything.files[case.file]
 
 
 def inputs_at(case: Case, shown: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,7 +67,10 @@ def test_every_binding_parameter_and_return_is_what_eager_says(case, shown):
 
 def test_no_problem_is_reported_for_a_file_that_runs(shown):
     assert shown["problems"] == []
-    assert shown["status"] == 0
+
+
+def test_the_exit_status_says_that_all_were_shown(everything):
+    assert everything.status == 0
 
 
 def test_the_model_the_author_means_is_found_and_where_its_inputs_came_from(case, shown):
@@ -75,8 +87,8 @@ def test_parameters_are_counted_as_torch_counts_them(case, shown):
     assert model["parameters"] == expected
 
 
-def test_bert_base_has_its_published_size():
-    (model,) = shown_for("bert_hf.py")["models"]
+def test_bert_base_has_its_published_size(everything):
+    (model,) = everything.files["bert_hf.py"]["models"]
     pooler, span = 768 * 768 + 768, 2 * 768 + 2
     assert model["parameters"] == 109_482_240 - pooler + span
 
@@ -111,10 +123,10 @@ NAMED = [
 
 
 @pytest.mark.parametrize(("file", "text", "name", "symbols"), NAMED)
-def test_dimensions_have_the_names_a_person_would_give(file, text, name, symbols):
+def test_dimensions_have_the_names_a_person_would_give(everything, file, text, name, symbols):
     lines = BY_FILE[file].path.read_text().split("\n")
     (line,) = (number for number, content in enumerate(lines, 1) if text in content)
-    rows = [row for row in shown_for(file)["tensors"] if (row["line"], row["name"]) == (line, name)]
+    rows = [row for row in everything.files[file]["tensors"] if (row["line"], row["name"]) == (line, name)]
     assert [value["symbols"] for row in rows for value in row["values"]] == [symbols]
 
 
@@ -165,3 +177,33 @@ def evaluated(value: Any, sizes: dict[str, int]) -> Any:
     if "python" in value:
         return ("python", value["python"])
     return (value["dtype"], tuple(int(eval(symbol, {"__builtins__": {}}, sizes)) for symbol in value["symbols"]))
+
+
+def test_the_json_has_exactly_the_documented_fields(shown):
+    assert set(shown) == {"file", "python", "torch", "seconds", "models", "tensors", "problems"}
+    for model in shown["models"]:
+        fields = {"name", "arguments", "inputs", "inputs_from", "arguments_from", "nodes", "parameters", "flops"}
+        assert set(model) == fields
+    for row in shown["tensors"]:
+        position = {"line", "column", "end_line", "end_column"}
+        assert set(row) == position | {"name", "kind", "function", "values"}
+        for value in row["values"]:
+            assert {"model", "count", "scopes"} <= set(value)
+            assert len(set(value) & {"shape", "tuple", "dict"}) == 1
+
+
+def test_a_value_is_counted_as_often_as_eager_saw_it(case, shown):
+    truth = truth_of(case) if case.main else truth_of(case, inputs_at(case, shown))
+    counted = {
+        (place_of(row), described(value)): value["count"]
+        for row in shown["tensors"]
+        if row["function"].endswith(".forward") and row["kind"] != "expression"
+        for value in row["values"]
+    }
+    expected = {
+        (place, value): count
+        for place, seen in truth.items()
+        if place.function.endswith(".forward")
+        for value, count in seen.items()
+    }
+    assert counted == expected
