@@ -38,8 +38,7 @@ class Reports:
     #: Events outside any recording: at import, in constructors, around the call of the model.
     outside: list[Event] = field(default_factory=list)
     recorder: Recorder | None = None
-    #: In `outside`, tensors by identity, so that a model's inputs and outputs are recognised there.
-    identities: list[tuple[int, int]] = field(default_factory=list)
+    #: The values of `outside`, so that a model's inputs and outputs are recognised there by identity.
     kept: list[Any] = field(default_factory=list)
 
     def reporter(self, path: str, sites: tuple[Site, ...]) -> Callable[[int, Any], Any]:
@@ -77,7 +76,6 @@ class Reports:
                 node = recorder.node_of_value(value)
                 recorder.events.append(Event(site, described, recorder.scope, node))
         elif len(self.outside) < MAX_EVENTS:
-            self.identities.append((len(self.outside), id(value)))
             self.kept.append(value)
             self.outside.append(Event(site, described, -1, -1))
 

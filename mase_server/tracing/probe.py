@@ -255,7 +255,9 @@ def merge(values: Sequence[Any], fitter: Fitter, runs: Sequence[Run]) -> Any:
 class Wire:
     """Values in the form of a payload, with symbols where runs at several sizes are known."""
 
-    def __init__(self, probed: Probed | None) -> None:
+    def __init__(self, probed: Probed | None, *, final: bool = False) -> None:
+        """final: where no symbols are known, there are none; sizes are then written as numbers."""
+        self._final = final or probed is not None
         self._fitter = probed.fitter if probed is not None and len(probed.runs) > 1 else None
         self._memo: dict[tuple[int, ...], str] = {}
 
@@ -279,10 +281,10 @@ class Wire:
         return [list(column) for column in zip(*rows, strict=True)]
 
     def _symbols(self, values: Sequence[Value]) -> list[str] | None:
-        if self._fitter is None:
-            return None
         first = values[0]
         assert isinstance(first, TensorType)
+        if self._fitter is None:
+            return [str(size) for size in first.shape] if self._final else None
         shapes = [value.shape for value in values if isinstance(value, TensorType)]
         if len(shapes) != len(self._fitter.points) or any(len(shape) != len(first.shape) for shape in shapes):
             return [str(size) for size in first.shape] if all(s == first.shape for s in shapes) else None

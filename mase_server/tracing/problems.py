@@ -1,0 +1,324 @@
+"""An exception out of a person's code, told as a diagnostic at their own line, with its next step."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from torch import nn
+
+from mase_server.snapshot import Problem
+from mase_server.tracing import mends
+from mase_server.tracing.complaints import Call, Complaint, explain_call
+from mase_server.tracing.failure import Failure
+from mase_server.tracing.positions import Position, is_hidden, resolve
+from mase_server.tracing.shadow import ValueDependentError
+from mase_server.tracing.source import Span, decode
+
+#: Places shown beside the main one.
+MAX_RELATED = 20
+
+#: What to install for a module whose package has another name.
+_PACKAGES = {
+    "cv2": "opencv-python", "PIL": "pillow", "sklearn": "scikit-learn", "skimage": "scikit-image", "yaml": "pyyaml",
+    "bs4": "beautifulsoup4", "dateutil": "python-dateutil", "attr": "attrs", "google.protobuf": "protobuf",
+    "pytorch_lightning": "pytorch-lightning", "tensorboardX": "tensorboardX", "umap": "umap-learn",
+    "Crypto": "pycryptodome", "dotenv": "python-dotenv", "flash_attn": "flash-attn", "open_clip": "open-clip-torch",
+    "segmentation_models_pytorch": "segmentation-models-pytorch", "torch_geometric": "torch-geometric",
+}  # fmt: skip
+
+#: phase -> code of an error that is nothing more special, and how its sentence begins.
+_PHASES = {
+    "import": ("import-error", "Importing this file raised {kind}: {text}"),
+    "construct": ("constructor-error", "Constructing {model} raised {kind}: {text}"),
+    "forward": ("forward-error", "{kind}: {text}"),
+}
+_VALUE_DEPENDENT = ("cannot be called on meta tensors", "Cannot copy out of meta tensor", "data-dependent")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What was being done when it was raised.
+
+    path: the file being edited.  roots: folders of the workspace.  phase: import | construct | forward.
+    model: the class's name.  where: the place in `path` if no frame of the workspace is in the traceback (the class's
+    name).  constructions: for each module of the model, by id, where it was made: (file, line, end_line, column,
+    end_column), columns in UTF-8 bytes as in `co_positions`.  symbols: names of sizes, e.g. {2: "B"}.
+    """
+
+    path: str
+    roots: Sequence[str] = ()
+    phase: str = "forward"
+    model: str = "the model"
+    where: Span = (1, 0, 1, 0)
+    constructions: Mapping[int, tuple[str, int, int, int, int]] = field(default_factory=dict)
+    symbols: Mapping[int, str] = field(default_factory=dict)
+
+    def owns(self, path: str) -> bool:
+        """Is the file the edited one or another one of the workspace?"""
+        inside = any(path.startswith(os.path.abspath(root).rstrip(os.sep) + os.sep) for root in self.roots)  # noqa: PTH100
+        return path == self.path or (inside and "site-packages" not in Path(path).parts)
+
+
+def explain(error: BaseException, failure: Failure | None, context: Context) -> Problem:
+    """The diagnostic for an exception that user code raised, at the innermost frame in the edited file.
+
+    failure: the torch call that raised it, as far as the recorder saw one; ignored if it raised something else.
+    """
+    return _Explanation(error, failure if failure is not None and failure.error is error else None, context).problem()
+
+
+class _Explanation:
+    def __init__(self, error: BaseException, failure: Failure | None, context: Context) -> None:
+        self.error = error
+        self.failure = failure
+        self.context = context
+        self.frames = list(_frames(error.__traceback__))
+        self._files: dict[str, mends.File] = {}
+
+    def problem(self) -> Problem:
+        """Code and message by the kind of error, place by the frames."""
+        complaint, fixes = self._complaint()
+        own = [frame for frame in self.frames if self.context.owns(frame.file)]
+        primary = next((frame for frame in own if frame.file == self.context.path), own[0] if own else None)
+        file, span = (self.context.path, self.context.where)
+        if primary is not None:
+            file, span = primary.file, self._span(primary)
+        related = [self._related(frame) for frame in _distinct(own) if frame is not primary]
+        if isinstance(self.error, SyntaxError) and self.error.filename:
+            place = self._syntax_place(self.error)
+            if primary is None:
+                file, span = self.error.filename, place
+            else:
+                related.insert(0, _place(self.error.filename, place, str(self.error.msg)))
+        related = [*related[:MAX_RELATED], *self._made()]
+        return Problem(file, *span, "error", complaint.code, complaint.text, related, fixes)
+
+    # What is wrong
+
+    def _complaint(self) -> tuple[Complaint, list[mends.Fix]]:
+        match self.error:
+            case SyntaxError():
+                return Complaint("syntax-error", f"{type(self.error).__name__}: {self.error.msg}."), []
+            case ImportError():
+                return self._import(self.error), []
+            case RecursionError():
+                return self._recursion(), []
+            case ValueDependentError():
+                return _value_dependent(str(self.error)), []
+            case AttributeError():
+                return self._attribute(self.error)
+            case NotImplementedError() if 'is missing the required "forward"' in str(self.error):
+                return self._no_forward(), []
+        if any(text in str(self.error) for text in _VALUE_DEPENDENT):
+            return _value_dependent(_first_line(self.error)), []
+        return self._from_call() or (self._plain(), [])
+
+    def _plain(self) -> Complaint:
+        code, form = _PHASES[self.context.phase]
+        kind = type(self.error).__name__
+        message = form.format(kind=kind, text=_first_line(self.error) or "no message", model=self.context.model)
+        given = self._given()
+        return Complaint(code, f"{message.rstrip('.')}.{given}")
+
+    def _given(self) -> str:
+        """The operands of the failed call, which torch's own texts often leave out."""
+        if self.failure is None:
+            return ""
+        call = self._call(self.failure)
+        shown = [call.show(tensor, at, "").strip() for at, tensor in islice(call.tensors(), 4)]
+        return f" {call.layer} was given {' and '.join(shown)}." if shown else ""
+
+    def _call(self, failure: Failure) -> Call:
+        names = self._names(failure)
+        path = failure.path or failure.scope if failure.module is not None else ""
+        return Call(failure.func, failure.args, failure.kwargs, failure.module, path, names, self.context.symbols)
+
+    def _from_call(self) -> tuple[Complaint, list[mends.Fix]] | None:
+        if self.failure is None:
+            return None
+        call = self._call(self.failure)
+        found = explain_call(call)
+        if found is None and "view size is not compatible" in str(self.error):
+            x = call.show(call.args[0], 0)
+            text = f"view needs neighbouring memory, but {x} was transposed or permuted: use reshape, which copies."
+            found = Complaint("shape-mismatch", text, rename=("view", "reshape"))
+        return None if found is None else (found, self._fixes(found))
+
+    def _import(self, error: ImportError) -> Complaint:
+        name = error.name or ""
+        top = name.partition(".")[0]
+        if not isinstance(error, ModuleNotFoundError) or not name or self._in_workspace(top):
+            return Complaint("import-error", f"{_first_line(error).rstrip('.')}.")
+        package = _PACKAGES.get(name, _PACKAGES.get(top, top))
+        text = f"No module named '{name}' in {sys.executable}."
+        return Complaint("missing-package", f"{text} Install it there: {sys.executable} -m pip install {package}")
+
+    def _in_workspace(self, top: str) -> bool:
+        folders = [Path(self.context.path).parent, *map(Path, self.context.roots)]
+        return any((folder / top).is_dir() or (folder / f"{top}.py").is_file() for folder in folders)
+
+    def _recursion(self) -> Complaint:
+        cycle = list(dict.fromkeys(frame.function for frame in self.frames[:200]))[:4]
+        cycle.reverse()
+        names = " -> ".join([*cycle, cycle[0]]) if cycle else "a function"
+        return Complaint("recursion", f"This recurses without end: {names}, {len(self.frames)} frames deep.")
+
+    def _no_forward(self) -> Complaint:
+        name = str(self.error).partition("[")[2].partition("]")[0]
+        advice = "define `def forward(self, ...)`."
+        if name in ("ModuleList", "ModuleDict"):
+            advice = f"a {name} cannot be called: loop over it, or make it an nn.Sequential."
+        return Complaint("missing-forward", f"{name} has no forward: {advice}")
+
+    def _attribute(self, error: AttributeError) -> tuple[Complaint, list[mends.Fix]]:
+        text = _first_line(error).rstrip(".")
+        if "before Module.__init__() call" in text:
+            return Complaint("constructor-error", f"{text}: call `super().__init__()` first in `__init__`."), []
+        if not isinstance(error.name, str) or error.obj is None:
+            return Complaint("attribute-error", f"{text}."), []
+        near = difflib.get_close_matches(error.name, _attributes(error.obj), n=1, cutoff=0.6)
+        if near:
+            fix = self._rename(error.name, near[0])
+            return Complaint("attribute-error", f"{text}. Did you mean `{near[0]}`?"), [fix] if fix else []
+        has = ", ".join(dict(error.obj.named_children())) if isinstance(error.obj, nn.Module) else ""
+        return Complaint("attribute-error", f"{text}. It has the layers {has}." if has else f"{text}."), []
+
+    # Quick fixes
+
+    def _fixes(self, complaint: Complaint) -> list[mends.Fix]:
+        fix = None
+        if complaint.rename is not None:
+            fix = self._rename(*complaint.rename)
+        elif complaint.misfit is not None and self.failure is not None and self.failure.module is not None:
+            made = self._made_at()
+            kind = type(self.failure.module).__name__
+            # One line that made several layers (a loop, a class used twice) cannot be changed for only one of them.
+            if made and self.context.owns(made[0]) and list(self.context.constructions.values()).count(made) == 1:
+                fix = mends.refit(self._file(made[0]), made[1:], kind, complaint.misfit)
+        return [fix] if fix else []
+
+    def _rename(self, old: str, new: str) -> mends.Fix | None:
+        frame = self.frames[0] if self.frames else None
+        if frame is None or not self.context.owns(frame.file):
+            return None
+        return mends.rename(self._file(frame.file), _raw(frame), old, new)
+
+    def _made_at(self) -> tuple[str, int, int, int, int] | None:
+        return None if self.failure is None else self.context.constructions.get(id(self.failure.module))
+
+    def _made(self) -> list[dict[str, Any]]:
+        made = self._made_at()
+        if made is None or self.failure is None or not self.context.owns(made[0]):
+            return []
+        line, end_line, column, end_column = made[1:]
+        places = self._file(made[0]).places
+        span = (line, places.column(line, column), end_line, places.column(end_line, end_column))
+        return [_place(made[0], span, f"`{self.failure.path}` is made here")]
+
+    # Places and names
+
+    def _file(self, path: str) -> mends.File:
+        if path not in self._files:
+            self._files[path] = mends.File(path, _text(path))
+        return self._files[path]
+
+    def _span(self, frame: Position) -> Span:
+        if frame.column < 0:
+            return frame.line, 0, frame.line, 0
+        places = self._file(frame.file).places
+        start, end = places.column(frame.line, frame.column), places.column(frame.end_line, frame.end_column)
+        return frame.line, start, frame.end_line, end
+
+    def _related(self, frame: Position) -> dict[str, Any]:
+        return _place(frame.file, self._span(frame), f"in {frame.function}" if frame.function else "at module level")
+
+    def _syntax_place(self, error: SyntaxError) -> Span:
+        line, column = error.lineno or 1, max((error.offset or 1) - 1, 0)
+        end_line = error.end_lineno or line
+        end = (error.end_offset or 0) - 1
+        return line, column, end_line, end if end > column or end_line > line else column + 1
+
+    def _names(self, failure: Failure) -> dict[Any, str]:
+        """The source texts of the call's operands, read off the innermost frame's expression."""
+        if not self.frames or not Path(self.frames[0].file).is_file():
+            return {}
+        node = self._file(self.frames[0].file).at(_raw(self.frames[0]))
+        operands: list[ast.expr] = []
+        match node:
+            case ast.BinOp(left=left, right=right):
+                reverse = getattr(failure.func, "__name__", "").startswith("__r")
+                operands = [right, left] if reverse else [left, right]
+            case ast.Call(func=ast.Attribute(value=value), args=args) if _is_method(failure, value):
+                operands = [value, *args]
+            case ast.Call(args=args):
+                operands = list(args[:1]) if failure.module is not None else args
+        return dict(_short_texts(operands))
+
+
+def _is_method(failure: Failure, receiver: ast.expr) -> bool:
+    """Is `a.f(b)` a tensor's method and not a function of a module, or a layer?"""
+    is_module = isinstance(receiver, ast.Name) and receiver.id in ("torch", "F", "nn", "functional")
+    return failure.module is None and not is_module
+
+
+def _short_texts(operands: Sequence[ast.expr]) -> Iterator[tuple[Any, str]]:
+    for index, operand in enumerate(operands):
+        parts = operand.elts if isinstance(operand, ast.List | ast.Tuple) else ()
+        for at, node in ((index, operand), *(((index, i), part) for i, part in enumerate(parts))):
+            text = ast.unparse(node)
+            if len(text) <= 40 and not isinstance(node, ast.Starred):
+                yield at, text
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[Position]:
+    """The frames of a traceback that are not torch's or ours, innermost first."""
+    found = []
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not is_hidden(code):
+            found.append(resolve((code, traceback.tb_lasti)))
+        traceback = traceback.tb_next
+    yield from reversed(found)
+
+
+def _distinct(frames: Sequence[Position]) -> Iterator[Position]:
+    yield from dict.fromkeys(frames)
+
+
+def _raw(frame: Position) -> mends.Raw:
+    return frame.line, frame.end_line, frame.column, frame.end_column
+
+
+def _place(file: str, span: Span, message: str) -> dict[str, Any]:
+    line, column, end_line, end_column = span
+    place = {"line": line, "column": column, "end_line": end_line, "end_column": end_column}
+    return {"file": file, **place, "message": message}
+
+
+def _text(path: str) -> str:
+    try:
+        return decode(Path(path).read_bytes())
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return ""
+
+
+def _attributes(thing: Any) -> list[str]:
+    return [name for name in dir(thing) if not name.startswith("_")]
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _value_dependent(text: str) -> Complaint:
+    advice = "Shapes after this line are unknown: it depends on the numbers, not only on the shapes."
+    return Complaint("value-dependent", f"{text.rstrip('.')}. {advice}")

@@ -1,0 +1,167 @@
+"""The job of a trace child: a request becomes snapshots.
+
+Import, find models and inputs, record each model, probe it at other sizes, and write what is known: once with plain
+numbers if the symbols take longer than a glance, and once complete.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from mase_server.inputs.find import find
+from mase_server.inputs.found import Found, Hooks, bind, plain_hooks
+from mase_server.inputs.program import Loaded
+from mase_server.snapshot import Problem
+from mase_server.tracing.bindings import Reports
+from mase_server.tracing.importer import install
+from mase_server.tracing.libraries import reinstrument
+from mase_server.tracing.session import Session
+from mase_server.tracing.shadow import Shadows
+from mase_server.tracing.source import decode
+from mase_server.worker.payload import PayloadWriter
+from mase_server.worker.places import Places
+from mase_server.worker.request import TraceRequest
+from mase_server.worker.traced import Traced
+
+Emit = Callable[[dict[str, Any]], None]
+
+#: Seconds of recording after which numbers are shown before the symbols are known.
+GLANCE = 0.3
+
+
+def trace(request: TraceRequest, emit: Emit) -> list[Traced]:
+    """Trace one file; emits stages and payloads, and gives the live models."""
+    return TraceJob(request, emit).run()
+
+
+class TraceJob:
+    """One trace of one file."""
+
+    def __init__(self, request: TraceRequest, emit: Emit) -> None:
+        self.request, self.emit = request, emit
+        self.started = time.perf_counter()
+        self.shadows, self.reports = Shadows(), Reports()
+        self.sessions: dict[int, Traced] = {}
+        self.traced: list[Traced] = []
+        self.problems: list[Problem] = []
+        self.modules_before = set(sys.modules)
+
+    def run(self) -> list[Traced]:
+        """Do it all."""
+        gc.disable()
+        request = self.request
+        source = Path(request.path).read_bytes()
+        text = decode(source)
+        places = Places(request.path, _parsed(text))
+        self.writer = PayloadWriter(request, source, self.reports, places)
+        self.importer = install([request.folder], request.bytecode_cache or None, self.reports.reporter)
+        try:
+            self._find(text)
+        finally:
+            self.importer.uninstall()
+        return self.traced
+
+    def _find(self, text: str) -> None:
+        self.emit({"event": "stage", "stage": "importing", "message": Path(self.request.path).name})
+        plain = plain_hooks(self.shadows)
+        hooks = Hooks(self.shadows, self._on_call, plain.attempt, self._load)
+        for item in find(self.request, text, hooks):
+            if isinstance(item, Problem):
+                self.problems.append(item)
+            else:
+                self.traced.append(self._traced(item))
+        recorded = sum(one.seconds for one in self.traced)
+        if recorded > GLANCE:
+            self._send(complete=False)
+        self._probe()
+        self._send(complete=True)
+
+    def _load(self, path: str) -> Loaded:
+        names: dict[str, Any] = {}
+        code = self.importer.prepare(path, names)
+        return Loaded(code, names)
+
+    def _on_call(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The person's program calls a model: record it there and then, and give the output back."""
+        reinstrument(self.request.instrument, self.reports.reporter, self.request.bytecode_cache or None)
+        session = Session(model, bind(model, args, kwargs), self.shadows, reports=self.reports)
+        traced = self.sessions[id(model)] = self._record(session)
+        if traced.error is not None:
+            raise traced.error
+        assert session.base is not None
+        return session.base.output
+
+    def _record(self, session: Session) -> Traced:
+        self.emit({"event": "stage", "stage": "tracing", "message": type(session.model).__name__})
+        started = time.perf_counter()
+        error = None
+        try:
+            run = session.record()
+        except Exception as raised:  # noqa: BLE001 - the border to the person's code
+            error = raised
+            assert session.base is not None
+            run = session.base.partial()
+        return Traced(None, session, run, error, None, time.perf_counter() - started)  # type: ignore[arg-type]
+
+    def _traced(self, found: Found) -> Traced:
+        traced = self.sessions.get(id(found.model)) if found.recorded else None
+        if traced is None:
+            reinstrument(self.request.instrument, self.reports.reporter, self.request.bytecode_cache or None)
+            found.model.train(found.training)
+            session = Session(found.model, found.inputs, self.shadows, reports=self.reports, spec=found.spec)
+            traced = self._record(session)
+        traced.found = found
+        if traced.error is not None:
+            self.problems.append(self._problem(traced))
+        return traced
+
+    def _problem(self, traced: Traced) -> Problem:
+        from mase_server.tracing.problems import explain
+
+        assert traced.session.base is not None
+        return explain(traced.error, traced.session.base.failure, path=self.request.path, folder=self.request.folder)
+
+    def _probe(self) -> None:
+        for traced in self.traced:
+            if traced.error is None:
+                self.emit({"event": "stage", "stage": "probing", "message": traced.name})
+                traced.probed = traced.session.probe(traced.run)
+
+    def _send(self, *, complete: bool) -> None:
+        payload = self.writer.write(
+            self.traced,
+            self.problems,
+            seconds=time.perf_counter() - self.started,
+            complete=complete,
+            imports=[path for path in self.importer.imported if path != self.request.path],
+            preload=self._preload(),
+        )
+        self.emit({"event": "snapshot", "payload": payload})
+
+    def _preload(self) -> list[str]:
+        """Modules that the file brought in and that are not the workspace's own, in the order of their import."""
+        own = set(self.importer.imported)
+        found = []
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if name in self.modules_before or not file or file in own or name.startswith("__m"):
+                continue
+            if not self.importer.owns(file):
+                found.append(name)
+        return found
+
+
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except SyntaxError:
+        return None
+

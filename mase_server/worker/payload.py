@@ -1,0 +1,229 @@
+"""Writing a payload: from recordings to the columns that cross the wire."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mase_server.dtypes import SHORT
+from mase_server.ops.cost import parameters_of
+from mase_server.ops.types import TensorType
+from mase_server.snapshot import COLUMNS, MAX_SCOPES, SCHEMA, Payload, Problem
+from mase_server.tracing.bindings import Event, Reports
+from mase_server.tracing.probe import Wire
+from mase_server.tracing.values import Value
+from mase_server.worker.nodes import NodeWriter
+from mase_server.worker.places import Places
+from mase_server.worker.request import TraceRequest
+from mase_server.worker.traced import Traced
+
+
+class PayloadWriter:
+    """Writes what is known of one file; may be asked again once more is known."""
+
+    def __init__(self, request: TraceRequest, source: bytes, reports: Reports, places: Places) -> None:
+        self.request, self.reports, self.places = request, reports, places
+        self.sha256 = hashlib.sha256(source).hexdigest()
+
+    def write(
+        self,
+        traced: Sequence[Traced],
+        problems: Sequence[Problem],
+        *,
+        seconds: float,
+        complete: bool,
+        imports: Sequence[str] = (),
+        preload: Sequence[str] = (),
+        fit: bytes = b"",
+    ) -> Payload:
+        """The payload for these models and problems."""
+        tables = _Tables(self.reports, self.places, [one.wire() for one in traced], Wire(None, final=complete))
+        for index, one in enumerate(traced):
+            tables.add_scopes(index, one)
+        nodes = NodeWriter(self.places, tables)
+        models = []
+        for index, one in enumerate(traced):
+            flops = nodes.write(index, one)
+            tables.add_events(index, one, nodes.rows)
+            models.append(model_map(one, flops, sum(row >= 0 for row in nodes.rows), self.places))
+        tables.add_outside(traced)
+        return {
+            "schema": SCHEMA,
+            "file": self.request.path,
+            "sha256": self.sha256,
+            "generation": self.request.generation,
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "seconds": seconds,
+            "complete": complete,
+            "models": models,
+            "files": self._files(),
+            "values": tables.values,
+            "scopes": tables.scopes,
+            "problems": [asdict(problem) for problem in problems],
+            "imports": list(imports),
+            "preload": list(preload),
+            "fit": fit,
+            "sites": tables.sites,
+            "rows": tables.rows,
+            "nodes": nodes.columns,
+        }
+
+    def _files(self) -> list[dict[str, Any]]:
+        folder = self.request.folder.rstrip("/") + "/"
+        return [
+            {
+                "path": path,
+                "sha256": self.sha256 if path == self.request.path else _sha256(path),
+                "library": not path.startswith(folder) or "/site-packages/" in path,
+            }
+            for path in self.places.files
+        ]
+
+
+def _sha256(path: str) -> str:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+class _Tables:
+    """Sites, rows, values and scopes as they grow."""
+
+    def __init__(self, reports: Reports, places: Places, wires: Sequence[Wire], other: Wire) -> None:
+        self.reports, self.places, self.wires = reports, places, [*wires, other]
+        self.values: list[Any] = []
+        self.scopes: list[tuple[int, str, str]] = []
+        self.sites: dict[str, list[Any]] = {name: [] for name in COLUMNS["sites"]}
+        self.rows: dict[str, list[Any]] = {name: [] for name in COLUMNS["rows"]}
+        self._site_rows: dict[int, int] = {}
+        self._value_rows: dict[Any, int] = {}
+        self._kept: list[Sequence[Value]] = []
+        self._first_scope: dict[int, int] = {}
+
+    def add_scopes(self, model: int, traced: Traced) -> None:
+        """The module instances that the recording went through."""
+        self._first_scope[model] = len(self.scopes)
+        self.scopes.extend((model, path, kind.__name__) for path, kind in traced.run.scopes)
+
+    def scope(self, model: int, scope: int) -> int:
+        """The row of a recording's scope."""
+        return self._first_scope[model] + scope
+
+    def value(self, model: int, values: Sequence[Value]) -> int:
+        """The row of a value, given as it is in each run of a model."""
+        key = (model, *(id(value) if type(value) is TensorType else value for value in values))
+        found = self._value_rows.get(key)
+        if found is None:
+            found = self._value_rows[key] = len(self.values)
+            self._kept.append(values)
+            self.values.append(self.wires[model].value(values, SHORT))
+        return found
+
+    def site(self, index: int) -> int:
+        """The row of a site of the reports."""
+        found = self._site_rows.get(index)
+        if found is None:
+            path, site = self.reports.sites[index]
+            found = self._site_rows[index] = len(self.sites["file"])
+            row = (
+                self.places.file(path), site.line, site.column, site.end_line, site.end_column,
+                site.name, site.kind, site.function,
+            )  # fmt: skip
+            for name, value in zip(COLUMNS["sites"], row, strict=True):
+                self.sites[name].append(value)
+        return found
+
+    def add_events(self, model: int, traced: Traced, node_rows: Sequence[int]) -> None:
+        """What was bound while the model ran: equal values at one site become one row."""
+        groups: dict[tuple[int, int], tuple[list[int], dict[int, None], int]] = {}
+        for events in aligned([run.events for run in traced.runs]):
+            first = events[0]
+            key = (self.site(first.site), self.value(model, [event.value for event in events]))
+            node = node_rows[first.node] if 0 <= first.node < len(node_rows) else -1
+            count, scopes, _ = groups.setdefault(key, ([0], {}, node))
+            count[0] += 1
+            if len(scopes) < MAX_SCOPES:
+                scopes[self.scope(model, first.scope)] = None
+        for (site, value), (count, scopes, node) in groups.items():
+            self._row(site, value, model, count[0], list(scopes), node)
+
+    def add_outside(self, traced: Sequence[Traced]) -> None:
+        """What was bound at import, in constructors and around the calls of the models."""
+        groups: dict[tuple[int, int, int], int] = {}
+        for event, kept in zip(self.reports.outside, self.reports.kept, strict=True):
+            model = next((index for index, one in enumerate(traced) if one.knows(kept)), -1)
+            values = traced[model].values_of(kept) if model >= 0 else [event.value]
+            key = (self.site(event.site), self.value(model, values), model)
+            groups[key] = groups.get(key, 0) + 1
+        for (site, value, model), count in groups.items():
+            self._row(site, value, model, count, [], -1)
+
+    def _row(self, *row: Any) -> None:
+        for name, value in zip(COLUMNS["rows"], row, strict=True):
+            self.rows[name].append(value)
+
+
+def aligned(runs: Sequence[Sequence[Event]]) -> Iterator[tuple[Event, ...]]:
+    """The events of all runs side by side; of the base alone where the runs did not bind the same names."""
+    base = [event.site for event in runs[0]]
+    same = [events for events in runs if [event.site for event in events] == base]
+    return zip(*(same if len(same) == len(runs) else runs[:1]), strict=True)
+
+
+def model_map(traced: Traced, flops: int, nodes: int, places: Places) -> dict[str, Any]:
+    """One entry of "models"."""
+    found, probed = traced.found, traced.probed
+    parameters, parameter_bytes = parameters_of(found.model)
+    line, column, end_line, end_column = places.model(found.name)
+    wire = traced.wire()
+    inputs = {
+        name: wire.value([run.calls[index].value for run in traced.runs], SHORT)
+        for name, index in traced.run.placeholders.items()
+    }
+    return {
+        "name": found.name, "file_index": 0,
+        "line": line, "column": column, "end_line": end_line, "end_column": end_column,
+        "arguments": {name: plain(value) for name, value in found.arguments.items()},
+        "inputs": inputs, "inputs_from": found.inputs_from, "arguments_from": found.arguments_from,
+        "found": found.found, "mode": "train" if found.training else "eval", "rung": "meta",
+        "nodes": nodes, "parameters": parameters, "parameter_bytes": parameter_bytes, "flops": flops,
+        "generic": probed is not None and probed.generic,
+        "symbols": {} if probed is None else dict(probed.symbols),
+        "fixed": fixed_texts(traced), "seconds": traced.seconds,
+    }  # fmt: skip
+
+
+_ROLE_WORDS = {"B": "batch", "T": "length", "S": "length", "U": "length", "H": "height", "W": "width", "N": "nodes"}
+
+
+def fixed_texts(traced: Traced) -> list[str]:
+    """What the graph is fixed to, and why: "fixed to batch 2: ..."."""
+    probed = traced.probed
+    if probed is None:
+        return []
+    texts = []
+    for name, reason in probed.fixed.items():
+        if name == "B":
+            texts.append(f"fixed to batch {probed.points[0][name]}: {reason}")
+    if probed.symbols and probed.obstacles:
+        sizes = ", ".join(f"{_ROLE_WORDS.get(name, name)} {size}" for name, size in probed.symbols.items())
+        texts.append(f"fixed to {sizes}: {probed.obstacles[0]}")
+    return texts
+
+
+def plain(value: Any) -> Any:
+    """A constructor argument as data: numbers, texts and lists as they are, all else as text."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple) and len(value) <= 32:
+        return [plain(item) for item in value]
+    text = repr(value)
+    return text if len(text) <= 200 else text[:197] + "..."

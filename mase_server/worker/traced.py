@@ -1,0 +1,73 @@
+"""One model of a file, traced: what the job knows of it when it writes the payload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mase_server.inputs.found import Found
+from mase_server.ir.build import GraphBuilder
+from mase_server.tracing.calls import Run
+from mase_server.tracing.probe import Probed, Wire
+from mase_server.tracing.session import Session
+from mase_server.tracing.values import DictOf, TupleOf, Value, describe
+
+
+@dataclass(slots=True)
+class Traced:
+    """A model, its base recording, and what probing added later.
+
+    error: what its forward raised; the recording then goes up to that point.
+    """
+
+    found: Found
+    session: Session
+    run: Run
+    error: Exception | None = None
+    probed: Probed | None = None
+    seconds: float = 0.0
+
+    @property
+    def runs(self) -> Sequence[Run]:
+        """The base recording and its probes."""
+        return [self.run] if self.probed is None else self.probed.runs
+
+    @property
+    def name(self) -> str:
+        """The model's class name."""
+        return self.found.name
+
+    def wire(self) -> Wire:
+        """Writes values with this model's symbols."""
+        return Wire(self.probed)
+
+    def node_names(self) -> list[str | None]:
+        """The fx name of each call, None for those that become no node."""
+        builder = GraphBuilder(self.run, self.probed)
+        builder.build()
+        return [None if node is None else node.name for node in builder.nodes]
+
+    def knows(self, value: Any) -> bool:
+        """Is a value (or all tensors in a container) one that this recording made or took?"""
+        recorder = self.session.base
+        return recorder is not None and recorder.node_of_value(value) >= 0
+
+    def values_of(self, value: Any) -> list[Value]:
+        """A value bound outside of the recording, as it is in each run."""
+        return [self._value_in(run, describe(value), value) for run in self.runs]
+
+    def _value_in(self, run: Run, described: Value, value: Any) -> Value:
+        if isinstance(value, torch.Tensor):
+            recorder = self.session.base
+            index = -1 if recorder is None else recorder.node_of_value(value)
+            return described if index < 0 else run.calls[index].value
+        if isinstance(described, TupleOf):
+            items = zip(described.items, value, strict=False)
+            return TupleOf(tuple(self._value_in(run, part, item) for part, item in items))
+        if isinstance(described, DictOf) and hasattr(value, "items"):
+            items = zip(described.items, value.values(), strict=False)
+            return DictOf(tuple((key, self._value_in(run, part, item)) for (key, part), item in items))
+        return described
