@@ -27,7 +27,8 @@ def inputs_at(inputs: Inputs, sizes: Mapping[str, int] | None = None) -> dict[st
     """
     known = {symbol: SIZES.get(symbol, DEFAULT_SIZE) for symbol in inputs.symbols()}
     maker = _Maker({**known, **inputs.sizes, **(sizes or {})})
-    with torch.device("cpu"):
+    # Whatever mode is active, these values are real.
+    with torch._C.DisableTorchFunction():
         return {name: maker.make(spec) for name, spec in inputs.entries.items()}
 
 

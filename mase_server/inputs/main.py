@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import ModuleType
 
 from mase_server.inputs.constructions import Constructions
-from mase_server.inputs.program import Loaded, as_program, compile_plainly, execute, module_named
+from mase_server.inputs.program import Loaded, as_program, compile_plainly, execute, module_for
 from mase_server.inputs.watch import OnCall, Reached, Watch
 from mase_server.tracing.shadow import MetaMode, Shadows
 
@@ -39,14 +38,15 @@ def run_main(
 ) -> MainRun:
     """Run `path` on meta as `name`; each model's first outermost call goes to `on_call(model, args, kwargs)`.
 
-    `on_call` runs outside of every torch function mode and returns the call's output to the program.
+    The module stays in `sys.modules`. `on_call` runs outside of every torch function mode and returns the call's
+    output to the program.
     """
     constructions = Constructions()
     watch = Watch(on_call, constructions, folder)
     error: BaseException | None = None
     with ExitStack() as stack:
         stack.enter_context(as_program(path))
-        module = stack.enter_context(module_named(name, path))
+        module = module_for(path, name)
         stack.enter_context(constructions.recording())
         try:
             loaded = load(path)
@@ -54,10 +54,4 @@ def run_main(
                 execute(loaded, module)
         except (Exception, SystemExit, KeyboardInterrupt) as raised:  # noqa: BLE001 - the border to the person's program
             error = raised
-    # Classes of the program find their module by name later (dataclasses, pickling, type hints).
-    sys.modules[_kept_name(path)] = module
     return MainRun(module, tuple(watch.reached.values()), constructions, error, watch.timed_out)
-
-
-def _kept_name(path: str) -> str:
-    return f"__mase_program__:{path}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 import sys
@@ -52,9 +53,10 @@ def compile_plainly(path: str) -> Loaded:
 @contextmanager
 def as_program(path: str) -> Iterator[None]:
     """`sys.argv`, `sys.path[0]` and the folder as if the person had started the file."""
-    folder = str(Path(path).parent)
+    folder, root = str(Path(path).parent), Place.of(path).root
     before = Path.cwd()
-    with patch.object(sys, "argv", [path]), patch.object(sys, "path", [folder, *sys.path]), calm():
+    folders = [folder, *([root] if root != folder else []), *sys.path]
+    with patch.object(sys, "argv", [path]), patch.object(sys, "path", folders), calm():
         os.chdir(folder)
         try:
             yield
@@ -89,17 +91,55 @@ def _loader(original: Callable[..., None]) -> Callable[..., None]:
     return init
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a file stands among packages: its dotted name, its package ("" for none) and the folder to import from."""
+
+    name: str
+    package: str
+    root: str
+
+    @classmethod
+    def of(cls, path: str) -> Place:
+        """Follow the chain of `__init__.py` files upwards."""
+        file = Path(path)
+        folder, packages = file.parent, list[str]()
+        while (folder / "__init__.py").exists() and folder.parent != folder:
+            packages.insert(0, folder.name)
+            folder = folder.parent
+        parts = packages if file.stem == "__init__" else [*packages, file.stem]
+        name = ".".join(parts)
+        # A file called random.py must not become the `random` that libraries import.
+        taken = name in sys.stdlib_module_names or (name in sys.modules and not packages)
+        return cls(f"mase_file_{name}" if taken else name, ".".join(packages), str(folder))
+
+
 @contextmanager
-def module_named(name: str, path: str) -> Iterator[ModuleType]:
-    """A fresh module object in `sys.modules` under `name`, put back afterwards."""
+def modules_kept(*names: str) -> Iterator[None]:
+    """Put `sys.modules` back under these names at the end."""
+    before = {name: sys.modules.get(name) for name in names}
+    try:
+        yield
+    finally:
+        for name, module in before.items():
+            if module is not None:
+                sys.modules[name] = module
+            else:
+                sys.modules.pop(name, None)
+
+
+def module_for(path: str, name: str) -> ModuleType:
+    """A fresh module for a file, in `sys.modules` under `name`, where pickle and dataclasses look for its classes."""
     module = ModuleType(name)
     module.__file__ = path
-    with patch.dict(sys.modules, {name: module}):
-        yield module
+    module.__package__ = Place.of(path).package or None
+    sys.modules[name] = module
+    return module
 
 
 def execute(loaded: Loaded, module: ModuleType) -> None:
     """Run code in a module; raises whatever it raises."""
     vars(module).update(loaded.names)
-    vars(module).setdefault("__builtins__", __builtins__)
+    if module.__package__:
+        importlib.import_module(module.__package__)
     exec(loaded.code, vars(module))

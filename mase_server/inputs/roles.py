@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from mase_server.inputs.observe import Real, its_own_value, observe
@@ -47,7 +48,8 @@ def describe(values: Mapping[str, Any], model: nn.Module | None = None, real: Re
     model: tells the order of dimensions where its modules do (`batch_first=False`).  real: the values of a tensor,
     None where they are unknown.
     """
-    return name_dimensions({name: observe(value, name, real) for name, value in values.items()}, model)
+    with torch._C.DisableTorchFunction():
+        return name_dimensions({name: observe(value, name, real) for name, value in values.items()}, model)
 
 
 def name_dimensions(specs: Mapping[str, Spec], model: nn.Module | None = None) -> Inputs:

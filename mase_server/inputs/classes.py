@@ -1,0 +1,68 @@
+"""The model classes of a file, by its syntax tree and its namespace: which are roots, which are parts."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+from torch import nn
+
+
+def model_classes(namespace: Mapping[str, Any], tree: ast.Module) -> dict[str, type[nn.Module]]:
+    """The nn.Module classes that the file itself defines and that have a forward, in order."""
+    names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    found = ((name, namespace.get(name)) for name in names)
+    return {name: kind for name, kind in found if _can_run(kind)}
+
+
+def _can_run(kind: Any) -> TypeGuard[type[nn.Module]]:
+    if not inspect.isclass(kind):
+        return False
+    return issubclass(kind, nn.Module) and kind.forward is not nn.Module.forward and not inspect.isabstract(kind)
+
+
+def class_nodes(tree: ast.Module) -> dict[str, ast.ClassDef]:
+    """Every top-level class statement by name."""
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def roots(classes: Mapping[str, type[nn.Module]], tree: ast.Module) -> list[str]:
+    """Classes that no other class of the file uses or extends; the last one where they all use each other."""
+    used: set[str] = set()
+    for name, node in class_nodes(tree).items():
+        if name in classes:
+            used |= {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)} - {name}
+    used |= _used_by_helpers(classes, tree)
+    found = [name for name in classes if name not in used]
+    return found or list(classes)[-1:]
+
+
+def _used_by_helpers(classes: Mapping[str, type[nn.Module]], tree: ast.Module) -> set[str]:
+    """Classes that a class uses through a function of the file, as in `self.layer = make_layer(...)`."""
+    helpers = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    called = {
+        inner.id
+        for name, node in class_nodes(tree).items()
+        if name in classes
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Name) and inner.id in helpers
+    }
+    return {inner.id for name in called for inner in ast.walk(helpers[name]) if isinstance(inner, ast.Name)}
+
+
+def calls_of(tree: ast.Module, name: str) -> list[ast.Call]:
+    """Calls of a class or function by its plain name, anywhere in the file."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return [node for node in calls if isinstance(node.func, ast.Name) and node.func.id == name]
+
+
+def builders(tree: ast.Module, name: str) -> list[ast.FunctionDef]:
+    """Functions at the top of the file that mention a class: they may build it."""
+    return [
+        node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+        and any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(node))
+    ]

@@ -1,0 +1,122 @@
+"""`# mase:` comments: what the person asks for, and for which class.
+
+- `# mase: x: f32[1, 784]` gives inputs (see text.py); `# mase: Net: x: f32[1, 784]` gives those of one class.
+- `# mase: Net(width=3)` gives constructor arguments; inputs may follow after a `;`.
+- `# mase: skip` leaves a class out, or the file; `# mase: skip Net` names the class.
+
+Without a class name a comment belongs to the class in or directly above which it stands, otherwise to the file.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mase_server.inputs.spec import Inputs
+from mase_server.inputs.text import SpecError, parse
+
+_COMMENT = re.compile(r"#\s*mase:\s*")
+_SKIP = re.compile(r"skip(?:\s+(?P<name>\w+))?\s*$")
+_NAMED = re.compile(r"(?P<name>\w+)\s*:\s*(?=\w+\s*[:=])")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One comment. owner: a class of the file, None for the whole file. call: the constructor call's text.
+
+    line: from 1; column: where the text after `mase:` starts.
+    """
+
+    owner: str | None
+    inputs: Inputs | None
+    call: str | None
+    skip: bool
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class BadComment:
+    """A comment that could not be read. column..end_column: what is wrong, from 0."""
+
+    line: int
+    column: int
+    end_column: int
+    message: str
+
+
+def read_comments(source: str, tree: ast.Module) -> list[Wish | BadComment]:
+    """Every `# mase:` comment of a file, in order."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    lines = source.splitlines()
+    read: list[Wish | BadComment] = []
+    for line, column, text in _comments(source):
+        try:
+            read.append(_wish(text, line, column, _owner(line, classes, lines), {node.name for node in classes}))
+        except SpecError as error:
+            start = column + error.column
+            read.append(BadComment(line, start, max(start + 1, column + len(text)), error.message))
+    return read
+
+
+def _comments(source: str) -> Iterator[tuple[int, int, str]]:
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            match = _COMMENT.match(token.string) if token.type == tokenize.COMMENT else None
+            if match:
+                yield token.start[0], token.start[1] + match.end(), token.string[match.end() :].rstrip()
+    except (tokenize.TokenError, SyntaxError):
+        return
+
+
+def _owner(line: int, classes: list[ast.ClassDef], lines: list[str]) -> str | None:
+    below = line
+    while below < len(lines) and lines[below].lstrip().startswith("#"):
+        below += 1
+    for node in classes:
+        first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+        if first == below + 1:
+            return node.name
+    inside = [node for node in classes if node.lineno <= line <= (node.end_lineno or node.lineno)]
+    return max(inside, key=lambda node: node.lineno).name if inside else None
+
+
+def _wish(text: str, line: int, column: int, owner: str | None, classes: set[str]) -> Wish:
+    if skip := _SKIP.match(text):
+        return Wish(skip["name"] or owner, None, None, True, line, column)
+    start, call = 0, None
+    named = _NAMED.match(text)
+    if named and named["name"] in classes:
+        owner, start = named["name"], named.end()
+    elif re.match(r"\w+\s*\(", text):
+        call, start = _call(text)
+        owner = text.partition("(")[0].strip()
+    inputs = _inputs(text, start) if text[start:].strip() else None
+    return Wish(owner, inputs, call, False, line, column)
+
+
+def _call(text: str) -> tuple[str, int]:
+    """The constructor call that a text begins with, and where the rest starts."""
+    for match in re.finditer(r"\)", text):
+        call, rest = text[: match.end()], text[match.end() :].lstrip()
+        if _is_call(call) and (not rest or rest.startswith(";")):
+            return call, len(text) - len(rest) + rest.startswith(";")
+    raise SpecError("expected constructor arguments, as in `Net(width=3)`, then the end or ';' and inputs", 1, 0)
+
+
+def _is_call(text: str) -> bool:
+    try:
+        return isinstance(ast.parse(text, mode="eval").body, ast.Call)
+    except SyntaxError:
+        return False
+
+
+def _inputs(text: str, start: int) -> Inputs:
+    try:
+        return parse(text[start:])
+    except SpecError as error:
+        raise SpecError(error.message, error.line, error.column + start) from None

@@ -1,0 +1,262 @@
+"""Which models a file holds, and what to call them with: comment, option, `__main__`, instances, then search."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from mase_server.inputs import trouble
+from mase_server.inputs.arguments import Built, build
+from mase_server.inputs.classes import class_nodes, model_classes, roots
+from mase_server.inputs.comments import BadComment, Wish, read_comments
+from mase_server.inputs.found import Found, Hooks, bind, call_arguments, plain_hooks
+from mase_server.inputs.generate import inputs_at
+from mase_server.inputs.guard import guarded
+from mase_server.inputs.instances import module_instances
+from mase_server.inputs.main import MainRun, run_main
+from mase_server.inputs.modes import on_meta
+from mase_server.inputs.program import Place, as_program, modules_kept
+from mase_server.inputs.roles import describe
+from mase_server.inputs.search import Searched, search
+from mase_server.inputs.spec import Inputs
+from mase_server.inputs.text import SpecError, parse
+from mase_server.inputs.watch import Reached
+from mase_server.snapshot import Problem
+from mase_server.worker.request import TraceRequest
+
+
+def find(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[Found | Problem]:
+    """Every model of a file with example inputs, and a problem for each that could not be shown.
+
+    Runs the file. Between the items the file's surroundings (argv, folder, guard) stay as its models need them.
+    """
+    try:
+        tree = ast.parse(source, request.path)
+    except SyntaxError as error:
+        yield trouble.in_import(request.path, error)
+        return
+    with ExitStack() as stack:
+        stack.enter_context(guarded(request.scratch, request.bytecode_cache))
+        stack.enter_context(as_program(request.path))
+        stack.enter_context(modules_kept("__main__", Place.of(request.path).name))
+        yield from _Finder(request, tree, hooks, read_comments(source, tree)).run()
+
+
+@dataclass(slots=True)
+class _Wishes:
+    """What comments and options ask for one class."""
+
+    inputs: Inputs | None = None
+    inputs_from: str = "comment"
+    call: str | None = None
+    arguments: dict[str, str] = field(default_factory=dict)
+
+
+class _Finder:
+    def __init__(
+        self, request: TraceRequest, tree: ast.Module, hooks: Hooks, comments: list[Wish | BadComment]
+    ) -> None:
+        self.request, self.tree, self.hooks = request, tree, hooks
+        self.options, self.path = request.options, request.path
+        self.bad = [comment for comment in comments if isinstance(comment, BadComment)]
+        self.wishes = [comment for comment in comments if isinstance(comment, Wish)]
+        self.nodes = class_nodes(tree)
+        self.covered: set[str] = set()
+        self.shown = 0
+        self.explanation: BaseException | None = None
+
+    def run(self) -> Iterator[Found | Problem]:
+        yield from (trouble.at_comment(self.path, bad) for bad in self.bad)
+        if any(wish.skip and wish.owner is None for wish in self.wishes):
+            return
+        try:
+            self.given = parse("\n".join(self.options.inputs)) if self.options.inputs else None
+        except SpecError as error:
+            message = f"the inputs given could not be read: {error.message}"
+            yield trouble.at_class(self.path, None, "error", "bad-inputs", message)
+            return
+        module, program = self._load()
+        yield from self._called(program)
+        if module is None:
+            yield trouble.in_import(self.path, self.explanation or RuntimeError("the file could not be imported"))
+            return
+        yield from self._instances(module)
+        yield from self._searched(module)
+
+    # ------------------------------------------------------------------------------------------- running the file
+
+    def _load(self) -> tuple[ModuleType | None, list[Found]]:
+        """The file as a module, and the models that it called by itself."""
+        if self.options.run_main:
+            run = self._execute("__main__")
+            found = [self._of_call(run, reached) for reached in self._worth_showing(run)]
+            if found or (run.error is None and not _has_guard(self.tree)):
+                return run.module, found
+            self.explanation = run.error
+        run = self._execute(Place.of(self.path).name)
+        found = [self._of_call(run, reached) for reached in self._worth_showing(run)]
+        if run.error is not None and not found:
+            self.explanation = run.error
+            return None, []
+        return run.module, found
+
+    def _execute(self, name: str) -> MainRun:
+        plain = plain_hooks(self.hooks.shadows).on_call
+
+        def on_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            chosen = plain if self._replaced(model) else self.hooks.on_call
+            return chosen(model, args, kwargs)
+
+        return run_main(self.path, self.request.folder, on_call, self.hooks.shadows, self.hooks.load, name)
+
+    def _replaced(self, model: nn.Module) -> bool:
+        """Is this model shown otherwise than by the program's own call, or not at all?"""
+        name = type(model).__name__
+        wish = self._wish(name)
+        return bool(wish.inputs or wish.call or wish.arguments) or not self._wanted(name)
+
+    def _worth_showing(self, run: MainRun) -> list[Reached]:
+        """Called models; a part only where the whole that holds it was not called."""
+        whole = {id(part) for reached in run.reached if reached.shown for part in reached.model.modules()}
+        wanted = [reached for reached in run.reached if self._wanted(type(reached.model).__name__)]
+        return [reached for reached in wanted if reached.shown or id(reached.model) not in whole]
+
+    def _of_call(self, run: MainRun, reached: Reached) -> Found:
+        model, made = reached.model, run.constructions.of(reached.model)
+        wish = self._wish(type(model).__name__)
+        built = Built(model, made.bound() if made else {}, "main", made.rebuild() if made else None)
+        if wish.call or wish.arguments:
+            built = self._build(type(model), vars(run.module), wish) or built
+        if wish.inputs is not None:
+            return self._of_spec(built, wish.inputs, wish.inputs_from, f"inputs from {wish.inputs_from}")
+        inputs = bind(model, reached.args, reached.kwargs)
+        spec = describe(inputs, model, self.hooks.shadows.get)
+        return Found(
+            built.model, type(model).__name__, reached.args, reached.kwargs, inputs, spec, "main", built.arguments,
+            built.source, "as the file calls it when it runs", reached.training, built.construct,
+            recorded=reached.shown and built.model is model,
+        )  # fmt: skip
+
+    def _of_spec(self, built: Built, spec: Inputs, source: str, how: str) -> Found:
+        inputs = on_meta(inputs_at(spec), self.hooks.shadows)
+        args, kwargs = call_arguments(built.model, inputs)
+        return Found(
+            built.model, type(built.model).__name__, args, kwargs, inputs, spec, source, built.arguments, built.source,
+            how, False, built.construct,
+        )  # fmt: skip
+
+    # ----------------------------------------------------------------------------------------------- what is left
+
+    def _called(self, program: list[Found]) -> Iterator[Found | Problem]:
+        for found in program:
+            yield self._cover(found)
+        if not program and self.explanation is not None and trouble.constructing(self.explanation):
+            yield trouble.in_main(self.path, self.explanation)
+
+    def _cover(self, found: Found) -> Found:
+        self.shown += 1
+        self.covered |= {type(part).__name__ for part in found.model.modules()}
+        return found
+
+    def _instances(self, module: ModuleType) -> Iterator[Found | Problem]:
+        """Models that the file keeps in its own variables and never calls."""
+        for instance in module_instances(vars(module), self.request.folder, self.nodes):
+            name = type(instance.model).__name__
+            if name not in self.covered and self._wanted(name):
+                yield from self._complete(Built(instance.model, {}, "instance", None), name)
+
+    def _searched(self, module: ModuleType) -> Iterator[Found | Problem]:
+        classes = model_classes(vars(module), self.tree)
+        names = [self.options.model] if self.options.model else roots(classes, self.tree)
+        for name in names:
+            if name in classes and name not in self.covered and self._wanted(name):
+                yield from self._from_class(name, classes[name], vars(module))
+        if not classes and not self.shown:
+            message = "no class of this file extends torch.nn.Module, and running it called no model"
+            if self.explanation is not None:
+                message += f" ({trouble.describe(self.explanation)})"
+            yield trouble.at_class(self.path, None, "information", "no-model", message)
+        elif self.options.model and self.options.model not in self.covered and self.options.model not in classes:
+            message = f"no model {self.options.model!r} in this file; it has {', '.join(classes) or 'none'}"
+            yield trouble.at_class(self.path, None, "error", "no-model", message)
+
+    def _from_class(self, name: str, kind: type[nn.Module], namespace: dict[str, Any]) -> Iterator[Found | Problem]:
+        errors: list[BaseException] = []
+        built = self._build(kind, namespace, self._wish(name), errors)
+        if built is None:
+            yield self._unbuilt(name, errors)
+        else:
+            yield from self._complete(built, name)
+
+    def _build(
+        self, kind: type[nn.Module], namespace: dict[str, Any], wish: _Wishes, errors: list[BaseException] | None = None
+    ) -> Built | None:
+        asked = wish.call or (_call_text(kind.__name__, wish.arguments) if wish.arguments else None)
+        return build(kind, namespace, self.tree, asked, self.hooks.shadows, [] if errors is None else errors)
+
+    def _complete(self, built: Built, name: str) -> Iterator[Found | Problem]:
+        """A model without a call: wished inputs, or a search for some."""
+        wish = self._wish(name)
+        if wish.inputs is not None:
+            yield self._cover(self._of_spec(built, wish.inputs, wish.inputs_from, f"inputs from {wish.inputs_from}"))
+            return
+        searched = search(built.model, self.hooks)
+        if searched.spec is None:
+            yield self._uncalled(name, built, searched)
+        else:
+            yield self._cover(self._of_spec(built, searched.spec, "search", searched.how))
+
+    # ---------------------------------------------------------------------------------------------------- wishes
+
+    def _wanted(self, name: str) -> bool:
+        skipped = any(wish.skip and wish.owner == name for wish in self.wishes)
+        return not skipped and self.options.model in (None, name)
+
+    def _wish(self, name: str) -> _Wishes:
+        """The last word of each kind; an option beats a comment, a comment beats a setting."""
+        found = _Wishes(inputs=self.given, inputs_from=self.options.inputs_from, arguments=self.options.arguments)
+        for wish in self.wishes:
+            if wish.owner not in (None, name):
+                continue
+            found.call = wish.call or found.call
+            if wish.inputs is not None and not (self.given and self.options.inputs_from == "option"):
+                found.inputs, found.inputs_from = wish.inputs, "comment"
+        return found
+
+    # -------------------------------------------------------------------------------------------------- problems
+
+    def _unbuilt(self, name: str, errors: list[BaseException]) -> Problem:
+        step = f"say how it is made with a comment above it, e.g. `# mase: {name}(...)`"
+        if errors and trouble.constructing(errors[0]):
+            message = f"{trouble.describe(errors[0])} while {name} was constructed; {step}"
+            return trouble.at_error(self.path, errors[0], "error", "constructor-error", message)
+        reason = f" ({trouble.tried(map(trouble.describe, errors))})" if errors else ""
+        return trouble.at_class(
+            self.path, self.nodes.get(name), self._severity(), "no-arguments",
+            f"no constructor arguments were found for {name}{reason}; {step}",
+        )  # fmt: skip
+
+    def _uncalled(self, name: str, built: Built, searched: Searched) -> Problem:
+        message = (
+            f"no inputs were found for {name}: {searched.how}; say them with a comment above the class, "
+            f"e.g. `# mase: {searched.example}`"
+        )
+        return trouble.at_class(self.path, self.nodes.get(name), self._severity(), "no-inputs", message)
+
+    def _severity(self) -> str:
+        return "information" if self.shown else "warning"
+
+
+def _has_guard(tree: ast.Module) -> bool:
+    """Does the file behave differently when it is imported?"""
+    return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(tree))
+
+
+def _call_text(name: str, arguments: dict[str, str]) -> str:
+    return f"{name}({', '.join(f'{key}={text}' for key, text in arguments.items())})"

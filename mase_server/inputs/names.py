@@ -1,0 +1,95 @@
+"""The field's usual names: what a constructor argument or an input called so usually is."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from mase_server.inputs.spec import TensorSpec
+
+#: Constructor arguments: pattern -> value; the first match counts. Widths divide by head counts, images by patches.
+ARGUMENTS: tuple[tuple[str, Any], ...] = (
+    (r"(image|img|input)_?(size|res|resolution)|resolution|^size$", 32),
+    (r"patch(_?size)?$", 4),
+    (r"^(n_?|num_?)?(class(es)?|labels?|outputs?)$|n(um)?_?class(es)?|out(put)?_?(dim|size)", 10),
+    (r"vocab|num_?(tokens|embeddings|words|items|users)|n_?(tokens|items|users)|ntoken", 1000),
+    (r"(block|context|max|seq).*(size|len|length|pos)|max_?(seq|pos|len)|positions|seq_?len|block_size|window", 64),
+    (r"in_?(channels?|chans?|ch|c)$|^channels?$|n_?channels|img_?channels|image_?channels|^nc$", 3),
+    (r"out_?(channels?|chans?|ch|c)$|planes|base|n_?filters?|^ngf|^ndf|width$|growth", 16),
+    (r"(num|n)_?(q_|query_)?heads?$|^heads?$|nhead|attention_heads", 4),
+    (r"kv_?heads?", 2),
+    (r"head_?dim|dim_?head", 16),
+    (r"depth|(num|n)_?(hidden_)?(layers?|blocks?|stages?)|^layers?$|^blocks?$|repeat", 2),
+    (r"mlp_?ratio|expansion|ratio|mult(iplier)?$", 4),
+    (r"dropout|drop(_|$)|^p$|_p$|drop_?path|^eps(ilon)?$|alpha|beta|slope|temperature|momentum|rate$", 0.1),
+    (r"mlp_?dim|intermediate|ffn?(_|$)|feed_?forward|dim_?ff|hidden_?features", 128),
+    (r"(latent|z|noise|code)_?(dim|size)?$|^nz$|bottleneck", 16),
+    (r"(obs|state|observation)(_?(dim|size|space))?$|n_?(states|observations)", 8),
+    (r"act(ion)?s?(_?(dim|size|space))?$|n_?actions", 4),
+    (r"n_?experts|num_?experts|experts", 4),
+    (r"top_?k|^k$|stride|^s$", 2),
+    (r"kernel(_?size)?|^ks$", 3),
+    (r"padding|^pad$|groups?|dilation", 1),
+    (r"in(put)?_?(features|dim|size|ch)|n_?(features|inputs)|feature_?(dim|size)|^in_|nfeat", 32),
+    (r"dim|hidden|embed|d_?model|features|width|size|units|^d$|^h$|channels|nhid|ninp", 64),
+)
+#: Lists: as `hidden_sizes` or `layers` usually are.
+LISTS: tuple[tuple[str, list[int]], ...] = (
+    (r"layers|depths|blocks|repeats", [2, 2, 2, 2]),
+    (r"", [32, 64]),
+)
+
+#: Inputs: pattern -> candidates; `V` stands for the model's vocabulary or class count.
+INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
+    (r"len(gth)?s?$|_len", (TensorSpec("i64", ("B",), "lengths", "T"),)),
+    (r"edge_?index|^edges?$", (TensorSpec("i64", (2, "E"), "below", "N"),)),
+    (r"^batch$|batch_?(idx|index)|graph_?ids?", (TensorSpec("i64", ("N",), "zeros"),)),
+    (r"^adj|adjacency|^a$|laplacian", tuple(TensorSpec("f32", dims, "uniform") for dims in (("N", "N"), ("B", "N", "N")))),
+    (
+        r"mask",
+        (
+            TensorSpec("bool", ("B", "T"), "ones"),
+            TensorSpec("bool", ("T", "T"), "causal"),
+            TensorSpec("f32", ("T", "T"), "causal"),
+            TensorSpec("bool", ("B", 1, "T", "T"), "causal"),
+            TensorSpec("i64", ("B", "T"), "ones"),
+        ),
+    ),
+    (r"pos(ition)?(_?ids?)?$", (TensorSpec("i64", ("B", "T"), "arange"), TensorSpec("i64", ("T",), "arange"))),
+    (r"token_?type|segment", (TensorSpec("i64", ("B", "T"), "zeros"),)),
+    (
+        r"^(t|ts|time|timesteps?|time_?steps?|step|sigma|noise_?level)$",
+        (
+            TensorSpec("i64", ("B",), "below", 10),
+            TensorSpec("f32", ("B",), "uniform"),
+            TensorSpec("f32", ("B", 1), "uniform"),
+        ),
+    ),
+    (
+        r"^(y|labels?|targets?|class(es)?|class_?labels?|cond(ition)?)$",
+        (
+            TensorSpec("i64", ("B",), "below", "V"),
+            TensorSpec("i64", ("B", "T"), "below", "V"),
+            TensorSpec("f32", ("B", "V")),
+        ),
+    ),
+    (
+        r"(^|_)(idx|ids?|input_?ids|tok(en)?s?|src|tgt|trg|source|target|text|words?|sents?|sentences?|users?|items?)($|_)",
+        (TensorSpec("i64", ("B", "T"), "below", "V"), TensorSpec("i64", ("B",), "below", "V")),
+    ),
+)  # fmt: skip
+
+
+def usual_argument(name: str) -> Any:
+    """What a constructor argument of this name usually is; None where nobody can say."""
+    return next((value for pattern, value in ARGUMENTS if re.search(pattern, name.lower())), None)
+
+
+def usual_list(name: str) -> list[int]:
+    """What a list of this name usually is."""
+    return next(list(value) for pattern, value in LISTS if re.search(pattern, name.lower()))
+
+
+def usual_inputs(name: str) -> tuple[TensorSpec, ...]:
+    """Candidates for an input of this name; their symbol `V` is still open."""
+    return next((specs for pattern, specs in INPUTS if re.search(pattern, name.lower())), ())
