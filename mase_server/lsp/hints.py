@@ -9,15 +9,12 @@ from lsprotocol import types as lsp
 
 from mase_server.lsp.card import card
 from mase_server.lsp.encoding import from_units
-from mase_server.lsp.labels import LIMIT, has_tensor, label
+from mase_server.lsp.wording import EXPRESSIONS, NAMES, hint_text, shown
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import SiteView
     from mase_server.lsp.page import Page
     from mase_server.lsp.server import Server
-
-NAMES = frozenset({"parameter", "binding", "return"})
-EXPRESSIONS = NAMES | {"expression"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +26,6 @@ class _Data:
     line: int
     column: int
     kind: str
-
-
-def hint_text(site: SiteView, follows: str, limit: int = LIMIT) -> str:
-    """The hint after `site`, of which the line goes on with `follows`.
-
-    `: f32[B]` after a name, ` -> f32[B]` after a returned value; a name with an annotation keeps its only colon.
-    """
-    text = label([value.value for value in site.values], limit)
-    if site.kind == "return":
-        return f" -> {text}"
-    annotated = follows.lstrip().startswith(":") and not follows.lstrip().startswith(":=")
-    return f" {text}" if annotated and site.kind != "expression" else f": {text}"
-
-
-def shown(site: SiteView) -> bool:
-    """Does this site get a hint: is there a tensor to tell of?"""
-    return any(has_tensor(value.value) for value in site.values)
 
 
 async def inlay_hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.InlayHint] | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 
 from mase_server.lsp.card import card
-from mase_server.lsp.hints import shown
+from mase_server.lsp.wording import shown
 
 if TYPE_CHECKING:
     from mase_server.lsp.server import Server

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
-from mase_server.lsp.figures import counted, scaled
+from mase_server.lsp.wording import lens_text
 
 if TYPE_CHECKING:
-    from mase_server.daemon.store import ModelView
     from mase_server.lsp.server import Server
 
 #: The command of a lens: trace the file again.
@@ -28,18 +27,3 @@ async def code_lens(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens
             title = lens_text(model, page.view.stale)
             lenses.append(lsp.CodeLens(place, lsp.Command(title, RETRACE, None, [params.text_document.uri])))
     return lenses
-
-
-def lens_text(model: ModelView, stale: bool) -> str:
-    """`15 nodes · 61,706 parameters · 847 kFLOPs · eval · inputs from __main__ · 12 ms`."""
-    parts = [
-        *(["stale"] if stale else []),
-        counted(model.nodes, "node"),
-        counted(model.parameters, "parameter"),
-        scaled(model.flops, "FLOPs"),
-        model.mode,
-        model.found,
-        *model.fixed,
-        f"{1000 * model.seconds:.0f} ms",
-    ]
-    return " · ".join(part for part in parts if part)

@@ -14,9 +14,9 @@ from pathlib import Path
 from threading import Event
 from typing import Any, BinaryIO, NoReturn
 
-import platformdirs
 from pygls.io_ import StdinAsyncReader, run_async
 
+from mase_server import directories
 from mase_server.daemon.daemon import Daemon
 from mase_server.lsp.server import DaemonFactory, Server
 
@@ -60,8 +60,7 @@ def run(
     state_dir: Path | None = None,
 ) -> NoReturn:
     """Serve one editor, over stdio or at a TCP address, until it says exit, closes the stream, or dies."""
-    cache = cache_dir or Path(platformdirs.user_cache_dir("mase-server"))
-    state = state_dir or Path(platformdirs.user_state_dir("mase-server"))
+    cache, state = cache_dir or directories.cache_dir(), state_dir or directories.state_dir()
 
     async def main() -> int:
         server = Server(daemon=daemon or _real_daemon(), cache_dir=cache, state_dir=state, trusted=trusted)

@@ -36,6 +36,7 @@ class Folders:
         self._trusted: bool | None = True if trusted else None
         self._interpreters: str | dict[str, str] | None = None
         self._sections: dict[str, Any] = {}
+        self._options: Any = None
         self._pushed: Any = None
         self._asked: set[str] = set()
         self._known = asyncio.Event()
@@ -51,7 +52,7 @@ class Folders:
             self._interpreters = {self._server.path_of(uri): path for uri, path in interpreter.items()}
         elif isinstance(interpreter, str):
             self._interpreters = interpreter
-        self._pushed = {key: value for key, value in options.items() if key not in {"trusted", "interpreter"}}
+        self._options = {key: value for key, value in options.items() if key not in {"trusted", "interpreter"}}
 
     def folder_of(self, path: str) -> str:
         """The innermost workspace folder of a file; the directory of a file that is in none."""
@@ -65,7 +66,8 @@ class Folders:
     def settings_of(self, folder: str) -> Settings:
         """The settings of a folder: what the client last told of it, over the initialization options."""
         settings = parse({"interpreter": self._interpreter_of(folder)}, Settings())
-        settings = parse(self._sections.get(folder), parse(self._pushed, settings))
+        for section in (self._options, self._pushed, self._sections.get(folder)):
+            settings = parse(section, settings)
         return replace(settings, daemon=replace(settings.daemon, trusted=self.trusts(folder)))
 
     def trusts(self, folder: str) -> bool:
@@ -88,7 +90,7 @@ class Folders:
             items = [lsp.ConfigurationItem(folder and self._server.uri_of(folder), SECTION) for folder in folders]
             answer = await self._server.workspace_configuration_async(lsp.ConfigurationParams(items))
             told = dict(zip(folders, answer, strict=True))
-            self._pushed = {**(self._pushed or {}), **_filled(told.pop(None))}
+            self._pushed = _filled(told.pop(None))
             self._sections = {str(folder): _filled(section) for folder, section in told.items()}
         self._known.set()
         self._act_on_changes(before)

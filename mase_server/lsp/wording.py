@@ -1,0 +1,46 @@
+"""What hints and lenses say, for editors and the command line alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mase_server.lsp.figures import counted, scaled
+from mase_server.lsp.labels import LIMIT, has_tensor, label
+
+if TYPE_CHECKING:
+    from mase_server.daemon.store import ModelView, SiteView
+
+NAMES = frozenset({"parameter", "binding", "return"})
+EXPRESSIONS = NAMES | {"expression"}
+
+
+def hint_text(site: SiteView, follows: str, limit: int = LIMIT) -> str:
+    """The hint after `site`, of which the line goes on with `follows`.
+
+    `: f32[B]` after a name, ` -> f32[B]` after a returned value; a name with an annotation keeps its only colon.
+    """
+    text = label([value.value for value in site.values], limit)
+    if site.kind == "return":
+        return f" -> {text}"
+    annotated = follows.lstrip().startswith(":") and not follows.lstrip().startswith(":=")
+    return f" {text}" if annotated and site.kind != "expression" else f": {text}"
+
+
+def shown(site: SiteView) -> bool:
+    """Does this site get a hint: is there a tensor to tell of?"""
+    return any(has_tensor(value.value) for value in site.values)
+
+
+def lens_text(model: ModelView, stale: bool) -> str:
+    """`15 nodes · 61,706 parameters · 847 kFLOPs · eval · inputs from __main__ · 12 ms`."""
+    parts = [
+        *(["stale"] if stale else []),
+        counted(model.nodes, "node"),
+        counted(model.parameters, "parameter"),
+        scaled(model.flops, "FLOPs"),
+        model.mode,
+        model.found,
+        *model.fixed,
+        f"{1000 * model.seconds:.0f} ms",
+    ]
+    return " · ".join(part for part in parts if part)
