@@ -29,7 +29,8 @@ def _filter(call: OpCall) -> int:
     if call.module is not None:
         module: Any = call.module
         channels: int = module.out_channels if module.transposed else module.in_channels
-        return channels // int(module.groups) * prod(module.kernel_size)
+        kernel: tuple[int, ...] = module.kernel_size
+        return channels // int(module.groups) * prod(kernel)
     weight: TensorType = argument(call, 1, "weight")
     return prod(weight.shape[1:])
 

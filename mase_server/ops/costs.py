@@ -14,6 +14,18 @@ from mase_server.ops.types import Formula, OpCall, TensorType, tensors
 T = TypeVar("T")
 
 
+def safe(formula: Formula) -> Formula:
+    """The formula, but 0 for a call that it does not understand: a cost that is missing must not lose the whole graph."""
+
+    def guarded(call: OpCall) -> int:
+        try:
+            return int(formula(call))
+        except (LookupError, AttributeError, TypeError, ValueError, ArithmeticError, StopIteration):
+            return 0
+
+    return guarded
+
+
 def argument(call: OpCall, position: int, name: str, default: Any = None) -> Any:
     """An argument by position (the tensor of a method is 0) or by name."""
     return call.args[position] if position < len(call.args) else call.kwargs.get(name, default)

@@ -67,6 +67,7 @@ ROWS = (
     *rows("elementwise", each_output(1), UNARY),
     *rows("elementwise", each_output(1), POLYNOMIALS),
     *rows("elementwise", each_output(3), "addcmul addcdiv lerp"),
+    *rows("elementwise", each_output(2), "frexp"),
     *rows("elementwise", each_output(1), "map_=Tensor.map_ map2_=Tensor.map2_ apply_=Tensor.apply_"),
     *rows("creation", each_output(1), RANDOM),
 )

@@ -34,9 +34,10 @@ ROWS = (
     *rows(
         "index",
         free,
-        """where masked_fill masked_fill_=Tensor.masked_fill_ masked_scatter scatter index_fill index_copy index_put put
-        choose_qparams_optimized slice_scatter select_scatter nonzero nonzero_static argwhere unravel_index
-        index_put_=torch.index_put_ slice=builtins.slice""",
+        """where masked_fill=torch.masked_fill,Tensor.masked_fill masked_fill_=Tensor.masked_fill_
+        masked_scatter scatter index_fill index_copy index_put put
+        slice_scatter select_scatter nonzero nonzero_static argwhere unravel_index
+        slice=builtins.slice""",
         traffic,
     ),
     *rows("index", accumulated, "scatter_add scatter_reduce index_add index_reduce", traffic),

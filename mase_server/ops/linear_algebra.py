@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from mase_server.ops.costs import argument, each_input, each_output, inputs, output_elements
+from mase_server.ops.costs import argument, each_input, each_output, free, inputs, output_elements
 from mase_server.ops.rows import rows
 from mase_server.ops.types import Formula, OpCall, TensorType
 
@@ -128,11 +128,15 @@ def _labels(term: str, dimensions: int, loose: bool = False) -> list[str]:
 MATMUL = "matmul=matmul,linalg.matmul,operator.matmul,operator.imatmul,Tensor.__matmul__,Tensor.__imatmul__"
 
 ROWS = (
-    *rows("matmul", contracting(0, "input"), f"{MATMUL} mm bmm mv dot vdot inner hspmm smm spmm"),
+    *rows("matmul", contracting(0, "input"), f"{MATMUL} mm bmm mv dot vdot inner hspmm smm"),
     *rows("matmul", reversed_matmul, "matmul=Tensor.__rmatmul__"),
-    *rows("matmul", contracting(1, "mat1"), "addmm addmv sspaddmm saddmm baddbmm _addmm_activation"),
+    *rows("matmul", contracting(1, "mat1"), "addmm addmv sspaddmm baddbmm _addmm_activation"),
     *rows("matmul", summed_batches, "addbmm"),
     *rows("matmul", linear, "linear:Linear,LazyLinear"),
+    *rows("matmul", linear, "fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation"),
+    *rows("matmul", linear, "fbgemm_linear_int8_weight fbgemm_linear_int8_weight_fp32_activation"),
+    *rows("shape", free, "fbgemm_linear_quantize_weight fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix"),
+    *rows("matmul", contracting(0, "input"), "mkldnn_linear_backward_weights"),
     *rows("matmul", bilinear, "bilinear:Bilinear"),
     *rows("matmul", tensordot, "tensordot"),
     *rows("matmul", chain, "chain_matmul linalg.multi_dot"),

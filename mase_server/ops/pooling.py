@@ -86,5 +86,5 @@ ROWS = (
     *rows("pool", resampled(3), "interpolate upsample:Upsample"),
     *rows("pool", lambda call: 8 * output_elements(call), "upsample_bilinear:UpsamplingBilinear2d"),
     *rows("pool", free, "upsample_nearest:UpsamplingNearest2d"),
-    *rows("pool", grid_sampled, "grid_sample grid_sampler grid_sampler_2d grid_sampler_3d"),
+    *rows("pool", grid_sampled, "grid_sample grid_sampler grid_sampler_2d grid_sampler_3d cudnn_grid_sampler"),
 )

@@ -1,11 +1,13 @@
-"""Questions about a tensor, and Python's own builtins: they make no tensor, cost nothing and need no hardware."""
+"""Questions about a tensor, and Python's own builtins: they make no tensor, cost nothing and need no hardware.
+
+Control flow operators cost what their branches cost, which their own nodes say."""
 
 from __future__ import annotations
 
 from mase_server.ops.costs import free
 from mase_server.ops.rows import rows
 
-ROWS = rows(
+QUERIES = rows(
     "other",
     free,
     """size=Tensor.size dim=Tensor.dim ndimension=Tensor.ndimension numel nelement=Tensor.nelement
@@ -19,3 +21,5 @@ ROWS = rows(
     float=Tensor.__float__ index=Tensor.__index__,operator.index""",
     free,
 )
+
+ROWS = (*QUERIES, *rows("other", free, "cond while_loop"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mase_server.ops.costs import argument, each_input, input_elements, inputs, output_elements
 from mase_server.ops.rows import rows
-from mase_server.ops.types import OpCall
+from mase_server.ops.types import Formula, OpCall
 
 
 def averaged(call: OpCall) -> int:
@@ -21,16 +21,22 @@ def normed(call: OpCall) -> int:
     return 2 * input_elements(call) + output_elements(call)
 
 
-def sorted_(call: OpCall) -> int:
-    """n * ceil(log2 n) comparisons for each row of n, the last dimension unless `dim` says another."""
+def sorting(position: int, default: int | None = -1) -> Formula:
+    """n * ceil(log2 n) comparisons for each row of n; `dim` is argument `position`, None means all."""
+
+    def flops(call: OpCall) -> int:
+        tensor = inputs(call)[0]
+        dim = argument(call, position, "dim", default)
+        length = tensor.shape[dim] if tensor.shape and dim is not None else tensor.numel
+        return tensor.numel * max(length - 1, 0).bit_length()
+
+    return flops
+
+
+def msort(call: OpCall) -> int:
+    """Sorted along the first dimension."""
     tensor = inputs(call)[0]
-    dim = argument(call, 1, "dim", -1)
-    length = (
-        tensor.shape[dim]
-        if tensor.shape and isinstance(dim, int) and -len(tensor.shape) <= dim < len(tensor.shape)
-        else 1
-    )
-    return tensor.numel * max(length - 1, 0).bit_length()
+    return tensor.numel * max(tensor.shape[0] - 1, 0).bit_length() if tensor.shape else 0
 
 
 def searched(call: OpCall) -> int:
@@ -51,7 +57,8 @@ ROWS = (
         each_input(1),
         """sum nansum prod max=max,builtins.max min=min,builtins.min amax amin aminmax argmax argmin all any cumsum
         cumprod cummax cummin count_nonzero median nanmedian mode kthvalue trace histc histogram histogramdd bincount
-        hash_tensor equal allclose logcumsumexp trapz trapezoid cumulative_trapezoid diff gradient segment_reduce
+        hash_tensor equal allclose logcumsumexp unique_consecutive
+        trapz trapezoid cumulative_trapezoid diff gradient segment_reduce
         sum_to_size=Tensor.sum_to_size sum=builtins.sum cov corrcoef""",
     ),
     *rows("reduction", averaged, "mean nanmean"),
@@ -62,7 +69,11 @@ ROWS = (
         normed,
         "norm linalg.norm linalg.vector_norm frobenius_norm nuclear_norm norm_except_dim native_norm",
     ),
-    *rows("reduction", sorted_, "sort argsort msort topk quantile nanquantile unique unique_consecutive"),
+    *rows("reduction", sorting(1), "sort argsort"),
+    *rows("reduction", sorting(2), "topk"),
+    *rows("reduction", sorting(3, None), "unique"),
+    *rows("reduction", sorting(2, None), "quantile nanquantile"),
+    *rows("reduction", msort, "msort"),
     *rows("reduction", searched, "searchsorted bucketize isin"),
     *rows("reduction", each_input(3), "pairwise_distance:PairwiseDistance"),
     *rows("reduction", each_input(6), "cosine_similarity:CosineSimilarity"),

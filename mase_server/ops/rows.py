@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from mase_server.ops.costs import traffic
+from mase_server.ops.costs import safe, traffic
 from mase_server.ops.types import Formula
 
 SPACES: dict[str, object] = {
@@ -65,6 +65,7 @@ def _row(family: str, flops: Formula, bytes_: Formula, entry: str) -> Row:
     if not callables:
         callables = name
         name = name.replace(".", "_")
+    flops, bytes_ = safe(flops), safe(bytes_)
     return Row(name, family, flops, bytes_, tuple(callables.split(",")), tuple(modules.split(",")) if modules else ())
 
 

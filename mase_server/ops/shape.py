@@ -30,7 +30,7 @@ native_channel_shuffle unfold=F.unfold:Unfold fold:Fold im2col col2im
 to=Tensor.to type=Tensor.type type_as=Tensor.type_as bool=Tensor.bool byte=Tensor.byte char=Tensor.char
 short=Tensor.short int=Tensor.int long=Tensor.long half=Tensor.half float=Tensor.float double=Tensor.double
 bfloat16=Tensor.bfloat16 cfloat=Tensor.cfloat cdouble=Tensor.cdouble chalf=Tensor.chalf cpu=Tensor.cpu
-cuda=Tensor.cuda xpu=Tensor.xpu ipu=Tensor.ipu copy_=Tensor.copy_ resize=Tensor.resize,Tensor.resize_
+cuda=Tensor.cuda xpu=Tensor.xpu mtia=Tensor.mtia ipu=Tensor.ipu copy_=Tensor.copy_ resize=Tensor.resize,Tensor.resize_
 resize_as=Tensor.resize_as,Tensor.resize_as_,torch.resize_as_
 resize_as_sparse=Tensor.resize_as_sparse_,torch.resize_as_sparse_
 sparse_resize_=Tensor.sparse_resize_ sparse_resize_and_clear_=Tensor.sparse_resize_and_clear_
@@ -38,11 +38,11 @@ alias_copy as_strided_copy as_strided_scatter detach_copy diagonal_copy diagonal
 permute_copy select_copy slice_copy split_copy split_with_sizes_copy squeeze_copy t_copy transpose_copy
 unbind_copy unfold_copy unsqueeze_copy values_copy view_as_complex_copy view_as_real_copy view_copy indices_copy
 ccol_indices_copy col_indices_copy crow_indices_copy row_indices_copy reshape_copy
-to_dense=Tensor.to_dense to_sparse=Tensor.to_sparse 
+to_dense=Tensor.to_dense to_sparse=Tensor.to_sparse
 to_sparse_bsc=Tensor.to_sparse_bsc
 to_sparse_bsr=Tensor.to_sparse_bsr
 to_sparse_coo=Tensor.to_sparse_coo to_sparse_csc=Tensor.to_sparse_csc to_sparse_csr=Tensor.to_sparse_csr
-to_mkldnn=Tensor.to_mkldnn to_padded_tensor=Tensor.to_padded_tensor coalesce=Tensor.coalesce 
+to_mkldnn=Tensor.to_mkldnn to_padded_tensor=Tensor.to_padded_tensor coalesce=Tensor.coalesce
 sparse_mask=Tensor.sparse_mask
 pin_memory=Tensor.pin_memory fft.fftshift fft.ifftshift vander linalg.vander
 """

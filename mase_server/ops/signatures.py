@@ -37,7 +37,7 @@ PLAIN_FIRST = frozenset({"max", "min"})
 
 
 def signatures(target: object, aten: str | None = None) -> tuple[Signature, ...]:
-    """Every overload of a callable, the plainest first; () if unknown.  aten: the name of a schema to use if it has none."""
+    """Every overload of a callable, the plainest first; () if unknown.  aten: a schema to use if it has none."""
     if isinstance(target, MethodWrapperType):  # a property such as x.T
         return ((Parameter("self", True, False),),)
     if inspect.isfunction(target):

@@ -45,7 +45,7 @@ MODULES = (
 
 ROWS: tuple[Row, ...] = tuple(row for module in MODULES for row in module.ROWS)
 NAMES = frozenset(row.mase_op for row in ROWS)
-QUERIES = frozenset(map(id, queries.ROWS))
+QUERIES = frozenset(map(id, queries.QUERIES))
 KINDS = ("placeholder", "get_attr", "output")
 
 
