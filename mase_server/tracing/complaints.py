@@ -270,14 +270,21 @@ def _cat(call: Call) -> Complaint | None:
     if len(parts) < 2 or not isinstance(dim, int):
         return None
     (first_at, first), *others = parts
-    axis = dim % len(first.shape) if first.shape else 0
     for at, other in others:
-        wrong = [i for i, (a, b) in enumerate(zip(first.shape, other.shape, strict=False)) if i != axis and a != b]
-        if wrong or len(first.shape) != len(other.shape):
+        what = _unlike(first.shape, other.shape, dim)
+        if what is not None:
             a, b = call.show(first, first_at, "part 0"), call.show(other, at, f"part {at[1]}")
-            what = f"dimension {wrong[0]} is {first.shape[wrong[0]]} in one and {other.shape[wrong[0]]} in the other"
-            what = what if wrong else "they have different numbers of dimensions"
             return Complaint(SHAPE, f"cat along dimension {dim}: {a} and {b} do not fit: {what}.")
+    return None
+
+
+def _unlike(first: tuple[int, ...], other: tuple[int, ...], dim: int) -> str | None:
+    """Why two shapes cannot be joined along `dim`; None if they can."""
+    if len(first) != len(other):
+        return "they have different numbers of dimensions"
+    for axis, (a, b) in enumerate(zip(first, other, strict=True)):
+        if axis != dim % len(first) and a != b:
+            return f"dimension {axis} is {a} in one and {b} in the other"
     return None
 
 
