@@ -26,7 +26,7 @@ from saves import SAVES
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 HINT = "italic #7aa2f7 on #1f2335"
-BUG = ("self.fc2 = nn.Linear(120, 84)", "self.fc2 = nn.Linear(100, 84)")
+BUG = ("self.fc = nn.Linear(512, num_classes)", "self.fc = nn.Linear(256, num_classes)")
 HOVERED = ("gpt.py", "att = (q @ k")
 CONSOLE = Console(width=130, highlight=False)
 
@@ -66,8 +66,8 @@ async def show_hover(editor: Editor, folder: Path) -> None:
 
 
 async def show_error(editor: Editor, folder: Path) -> None:
-    """Seed a wrong layer width into LeNet, print what the editor shows, and apply the fix."""
-    path = folder / "lenet.py"
+    """Seed a wrong layer width into ResNet-18, print what the editor shows, and apply the fix."""
+    path = folder / "resnet.py"
     good = path.read_text(encoding="utf-8")
     editor.save(path, good.replace(*BUG))
     await editor.settled(path)

@@ -45,8 +45,8 @@ def test_the_demo_shows_a_whole_hover_card(demo):
 
 def test_the_demo_shows_an_error_and_mends_it(demo):
     error = demo[demo.index("an error") :]
-    assert "120" in error
-    assert "100" in error
+    assert "512" in error
+    assert "256" in error
     assert "fix: " in error
     assert "after the fix: ready, 0 problems" in error
 
