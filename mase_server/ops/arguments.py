@@ -14,7 +14,7 @@ from torch import nn
 from mase_server.ops.signatures import Parameter, Signature, best, signatures
 from mase_server.ops.types import OpCall, TensorType
 
-KEPT = frozenset({"running_mean", "running_var", "index", "indices", "condition", "hx", "params"})
+KEPT = frozenset({"running_mean", "running_var", "index", "indices", "condition", "select", "hx", "params"})
 
 #: (operator, torch's name) -> MASE's name, where they differ.
 RENAMED = {
@@ -22,6 +22,7 @@ RENAMED = {
     ("transpose", "dim1"): "dim_1",
     ("reshape", "shape"): "shape",
     ("view", "size"): "shape",
+    ("tensor", "t"): "data",
     ("permute", "dims"): "dim",
 }
 

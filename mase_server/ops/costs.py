@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def safe(formula: Formula) -> Formula:
-    """The formula, but 0 for a call that it does not understand: a cost that is missing must not lose the whole graph."""
+    """The formula, but 0 for a call that it does not understand: a missing cost must not lose the whole graph."""
 
     def guarded(call: OpCall) -> int:
         try:

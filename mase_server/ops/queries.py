@@ -17,7 +17,8 @@ QUERIES = rows(
     getattr=builtins.getattr setattr=builtins.setattr len=builtins.len isinstance=builtins.isinstance
     int=builtins.int float=builtins.float bool=builtins.bool tuple=builtins.tuple list=builtins.list
     contains=operator.contains,Tensor.__contains__ truth=operator.truth _assert=torch._assert finfo=torch.finfo
-    iinfo=torch.iinfo broadcast_shapes len=Tensor.__len__ bool=Tensor.__bool__ int=Tensor.__int__
+    iinfo=torch.iinfo broadcast_shapes
+    _set_grad_enabled=torch._C._set_grad_enabled len=Tensor.__len__ bool=Tensor.__bool__ int=Tensor.__int__
     float=Tensor.__float__ index=Tensor.__index__,operator.index""",
     free,
 )

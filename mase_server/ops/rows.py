@@ -21,6 +21,7 @@ from mase_server.ops.types import Formula
 
 SPACES: dict[str, object] = {
     "torch": torch,
+    "torch._C": torch._C,
     "Tensor": torch.Tensor,
     "F": nn.functional,
     "special": torch.special,

@@ -137,6 +137,10 @@ def test_indices_and_conditions_keep_their_names():
     }
 
 
+def test_an_index_tensor_is_what_getitem_selects():
+    assert list(named_arguments(call(operator.getitem, f32(2, 3), i64(4)))) == ["data_in_0", "select"]
+
+
 def test_an_unknown_function_numbers_its_tensors_and_names_the_rest():
     def fused(x, y, *, alpha=1):
         return x
