@@ -5,9 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+CLIENT := mase_client_vscode
 CODE := mase_server tests benchmarks
 
-.PHONY: help venv demo test quick lint types bench clean
+.PHONY: help venv tools vsix editor demo test quick lint types bench clean
 
 help:
 	@echo "make demo    every example with its hints, in the terminal"
@@ -34,6 +35,16 @@ $(STAMP): tests/requirements.txt pyproject.toml
 demo: venv
 	@$(BIN)/python benchmarks/demo.py
 
+tools: venv
+	@PYTHON=$(BIN)/python mase_client_vscode/scripts/install-tools.sh
+
+vsix: tools
+	@cd $(CLIENT) && export PATH="$(CURDIR)/.tools/bin:$$PATH" && { cmp -s package-lock.json node_modules/.installed || \
+	  { npm ci --silent --ignore-scripts && cp package-lock.json node_modules/.installed; }; } && npm run --silent package
+
+editor: vsix
+	@$(BIN)/python tests/editor/code_server.py examples
+
 lint: venv
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
@@ -41,7 +52,7 @@ lint: venv
 types: venv
 	$(BIN)/mypy
 
-test: lint types
+test: lint types vsix
 	$(BIN)/python -m pytest
 
 quick: lint types

@@ -63,7 +63,7 @@ export function createClient(
   return new MaseClient(SECTION, 'MASE', server, options);
 }
 
-/** Settings as the person wrote them, with `interpreter` filled in by what was found for that folder. */
+/** Settings as the person wrote them, with `interpreter` filled in by what was chosen for that folder. */
 function withInterpreters(interpreters: Interpreters): NonNullable<NonNullable<Middleware['workspace']>['configuration']> {
   return async (params, token, next) => {
     const answers = await next(params, token);
@@ -72,7 +72,7 @@ function withInterpreters(interpreters: Interpreters): NonNullable<NonNullable<M
       const item = params.items[index];
       if (item?.section !== SECTION || typeof answer !== 'object') return answer;
       const folder = item.scopeUri === undefined ? undefined : workspace.getWorkspaceFolder(Uri.parse(item.scopeUri))?.uri;
-      return { ...answer, interpreter: interpreters.of(folder ?? workspace.workspaceFolders?.[0]?.uri) ?? null };
+      return { ...answer, interpreter: interpreters.of(folder) ?? null };
     });
   };
 }

@@ -5,10 +5,10 @@ import { Interpreters } from './environments/interpreters';
 import { Server } from './server';
 
 export function registerCommands(server: Server, interpreters: Interpreters, log: LogOutputChannel): Disposable {
-  const table: Record<string, (...args: never[]) => unknown> = {
+  const table: Record<string, (...args: string[]) => unknown> = {
     'mase.restart': () => server.restart(),
     'mase.showLog': () => log.show(true),
-    'mase.retrace': (uri?: string) => retrace(server, uri),
+    'mase.retrace': (...uris: string[]) => retrace(server, uris),
     'mase.openSettings': () => commands.executeCommand('workbench.action.openSettings', '@ext:mase.mase-vscode'),
     'mase.copyInstallCommand': () =>
       env.clipboard.writeText(`${interpreters.all[0] ?? 'python3'} -m pip install mase-server`),
@@ -16,8 +16,9 @@ export function registerCommands(server: Server, interpreters: Interpreters, log
   return Disposable.from(...Object.entries(table).map(([name, run]) => commands.registerCommand(name, run)));
 }
 
-/** Trace a file again, though it has not changed; without `uri`, the file of the active editor. */
-async function retrace(server: Server, uri = window.activeTextEditor?.document.uri.toString()): Promise<void> {
-  if (uri === undefined) return;
-  await server.running?.sendRequest(ExecuteCommandRequest.type, { command: 'mase.retrace', arguments: [uri] });
+/** Trace files again, though they have not changed; where none is named, the file of the active editor. */
+async function retrace(server: Server, uris: string[]): Promise<void> {
+  const active = window.activeTextEditor?.document.uri.toString();
+  const files = uris.length > 0 || active === undefined ? uris : [active];
+  await server.running?.sendRequest(ExecuteCommandRequest.type, { command: 'mase.retrace', arguments: files });
 }

@@ -1,7 +1,6 @@
 /** MASE for VS Code: starts the server for trusted workspaces and shows how it fares. */
 import { ExtensionContext, window, workspace } from 'vscode';
 import { registerCommands } from './commands';
-import { FolderProvider } from './environments/folder';
 import { Interpreters } from './environments/interpreters';
 import { PythonEnvironmentsProvider } from './environments/pythonEnvironments';
 import { PythonExtensionProvider } from './environments/pythonExtension';
@@ -22,12 +21,7 @@ export interface Api {
 
 export function activate(context: ExtensionContext): Api {
   const log = window.createOutputChannel('MASE', { log: true });
-  const providers = [
-    new SettingProvider(),
-    new PythonEnvironmentsProvider(),
-    new PythonExtensionProvider(),
-    new FolderProvider(),
-  ];
+  const providers = [new SettingProvider(), new PythonEnvironmentsProvider(), new PythonExtensionProvider()];
   const interpreters = new Interpreters(providers, log);
   const mase = (server = new Server(interpreters, log));
   const status = new StatusItem(mase);

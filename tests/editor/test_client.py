@@ -20,18 +20,24 @@ def test_hints_show_and_the_status_item_reads_ready(fake: FakeProject, open_wind
     window.expect_status("MASE: ready")
 
 
-def test_the_server_is_told_the_trust_and_the_folders_own_interpreter(
-    fake: FakeProject, open_window: OpenWindow
-) -> None:
-    python = fake.folder / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.touch()
-    fake.configure(**{"mase.interpreter": ""})
-    with_own = open_window(fake.folder, MODEL)
-    with_own.expect_status("MASE: ready")
+def test_the_server_is_told_the_trust_and_the_chosen_interpreter(fake: FakeProject, open_window: OpenWindow) -> None:
+    fake.configure(**{"mase.interpreter": "${workspaceFolder}/own/python"})
+    window = open_window(fake.folder, MODEL)
+    window.expect_status("MASE: ready")
     [options] = fake.events("initialize")
     assert options["trusted"] is True
-    assert options["interpreter"] == {fake.folder.as_uri(): str(python)}
+    assert options["interpreter"] == {fake.folder.as_uri(): str(fake.folder / "own" / "python")}
+
+
+def test_an_interpreter_that_nobody_chose_is_left_for_the_server_to_find(
+    fake: FakeProject, open_window: OpenWindow
+) -> None:
+    fake.configure(**{"mase.interpreter": ""})
+    window = open_window(fake.folder, MODEL)
+    window.expect_status("MASE: ready")
+    [options] = fake.events("initialize")
+    assert options["interpreter"] == {}
+    assert fake.wait_for("configuration")[-1]["interpreter"] is None
 
 
 def test_another_interpreter_reaches_the_running_server(fake: FakeProject, open_window: OpenWindow) -> None:

@@ -1,4 +1,8 @@
-/** The interpreter of every workspace folder, kept up to date. */
+/**
+ * The interpreter that was chosen for every workspace folder, kept up to date.
+ *
+ * Only what somebody chose counts: where nobody did, the server looks for itself, file by file.
+ */
 import { Disposable, EventEmitter, LogOutputChannel, Uri, workspace } from 'vscode';
 import { EnvironmentProvider } from './provider';
 
@@ -27,14 +31,14 @@ export class Interpreters implements Disposable {
     ];
   }
 
-  /** Every interpreter in use, the first folder's first. */
+  /** Every chosen interpreter, the first folder's first. */
   get all(): string[] {
     return [...new Set(this.paths.values())];
   }
 
-  /** The interpreter of a folder, or of files outside any; undefined: none was found. */
+  /** The interpreter of a folder, or of files outside any; undefined: none was chosen. */
   of(folder: Uri | undefined): string | undefined {
-    return this.paths.get(key(folder)) ?? this.all[0];
+    return this.paths.get(key(folder));
   }
 
   /** As `initializationOptions.interpreter`. */
@@ -72,7 +76,7 @@ export class Interpreters implements Disposable {
       this.log.info(`Interpreter of ${folder?.fsPath ?? 'files outside any folder'}: ${path} (${provider.name})`);
       return path;
     }
-    this.log.warn(`No interpreter was found for ${folder?.fsPath ?? 'files outside any folder'}`);
+    this.log.info(`No interpreter was chosen for ${folder?.fsPath ?? 'files outside any folder'}`);
     return undefined;
   }
 
