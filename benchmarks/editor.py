@@ -50,6 +50,7 @@ class Editor:
         self.refreshed = asyncio.Event()
         self._changed = asyncio.Condition()
         self._versions: dict[str, int] = {}
+        self._lines: dict[str, int] = {}
         self._stderr: deque[str] = deque(maxlen=60)
         self._listen()
 
@@ -91,6 +92,7 @@ class Editor:
         """Open a file."""
         text = path.read_text(encoding="utf-8")
         self._versions[path.as_uri()] = 1
+        self._lines[path.as_uri()] = text.count("\n")
         document = lsp.TextDocumentItem(path.as_uri(), lsp.LanguageKind.Python, 1, text)
         self.client.text_document_did_open(lsp.DidOpenTextDocumentParams(document))
 
@@ -98,6 +100,7 @@ class Editor:
         """Replace the text in the editor, unsaved."""
         uri = path.as_uri()
         self._versions[uri] += 1
+        self._lines[uri] = text.count("\n")
         document = lsp.VersionedTextDocumentIdentifier(self._versions[uri], uri)
         whole = lsp.TextDocumentContentChangeWholeDocument(text)
         self.client.text_document_did_change(lsp.DidChangeTextDocumentParams(document, [whole]))
@@ -146,9 +149,10 @@ class Editor:
             raise TimeoutError(f"no inlay refresh in {timeout} s; the server's log:\n{self.stderr}") from None
         self.refreshed.clear()
 
-    async def hints(self, path: Path, first: int = 0, last: int = 1 << 20) -> Sequence[lsp.InlayHint]:
-        """The hints of a range of lines, from 0."""
-        lines = lsp.Range(lsp.Position(first, 0), lsp.Position(last, 0))
+    async def hints(self, path: Path, first: int = 0, last: int | None = None) -> Sequence[lsp.InlayHint]:
+        """The hints of a range of lines, from 0; by default of the whole file."""
+        end = self._lines[path.as_uri()] if last is None else last
+        lines = lsp.Range(lsp.Position(first, 0), lsp.Position(end, 0))
         params = lsp.InlayHintParams(self._document(path), lines)
         return await self.client.text_document_inlay_hint_async(params) or []
 
