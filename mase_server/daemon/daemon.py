@@ -58,6 +58,7 @@ class Daemon:
             trusted=lambda folder: settings_of(folder).trusted or trust.is_trusted(state_dir, folder),
             on_snapshot=self._on_snapshot,
             in_background=self._retire,
+            on_mismatch=self._read_again,
         )
         self._watcher: Watcher | None = None
 
@@ -142,9 +143,14 @@ class Daemon:
             return
         if tracked.task is not None and not tracked.task.done():
             tracked.task.cancel()
-            say(self._services, tracked, "superseded", "a newer save came")
+            if tracked.status is not None and not tracked.status.ended:
+                say(self._services, tracked, "superseded", "a newer save came")
         tracked.next_generation(source)
         tracked.task = asyncio.create_task(self._run(tracked))
+
+    def _read_again(self, tracked: Tracked) -> None:
+        # Called by the task that ends with it, which a new generation would cancel: hence one turn later.
+        asyncio.get_running_loop().call_soon(self._ask, tracked, True)
 
     async def _run(self, tracked: Tracked) -> None:
         await Generation(self._services, tracked).run()

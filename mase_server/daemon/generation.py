@@ -22,6 +22,7 @@ from mase_server.snapshot import Payload, Problem
 from mase_server.worker.request import TraceOptions, TraceRequest
 
 _PREPARE_OFF_LOOP = 4000
+_REREADS = 3
 
 _NO_MODEL = "Nothing here defines or builds an nn.Module. A comment such as `# mase: x = f32[1, 784]` traces it anyway."
 _LIBRARY = "An installed package's file: its shapes come from the models that use it."
@@ -44,6 +45,7 @@ class Services:
     trusted: Callable[[str], bool]
     on_snapshot: Callable[[Tracked, GraphSnapshot], None]
     in_background: Callable[[TraceWorker], None]
+    on_mismatch: Callable[[Tracked], None]
 
 
 class Generation:
@@ -144,6 +146,7 @@ class Generation:
         tracked = self._tracked
         if self._number != tracked.generation:
             return
+        tracked.rereads = 0
         tracked.fit = snapshot.payload["fit"] or tracked.fit
         old = self._services.store.entry(tracked.path)
         # A trace that found no tensor before it failed says less than the last good one.
@@ -157,6 +160,11 @@ class Generation:
 
     def _finish(self, outcome: Outcome, worker: TraceWorker) -> bool:
         tracked, entry = self._tracked, self._services.store.entry(self._tracked.path)
+        if self._mismatch and not self._shown and tracked.rereads < _REREADS:
+            tracked.rereads += 1
+            self._say("superseded", "the file changed while it was being read")
+            self._services.on_mismatch(tracked)
+            return False
         if outcome.state == "crashed":
             tracked.crashes.append(time.monotonic())
         if self._shown and outcome.state != "crashed":

@@ -11,11 +11,12 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from mase_server.daemon.channel import Channel
 from mase_server.daemon.log import OutputLog
-from mase_server.daemon.process import BootedProcess, Handshake, boot, end_groups, signal_group
+from mase_server.daemon.process import TERM_SECONDS, BootedProcess, Handshake, boot, end_groups, signal_group
 from mase_server.wire import Message
 
 
@@ -159,6 +160,9 @@ class ForkLauncher:
             for key, handle in self._handlers().items():
                 if key in message:
                     handle(message)
+        self._lose_children()
+
+    def _lose_children(self) -> None:
         self.settled.set()
         for start in self._starting.values():
             if not start.child.done():
@@ -201,15 +205,20 @@ class ForkLauncher:
 
     async def close(self) -> None:
         """End the children's groups and the warm parent: TERM, 0.7 s, KILL."""
-        children = list(self._children.values())
-        for child in children:
-            child.stopping = True
-        pids = [child.pid for child in children]
-        parent = self._booted.process
-        await end_groups([*pids, parent.pid], asyncio.gather(parent.wait()))
-        self._booted.channel.close()
-        self._booted.log.close()
         await _cancelled(self._reader)
+        pids = [child.pid for child in self._children.values()]
+        for child in self._children.values():
+            child.stopping = True
+        # At the end of its wire the warm parent ends its children itself, strays among them, and then leaves.
+        self._booted.channel.close()
+        parent = self._booted.process
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(parent.wait(), TERM_SECONDS)
+        for pid in (*pids, parent.pid):
+            signal_group(pid, signal.SIGKILL)
+        await parent.wait()
+        self._lose_children()
+        self._booted.log.close()
 
 
 class SpareLauncher:
@@ -225,7 +234,7 @@ class SpareLauncher:
         self.failed: dict[str, str] = {}
         self.settled = asyncio.Event()
         self.settled.set()
-        self._start = lambda: boot(interpreter, "spare", folder, job)
+        self._boot = partial(boot, interpreter, "spare", folder, job)
         self._spare: asyncio.Task[BootedProcess] = asyncio.create_task(_given(first))
         self._children: list[ChildProcess] = []
         self._closed = False
@@ -248,7 +257,7 @@ class SpareLauncher:
     async def launch(self, needs: Sequence[str] = ()) -> ChildProcess:
         """Take the spare, and boot the next one in the background."""
         booted = await asyncio.shield(self._spare)
-        self._spare = asyncio.create_task(self._start())
+        self._spare = asyncio.create_task(self._boot())
         exited = asyncio.ensure_future(_wait_status(booted.process))
         child = ChildProcess(booted.process.pid, booted.channel, booted.log, exited)
         self._children = [one for one in self._children if one.alive] + [child]

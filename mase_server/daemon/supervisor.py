@@ -75,12 +75,13 @@ class TraceWorker:
         loop = asyncio.get_running_loop()
         self._traced: asyncio.Future[bool] = loop.create_future()
         self._breached: asyncio.Future[Breach] = loop.create_future()
-        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._watch())]
+        self._reader = asyncio.create_task(self._read())
+        self._tasks = (self._reader, asyncio.create_task(self._watch()))
 
     @property
     def live(self) -> bool:
         """Does it still hold the graphs that it traced?"""
-        return self.child.alive and self._traced.done()
+        return self.child.alive and self._traced.done() and not self._reader.done()
 
     async def trace(self) -> Outcome:
         """Send the request and wait for the end of the trace, whichever way it ends."""

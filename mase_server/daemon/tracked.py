@@ -36,6 +36,7 @@ class Tracked:
     imports: dict[str, str] = field(default_factory=dict)
     fit: bytes | None = None
     used_at: float = 0.0
+    rereads: int = 0
     crashes: deque[float] = field(default_factory=lambda: deque(maxlen=CRASHES))
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -101,4 +101,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # taking torch down in order takes 0.3 s, and nothing here needs it

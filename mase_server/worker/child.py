@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -16,11 +14,11 @@ from typing import Any, NoReturn, TextIO
 
 from mase_server import snapshot, wire
 from mase_server.snapshot import Problem
+from mase_server.worker import processes
 from mase_server.worker.jobs import load_job
 from mase_server.worker.request import TraceRequest
 
 FAULT_FILE = "fault.txt"
-_PR_SET_PDEATHSIG = 1
 
 
 def wait_and_run(connection: wire.Connection, job: str) -> NoReturn:
@@ -53,10 +51,7 @@ def become_own_group() -> None:
     """Lead an own process group, die with the parent, and meet signals as a fresh process would."""
     parent = os.getppid()
     os.setsid()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os.kill(os.getpid(), signal.SIGKILL)
+    processes.die_with_parent(parent)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)

@@ -13,11 +13,12 @@ import time
 from collections import deque
 
 from mase_server import wire
-from mase_server.worker import child
+from mase_server.worker import child, processes
 from mase_server.worker.preload import Preloader
 
 _MAX_FDS = 8
 _RECEIVE = 64 << 10
+_TERM_SECONDS = 0.25
 
 
 class WarmParent:
@@ -37,6 +38,7 @@ class WarmParent:
         """Serve until the server closes the control socket; the exit status."""
         self._wake_read.setblocking(False)
         self._wake_write.setblocking(False)
+        processes.adopt_orphans()
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
         with selectors.DefaultSelector() as selector:
@@ -48,7 +50,7 @@ class WarmParent:
             except (OSError, wire.WireError):
                 pass  # the server is gone, or speaks no sense: both end here
             finally:
-                self._kill_all()
+                self._end_all()
         return 0
 
     def _turn(self, selector: selectors.BaseSelector) -> bool:
@@ -116,21 +118,30 @@ class WarmParent:
     def _reap(self) -> None:
         while (found := _ended_child()) is not None:
             # Its group is killed before its id is given back, so that the id cannot be another process's yet.
-            _kill_group(found)
+            processes.kill_group(found)
             _, status = os.waitpid(found, 0)
             ident = self._children.pop(found, None)
             if ident is not None:
+                processes.kill_strays(self._children)
                 self._connection.send({"exited": ident, "status": status})
 
-    def _kill_all(self) -> None:
+    def _end_all(self) -> None:
         for pid in self._children:
-            _kill_group(pid)
-        deadline = time.monotonic() + 0.5
+            processes.signal_group(pid, signal.SIGTERM)
+        self._wait_for_children(_TERM_SECONDS)
+        for pid in self._children:
+            processes.kill_group(pid)
+        self._wait_for_children(_TERM_SECONDS)
+        processes.kill_strays({})
+
+    def _wait_for_children(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
         while self._children and time.monotonic() < deadline:
             found = _ended_child()
             if found is None:
                 time.sleep(0.005)
                 continue
+            processes.kill_group(found)
             os.waitpid(found, 0)
             self._children.pop(found, None)
 
@@ -141,13 +152,3 @@ def _ended_child() -> int | None:
     except ChildProcessError:
         return None
     return found.si_pid if found is not None else None
-
-
-def _kill_group(pid: int) -> None:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
