@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from torch import nn
 from mase_server.inputs.classes import builders, calls_of, class_nodes
 from mase_server.inputs.constructions import Constructions
 from mase_server.inputs.names import usual_argument, usual_list
+from mase_server.inputs.usage import evaluate
 from mase_server.tracing.shadow import MetaMode, Shadows
 
 _CONFIG_CLASS = re.compile(r"(Config|Args|Arguments|Params|HParams|Cfg|Options|Settings)$")
@@ -63,16 +65,17 @@ def build(
     asked: str | None,
     shadows: Shadows,
     errors: list[BaseException],
+    on_trial: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Built | None:
     """An instance on meta: as `asked`, else by call sites of the file, builders, defaults, then the usual names.
 
-    What each way raised is added to `errors`, the person's own errors first.
+    Each try runs in `on_trial()`, which sees the exception of one that fails. What each way raised is added to `errors`, the person's own errors first.
     """
     guesses: list[BaseException] = []
     for plan in _plans(kind, namespace, tree, asked):
         constructions = Constructions()
         try:
-            with constructions.recording(), MetaMode(shadows):
+            with on_trial(), constructions.recording(), MetaMode(shadows):
                 model = plan.make()
         except Exception as error:  # noqa: BLE001 - the border to the person's constructors
             (guesses if plan.guessed else errors).append(error)
@@ -89,9 +92,7 @@ def _plans(kind: type[nn.Module], namespace: dict[str, Any], tree: ast.Module, a
         yield _Plan("comment", lambda: eval(asked, namespace))
         return
     for call in calls_of(tree, kind.__name__):
-        code = compile(ast.Expression(call), "<call>", "eval")
-        if set(code.co_names) <= set(namespace) | set(dir(__builtins__)) | _attributes(call):
-            yield _Plan("usage", partial(eval, code, namespace), guessed=True)
+        yield _Plan("usage", partial(evaluate, call, namespace, tree), guessed=True)
     if not _required(kind):
         yield _Plan("default", kind)
     for node in builders(tree, kind.__name__):
@@ -100,10 +101,6 @@ def _plans(kind: type[nn.Module], namespace: dict[str, Any], tree: ast.Module, a
             yield _Plan("usage", function, guessed=True)
     yield _Plan("search", lambda: kind(**usual_arguments(kind, namespace, tree)), guessed=True)
     yield _Plan("search", lambda: kind(**usual_arguments(kind, namespace, tree, _PLURAL)), guessed=True)
-
-
-def _attributes(call: ast.Call) -> set[str]:
-    return {node.attr for node in ast.walk(call) if isinstance(node, ast.Attribute)}
 
 
 def _required(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -170,7 +167,8 @@ def _is_config(kind: type) -> bool:
 def _configuration(name: str, namespace: Mapping[str, Any], tree: ast.Module) -> Any:
     """The file's own configuration class, else one with an entry for everything that is read from `name`."""
     own = [namespace[key] for key in class_nodes(tree) if inspect.isclass(namespace.get(key))]
-    for kind in (kind for kind in own if _is_config(kind)):
+    imported = [kind for kind in namespace.values() if inspect.isclass(kind) and _CONFIG_CLASS.search(kind.__name__)]
+    for kind in (kind for kind in (*own, *imported) if _is_config(kind)):
         return kind(**usual_arguments(kind, namespace, tree))
     read: dict[str, Any] = {}
     for node in ast.walk(tree):

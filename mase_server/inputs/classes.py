@@ -9,12 +9,20 @@ from typing import Any, TypeGuard
 
 from torch import nn
 
+from mase_server.inputs.constructions import origin
+
 
 def model_classes(namespace: Mapping[str, Any], tree: ast.Module) -> dict[str, type[nn.Module]]:
     """The nn.Module classes that the file itself defines and that have a forward, in order."""
     names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     found = ((name, namespace.get(name)) for name in names)
     return {name: kind for name, kind in found if _can_run(kind)}
+
+
+def library_classes(namespace: Mapping[str, Any], tree: ast.Module, folder: str) -> dict[str, type[nn.Module]]:
+    """Model classes of libraries that the file imports and calls by name."""
+    found = ((name, kind) for name, kind in namespace.items() if _can_run(kind) and calls_of(tree, name))
+    return {name: kind for name, kind in found if origin(kind, folder) == "library"}
 
 
 def _can_run(kind: Any) -> TypeGuard[type[nn.Module]]:

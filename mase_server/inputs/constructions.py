@@ -18,6 +18,8 @@ from typing import Any
 
 from torch import nn
 
+from mase_server.tracing.positions import Mark, is_hidden, resolve
+
 
 @dataclass(frozen=True, slots=True)
 class Construction:
@@ -78,12 +80,28 @@ class Constructions:
 _current: Constructions | None = None
 
 
+#: id -> (module, the frame that called its constructor), for every module made while anything recorded.
+_marks: dict[int, tuple[nn.Module, Mark]] = {}
+
+
+def places_of(model: nn.Module) -> dict[int, tuple[str, int, int, int, int]]:
+    """Where each part of `model` was made, by its id: (file, line, end line, column, end column), columns in UTF-8."""
+    found = {}
+    for part in model.modules():
+        if (entry := _marks.get(id(part))) is not None and not is_hidden(entry[1][0]):
+            at = resolve(entry[1])
+            found[id(part)] = (at.file, at.line, at.end_line, at.column, at.end_column)
+    return found
+
+
 def _new(cls: type[nn.Module], *args: Any, **kwargs: Any) -> Any:
     make = super(nn.Module, cls).__new__
     made = make(cls) if make is object.__new__ else make(cls, *args, **kwargs)
-    copied = sys._getframe(1).f_code is copyreg.__newobj__.__code__  # type: ignore[attr-defined]
+    frame = sys._getframe(1)
+    copied = frame.f_code is copyreg.__newobj__.__code__  # type: ignore[attr-defined]
     if _current is not None and not copied:
         _current.add(Construction(made, args, kwargs))
+        _marks[id(made)] = (made, (frame.f_code, frame.f_lasti))
     return made
 
 

@@ -64,7 +64,8 @@ def _features(count: int) -> Candidates:
         for side in (16, 14, 8, 4, 32, 2)
         if count % (side * side) == 0 and count // (side * side) in (1, 3, 4)
     ]
-    return images + found + patches + [floats("B", "T", "S", count), floats(count)]
+    rows = [floats("B")] if count == 1 else []
+    return images + found[:1] + rows + found[1:] + patches + [floats("B", "T", "S", count), floats(count)]
 
 
 def _index(below: int) -> Candidates:

@@ -13,7 +13,7 @@ from torch import nn
 
 from mase_server.inputs import trouble
 from mase_server.inputs.arguments import Built, build
-from mase_server.inputs.classes import class_nodes, model_classes, roots
+from mase_server.inputs.classes import class_nodes, library_classes, model_classes, roots
 from mase_server.inputs.comments import BadComment, Wish, read_comments
 from mase_server.inputs.found import Found, Hooks, bind, call_arguments, plain_hooks
 from mase_server.inputs.generate import inputs_at
@@ -23,7 +23,7 @@ from mase_server.inputs.main import MainRun, run_main
 from mase_server.inputs.modes import on_meta
 from mase_server.inputs.program import Place, as_program, modules_kept
 from mase_server.inputs.roles import describe
-from mase_server.inputs.search import Searched, search
+from mase_server.inputs.search import Searched, search, works
 from mase_server.inputs.spec import Inputs
 from mase_server.inputs.text import SpecError, parse
 from mase_server.inputs.watch import Reached
@@ -173,6 +173,8 @@ class _Finder:
 
     def _searched(self, module: ModuleType) -> Iterator[Found | Problem]:
         classes = model_classes(vars(module), self.tree)
+        if not classes and not self.shown:
+            classes = library_classes(vars(module), self.tree, self.request.folder)
         names = [self.options.model] if self.options.model else roots(classes, self.tree)
         for name in names:
             if name in classes and name not in self.covered and self._wanted(name):
@@ -198,7 +200,15 @@ class _Finder:
         self, kind: type[nn.Module], namespace: dict[str, Any], wish: _Wishes, errors: list[BaseException] | None = None
     ) -> Built | None:
         asked = wish.call or (_call_text(kind.__name__, wish.arguments) if wish.arguments else None)
-        return build(kind, namespace, self.tree, asked, self.hooks.shadows, [] if errors is None else errors)
+        return build(
+            kind,
+            namespace,
+            self.tree,
+            asked,
+            self.hooks.shadows,
+            [] if errors is None else errors,
+            self.hooks.on_trial,
+        )
 
     def _complete(self, built: Built, name: str) -> Iterator[Found | Problem]:
         """A model without a call: wished inputs, or a search for some."""
@@ -206,8 +216,15 @@ class _Finder:
         if wish.inputs is not None:
             yield self._cover(self._of_spec(built, wish.inputs, wish.inputs_from, f"inputs from {wish.inputs_from}"))
             return
+        remembered, how = self.hooks.remembered.get(name, (None, ""))
+        if remembered is not None and works(built.model, remembered, self.hooks):
+            yield self._cover(self._of_spec(built, remembered, "search", how))
+            return
         searched = search(built.model, self.hooks)
-        if searched.spec is None:
+        if searched.spec is None and remembered is not None:
+            # They worked before the last edit: the error that they meet now is worth more than "nothing found".
+            yield self._cover(self._of_spec(built, remembered, "search", how))
+        elif searched.spec is None:
             yield self._uncalled(name, built, searched)
         else:
             yield self._cover(self._of_spec(built, searched.spec, "search", searched.how))

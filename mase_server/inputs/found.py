@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,12 +53,15 @@ class Hooks:
 
     on_call: a model was called by the person's program; gives the call's output back to it.
     attempt: does a forward succeed with these arguments?  load: a file's code, and the globals that it needs.
+    on_trial: surrounds each try to construct a model.  remembered: what the last search found for each class, and how.
     """
 
     shadows: Shadows
     on_call: OnCall
     attempt: Attempt
     load: Callable[[str], Loaded] = field(default=compile_plainly)
+    on_trial: Callable[[], AbstractContextManager[None]] = nullcontext
+    remembered: Mapping[str, tuple[Inputs, str]] = field(default_factory=dict)
 
 
 def plain_hooks(shadows: Shadows) -> Hooks:

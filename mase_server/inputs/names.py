@@ -44,7 +44,10 @@ INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
     (r"len(gth)?s?$|_len", (TensorSpec("i64", ("B",), "lengths", "T"),)),
     (r"edge_?index|^edges?$", (TensorSpec("i64", (2, "E"), "below", "N"),)),
     (r"^batch$|batch_?(idx|index)|graph_?ids?", (TensorSpec("i64", ("N",), "zeros"),)),
-    (r"^adj|adjacency|^a$|laplacian", tuple(TensorSpec("f32", dims, "uniform") for dims in (("N", "N"), ("B", "N", "N")))),
+    (
+        r"^adj|adjacency|^a$|laplacian",
+        (TensorSpec("f32", ("N", "N"), "uniform"), TensorSpec("f32", ("B", "N", "N"), "uniform")),
+    ),
     (
         r"mask",
         (

@@ -76,6 +76,14 @@ def _attempt(model: nn.Module, inputs: Inputs, hooks: Hooks) -> Exception | None
     return hooks.attempt(model, args, kwargs)
 
 
+def works(model: nn.Module, inputs: Inputs, hooks: Hooks) -> bool:
+    """Does the forward succeed with these inputs?"""
+    try:
+        return _attempt(model, inputs, hooks) is None
+    except (TypeError, ValueError):  # inputs of another signature
+        return False
+
+
 def _tries(model: nn.Module) -> Iterator[tuple[Inputs, str]]:
     """Inputs to try, the likeliest first: early candidates at early sizes."""
     choices = choices_for(model)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ class Reports:
     recorder: Recorder | None = None
     #: The values of `outside`, so that a model's inputs and outputs are recognised there by identity.
     kept: list[Any] = field(default_factory=list)
+    _muted: int = 0
 
     def reporter(self, path: str, sites: tuple[Site, ...]) -> Callable[[int, Any], Any]:
         """The function that the rewritten code of `path` calls as `__mase__`."""
@@ -67,7 +69,28 @@ class Reports:
             if holds_tensor(value):
                 self._add(site, value)
 
+    @contextmanager
+    def muted(self) -> Iterator[None]:
+        """What runs inside is a trial: it reports nothing."""
+        self._muted += 1
+        try:
+            yield
+        finally:
+            self._muted -= 1
+
+    @contextmanager
+    def on_trial(self) -> Iterator[None]:
+        """What runs inside is reported only if it raises nothing."""
+        before = len(self.outside)
+        try:
+            yield
+        except BaseException:
+            del self.outside[before:], self.kept[before:]
+            raise
+
     def _add(self, site: int, value: Any) -> None:
+        if self._muted:
+            return
         recorder = self.recorder
         with torch._C.DisableTorchFunction():
             described = describe(value)

@@ -113,3 +113,9 @@ def _recurrent(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...]
     states = tuple(hidden) if isinstance(hidden, list | tuple) else (hidden,)
     width = states[0].shape[-1] * (2 if bidirectional else 1)
     return data.new_empty(data.shape[0], width), *(state.new_empty(state.shape) for state in states)
+
+
+@meta_rule(getattr(torch, "_nested_tensor_from_mask_left_aligned", None))
+def _left_aligned(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Asked by nn.TransformerEncoder before it takes its nested-tensor path, which gives the same shapes: not taken."""
+    return False

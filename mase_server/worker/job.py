@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import nn
 
+from mase_server.inputs.constructions import places_of
 from mase_server.inputs.find import find
 from mase_server.inputs.found import Found, Hooks, bind, plain_hooks
 from mase_server.inputs.program import Loaded
@@ -23,9 +24,11 @@ from mase_server.snapshot import Problem
 from mase_server.tracing.bindings import Reports
 from mase_server.tracing.importer import install
 from mase_server.tracing.libraries import reinstrument
+from mase_server.tracing.problems import Context, explain
 from mase_server.tracing.session import Session
 from mase_server.tracing.shadow import Shadows
 from mase_server.tracing.source import decode
+from mase_server.worker import memory
 from mase_server.worker.payload import PayloadWriter
 from mase_server.worker.places import Places
 from mase_server.worker.request import TraceRequest
@@ -60,8 +63,8 @@ class TraceJob:
         request = self.request
         source = Path(request.path).read_bytes()
         text = decode(source)
-        places = Places(request.path, _parsed(text))
-        self.writer = PayloadWriter(request, source, self.reports, places)
+        self.places = Places(request.path, _parsed(text))
+        self.writer = PayloadWriter(request, source, self.reports, self.places)
         self.importer = install([request.folder], request.bytecode_cache or None, self.reports.reporter)
         try:
             self._find(text)
@@ -72,7 +75,14 @@ class TraceJob:
     def _find(self, text: str) -> None:
         self.emit({"event": "stage", "stage": "importing", "message": Path(self.request.path).name})
         plain = plain_hooks(self.shadows)
-        hooks = Hooks(self.shadows, self._on_call, plain.attempt, self._load)
+
+        def attempt(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+            with self.reports.muted():
+                return plain.attempt(model, args, kwargs)
+
+        hooks = Hooks(
+            self.shadows, self._on_call, attempt, self._load, self.reports.on_trial, memory.inputs(self.request.fit)
+        )
         for item in find(self.request, text, hooks):
             if isinstance(item, Problem):
                 self.problems.append(item)
@@ -124,10 +134,18 @@ class TraceJob:
         return traced
 
     def _problem(self, traced: Traced) -> Problem:
-        from mase_server.tracing.problems import explain
-
         assert traced.session.base is not None
-        return explain(traced.error, traced.session.base.failure, path=self.request.path, folder=self.request.folder)
+        assert traced.error is not None
+        model = traced.found.model
+        context = Context(
+            self.request.path,
+            [self.request.folder],
+            model=traced.name,
+            where=self.places.model(traced.name),
+            constructions=places_of(model),
+            symbols={size: name for name, size in traced.session.inputs.sizes.items()},
+        )
+        return explain(traced.error, traced.session.base.failure, context)
 
     def _probe(self) -> None:
         for traced in self.traced:
@@ -143,6 +161,7 @@ class TraceJob:
             complete=complete,
             imports=[path for path in self.importer.imported if path != self.request.path],
             preload=self._preload(),
+            fit=memory.pack(self.traced),
         )
         self.emit({"event": "snapshot", "payload": payload})
 
