@@ -7,6 +7,7 @@ of tensors takes one number for each. Numbers given one by one (`x.view(2, 3)`) 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from torch import nn
@@ -39,6 +40,14 @@ ATEN = {"not": "logical_not", "invert": "bitwise_not", "positive": "positive"}
 
 def overloads(target: object, mase_op: str) -> tuple[Signature, ...]:
     """The signatures of a callable, as `signatures` finds them, or as they are written here."""
+    try:
+        return _overloads(target, mase_op)
+    except TypeError:  # an unhashable callable object
+        return signatures(target, mase_op)
+
+
+@lru_cache(maxsize=4096)
+def _overloads(target: object, mase_op: str) -> tuple[Signature, ...]:
     if mase_op in BY_HAND:
         return (BY_HAND[mase_op],)
     if isinstance(target, type) and issubclass(target, nn.Module):

@@ -7,7 +7,7 @@ the prefix `custom_`: a class of the user's called Linear is not MASE's `linear`
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -131,7 +131,7 @@ def _module_info(module: nn.Module) -> OpInfo:
     )
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _class_info(cls: type[nn.Module]) -> tuple[Row | None, tuple[str, ...], tuple[str, ...]]:
     """The row of a class, or of the base whose forward it runs; torch's and MASE's names of forward's parameters."""
     bases = (base for base in cls.__mro__ if getattr(base, "forward", None) is cls.forward)
