@@ -98,7 +98,7 @@ class Window:
         """Leave a PNG of the window in tests/output/."""
         OUTPUT.mkdir(exist_ok=True)
         path = OUTPUT / f"{name}.png"
-        self.page.screenshot(path=path)
+        self.page.screenshot(path=path, animations="disabled")
         return path
 
     def close(self) -> None:

@@ -1,0 +1,65 @@
+"""The extension's package.json and texts against what the server and the extension really have."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from mase_server.lsp.settings import SETTINGS, Settings, parse
+
+CLIENT = Path(__file__).resolve().parents[1] / "mase_client_vscode"
+PACKAGE = json.loads((CLIENT / "package.json").read_text())
+PROPERTIES = PACKAGE["contributes"]["configuration"]["properties"]
+COMMANDS = {command["command"]: command for command in PACKAGE["contributes"]["commands"]}
+README = (CLIENT / "README.md").read_text()
+#: Settings that the extension itself reads and the server never sees.
+OWN = {"mase.server.command", "mase.trace.server"}
+
+
+def test_the_settings_are_those_that_the_server_reads() -> None:
+    assert set(PROPERTIES) - OWN == {f"mase.{setting.key}" for setting in SETTINGS}
+
+
+def test_the_defaults_are_the_servers_own() -> None:
+    defaults = {name.removeprefix("mase."): schema["default"] for name, schema in PROPERTIES.items() if name not in OWN}
+    assert parse(defaults, Settings()) == Settings()
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_every_setting_has_a_description_and_a_scope(name: str) -> None:
+    schema = PROPERTIES[name]
+    assert (schema.get("description") or schema["markdownDescription"]).endswith(".")
+    assert schema["scope"] in {"resource", "window", "machine-overridable"}
+
+
+@pytest.mark.parametrize("name", ["mase.interpreter", "mase.server.command"])
+def test_what_names_a_program_is_set_per_machine(name: str) -> None:
+    assert PROPERTIES[name]["scope"] == "machine-overridable"
+
+
+@pytest.mark.parametrize("name", [*PROPERTIES, *(f"MASE: {command['title']}" for command in COMMANDS.values())])
+def test_the_readme_names_every_setting_and_command(name: str) -> None:
+    assert name in README
+
+
+def test_an_untrusted_workspace_leaves_the_extension_off() -> None:
+    assert PACKAGE["capabilities"]["untrustedWorkspaces"]["supported"] is False
+
+
+def test_no_other_extension_is_required() -> None:
+    assert "extensionDependencies" not in PACKAGE
+
+
+def test_the_lock_file_names_no_registry_and_pins_by_content() -> None:
+    packages = json.loads((CLIENT / "package-lock.json").read_text())["packages"]
+    assert not [name for name, entry in packages.items() if "resolved" in entry]
+    assert not [name for name, entry in packages.items() if name and "integrity" not in entry]
+
+
+def test_the_states_of_a_trace_are_the_servers() -> None:
+    from mase_server.daemon.status import STATES
+
+    source = (CLIENT / "src" / "protocol.ts").read_text()
+    union = source[source.index("type TraceState") : source.index(";", source.index("type TraceState"))]
+    assert set(re.findall(r"'(\w+)'", union)) == set(STATES)
