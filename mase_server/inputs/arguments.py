@@ -69,7 +69,8 @@ def build(
 ) -> Built | None:
     """An instance on meta: as `asked`, else by call sites of the file, builders, defaults, then the usual names.
 
-    Each try runs in `on_trial()`, which sees the exception of one that fails. What each way raised is added to `errors`, the person's own errors first.
+    Each try runs in `on_trial()`, which sees the exception of one that fails. What each way raised is added to
+    `errors`, the person's own errors first.
     """
     guesses: list[BaseException] = []
     for plan in _plans(kind, namespace, tree, asked):
