@@ -59,10 +59,8 @@ class GraphBuilder:
             args, kwargs = self._generic.arguments[index]
         target = call.target
         if isinstance(target, Constant):
-            if call.kind == "get_attr":
-                target = target.name
-            else:
-                target = _Named(target.name, self.run.constants[target.name])
+            name = target.name
+            target = name if call.kind == "get_attr" else _Named(name, self.run.constants[name])
         node = self._create(call.kind, target, self._argument(args), self._argument(kwargs))
         path, kind = self.run.scopes[call.scope]
         node.meta.update(scope=Scope(path, kind if path else None), call=index, value=call.value)
@@ -159,4 +157,3 @@ def executable(graph: fx.Graph, root: nn.Module, constants: dict[str, Any]) -> f
     module = fx.GraphModule(targets, graph, type(root).__name__)
     module.training = root.training
     return module
-

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import fx, nn
 
+from mase_server.inputs.examples import example_arguments
 from mase_server.ir.build import GraphBuilder, executable
 from mase_server.tracing.calls import Run
 from mase_server.tracing.probe import Probed
@@ -36,7 +37,7 @@ class MaseGraph:
             raise ValueError(f"expected a torch.nn.Module, got {type(model).__name__}: {model!r:.80}")
         self._root = model
         if run is None:
-            session = Session(model, cf_args if cf_args is not None else find_arguments(model))
+            session = Session(model, example_arguments(model, cf_args))
             run = session.record()
             probed = session.probe(run)
         self.run, self.probed = run, probed
@@ -89,18 +90,3 @@ class MaseGraph:
     def modules(self) -> dict[str, nn.Module]:
         """All modules in the graph by path."""
         return dict(self.model.named_modules())
-
-
-def find_arguments(model: nn.Module) -> dict[str, Any]:
-    """Example inputs for a model that came without any: Hugging Face dummies, else the input search.
-
-    Raises ValueError where none is found.
-    """
-    from mase_server.inputs.search import search_inputs
-
-    found = search_inputs(model)
-    if found is None:
-        raise ValueError(
-            f"no inputs for {type(model).__name__} were found: pass them, MaseGraph(model, {{'x': torch.randn(1, 3)}})"
-        )
-    return found

@@ -158,10 +158,10 @@ class Prober:
         if not BATCH_SYMBOLS & set(group):
             strategies += [multiple_sizes] if IMAGE_SYMBOLS & set(group) else [larger_sizes, multiple_sizes]
         for sizing in strategies:
-            self._sizing |= {name: sizing for name in group}
+            self._sizing |= dict.fromkeys(group, sizing)
             if self._runs(group):
                 return True
-        self.fixed |= {name: self._reason for name in group}
+        self.fixed |= dict.fromkeys(group, self._reason)
         return False
 
     def _result(self, runs: list[_Found]) -> Probed:

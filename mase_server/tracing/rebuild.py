@@ -47,6 +47,7 @@ class Rebuild:
         return cls(plan, tuple(tensors))
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """The object anew, with these tensors in place of the first ones."""
         return _put_together(self.plan, tensors)
 
     def changed(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

@@ -94,9 +94,7 @@ class Recorder(MetaMode):
         result = describe(self.output)
         self._add("output", "output", (self._output_argument(self.output),), {}, result, ())
         seconds = time.perf_counter() - started
-        return Run(
-            self.calls, self.scopes, self.events, placeholders, self.constants, result, seconds, self.untracked
-        )
+        return Run(self.calls, self.scopes, self.events, placeholders, self.constants, result, seconds, self.untracked)
 
     def partial(self) -> Run:
         """What was recorded before the forward failed."""
@@ -258,10 +256,7 @@ class Recorder(MetaMode):
         depth: int = 4,
         helper: bool = False,
     ) -> int:
-        if stack is None and self.positions:
-            found = capture(self._stop, depth)
-        else:
-            found = ()
+        found = capture(self._stop, depth) if stack is None and self.positions else ()
         self.calls.append(Call(kind, target, args, kwargs, value, self.scope, found, helper))
         return len(self.calls) - 1
 
@@ -285,7 +280,9 @@ class Recorder(MetaMode):
             if holds_tensor(part) or (access is getattr and _state(part) and depth < 3):
                 origin = self.calls[index]
                 self.calls.append(
-                    Call("call_function", access, (ref(index), key), {}, describe(part), origin.scope, origin.stack, True)
+                    Call(
+                        "call_function", access, (ref(index), key), {}, describe(part), origin.scope, origin.stack, True
+                    )
                 )
                 self._bind(part, len(self.calls) - 1, depth + 1)
 
@@ -413,7 +410,7 @@ def _intercepted(recorder: Recorder) -> Iterator[None]:
     def intercept(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return recorder.call(module, args, kwargs, original)
 
-    nn.Module.__call__ = intercept  # type: ignore[method-assign, assignment]
+    nn.Module.__call__ = intercept  # type: ignore[method-assign]
     try:
         yield
     finally:

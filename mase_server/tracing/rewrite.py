@@ -106,6 +106,25 @@ class Rewriter(ast.NodeTransformer):
         assert isinstance(rewritten, ast.expr)
         return rewritten
 
+    def _condition(self, node: ast.expr) -> ast.expr:
+        """Rewrite what is only tested for truth.
+
+        Python tests each operand of `a or b` there once and throws it away; wrapping the whole would test it twice.
+        """
+        match node:
+            case ast.BoolOp():
+                node.values = [self._condition(value) for value in node.values]
+            case ast.UnaryOp(op=ast.Not()):
+                node.operand = self._condition(node.operand)
+            case ast.IfExp():
+                node.test, node.body = self._condition(node.test), self._condition(node.body)
+                node.orelse = self._condition(node.orelse)
+            case ast.Compare(ops=[_, _, *_]):
+                return self._expression_inside(node)
+            case _:
+                return self._expression(node)
+        return node
+
     def _block(self, statements: Iterable[ast.stmt]) -> list[ast.stmt]:
         out: list[ast.stmt] = []
         for statement in statements:
@@ -280,7 +299,7 @@ class Rewriter(ast.NodeTransformer):
         node.iter = self._expression(node.iter)
         reports: list[ast.expr] = [self._report_name(BINDING, t) for t in _last_of_each(self._bound(node.target))]
         node.target = self._target(node.target)
-        node.ifs = [self._expression(condition) for condition in node.ifs]
+        node.ifs = [self._condition(condition) for condition in node.ifs]
         if reports:
             node.ifs.insert(0, _at(node.target, ast.Tuple(reports, ast.Load())))
         return node
@@ -289,7 +308,7 @@ class Rewriter(ast.NodeTransformer):
         """Report what the pattern captured at the start of the case's body; the pattern itself stays as it is."""
         captured = {target.name: target for target in reversed(list(self._captured(node.pattern)))}
         if node.guard is not None:
-            node.guard = self._expression(node.guard)
+            node.guard = self._condition(node.guard)
         node.body = [*self._statements(BINDING, reversed(captured.values())), *self._block(node.body)]
         return node
 
@@ -355,7 +374,37 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         """Only the condition."""
-        node.test = self._expression(node.test)
+        node.test = self._condition(node.test)
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        """The test is a condition, not a value."""
+        node.test = self._condition(node.test)
+        node.body, node.orelse = self._block(node.body), self._block(node.orelse)
+        return node
+
+    def visit_While(self, node: ast.While) -> ast.AST:
+        """As visit_If."""
+        node.test = self._condition(node.test)
+        node.body, node.orelse = self._block(node.body), self._block(node.orelse)
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        """The test is a condition, the branches are values."""
+        node.test = self._condition(node.test)
+        node.body, node.orelse = self._expression(node.body), self._expression(node.orelse)
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        """All operands but the last are tested."""
+        *tested, last = node.values
+        node.values = [*(self._condition(value) for value in tested), self._expression(last)]
+        return node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        """`not` tests, the others compute."""
+        inner = self._condition if isinstance(node.op, ast.Not) else self._expression
+        node.operand = inner(node.operand)
         return node
 
     def _untouched(self, node: ast.AST) -> ast.AST:

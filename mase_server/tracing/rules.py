@@ -59,8 +59,8 @@ def _masked_select(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, 
     mask = shadows.get(args[1] if len(args) > 1 else kwargs["mask"])
     if mask is None:
         return func(*args, **kwargs)
-    count = int(mask.expand(torch.broadcast_shapes(mask.shape, tensor.shape)).sum())
-    return tensor.new_empty(count)
+    shape = torch.broadcast_shapes(mask.shape, tensor.shape)  # type: ignore[no-untyped-call]
+    return tensor.new_empty(int(mask.expand(shape).sum()))
 
 
 @meta_rule(torch.repeat_interleave, torch.Tensor.repeat_interleave)

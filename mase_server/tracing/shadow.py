@@ -135,7 +135,9 @@ CONSTRUCTORS: frozenset[Callable[..., Any]] = frozenset(_device_constructors())
 #: Constructors whose argument is the data: their value is made first, then the meta tensor.
 FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, torch.from_numpy})
 #: Results without values worth keeping.
-UNDEFINED = frozenset({torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty, torch.empty_permuted})
+UNDEFINED = frozenset(
+    {torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty, torch.empty_permuted}
+)
 
 #: Callables that read values.
 READS = frozenset(
@@ -155,7 +157,7 @@ MOVES = frozenset({torch.Tensor.cpu, torch.Tensor.cuda})
 #: Callables that take a device as a plain string among their arguments.
 TAKE_DEVICE_TEXT = frozenset({torch.Tensor.to, torch.Tensor.type})
 DEVICE_WORDS = frozenset({"cpu", "cuda", "mps", "xpu", "hpu", "npu", "meta"})
-_GETTER = type(torch.Tensor.T.__get__)
+_GETTER = type(vars(torch._C.TensorBase)["T"].__get__)
 
 
 class MetaMode(TorchFunctionMode):
@@ -367,5 +369,19 @@ def writes(func: Callable[..., Any]) -> bool:
 
 IN_PLACE_OPERATORS = frozenset(
     f"__i{name}__"
-    for name in ("add", "sub", "mul", "truediv", "div", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
+    for name in (
+        "add",
+        "sub",
+        "mul",
+        "truediv",
+        "div",
+        "floordiv",
+        "mod",
+        "pow",
+        "and",
+        "or",
+        "xor",
+        "lshift",
+        "rshift",
+    )
 )

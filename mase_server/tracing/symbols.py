@@ -163,7 +163,9 @@ class Fitter:
     def _floor_atom(self, name: str, divisor: int, values: tuple[int, ...]) -> Atom | None:
         """The offsets that fit are an interval: its most usual member, marked where it is not the only one."""
         low = max(value * divisor - point[name] for value, point in zip(values, self.points, strict=True))
-        high = min(value * divisor - point[name] + divisor - 1 for value, point in zip(values, self.points, strict=True))
+        high = min(
+            value * divisor - point[name] + divisor - 1 for value, point in zip(values, self.points, strict=True)
+        )
         if low > high:
             return None
         if low < high:
@@ -213,8 +215,8 @@ class Fitter:
         """factor * (S // k) * (U // k or U) + constant: grids of patches, batches of windows."""
         for first, second in combinations_with_replacement(self.symbols, 2):
             for divisor in DIVISORS:
-                for pair in ((Atom(first, 0, divisor), Atom(second, 0, divisor)), (Atom(first), Atom(second, 0, divisor)),
-                             (Atom(second), Atom(first, 0, divisor))):  # fmt: skip
+                one, other = Atom(first, 0, divisor), Atom(second, 0, divisor)
+                for pair in ((one, other), (Atom(first), other), (Atom(second), one)):
                     found = self._affine(pair, values)
                     if found is not None:
                         return found

@@ -183,4 +183,3 @@ def _parsed(text: str) -> ast.Module | None:
         return ast.parse(text)
     except SyntaxError:
         return None
-

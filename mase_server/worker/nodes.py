@@ -10,8 +10,8 @@ from torch import nn
 from mase_server.dtypes import SHORT
 from mase_server.ir.build import attribute, used_calls
 from mase_server.ops.cost import parameters_of
-from mase_server.ops.table import OpInfo, named_arguments, op_info
-from mase_server.ops.types import OpCall, TensorType
+from mase_server.ops.table import named_arguments, op_info
+from mase_server.ops.types import OpCall, OpInfo, TensorType
 from mase_server.snapshot import COLUMNS
 from mase_server.tracing.calls import Call, Constant, references, with_types
 from mase_server.tracing.positions import resolve

@@ -65,9 +65,9 @@ class Traced:
             index = -1 if recorder is None else recorder.node_of_value(value)
             return described if index < 0 else run.calls[index].value
         if isinstance(described, TupleOf):
-            items = zip(described.items, value, strict=False)
-            return TupleOf(tuple(self._value_in(run, part, item) for part, item in items))
+            parts = zip(described.items, value, strict=False)
+            return TupleOf(tuple(self._value_in(run, part, item) for part, item in parts))
         if isinstance(described, DictOf) and hasattr(value, "items"):
-            items = zip(described.items, value.values(), strict=False)
-            return DictOf(tuple((key, self._value_in(run, part, item)) for (key, part), item in items))
+            entries = zip(described.items, value.values(), strict=False)
+            return DictOf(tuple((key, self._value_in(run, part, item)) for (key, part), item in entries))
         return described

@@ -1,0 +1,35 @@
+"""Example inputs for a model that a program holds in its hands (the library's case; files are `find`'s)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from mase_server.inputs.found import plain_hooks
+from mase_server.inputs.generate import inputs_at
+from mase_server.inputs.search import search
+from mase_server.tracing.shadow import Shadows
+from mase_server.tracing.state import unchanged
+from mase_server.tracing.values import holds_tensor
+
+
+def example_arguments(model: nn.Module, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Forward's arguments by name: `given` if it holds a tensor, else what a search finds, with `given` on top.
+
+    Raises ValueError where nothing is found with which the forward succeeds.
+    """
+    given = dict(given or {})
+    if any(holds_tensor(value) for value in given.values()):
+        return given
+    shadows = Shadows()
+    with unchanged(model, shadows):
+        searched = search(model, plain_hooks(shadows))
+    if searched.spec is None:
+        name = type(model).__name__
+        raise ValueError(
+            f"no inputs were found for {name}: {searched.how}; pass example inputs by the names of forward's "
+            f"parameters, e.g. MaseGraph({name.lower()}, {{'x': torch.randn(1, 3, 224, 224)}})"
+        )
+    return {**inputs_at(searched.spec), **given}
