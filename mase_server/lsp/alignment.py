@@ -7,7 +7,7 @@ Both sequences keep their order, so what an edit inserted can only be what the t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 from mase_server.lsp.text import Edit, bare
@@ -23,9 +23,12 @@ class Alignment:
     def __init__(self, traced: Sequence[str], lines: list[str]) -> None:
         self._traced = [bare(line) for line in traced]
         self._lines = lines
-        self._origin = [_NONE] * len(lines)
         self._current: dict[int, int] | None = None
-        self._match(0, len(lines))
+        if traced == lines:
+            self._origin = list(range(len(lines)))
+        else:
+            self._origin = [_NONE] * len(lines)
+            self._match(0, len(lines))
 
     def edited(self, lines: list[str], edit: Edit) -> None:
         """Follow one edit, after which the document has these `lines`."""
@@ -75,28 +78,35 @@ class Alignment:
         return origin != _NONE and bare(self._lines[line]) == self._traced[origin]
 
     def _match(self, start: int, stop: int) -> None:
-        """Find the traced lines again for the lines without one around [start, stop)."""
-        while start > 0 and self._origin[start - 1] == _NONE:
+        """Find the traced lines again for the lines around [start, stop) that are not intact."""
+        while start > 0 and not self._intact(start - 1, self._origin[start - 1]):
             start -= 1
-        while stop < len(self._lines) and self._origin[stop] == _NONE:
+        while stop < len(self._lines) and not self._intact(stop, self._origin[stop]):
             stop += 1
         for low, high in self._gaps(start, stop):
             self._match_gap(low, high)
 
-    def _gaps(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The stretches [low, high) of lines without a traced line inside [start, stop)."""
-        low = start
-        while low < stop:
-            high = low
-            while high < stop and self._origin[high] == _NONE:
-                high += 1
-            if high > low:
-                yield low, high
-            low = high + 1
+    def _gaps(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """The longest stretches [low, high) inside [start, stop) of lines that are not intact."""
+        gaps: list[tuple[int, int]] = []
+        for line in range(start, stop):
+            if self._intact(line, self._origin[line]):
+                continue
+            if gaps and gaps[-1][1] == line:
+                gaps[-1] = gaps[-1][0], line + 1
+            else:
+                gaps.append((line, line + 1))
+        return gaps
 
     def _match_gap(self, low: int, high: int) -> None:
         first = self._origin[low - 1] + 1 if low else 0
         last = self._origin[high] if high < len(self._lines) else len(self._traced)
+        guesses = self._origin[low:high]
+        self._origin[low:high] = [_NONE] * (high - low)
+        self._match_texts(low, high, first, last)
+        self._keep_guesses(low, guesses, first, last)
+
+    def _match_texts(self, low: int, high: int, first: int, last: int) -> None:
         while low < high and first < last and self._intact(low, first):
             self._origin[low] = first
             low, first = low + 1, first + 1
@@ -105,6 +115,17 @@ class Alignment:
             self._origin[high] = last
         if 0 < high - low <= _DIFF_LINES and 0 < last - first <= _DIFF_LINES:
             self._diff(low, high, first, last)
+
+    def _keep_guesses(self, low: int, guesses: list[int], first: int, last: int) -> None:
+        """An edited line keeps the traced line that it was, so that it is found among equal ones, if order allows."""
+        bounds = [last] * len(guesses)
+        for index in range(len(guesses) - 1, 0, -1):
+            found = self._origin[low + index]
+            bounds[index - 1] = bounds[index] if found == _NONE else found
+        for index, guess in enumerate(guesses):
+            if self._origin[low + index] == _NONE and first <= guess < bounds[index]:
+                self._origin[low + index] = guess
+            first = max(first, self._origin[low + index] + 1)
 
     def _diff(self, low: int, high: int, first: int, last: int) -> None:
         now = [bare(line) for line in self._lines[low:high]]

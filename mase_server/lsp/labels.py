@@ -14,6 +14,8 @@ LIMIT = 60
 #: Most alternatives that a label lists.
 ALTERNATIVES = 4
 _MORE = "…"
+#: Room that a part of a tuple has at least, in characters.
+_PART = 24
 
 
 def has_tensor(value: Any) -> bool:
@@ -85,24 +87,36 @@ def _aligned(values: Sequence[Any], limit: int) -> str:
     if first is None or (isinstance(first, dict) and "python" in first):
         return str(_outline(first))
     if isinstance(first, dict) and "tuple" in first:
-        parts = [_aligned(column, 0) for column in zip(*(value["tuple"] for value in values), strict=True)]
+        part_limit = max(limit // 2, _PART) if limit else 0
+        parts = [_aligned(column, part_limit) for column in zip(*(value["tuple"] for value in values), strict=True)]
         comma = "," if len(parts) == 1 else ""
         return f"({_fitted(_runs(parts), limit)}{comma})"
     if isinstance(first, dict):
         keys = list(first["dict"])
         texts = [f"{key}: {_aligned([value['dict'][key] for value in values], 0)}" for key in keys]
         return f"{{{_fitted(texts, limit)}}}"
-    columns = zip(*map(dimensions, values), strict=True)
-    return f"{first[0]}[{', '.join(_alternatives(column) for column in columns)}]"
+    columns = [list(column) for column in zip(*map(dimensions, values), strict=True)]
+    return f"{first[0]}[{_dimensions_within(columns, limit - len(first[0]) - 2 if limit else 0)}]"
 
 
-def _alternatives(sizes: Sequence[str]) -> str:
-    return sizes[0] if len(set(sizes)) == 1 else _listed(sizes, "|")
+def _dimensions_within(columns: Sequence[Sequence[str]], limit: int) -> str:
+    """The dimensions with their alternatives; where that is too long, the widest lists fewer of them."""
+    shown = [1 if len(set(column)) == 1 else ALTERNATIVES for column in columns]
+    while True:
+        texts = [
+            column[0] if len(set(column)) == 1 else _listed(column, "|", count)
+            for column, count in zip(columns, shown, strict=True)
+        ]
+        widths = [len(text) if count > 1 else 0 for text, count in zip(texts, shown, strict=True)]
+        if not limit or len(", ".join(texts)) <= limit or not any(widths):
+            return ", ".join(texts)
+        widest = widths.index(max(widths))
+        shown[widest] = min(shown[widest], len(columns[widest])) - 1
 
 
-def _listed(texts: Sequence[str], separator: str) -> str:
-    more = [_MORE] if len(texts) > ALTERNATIVES else []
-    return separator.join([*texts[:ALTERNATIVES], *more])
+def _listed(texts: Sequence[str], separator: str, most: int = ALTERNATIVES) -> str:
+    more = [_MORE] if len(texts) > most else []
+    return separator.join([*texts[:most], *more])
 
 
 def _runs(texts: list[str]) -> list[str]:

@@ -84,7 +84,15 @@ def _model(node):
     facts = {"name": node.name, "arguments": {}, "inputs": {}, "inputs_from": "search", "arguments_from": "default"}
     numbers = {"nodes": 3, "parameters": 1010, "parameter_bytes": 4040, "flops": 2000, "seconds": 0.012}
     words = {"found": "inputs found by search: x = f32[2, 10]", "mode": "eval", "rung": "meta", "generic": True}
-    return {**place, "end_column": start + len(node.name), **facts, **numbers, **words, "symbols": {"B": 2}, "fixed": []}
+    return {
+        **place,
+        "end_column": start + len(node.name),
+        **facts,
+        **numbers,
+        **words,
+        "symbols": {"B": 2},
+        "fixed": [],
+    }
 
 
 def _problems(path, number, line):
