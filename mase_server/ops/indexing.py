@@ -37,7 +37,7 @@ ROWS = (
         """where masked_fill=torch.masked_fill,Tensor.masked_fill masked_fill_=Tensor.masked_fill_
         masked_scatter scatter index_fill index_copy index_put put
         slice_scatter select_scatter nonzero nonzero_static argwhere unravel_index
-        slice=builtins.slice""",
+        slice=builtins.slice,aten.slice""",
         traffic,
     ),
     *rows("index", accumulated, "scatter_add scatter_reduce index_add index_reduce", traffic),

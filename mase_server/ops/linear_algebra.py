@@ -18,7 +18,7 @@ def contracting(position: int, name: str) -> Formula:
 
     def flops(call: OpCall) -> int:
         left: TensorType = argument(call, position, name)
-        return 2 * output_elements(call) * left.shape[-1]
+        return 2 * output_elements(call) * (left.shape[-1] if left.shape else 1)
 
     return flops
 

@@ -30,6 +30,7 @@ SPACES: dict[str, object] = {
     "operator": operator,
     "builtins": builtins,
     "nn": nn,
+    "aten": torch.ops.aten,
 }
 
 DEFAULT_SPACES = (torch, torch.Tensor, nn.functional)

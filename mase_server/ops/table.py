@@ -46,6 +46,13 @@ MODULES = (
 ROWS: tuple[Row, ...] = tuple(row for module in MODULES for row in module.ROWS)
 NAMES = frozenset(row.mase_op for row in ROWS)
 QUERIES = frozenset(map(id, queries.QUERIES))
+ATEN = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+#: Where an ATen operator has a callable of the same name; the table's own entries of torch.ops.aten come first.
+ATEN_PLACES: tuple[Any, ...] = (
+    torch.ops.aten, torch, torch.Tensor, nn.functional, *(getattr(torch._C, f"_{name}") for name in ("special", "linalg", "fft", "nn")),
+)  # fmt: skip
+
 KINDS = ("placeholder", "get_attr", "output")
 
 
@@ -88,16 +95,23 @@ def callable_of(kind: str, target: object) -> object:
     """The callable that a target stands for: a method is torch.Tensor's attribute, an ATen overload is torch's."""
     if kind == "call_method" and isinstance(target, str):
         return getattr(torch.Tensor, target, target)
-    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if isinstance(target, ATEN):
         return _from_aten(target)
     return target
 
 
+def aten_name(target: Any) -> tuple[str, str]:
+    """Namespace and name of an operator of torch.ops without its overload, e.g. ("aten", "add")."""
+    spelled = target._name if isinstance(target, torch._ops.OpOverload) else target._qualified_op_name
+    namespace, _, name = str(spelled).partition("::")
+    return namespace, name.partition(".")[0]
+
+
 def _from_aten(target: Any) -> object:
-    namespace, _, name = str(getattr(target, "_name", None) or target._qualified_op_name).partition("::")
-    name = name.partition(".")[0]
-    places = (torch, torch.Tensor, nn.functional, torch._C._special, torch._C._linalg, torch._C._fft)  # type: ignore[attr-defined]
-    found = (getattr(place, name, None) for place in places) if namespace == "aten" else iter(())
+    namespace, name = aten_name(target)
+    if namespace != "aten":
+        return target
+    found = (getattr(place, name, None) for place in ATEN_PLACES)
     return next((one for one in found if _row(one) is not None), target)
 
 
@@ -148,7 +162,10 @@ def _info(row: Row, is_module: bool, names: tuple[str, ...], parameters: tuple[s
 
 
 def _unknown(target: object) -> OpInfo:
-    name = target if isinstance(target, str) else getattr(target, "__name__", type(target).__name__)
+    if isinstance(target, ATEN):
+        name = aten_name(target)[1]
+    else:
+        name = target if isinstance(target, str) else getattr(target, "__name__", type(target).__name__)
     return OpInfo(_own_name(str(name)), "builtin_func", "other", (), (), False, False, free, traffic)
 
 

@@ -215,6 +215,28 @@ def test_functions_have_mases_names_and_types(target, mase_op, mase_type, implic
     assert (info.mase_op, info.mase_type, info.implicit) == (mase_op, mase_type, implicit)
 
 
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (torch.ops.aten.slice.Tensor, ("slice", True)),
+        (torch.ops.aten.special_expit.default, ("sigmoid", True)),
+        (torch.ops.aten.linalg_vector_norm, ("linalg_vector_norm", True)),
+        (torch.ops.aten._softmax_backward_data.default, ("_softmax_backward_data", False)),
+    ],
+)
+def test_an_aten_operator_is_torch_s_function_of_exactly_that_name(target, expected):
+    info = op_info("call_function", target)
+    assert (info.mase_op, info.known) == expected
+
+
+def test_an_operator_of_another_library_is_not_torch_s_of_the_same_name():
+    library = torch.library.Library("of_the_user", "DEF")
+    library.define("relu(Tensor x) -> Tensor")
+    library.define("fused(Tensor x) -> Tensor")
+    assert op_info("call_function", torch.ops.of_the_user.relu.default).mase_op == "custom_relu"
+    assert op_info("call_function", torch.ops.of_the_user.fused).mase_op == "fused"
+
+
 @pytest.mark.parametrize("kind", ["placeholder", "get_attr", "output"])
 def test_fx_s_own_kinds_are_types_of_their_own(kind):
     info = op_info(kind, "x")

@@ -10,12 +10,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from ops.recording import f32
 from torch import nn
 
 from mase_server.ops.costs import free, safe, traffic
 from mase_server.ops.rows import Row, rows
 from mase_server.ops.types import OpCall, tensors
+from ops.recording import f32
 
 
 def one(text) -> Row:
