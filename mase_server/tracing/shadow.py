@@ -8,6 +8,7 @@ the device `cpu`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,6 +27,19 @@ class ValueDependentError(RuntimeError):
     """Code needs the value of a tensor that depends on weights or is too big to be kept."""
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The type of a new tensor that a call gave."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    def made(self, device: torch.device) -> torch.Tensor:
+        """Another such tensor."""
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device)
+
+
 class Shadows:
     """Real values of meta (or fake) tensors, kept by identity.
 
@@ -34,6 +48,8 @@ class Shadows:
 
     def __init__(self, limit: int = SHADOW_LIMIT) -> None:
         self.limit = limit
+        #: What calls gave that depend on nothing but the types of their arguments: meta kernels are slow.
+        self.results: dict[Any, Result] = {}
         self._real: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._twins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._tainted: set[int] = set()
@@ -328,15 +344,20 @@ class MetaMode(TorchFunctionMode):
         target = args[0] if args and isinstance(args[0], torch.Tensor) else None
         before = version(target)
         rule = RULES.get(func)
+        key = None if rule is not None else call_key(func, args, kwargs)
+        if key is not None and (known := self.shadows.results.get(key)) is not None:
+            return known.made(self.device)
         try:
             out = func(*args, **kwargs) if rule is None else rule(self.shadows, func, args, kwargs)
         except RuntimeError as error:
             if "item()" not in str(error):
                 raise
-            out = func(*self._scalars(args), **self._scalars(kwargs))
+            out, key = func(*self._scalars(args), **self._scalars(kwargs)), None
         if target is not None and version(target) != before:
             self.mutated = True
             self.shadows.taint(target)
+        elif key is not None and type(out) is torch.Tensor and is_fresh(out):
+            self.shadows.results[key] = Result(tuple(out.shape), out.stride(), out.dtype)
         return out
 
     def _scalars(self, value: Any) -> Any:
@@ -349,6 +370,34 @@ class MetaMode(TorchFunctionMode):
             return item
 
         return map_leaves(value, change)
+
+
+def call_key(func: Callable[..., Any], args: Values, kwargs: dict[str, Any]) -> Any:
+    """What the type of a call's result depends on; None if that cannot be said."""
+    try:
+        parts = [_key_part(value) for value in args]
+        parts += [(name, _key_part(value)) for name, value in kwargs.items()]
+        key = (func, torch.is_grad_enabled(), *parts)
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _key_part(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided:
+            raise TypeError("only strided tensors are described by their strides")
+        return (torch.Tensor, value.shape, value.stride(), value.dtype, value.requires_grad)
+    if isinstance(value, list | tuple):
+        return (type(value), *map(_key_part, value))
+    # 1, 1.0 and True are equal, but not the same argument.
+    return (type(value), value)
+
+
+def is_fresh(out: torch.Tensor) -> bool:
+    """Is a result a tensor of its own, neither a view nor part of an autograd graph?"""
+    return out.layout is torch.strided and out._base is None and not out.requires_grad and out.is_meta
 
 
 def version(tensor: torch.Tensor | None) -> int:

@@ -55,6 +55,7 @@ class TraceJob:
         self.sessions: dict[int, Traced] = {}
         self.traced: list[Traced] = []
         self.problems: list[Problem] = []
+        self.libraries = request.instrument
         self.modules_before = set(sys.modules)
 
     def run(self) -> list[Traced]:
@@ -101,13 +102,19 @@ class TraceJob:
 
     def _on_call(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The person's program calls a model: record it there and then, and give the output back."""
-        reinstrument(self.request.instrument, self.reports.reporter, self.request.bytecode_cache or None)
+        self._watch_libraries()
         session = Session(model, bind(model, args, kwargs), self.shadows, reports=self.reports)
         traced = self.sessions[id(model)] = self._record(session)
         if traced.error is not None:
             raise traced.error
         assert session.base is not None
         return session.base.output
+
+    def _watch_libraries(self) -> None:
+        """Library files that are open in an editor report too, from now on; they are imported by now."""
+        if self.libraries:
+            reinstrument(self.libraries, self.reports.reporter, self.request.bytecode_cache or None)
+            self.libraries = ()
 
     def _record(self, session: Session) -> Traced:
         self.emit({"event": "stage", "stage": "tracing", "message": type(session.model).__name__})
@@ -124,7 +131,7 @@ class TraceJob:
     def _traced(self, found: Found) -> Traced:
         traced = self.sessions.get(id(found.model)) if found.recorded else None
         if traced is None:
-            reinstrument(self.request.instrument, self.reports.reporter, self.request.bytecode_cache or None)
+            self._watch_libraries()
             found.model.train(found.training)
             session = Session(found.model, found.inputs, self.shadows, reports=self.reports, spec=found.spec)
             traced = self._record(session)
