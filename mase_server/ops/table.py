@@ -50,8 +50,12 @@ ATEN = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 #: Where an ATen operator has a callable of the same name; the table's own entries of torch.ops.aten come first.
 ATEN_PLACES: tuple[Any, ...] = (
-    torch.ops.aten, torch, torch.Tensor, nn.functional, *(getattr(torch._C, f"_{name}") for name in ("special", "linalg", "fft", "nn")),
-)  # fmt: skip
+    torch.ops.aten,
+    torch,
+    torch.Tensor,
+    nn.functional,
+    *tuple(getattr(torch._C, name) for name in ("_special", "_linalg", "_fft", "_nn")),
+)
 
 KINDS = ("placeholder", "get_attr", "output")
 
