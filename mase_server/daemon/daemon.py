@@ -14,7 +14,7 @@ from mase_server.daemon.generation import Generation, Services, say
 from mase_server.daemon.limits import available_fraction
 from mase_server.daemon.pool import Pool, Start
 from mase_server.daemon.process import DEFAULT_JOB
-from mase_server.daemon.source import Source, read_source
+from mase_server.daemon.source import Source, hashes_of, read_source
 from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import GraphSnapshot, Store
 from mase_server.daemon.supervisor import TraceWorker
@@ -26,6 +26,7 @@ __all__ = ["Daemon", "FolderSettings", "Listener", "Status", "TraceOptions"]
 
 _CLOSED_CHILDREN = 8
 _MEMORY_LOW = 0.1
+_HASH_AT_ONCE = 32
 
 
 class Daemon:
@@ -146,6 +147,7 @@ class Daemon:
             if tracked.status is not None and not tracked.status.ended:
                 say(self._services, tracked, "superseded", "a newer save came")
         tracked.next_generation(source)
+        say(self._services, tracked, "queued")
         tracked.task = asyncio.create_task(self._run(tracked))
 
     def _read_again(self, tracked: Tracked) -> None:
@@ -184,13 +186,14 @@ class Daemon:
         imports = {path: hashes.get(path) or tracked.imports.get(path, "") for path in payload["imports"]}
         tracked.imports = imports
         self._watch()
-        if any(not sha256 for sha256 in imports.values()):
-            self._spawn(self._hash_imports(tracked, imports))
+        unknown = [path for path, sha256 in imports.items() if not sha256]
+        if len(unknown) < _HASH_AT_ONCE:
+            imports |= hashes_of(unknown)
+        else:
+            self._spawn(self._hash_imports(imports, unknown))
 
-    async def _hash_imports(self, tracked: Tracked, imports: dict[str, str]) -> None:
-        paths = [path for path, sha256 in imports.items() if not sha256]
-        sources = await asyncio.to_thread(lambda: [read_source(path) for path in paths])
-        imports |= {path: source.sha256 for path, source in zip(paths, sources, strict=True) if source is not None}
+    async def _hash_imports(self, imports: dict[str, str], unknown: list[str]) -> None:
+        imports |= await asyncio.to_thread(hashes_of, unknown)
 
     def _watch(self) -> None:
         if self._watcher is not None:

@@ -54,7 +54,9 @@ def discover(path: str, source: bytes) -> Discovery:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(source, path)
+            # Parsed as text, because of bytes Python tells the columns of errors in bytes.
+            encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+            tree = ast.parse(source.decode(encoding), path)
     except SyntaxError as error:
         return Discovery(False, _syntax_problem(path, error))
     except (ValueError, RecursionError, MemoryError) as error:

@@ -64,7 +64,6 @@ class Generation:
     async def run(self) -> None:
         """Run to the end state. Cancelling it ends its child; whoever cancels says `superseded`."""
         tracked, services = self._tracked, self._services
-        self._say("queued")
         if is_library(tracked.path):
             return self._end_without(Entry(tracked.path), "no_model", _LIBRARY)
         found = await services.discoverer.discover(tracked.path, self._source.data, self._source.sha256)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-_MAX_MODULES = 400
+_MAX_MODULES = 4000
 
 
 class Learned:
@@ -38,9 +38,10 @@ class Learned:
         return [name for name in self._files.get(path, ()) if not self._is_harmful(name)]
 
     def learn(self, path: str, names: Iterable[str]) -> None:
-        """Remember what the file `path` imported."""
-        found = list(names)
-        if self._files.get(path) != found:
+        """Remember what the file `path` imported beyond what was there already."""
+        known = self._files.get(path, [])
+        found = list(dict.fromkeys([*known, *names]))
+        if found != known:
             self._files[path] = found
             self._write()
 

@@ -17,6 +17,7 @@ Start = Callable[[str, str, str, Sequence[str]], Awaitable[Launcher]]
 
 _TRIES = 3
 _SETTLE_SECONDS = 1.0
+_STATS_AT_ONCE = 500
 
 
 class NoInterpreter(Exception):
@@ -85,7 +86,7 @@ class _Seat:
         async with self._lock:
             await self._sweep()
             running = self._launcher
-            if running is not None and self._candidate in found and self._usable(running):
+            if running is not None and self._candidate in found and await self._usable(running):
                 return running
             if running is not None:
                 self._retired.append(running)
@@ -115,12 +116,16 @@ class _Seat:
         self._launcher, self._retired = None, []
         await asyncio.gather(*(launcher.close() for launcher in launchers))
 
-    def _usable(self, launcher: Launcher) -> bool:
+    async def _usable(self, launcher: Launcher) -> bool:
         if self._learned is not None and launcher.harmful:
             self._learned.ban(launcher.harmful)
         if not launcher.alive and not launcher.settled.is_set() and self._learned is not None:
             self._learned.ban(self._learned.modules())
-        return launcher.alive and not launcher.harmful and not _is_stale(launcher.preloaded)
+        if not launcher.alive or launcher.harmful:
+            return False
+        stamps = list(launcher.preloaded.values())
+        many = len(stamps) > _STATS_AT_ONCE
+        return not (await asyncio.to_thread(_is_stale, stamps) if many else _is_stale(stamps))
 
     async def _first(self, found: Sequence[Candidate]) -> Launcher:
         tried: list[tuple[Candidate, str]] = []
@@ -180,8 +185,8 @@ class _Seat:
             await launcher.close()
 
 
-def _is_stale(preloaded: dict[str, list[Any]]) -> bool:
-    return any(stamp and not _same(*stamp) for stamp in preloaded.values())
+def _is_stale(stamps: Iterable[list[Any]]) -> bool:
+    return any(stamp and not _same(*stamp) for stamp in stamps)
 
 
 def _same(path: str, mtime_ns: int, size: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,11 @@ def read_source(path: str) -> Source | None:
     except OSError:
         return None
     return Source(data, hashlib.sha256(data).hexdigest())
+
+
+def hashes_of(paths: Iterable[str]) -> dict[str, str]:
+    """path -> sha256 of those that can be read."""
+    return {path: source.sha256 for path in paths if (source := read_source(path)) is not None}
 
 
 def is_library(path: str) -> bool:

@@ -1,0 +1,107 @@
+"""Which files are run at all is decided from syntax alone."""
+
+from pathlib import Path
+
+import pytest
+
+from mase_server.daemon import discovery
+from mase_server.daemon.discovery import Discoverer, discover
+
+MODELS = {
+    "plain": "import torch.nn as nn\nclass Net(nn.Module): pass",
+    "from import": "from torch import nn\nclass Net(nn.Module): pass",
+    "full name": "import torch\nclass Net(torch.nn.Module): pass",
+    "bare name": "from torch.nn import Module as M\nclass Net(M): pass",
+    "other layer": "from torch import nn\nclass Mine(nn.Linear): pass",
+    "lightning": "import lightning as L\nclass Net(L.LightningModule): pass",
+    "hugging face": "from transformers import PreTrainedModel\nclass Net(PreTrainedModel): pass",
+    "hugging face model": "from transformers import BertModel\nclass Net(BertModel): pass",
+    "generic base": "from base import Base\nclass Net(Base[int]):\n    def forward(self, x): return x",
+    "workspace base": "from .blocks import Block\nclass Net(Block):\n    def forward(self, x): return x",
+    "sequential": "from torch import nn\nmodel = nn.Sequential(nn.Linear(2, 2))",
+    "bare sequential": "from torch.nn import Linear, Sequential\nmodel = Sequential(Linear(2, 2))",
+    "auto model": "from transformers import AutoModel, AutoConfig\nm = AutoModel.from_config(AutoConfig())",
+    "from pretrained": "from transformers import AutoModelForCausalLM as A\nm = A.from_pretrained('x')",
+    "model of config": "import transformers\nm = transformers.LlamaForCausalLM(transformers.LlamaConfig())",
+    "torchvision": "import torchvision\nmodel = torchvision.models.resnet18()",
+    "timm": "import timm\nmodel = timm.create_model('vit')",
+    "in a function": "def build():\n    from torch import nn\n    class Net(nn.Module): pass\n    return Net()",
+    "comment": "import torch\ndef f(x): return x + 1  # mase: x = f32[1]",
+}
+OTHERS = {
+    "empty": "",
+    "script": "import torch\nx = torch.zeros(3)\nprint(x)",
+    "own Module": "class Module: pass\nclass Net(Module): pass",
+    "mentions": "TEXT = 'class Net(nn.Module): pass  # mase: x'",
+    "functional": "import torch.nn.functional as F\nimport torch\ny = F.relu(torch.zeros(2))",
+    "data loading": "from torch.utils.data import Dataset\nclass D(Dataset):\n    def __len__(self): return 1",
+    "parameter": "from torch import nn\nimport torch\np = nn.Parameter(torch.zeros(2))",
+    "init": "from torch import nn\ndef f(w): nn.init.zeros_(w)",
+    "annotation": "from torch import nn\ndef f(model: nn.Module) -> nn.Module: return model.eval()",
+    "optimizer": "import torch\ndef f(ps): return torch.optim.Adam(ps)",
+    "plain class": "import os\nclass A:\n    def forward(self): os.remove('x')",
+}
+
+
+@pytest.mark.parametrize("source", MODELS.values(), ids=MODELS)
+def test_what_defines_or_builds_a_module_is_found(source):
+    assert discover("f.py", source.encode()).has_model
+
+
+@pytest.mark.parametrize("source", OTHERS.values(), ids=OTHERS)
+def test_what_does_not_is_left_alone(source):
+    found = discover("f.py", source.encode())
+    assert not found.has_model
+    assert found.problem is None
+
+
+ERRORS = {
+    "x = (1,\n": (1, 4),
+    "def f(:\n    pass\n": (1, 6),
+    "x = 1\n  y = 2\n": (2, 2),
+    "é = '\U0001f600' +\n": (1, 9),
+}
+
+
+@pytest.mark.parametrize(("source", "place"), ERRORS.items(), ids=range(len(ERRORS)))
+def test_a_syntax_error_is_a_problem_where_python_puts_it(source, place):
+    problem = discover("/w/f.py", source.encode()).problem
+    with pytest.raises(SyntaxError) as told:
+        compile(source, "f", "exec")
+    assert (problem.line, problem.column) == (told.value.lineno, told.value.offset - 1)
+    assert (problem.line, abs(problem.column - place[1]) <= 1) == (place[0], True)
+    assert (problem.end_line, problem.end_column) > (problem.line, problem.column)
+    assert problem.message == f"{told.value.msg}. The last good shapes stay until this is mended."
+
+
+@pytest.mark.parametrize("source", [b"\0", b"\xff\xfe\xff", b"(" * 5000, b"x = " + b"-" * 20000 + b"1"])
+def test_what_is_no_text_at_all_is_a_problem_too(source):
+    problem = discover("/w/f.py", source).problem
+    assert problem.code == "syntax-error"
+    assert problem.line >= 1
+
+
+def test_an_encoding_cookie_and_a_byte_order_mark_are_honoured():
+    assert discover(
+        "f.py", "# coding: latin-1\nimport torch.nn as nn\nclass É(nn.Module): pass".encode("latin-1")
+    ).has_model
+    assert discover("f.py", b"\xef\xbb\xbfimport torch.nn as nn\nclass E(nn.Module): pass").has_model
+
+
+async def test_the_same_content_is_parsed_once(monkeypatch):
+    calls = []
+    monkeypatch.setattr(discovery, "discover", lambda path, source: calls.append(path) or discover(path, source))
+    discoverer = Discoverer()
+    for _ in range(3):
+        assert (await discoverer.discover("a.py", MODELS["plain"].encode(), "1")).has_model
+    await discoverer.discover("a.py", b"", "2")
+    await discoverer.discover("big.py", b"# x\n" * 40000 + MODELS["plain"].encode(), "3")
+    assert calls == ["a.py", "a.py", "big.py"]
+
+
+def test_the_examples_are_models_and_the_servers_own_files_are_not():
+    root = Path(__file__).parents[2]
+    for path in sorted((root / "examples").glob("*.py")):
+        assert discover(str(path), path.read_bytes()).has_model, path
+    for path in sorted((root / "mase_server" / "daemon").glob("*.py")):
+        assert not discover(str(path), path.read_bytes()).has_model, path

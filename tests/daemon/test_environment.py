@@ -1,0 +1,86 @@
+"""The interpreter of a folder: what was meant wins, what is broken is named."""
+
+import sys
+
+import pytest
+
+from mase_server.daemon.environment import Candidate, candidates, environment_problem
+
+
+def make_python(prefix):
+    python = prefix / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\nexit 7\n")
+    python.chmod(0o755)
+    return str(python)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "work" / "sub" / "deep").mkdir(parents=True)
+    return tmp_path / "work"
+
+
+def paths(folder, interpreter=None, file="sub/deep/net.py", **env):
+    return [one.path for one in candidates(str(folder), str(folder / file), interpreter, env)]
+
+
+def test_the_setting_is_the_only_one_tried(folder):
+    make_python(folder / ".venv")
+    assert paths(folder, "/opt/python") == ["/opt/python"]
+
+
+def test_a_setting_may_be_relative_or_name_an_environments_folder(folder):
+    python = make_python(folder / "env")
+    assert paths(folder, "env/bin/python") == [python]
+    assert paths(folder, str(folder / "env")) == [python]
+
+
+def test_a_venv_of_the_folder_beats_the_environment(folder):
+    python = make_python(folder / ".venv")
+    other = make_python(folder.parent / "other")
+    assert paths(folder, VIRTUAL_ENV=str(folder.parent / "other"), PATH="") == [python]
+    assert other not in paths(folder, PATH="")
+
+
+def test_the_nearest_venv_wins_and_none_above_the_folder_is_taken(folder):
+    make_python(folder.parent / ".venv")
+    assert paths(folder, PATH="") == [sys.executable]
+    outer = make_python(folder / "venv")
+    assert paths(folder, PATH="") == [outer]
+    inner = make_python(folder / "sub" / ".venv")
+    assert paths(folder, PATH="") == [inner]
+
+
+def test_otherwise_virtual_env_conda_path_and_the_servers_own_in_this_order(folder):
+    one, two = make_python(folder.parent / "one"), make_python(folder.parent / "two")
+    on_path = folder.parent / "bin" / "python3"
+    on_path.parent.mkdir()
+    on_path.write_text("#!/bin/sh\n")
+    on_path.chmod(0o755)
+    env = {"VIRTUAL_ENV": str(folder.parent / "one"), "CONDA_PREFIX": str(folder.parent / "two")}
+    found = candidates(str(folder), str(folder / "net.py"), None, {**env, "PATH": str(on_path.parent)})
+    assert [one.path for one in found] == [one, two, str(on_path), sys.executable]
+    assert not any(candidate.chosen for candidate in found)
+
+
+def test_a_venv_without_a_python_is_passed_over(folder):
+    (folder / ".venv").mkdir()
+    assert paths(folder, PATH="") == [sys.executable]
+
+
+def test_a_file_outside_its_folder_still_finds_the_folders_venv(folder, tmp_path):
+    python = make_python(folder / ".venv")
+    found = candidates(str(folder), str(tmp_path / "elsewhere" / "net.py"), None, {"PATH": ""})
+    assert [one.path for one in found] == [python]
+
+
+def test_the_problem_names_each_interpreter_why_and_what_to_do():
+    one, two = Candidate("/a/python", "VIRTUAL_ENV", False), Candidate("/b/python", "python3 on PATH", False)
+    problem = environment_problem("/w/net.py", "no-torch", [(one, "/a/python has no torch."), (two, "/b is too old.")])
+    assert (problem.file, problem.line, problem.code, problem.severity) == ("/w/net.py", 1, "no-torch", "error")
+    assert problem.message == (
+        "No interpreter for this folder can trace: /a/python has no torch.\n"
+        "/a/python was chosen by VIRTUAL_ENV.\n"
+        "Also tried /b/python (python3 on PATH): /b is too old."
+    )

@@ -1,0 +1,174 @@
+"""The store: views over many snapshots equal what a plain search through the payloads finds."""
+
+import time
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mase_server.daemon.graph_snapshot import GraphSnapshot
+from mase_server.daemon.store import Entry, Store
+from mase_server.snapshot import COLUMNS, HEAD_KEYS, KINDS, MODEL_KEYS, Problem
+from mase_server.wire import pack_blob
+
+PATH = "/w/net.py"
+
+
+def payload(sites=(), path=PATH, sha="1", files=None, **more):
+    """A payload with one row a site; a site is (line, column, end_line, end_column, name, kind[, file])."""
+    tables = {table: {name: [] for name in names} for table, names in COLUMNS.items()}
+    for index, (line, column, end_line, end_column, name, kind, *file) in enumerate(sites):
+        row = (file[0] if file else 0, line, column, end_line, end_column, name, KINDS.index(kind), "Net.forward")
+        for key, value in zip(COLUMNS["sites"], row, strict=True):
+            tables["sites"][key].append(value)
+        for key, value in zip(COLUMNS["rows"], (index, 0, 0, 2, [0], -1), strict=True):
+            tables["rows"][key].append(value)
+    head = dict.fromkeys(HEAD_KEYS) | {
+        "file": path, "sha256": sha, "generation": 1, "complete": True, "problems": [], "models": [{"name": "Net"}],
+        "values": [["f32", [2], None]], "scopes": [[0, "layers.0", "Block"]],
+        "files": files or [{"path": path, "sha256": sha, "library": False}],
+    }  # fmt: skip
+    return {**head, **tables, **more}
+
+
+def store_of(*payloads):
+    store = Store()
+    for one in payloads:
+        store.put(Entry(one["file"], one["sha256"], GraphSnapshot(one), False, ()))
+    return store
+
+
+POSITIONS = st.tuples(st.integers(1, 30), st.integers(0, 20), st.integers(0, 4), st.integers(1, 9))
+SITES = st.lists(
+    POSITIONS.map(lambda p: (p[0], p[1], p[0] + p[2], p[1] + p[3], f"n{p[1]}", KINDS[sum(p) % 4])),
+    unique_by=lambda site: site[:4],
+    max_size=40,
+)
+
+
+@given(SITES, st.integers(1, 32), st.integers(0, 32), st.sets(st.sampled_from(KINDS)))
+def test_sites_of_some_lines_are_those_that_start_there_in_order(sites, first, extra, kinds):
+    view = store_of(payload(sites)).view(PATH)
+    found = view.sites(first, first + extra, frozenset(kinds) or None)
+    expected = [site for site in sites if first <= site[0] <= first + extra and (not kinds or site[5] in kinds)]
+    assert sorted(site.extent for site in found) == sorted(site[:4] for site in expected)
+    assert [(site.line, site.column) for site in found] == sorted((site[0], site[1]) for site in expected)
+
+
+@given(SITES, st.integers(1, 35), st.integers(0, 32))
+def test_at_finds_a_site_exactly_where_one_covers_the_position(sites, line, column):
+    found = store_of(payload(sites)).view(PATH).at(line, column)
+    covering = [site for site in sites if site[:2] <= (line, column) <= site[2:4]]
+    inside = [site for site in covering if (line, column) < site[2:4]] or covering
+    assert (found is None) == (not covering)
+    if found is not None:
+        size = (found.end_line - found.line, found.end_column - found.column)
+        assert size == min((site[2] - site[0], site[3] - site[1]) for site in inside)
+
+
+def test_a_name_beats_an_expression_of_the_same_extent():
+    sites = [(1, 0, 1, 5, "", "expression"), (1, 0, 1, 5, "", "return")]
+    assert store_of(payload(sites)).view(PATH).at(1, 2).kind == "return"
+
+
+def test_a_value_tells_its_model_count_scopes_and_node():
+    (site,) = store_of(payload([(1, 0, 1, 1, "x", "binding")])).view(PATH).sites(1, 1)
+    (value,) = site.values
+    assert (value.value, value.model, value.count, value.node) == (["f32", [2], None], "Net", 2, None)
+    assert value.scopes == (("layers.0", "Block"),)
+
+
+def test_a_module_of_two_models_shows_the_values_of_both():
+    files = [{"path": path, "sha256": "m", "library": False} for path in ("/w/a.py", "/w/part.py")]
+    site = (3, 4, 3, 5, "x", "binding", 1)
+    one = payload([site], path="/w/a.py", files=files)
+    two = payload([site], path="/w/b.py", files=files, models=[{"name": "Other"}])
+    view = store_of(one, two).view("/w/part.py")
+    (found,) = view.sites(1, 9)
+    assert [value.model for value in found.values] == ["Net", "Other"]
+    assert view.at(3, 4).values == found.values
+
+
+def test_a_module_met_at_two_contents_is_shown_as_the_newest_saw_it():
+    site = (3, 4, 3, 5, "x", "binding", 1)
+    old = payload([site], path="/w/a.py", files=[{"path": one, "sha256": "old", "library": False} for one in "am"])
+    new = payload([site], path="/w/b.py", files=[{"path": one, "sha256": "new", "library": False} for one in "bm"])
+    view = store_of(old, new).view("m")
+    assert view.sha256 == "new"
+    assert len(view.sites(1, 9)[0].values) == 1
+
+
+def test_a_view_stays_whole_when_the_store_moves_on():
+    store = store_of(payload([(1, 0, 1, 1, "old", "binding")]))
+    view = store.view(PATH)
+    store.put(Entry(PATH, "2", GraphSnapshot(payload([(1, 0, 1, 1, "new", "binding")], sha="2"))))
+    assert [site.name for site in view.sites(1, 1)] == ["old"]
+    assert [site.name for site in store.view(PATH).sites(1, 1)] == ["new"]
+
+
+def test_changed_paths_hold_the_files_of_before_and_after():
+    store = Store()
+    files = [{"path": path, "sha256": "1", "library": False} for path in (PATH, "/w/gone.py")]
+    assert store.put(Entry(PATH, "1", GraphSnapshot(payload(files=files)))) == {PATH, "/w/gone.py"}
+    problem = Problem("/w/blamed.py", 1, 0, 1, 1, "error", "crashed", "text")
+    changed = store.put(Entry(PATH, "2", GraphSnapshot(payload()), True, (problem,)))
+    assert changed == {PATH, "/w/gone.py", "/w/blamed.py"}
+    assert store.view("/w/blamed.py").problems() == [problem]
+    assert store.view("/w/gone.py") is None
+    assert store.drop(PATH) == {PATH, "/w/blamed.py"}
+    assert store.view(PATH) is None
+
+
+def test_a_problem_that_two_models_report_is_shown_once():
+    problem = Problem("/w/part.py", 1, 0, 1, 1, "error", "shape-mismatch", "text")
+    store = Store()
+    store.put(Entry("/w/a.py", "1", None, False, (problem,)))
+    store.put(Entry("/w/b.py", "1", None, False, (problem,)))
+    assert store.view("/w/part.py").problems() == [problem]
+
+
+def test_a_stale_view_says_which_text_its_hints_and_which_its_problems_speak_of():
+    store = Store()
+    problem = Problem(PATH, 1, 0, 1, 1, "error", "syntax-error", "text")
+    store.put(Entry(PATH, "new", GraphSnapshot(payload(sha="old")), True, (problem,)))
+    view = store.view(PATH)
+    assert (view.stale, view.sha256, view.problems_sha256) == (True, "old", "new")
+
+
+def test_models_are_those_whose_class_stands_in_the_file():
+    facts = dict.fromkeys(MODEL_KEYS, 0) | {"name": "Net", "line": 3, "future_key": 1}
+    files = [{"path": path, "sha256": "1", "library": False} for path in (PATH, "/w/part.py")]
+    models = [{**facts, "file_index": 0}, {**facts, "file_index": 1, "name": "Part"}]
+    store = store_of(payload(files=files, models=models))
+    assert [(model.name, model.line) for model in store.view(PATH).models()] == [("Net", 3)]
+    assert [model.name for model in store.view("/w/part.py").models()] == ["Part"]
+
+
+def test_a_node_is_unpacked_with_its_details():
+    row = ("fc1", "call_module", "fc1", "linear", "module", "matmul", 0, 0, 0, 128, 0, 5, 8, 5, 19,
+           pack_blob({"module": "Linear()"}))  # fmt: skip
+    nodes = {name: [value] for name, value in zip(COLUMNS["nodes"], row, strict=True)}
+    node = GraphSnapshot(payload(nodes=nodes)).node(0)
+    assert (node.name, node.mase_op, node.model, node.flops) == ("fc1", "linear", "Net", 128)
+    assert (node.file, node.line, node.scope, node.value) == (PATH, 5, ("layers.0", "Block"), ["f32", [2], None])
+    assert node.details == {"module": "Linear()"}
+
+
+def test_sixty_lines_of_a_huge_file_touch_sixty_lines_of_it():
+    sites = [(line, column, line, column + 1, "x", "binding") for line in range(1, 5001) for column in (0, 4)]
+    snapshot = GraphSnapshot(payload(sites)).prepare()
+    made = []
+    plain = snapshot.site
+    snapshot.site = lambda index: made.append(index) or plain(index)
+    store = Store()
+    store.put(Entry(PATH, "1", snapshot))
+    assert len(store.view(PATH).sites(2000, 2059)) == 120
+    store.view(PATH).at(2500, 4)
+    assert len(made) <= 120 + 4
+
+
+if __name__ == "__main__":
+    sites = [(line, column, line, column + 1, "x", "binding") for line in range(1, 5001) for column in (0, 4)]
+    started = time.perf_counter()
+    GraphSnapshot(payload(sites)).prepare()
+    Path("/dev/stdout").write_text(f"{time.perf_counter() - started:.4f} s\n")
