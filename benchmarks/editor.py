@@ -51,6 +51,7 @@ class Editor:
         self._changed = asyncio.Condition()
         self._versions: dict[str, int] = {}
         self._lines: dict[str, int] = {}
+        self._asked: dict[str, int] = {}
         self._stderr: deque[str] = deque(maxlen=60)
         self._listen()
 
@@ -109,15 +110,17 @@ class Editor:
         """Type the text, write the file, and say that it was saved."""
         self.change(path, text)
         path.write_text(text, encoding="utf-8")
+        self._asked[path.as_uri()] = len(self.statuses)
         self.client.text_document_did_save(lsp.DidSaveTextDocumentParams(self._document(path)))
 
     async def settled(self, path: Path, timeout: float = 60.0) -> Any:
-        """The end state for what is on disk now. Raises TimeoutError, with the server's log."""
+        """The end state of the last save, for what is on disk now. Raises TimeoutError, with the server's log."""
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        since = self._asked.get(path.as_uri(), 0)
 
         def found() -> Any:
-            of_file = (s for s in reversed(self.statuses) if s.uri == path.as_uri())
-            return next((s for s in of_file if s.sha256 == digest and s.state in END_STATES - {"superseded"}), None)
+            of_file = (s for s in self.statuses[since:] if s.uri == path.as_uri() and s.sha256 == digest)
+            return next((s for s in of_file if s.state in END_STATES - {"superseded"}), None)
 
         try:
             async with self._changed, asyncio.timeout(timeout):
