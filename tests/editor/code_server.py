@@ -70,9 +70,10 @@ def running(home: Path, *, trust: bool = False, testing: bool = False, **setting
 
 
 def write_settings(home: Path, settings: dict[str, Any]) -> None:
-    user = home / "data" / "User"
-    user.mkdir(parents=True, exist_ok=True)
-    (user / "settings.json").write_text(json.dumps(SETTINGS | settings, indent=2))
+    for level in ("User", "Machine"):  # paths of programs are the machine's settings in a remote window
+        folder = home / "data" / level
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "settings.json").write_text(json.dumps(SETTINGS | settings, indent=2))
     (home / "config.yaml").write_text("auth: none\n")
 
 

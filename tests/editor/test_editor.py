@@ -1,27 +1,27 @@
-"""The whole thing: real VS Code, the extension, the server, PyTorch. Expected shapes are LeNet-5's, worked by hand."""
+"""The whole thing: real VS Code, the extension, the server, PyTorch. Expected shapes are worked out by hand."""
 
 from pathlib import Path
 
 from conftest import OpenWindow
 from playwright.sync_api import expect
 
-LENET = "lenet.py"
 
-
-def test_an_example_shows_its_shapes_and_a_hover_tells_more(project: Path, open_window: OpenWindow) -> None:
-    window = open_window(project, LENET)
+def test_an_example_shows_its_shapes_and_a_hover_tells_the_rest(project: Path, open_window: OpenWindow) -> None:
+    """gpt.py runs with 4 heads on 128 channels, so 32 for each head."""
+    window = open_window(project, "gpt.py")
     window.expect_status("MASE: ready")
-    window.expect_line("x: f32[B, 6, 14, 14] = F.max_pool2d(F.relu(self.conv1(x)), 2)")
-    window.expect_line("x: f32[B, 16, 5, 5] = F.max_pool2d(F.relu(self.conv2(x)), 2)")
-    window.expect_line("x: f32[B, 400] = torch.flatten(x, 1)")
+    window.go_to(41)
+    window.expect_line("q: f32[B, 4, T, 32] = q.view(B, T, self.n_head, C // self.n_head)")
+    window.expect_line("att: f32[B, 4, T, T] = (q @ k.transpose(-2, -1))")
+    window.expect_line("y: f32[B, T, 128] = y.transpose(1, 2).contiguous().view(B, T, C)")
     window.picture("hints")
-    card = window.hover("torch.flatten", "flatten")
-    expect(card).to_contain_text("f32[B, 400]")
-    window.picture("hover")
+    card = window.hover("F.softmax(att, dim=-1)", "att")
+    expect(card).to_contain_text("f32[B, 4, T, T]")
+    window.picture("editor")
 
 
 def test_a_save_shows_fresh_shapes(project: Path, open_window: OpenWindow) -> None:
-    window = open_window(project, LENET)
+    window = open_window(project, "lenet.py")
     window.expect_line("x: f32[B, 84] = F.relu(self.fc2(x))")
     window.replace("nn.Linear(120, 84)", "nn.Linear(120, 96)")
     window.replace("nn.Linear(84, num_classes)", "nn.Linear(96, num_classes)")
@@ -31,19 +31,24 @@ def test_a_save_shows_fresh_shapes(project: Path, open_window: OpenWindow) -> No
 
 
 def test_a_shape_error_is_underlined_and_its_quick_fix_mends_it(project: Path, open_window: OpenWindow) -> None:
-    window = open_window(project, LENET)
-    window.expect_line("x: f32[B, 84] = F.relu(self.fc2(x))")
-    window.replace("nn.Linear(84, num_classes)", "nn.Linear(85, num_classes)")
-    window.page.locator(".squiggly-error").first.wait_for()
+    """ResNet-18 ends in 512 channels."""
+    window = open_window(project, "resnet.py")
+    window.expect_status("MASE: ready")
+    window.replace("nn.Linear(512, num_classes)", "nn.Linear(256, num_classes)")
+    squiggle = window.page.locator(".squiggly-error")
+    squiggle.first.wait_for()
+    window.expect_line("x: f32[B, 512] = torch.flatten(x, 1)")
+    window.command("Go to Next Problem (Error, Warning, Info)")
+    window.page.locator(".marker-widget").wait_for()
     window.picture("error")
-    window.page.keyboard.press("F8")
     window.page.keyboard.press("Escape")
     window.page.keyboard.press("Control+.")
-    window.page.locator(".action-widget .action-list-item, .action-widget .monaco-list-row").first.wait_for()
+    window.page.locator(".action-widget").get_by_text("512").first.wait_for()
     window.picture("quick-fix")
     window.page.keyboard.press("Enter")
-    window.expect_line("nn.Linear(84, num_classes)")
+    window.expect_line("self.fc = nn.Linear(512, num_classes)")
     window.save()
-    expect(window.page.locator(".squiggly-error")).to_have_count(0)
+    expect(squiggle).to_have_count(0, timeout=60_000)
+    window.expect_line("return self.fc(x) -> f32[B, 1000]")
     window.expect_status("MASE: ready")
     window.picture("fixed")
