@@ -31,8 +31,9 @@ class Document:
     text: Text
     followed: list[Followed] = field(default_factory=list)
 
-    def remember(self) -> None:
-        """Follow the present text: it is what the file holds now, and what may be traced next."""
+    def remember(self, shown: str = "") -> None:
+        """Follow the present text, which the file holds now and which may be traced next, and not forget the shown."""
+        self._known(shown)
         self._follow(hashes(str(self.text)), self.text.lines)
 
     def apply(self, edit: Edit) -> None:
@@ -42,11 +43,14 @@ class Document:
 
     def alignment(self, sha256: str) -> Alignment | None:
         """Where the lines of the text with this hash ("": the file's) are now; None if that text is not known."""
+        return self._known(sha256) or self._from_disk(sha256)
+
+    def _known(self, sha256: str) -> Alignment | None:
         for index, followed in enumerate(self.followed):
             if sha256 in followed.hashes:
                 self.followed.append(self.followed.pop(index))
                 return followed.alignment
-        return self._from_disk(sha256)
+        return None
 
     def _from_disk(self, sha256: str) -> Alignment | None:
         """The file as it is on disk, if that is what was traced: something else than this editor wrote it."""

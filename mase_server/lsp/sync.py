@@ -53,7 +53,8 @@ async def did_save(ls: Server, params: lsp.DidSaveTextDocumentParams) -> None:
     path = ls.path_of(params.text_document.uri)
     document = ls.documents.get(path)
     if document is not None:
-        document.remember()
+        view = ls.daemon.store.view(path)
+        document.remember(view.sha256 if view else "")
     ls.daemon.saved(path)
 
 

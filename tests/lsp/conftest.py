@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from editor import Editor
+from editing import Editor
 
 
 @pytest.fixture

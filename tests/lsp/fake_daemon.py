@@ -37,7 +37,7 @@ def payload_of(path: str, text: str, generation: int = 1):
     payload |= {"schema": 1, "file": path, "sha256": sha256, "generation": generation, "seconds": 0.01}
     payload |= {"python": "3", "torch": "2", "complete": True, "fit": b""}
     payload["files"] = [{"path": path, "sha256": sha256, "library": False}]
-    lines = text.split("\n")
+    lines = [line.rstrip("\r") for line in text.split("\n")]
     for node in ast.walk(ast.parse(text)):
         claim = _CLAIM.search(lines[node.lineno - 1]) if hasattr(node, "lineno") else None
         if claim:
@@ -72,7 +72,7 @@ def _add(payload, kind, name, place, claim, lines):
     for column, cell in zip(sites, row, strict=True):
         sites[column].append(cell)
     for text in claim.split(" / "):
-        row = (len(sites["file"]) - 1, len(payload["values"]), 0, 1, [], -1)
+        row = (len(sites["file"]) - 1, len(payload["values"]), 0 if payload["models"] else -1, 1, [], -1)
         payload["values"].append(value_of(text))
         for column, cell in zip(rows, row, strict=True):
             rows[column].append(cell)
@@ -150,7 +150,7 @@ class FakeDaemon:
         return await asyncio.shield(self.ends[path])
 
     def _trace(self, path):
-        text = Path(path).read_text()
+        text = Path(path).read_bytes().decode()
         if self.traced.get(path) == text:
             return
         self.generation[path] = self.generation.get(path, 0) + 1

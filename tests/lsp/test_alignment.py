@@ -1,7 +1,6 @@
 """Hints that survive typing, against a model in which every traced line carries its number through the edits."""
 
-from itertools import takewhile
-
+from editing import common, point
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -191,11 +190,3 @@ def test_undoing_every_edit_brings_every_hint_back(changes):
         document.replace(point(after, head), point(after, len(after) - tail), before[head : len(before) - tail])
     assert str(document.text) == source
     assert document.shown() == identity(*range(8))
-
-
-def point(text, offset):
-    return text.count("\n", 0, offset), offset - (text.rfind("\n", 0, offset) + 1)
-
-
-def common(one, other):
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

@@ -6,7 +6,7 @@ import signal
 import sys
 
 import pytest
-from editor import FAKE_SERVER, REFRESHES, Editor, capabilities
+from editing import FAKE_SERVER, REFRESHES, Editor, capabilities
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 
@@ -99,9 +99,10 @@ async def test_the_first_request_after_a_save_is_answered_from_the_shifted_hints
 
 async def test_a_save_brings_fresh_hints(editor):
     path, _ = await opened(editor)
-    editor.change(path, (3, 37, 3, 39, "77"))
+    text = NET.replace("y = self.fc(x)  # => f32[B:2, 10]", "y = self.fc(x)  # => f32[B:2, 77]")
+    editor.retype(path, NET, text)
     assert (3, 9) not in await editor.hints(path)
-    editor.save(path, NET.replace("y = self.fc(x)  # => f32[B:2, 10]", "y = self.fc(x)  # => f32[B:2, 77]"))
+    editor.save(path, text)
     assert await editor.end_state(path) == "ready"
     assert (await editor.hints(path))[3, 9] == ": f32[B, 77]"
 
@@ -109,9 +110,8 @@ async def test_a_save_brings_fresh_hints(editor):
 async def test_typing_on_while_a_trace_runs_places_its_result_in_the_newest_text(editor):
     path, _ = await opened(editor)
     saved = NET.replace("64", "32")
-    editor.change(path, (2, 40, 2, 42, "32"))
-    path.write_text(saved)
-    editor.client.text_document_did_save(lsp.DidSaveTextDocumentParams(editor.id(path)))
+    editor.retype(path, NET, saved)
+    editor.save(path, saved)
     editor.change(path, (0, 0, 0, 0, "import os\n"))
     await editor.end_state(path)
     assert (await editor.hints(path))[3, 23] == ": f32[B, 32|128]"
@@ -125,10 +125,10 @@ async def test_another_program_that_writes_the_file_does_not_shift_the_hints(edi
 
 
 @pytest.mark.parametrize(
-    ("encodings", "chosen", "column"),
-    [(None, "utf-16", 7), (["utf-8"], "utf-8", 11), (["utf-16", "utf-8", "utf-32"], "utf-32", 5)],
+    ("encodings", "chosen"),
+    [(None, "utf-16"), (["utf-8"], "utf-8"), (["utf-16", "utf-8", "utf-32"], "utf-32")],
 )
-async def test_positions_count_in_the_encoding_agreed(new_editor, encodings, chosen, column):
+async def test_positions_count_in_the_encoding_agreed(new_editor, encodings, chosen):
     editor = await new_editor(can=capabilities(encodings=encodings))
     assert editor.initialized.capabilities.position_encoding == chosen
     text = "# model Net\nif 1: '\U0001f600\U0001f600'; y = 1  # => f32[B:2]\n"
@@ -318,6 +318,7 @@ async def test_expressions_get_hints_where_the_setting_asks_for_them(new_editor)
     path, _ = await opened(editor)
     assert await editor.hints(path) == {**HINTS, (3, 22): ": f32[B, 10]", (4, 25): ": f32[B, 10]"}
     editor.settings = {"hints": {"expressions": False}}
+    editor.unread.clear()
     editor.client.workspace_did_change_configuration(lsp.DidChangeConfigurationParams(None))
     await editor.expect(lsp.WORKSPACE_INLAY_HINT_REFRESH)
     assert await editor.hints(path) == HINTS
@@ -337,10 +338,10 @@ async def test_a_long_trace_shows_progress_that_can_be_cancelled(new_editor):
     editor.open(path, "# hang\n" + NET)
     created = await editor.expect(lsp.WINDOW_WORK_DONE_PROGRESS_CREATE)
     begin = await editor.expect(lsp.PROGRESS)
-    assert (begin.value.title, begin.value.cancellable) == ("Tracing net.py", True)
+    assert (begin.value["title"], begin.value["cancellable"]) == ("Tracing net.py", True)
     editor.client.window_work_done_progress_cancel(lsp.WorkDoneProgressCancelParams(created.token))
     assert await editor.end_state(path) == "superseded"
-    assert (await editor.expect(lsp.PROGRESS)).value.kind == "end"
+    assert (await editor.expect(lsp.PROGRESS)).value["kind"] == "end"
 
 
 async def test_a_cancelled_request_says_that_it_was(editor):
@@ -358,7 +359,7 @@ async def test_the_custom_requests_answer_in_maps(editor):
     path, _ = await opened(editor)
     info = await editor.request("mase/info", {})
     assert (info.name, info.files) == ("mase-server", [str(path)])
-    assert [model.name for model in await editor.request("mase/models", {"uri": path.as_uri()})] == ["Net"]
+    assert [model["name"] for model in await editor.request("mase/models", {"uri": path.as_uri()})] == ["Net"]
     editor.change(path, (0, 0, 0, 0, "\n"))
     at = await editor.request("mase/nodeAt", {"uri": path.as_uri(), "position": {"line": 4, "character": 8}})
     assert (at.name, at.kind, at.line, at.values[0].value) == ("y", "binding", 4, ["f32", [2, 10], ["B", "10"]])
@@ -419,8 +420,7 @@ async def test_what_prints_in_the_server_does_not_reach_the_wire(tmp_path):
     (tmp_path / "fake_daemon.py").write_text(FAKE_SERVER.with_name("fake_daemon.py").read_text())
     editor = Editor(tmp_path)
     await editor.start(sys.executable, str(noisy), str(tmp_path / ".state"))
-    path, state = await opened(editor)
-    assert state == "ready"
+    assert (await opened(editor))[1] == "ready"
     await editor.stop()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 from lsprotocol import types as lsp
@@ -133,6 +134,12 @@ class Editor:
         document = lsp.VersionedTextDocumentIdentifier(self._versions[path], path.as_uri())
         self.client.text_document_did_change(lsp.DidChangeTextDocumentParams(document, changes))
 
+    def retype(self, path, old, new):
+        """Turn the ASCII text `old` into `new` by one edit, as small as it can be."""
+        head = common(old, new)
+        tail = common(old[head:][::-1], new[head:][::-1])
+        self.change(path, (*point(old, head), *point(old, len(old) - tail), new[head : len(new) - tail]))
+
     def save(self, path, text):
         """Save `text`, which the document has to hold already."""
         path.write_bytes(text.encode())
@@ -165,3 +172,13 @@ class Editor:
 
     async def request(self, method, params):
         return await self.client.protocol.send_request_async(method, params)
+
+
+def common(one, other):
+    """How many characters two texts begin with alike."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def point(text, offset):
+    """(line, column) of an offset."""
+    return text.count("\n", 0, offset), offset - (text.rfind("\n", 0, offset) + 1)
