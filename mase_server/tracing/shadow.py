@@ -17,8 +17,9 @@ from torch.utils._device import _device_constructors
 
 from mase_server.tracing.rules import RULES
 
-#: Tensors with more elements keep no real value.
-SHADOW_LIMIT = 1 << 17
+#: Tensors with more elements keep no real value; code that needs one is traced again with the larger limit.
+SHADOW_LIMIT = 1 << 14
+LARGE_SHADOW_LIMIT = 1 << 20
 
 Values = tuple[Any, ...]
 
@@ -80,7 +81,9 @@ class Shadows:
             return entry[1]
         meta = like(real, "meta")
         self._twins[id(real)] = (real, meta)
-        return self.put(meta, real) if known else meta
+        if known:
+            self._real[id(meta)] = (meta, real)
+        return meta
 
     def taint(self, tensor: torch.Tensor) -> None:
         """An unknown value was written into `tensor`: neither it nor its views and bases are known any more."""
@@ -153,6 +156,12 @@ FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scala
 #: Results without values worth keeping.
 UNDEFINED = frozenset(
     {torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty, torch.empty_permuted}
+)
+
+#: Fill a tensor with new values: nothing to do where there are none.
+FILLING = frozenset(
+    getattr(torch.Tensor, f"{name}_")
+    for name in ("normal", "uniform", "zero", "fill", "exponential", "log_normal", "cauchy", "bernoulli", "random")
 )
 
 #: Callables that read values.
@@ -341,6 +350,9 @@ class MetaMode(TorchFunctionMode):
         return map_leaves(out, back)
 
     def _run_meta(self, func: Callable[..., Any], args: Values, kwargs: dict[str, Any]) -> Any:
+        if func in FILLING and self.shadows.get(args[0]) is None:
+            self.mutated = True
+            return args[0]
         target = args[0] if args and isinstance(args[0], torch.Tensor) else None
         before = version(target)
         rule = RULES.get(func)
@@ -356,7 +368,7 @@ class MetaMode(TorchFunctionMode):
         if target is not None and version(target) != before:
             self.mutated = True
             self.shadows.taint(target)
-        elif key is not None and type(out) is torch.Tensor and is_fresh(out):
+        elif key is not None and type(out) is torch.Tensor and is_fresh(out, args):
             self.shadows.results[key] = Result(tuple(out.shape), out.stride(), out.dtype)
         return out
 
@@ -395,9 +407,14 @@ def _key_part(value: Any) -> Any:
     return (type(value), value)
 
 
-def is_fresh(out: torch.Tensor) -> bool:
-    """Is a result a tensor of its own, neither a view nor part of an autograd graph?"""
-    return out.layout is torch.strided and out._base is None and not out.requires_grad and out.is_meta
+def is_fresh(out: torch.Tensor, args: Values) -> bool:
+    """Is a result a tensor of its own: no view of an argument, and no part of an autograd graph?"""
+    if out.layout is not torch.strided or out.requires_grad or not out.is_meta:
+        return False
+    if out._base is None:
+        return all(tensor is not out for tensor in leaves(args))
+    storage = out.untyped_storage()._cdata
+    return all(tensor.untyped_storage()._cdata != storage for tensor in leaves(args))
 
 
 def version(tensor: torch.Tensor | None) -> int:

@@ -21,7 +21,8 @@ def decode(source: bytes | str) -> str:
     Raises SyntaxError for an unknown encoding and UnicodeDecodeError for bytes that are not of it.
     """
     if isinstance(source, bytes):
-        return importlib.util.decode_source(source)
+        # The cookie is looked for line by line, and a lone carriage return ends a line too.
+        return importlib.util.decode_source(source.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
     return io.IncrementalNewlineDecoder(None, translate=True).decode(source.removeprefix("\ufeff"), final=True)
 
 

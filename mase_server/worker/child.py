@@ -50,7 +50,8 @@ def _run(connection: wire.Connection, job: str) -> int:
 def become_own_group() -> None:
     """Lead an own process group, die with the parent, and meet signals as a fresh process would."""
     parent = os.getppid()
-    os.setsid()
+    if os.getpgid(0) != os.getpid():  # a spare was started as a leader
+        os.setsid()
     processes.die_with_parent(parent)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):

@@ -26,7 +26,7 @@ from mase_server.tracing.importer import install
 from mase_server.tracing.libraries import reinstrument
 from mase_server.tracing.problems import Context, explain
 from mase_server.tracing.session import Session
-from mase_server.tracing.shadow import Shadows
+from mase_server.tracing.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows, ValueDependentError
 from mase_server.tracing.source import decode
 from mase_server.worker import memory
 from mase_server.worker.payload import PayloadWriter
@@ -42,24 +42,29 @@ GLANCE = 0.3
 
 def trace(request: TraceRequest, emit: Emit) -> list[Traced]:
     """Trace one file; emits stages and payloads, and gives the live models."""
-    return TraceJob(request, emit).run()
+    job = TraceJob(request, emit)
+    job.find()
+    if job.lacks_values():
+        job = TraceJob(request, emit, LARGE_SHADOW_LIMIT)
+        job.find()
+    return job.finish()
 
 
 class TraceJob:
-    """One trace of one file."""
+    """One trace of one file: `find`, then `finish`. limit: the size up to which tensors keep values."""
 
-    def __init__(self, request: TraceRequest, emit: Emit) -> None:
+    def __init__(self, request: TraceRequest, emit: Emit, limit: int = SHADOW_LIMIT) -> None:
         self.request, self.emit = request, emit
         self.started = time.perf_counter()
-        self.shadows, self.reports = Shadows(), Reports()
+        self.shadows, self.reports = Shadows(limit), Reports()
         self.sessions: dict[int, Traced] = {}
         self.traced: list[Traced] = []
         self.problems: list[Problem] = []
         self.libraries = request.instrument
         self.modules_before = set(sys.modules)
 
-    def run(self) -> list[Traced]:
-        """Do it all."""
+    def find(self) -> None:
+        """Import the file, find its models and record each one's base run."""
         gc.disable()
         request = self.request
         source = Path(request.path).read_bytes()
@@ -71,6 +76,22 @@ class TraceJob:
             self._find(text)
         finally:
             self.importer.uninstall()
+
+    def lacks_values(self) -> bool:
+        """Did a forward ask for a value that a larger limit might have kept?"""
+        return any(isinstance(one.error, ValueDependentError) for one in self.traced)
+
+    def finish(self) -> list[Traced]:
+        """Probe the models and send what is known."""
+        if sum(one.seconds for one in self.traced) > GLANCE:
+            self._send(complete=False)
+        for traced in self.traced:
+            if traced.error is None:
+                self.emit({"event": "stage", "stage": "probing", "message": traced.name})
+                traced.probed = traced.session.probe(traced.run)
+            else:
+                self.problems.append(self._problem(traced))
+        self._send(complete=True)
         return self.traced
 
     def _find(self, text: str) -> None:
@@ -89,11 +110,6 @@ class TraceJob:
                 self.problems.append(item)
             else:
                 self.traced.append(self._traced(item))
-        recorded = sum(one.seconds for one in self.traced)
-        if recorded > GLANCE:
-            self._send(complete=False)
-        self._probe()
-        self._send(complete=True)
 
     def _load(self, path: str) -> Loaded:
         names: dict[str, Any] = {}
@@ -136,8 +152,6 @@ class TraceJob:
             session = Session(found.model, found.inputs, self.shadows, reports=self.reports, spec=found.spec)
             traced = self._record(session)
         traced.found = found
-        if traced.error is not None:
-            self.problems.append(self._problem(traced))
         return traced
 
     def _problem(self, traced: Traced) -> Problem:
@@ -153,12 +167,6 @@ class TraceJob:
             symbols={size: name for name, size in traced.session.inputs.sizes.items()},
         )
         return explain(traced.error, traced.session.base.failure, context)
-
-    def _probe(self) -> None:
-        for traced in self.traced:
-            if traced.error is None:
-                self.emit({"event": "stage", "stage": "probing", "message": traced.name})
-                traced.probed = traced.session.probe(traced.run)
 
     def _send(self, *, complete: bool) -> None:
         payload = self.writer.write(
