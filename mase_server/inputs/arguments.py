@@ -156,6 +156,8 @@ def _value(name: str, annotation: Any, namespace: Mapping[str, Any], tree: ast.M
         return block
     if annotation in (int, float):
         return annotation(16)
+    if annotation is inspect.Parameter.empty:
+        return 16
     raise NoArgumentsError(f"no value is usual for the argument {name!r}")
 
 

@@ -42,7 +42,7 @@ def roots(classes: Mapping[str, type[nn.Module]], tree: ast.Module) -> list[str]
     for name, node in class_nodes(tree).items():
         if name in classes:
             used |= {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)} - {name}
-    used |= _used_by_helpers(classes, tree)
+    used |= _used_by_helpers(classes, tree) | _handed_over(classes, tree)
     found = [name for name in classes if name not in used]
     return found or list(classes)[-1:]
 
@@ -58,6 +58,20 @@ def _used_by_helpers(classes: Mapping[str, type[nn.Module]], tree: ast.Module) -
         if isinstance(inner, ast.Name) and inner.id in helpers
     }
     return {inner.id for name in called for inner in ast.walk(helpers[name]) if isinstance(inner, ast.Name)}
+
+
+def _handed_over(classes: Mapping[str, type[nn.Module]], tree: ast.Module) -> set[str]:
+    """Classes that are arguments of another one's constructor, as in `ResNet(BasicBlock, [2, 2])`."""
+    calls = [(name, call) for name in classes for call in calls_of(tree, name)]
+    arguments = (
+        (name, value) for name, call in calls for value in (*call.args, *(each.value for each in call.keywords))
+    )
+    return {
+        inner.id
+        for name, value in arguments
+        for inner in ast.walk(value)
+        if isinstance(inner, ast.Name) and inner.id != name
+    }
 
 
 def calls_of(tree: ast.Module, name: str) -> list[ast.Call]:

@@ -16,7 +16,7 @@ from mase_server.inputs.arguments import Built, build
 from mase_server.inputs.classes import class_nodes, library_classes, model_classes, roots
 from mase_server.inputs.comments import BadComment, Wish, read_comments
 from mase_server.inputs.found import Found, Hooks, bind, call_arguments, plain_hooks
-from mase_server.inputs.generate import inputs_at
+from mase_server.inputs.generate import complete, inputs_at
 from mase_server.inputs.guard import guarded
 from mase_server.inputs.instances import module_instances
 from mase_server.inputs.main import MainRun, run_main
@@ -144,6 +144,7 @@ class _Finder:
         )  # fmt: skip
 
     def _of_spec(self, built: Built, spec: Inputs, source: str, how: str) -> Found:
+        spec = complete(spec)
         inputs = on_meta(inputs_at(spec), self.hooks.shadows)
         args, kwargs = call_arguments(built.model, inputs)
         return Found(

@@ -20,13 +20,18 @@ Shape = tuple[int, ...]
 Fill = Callable[[Shape, torch.dtype, Number, torch.Generator], torch.Tensor]
 
 
+def complete(inputs: Inputs) -> Inputs:
+    """The same inputs with a size for every symbol."""
+    usual = {symbol: SIZES.get(symbol, DEFAULT_SIZE) for symbol in inputs.symbols()}
+    return Inputs(inputs.entries, {**usual, **inputs.sizes})
+
+
 def inputs_at(inputs: Inputs, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
     """Values for every input, as real CPU tensors, with the given sizes in place of the known ones.
 
     Deterministic: the same inputs at the same sizes give equal tensors.
     """
-    known = {symbol: SIZES.get(symbol, DEFAULT_SIZE) for symbol in inputs.symbols()}
-    maker = _Maker({**known, **inputs.sizes, **(sizes or {})})
+    maker = _Maker({**complete(inputs).sizes, **(sizes or {})})
     # Whatever mode is active, these values are real.
     with torch._C.DisableTorchFunction():
         return {name: maker.make(spec) for name, spec in inputs.entries.items()}

@@ -74,7 +74,7 @@ def _sequence_layout(model: nn.Module | None) -> Layout:
                 return FLOATS[3] if module.batch_first else TIME_FIRST
             case nn.Conv1d() | nn.ConvTranspose1d():
                 return CHANNELS_FIRST
-            case nn.Linear() | nn.Embedding() | nn.LayerNorm() | nn.Conv2d() | nn.Conv3d():
+            case nn.Conv2d() | nn.Conv3d():
                 return FLOATS[3]
     return FLOATS[3]
 
@@ -120,9 +120,13 @@ class _Namer:
             return replace(leaf, dims=self._name(leaf.dims, ("", "E")), argument=self._nodes(leaf))
         if self.graph and _ADJACENCY.search(name) and len(set(leaf.dims)) == 1:
             return replace(leaf, dims=self._name(leaf.dims, ("N",) * len(leaf.dims)))
-        layouts = FLOATS if leaf.dtype.startswith(("f", "bf", "c")) else INTEGERS
-        layout = layouts.get(len(leaf.dims), ("B",)) if leaf.dims else ()
-        return replace(leaf, dims=self._name(leaf.dims, self.sequence if layout == FLOATS[3] else layout))
+        if leaf.dtype.startswith(("f", "bf", "c")):
+            layout = FLOATS.get(len(leaf.dims), ("B",))
+            layout = self.sequence if layout == FLOATS[3] else layout
+        else:
+            layout = INTEGERS.get(len(leaf.dims), ("B",))
+            layout = TIME_FIRST[:2] if len(layout) == 2 and self.sequence == TIME_FIRST else layout
+        return replace(leaf, dims=self._name(leaf.dims, layout[: len(leaf.dims)]))
 
     def _nodes(self, leaf: TensorSpec) -> Any:
         return "N" if leaf.fill == "below" and "N" in self.sizes else leaf.argument

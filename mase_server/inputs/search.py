@@ -15,7 +15,7 @@ from torch import nn
 from mase_server.inputs.consumers import ANYTHING, candidates, size_choices
 from mase_server.inputs.forward import Use, Wanted, first_use, innermost, keys_of, parts_of
 from mase_server.inputs.found import Hooks, call_arguments
-from mase_server.inputs.generate import DEFAULT_SIZE, SIZES, inputs_at
+from mase_server.inputs.generate import complete, inputs_at
 from mase_server.inputs.huggingface import LABEL_NAMES, library_inputs
 from mase_server.inputs.modes import on_meta
 from mase_server.inputs.names import usual_inputs
@@ -106,8 +106,7 @@ def _symbols(spec: Spec) -> set[str]:
 def _inputs(picked: Mapping[str, _Choice], size: Mapping[str, int]) -> Inputs:
     entries = {name: choice.spec for name, choice in picked.items()}
     used = Inputs(entries).symbols()
-    usual = {symbol: SIZES.get(symbol, DEFAULT_SIZE) for symbol in used}
-    return Inputs(entries, {**usual, **{name: value for name, value in size.items() if name in used}})
+    return complete(Inputs(entries, {name: value for name, value in size.items() if name in used}))
 
 
 def choices_for(model: nn.Module) -> dict[str, list[_Choice]]:
@@ -181,7 +180,7 @@ def _anything() -> list[_Choice]:
 
 
 def _shape(spec: TensorSpec) -> str:
-    kind = "image" if spec.dims[-2:] == ("H", "W") else "tensor"
+    kind = "tensor" if spec.dims[-2:] != ("H", "W") else ("video" if "D" in spec.dims else "image")
     return f"{kind} [{', '.join(map(str, spec.dims))}]"
 
 
