@@ -1,0 +1,151 @@
+"""The whole way, from an editor's keystroke to a traced shape: real server, real workers, real torch."""
+
+import asyncio
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from editing import Editor, capabilities
+from lsprotocol import types as lsp
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SERVER = (sys.executable, "-m", "mase_server", "lsp")
+
+
+@pytest.fixture
+async def editor(tmp_path, monkeypatch):
+    """An editor whose server keeps its things under `tmp_path`."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    editor = Editor(tmp_path, can=capabilities(progress=True), options={"trusted": True, "interpreter": sys.executable})
+    await editor.start(*SERVER)
+    yield editor
+    if editor.process.returncode is None:
+        await editor.stop()
+
+
+def example(folder, name):
+    return Path(shutil.copy(EXAMPLES / name, folder))
+
+
+def at(text, line_text, after):
+    """(line, character) behind `after` in the first line that holds `line_text`."""
+    number = next(number for number, line in enumerate(text.split("\n")) if line_text in line)
+    return number, text.split("\n")[number].index(after) + len(after)
+
+
+async def test_an_example_shows_its_shapes_and_a_save_brings_fresh_ones(editor):
+    path = example(editor.folder, "mlp.py")
+    editor.open(path)
+    assert await editor.end_state(path) == "ready"
+    text = path.read_text()
+    assert (await editor.hints(path))[at(text, "logits = self.head(x)", "logits")] == ": f32[B, 5]"
+    wider = text.replace("num_classes=5", "num_classes=7")
+    editor.retype(path, text, wider)
+    editor.save(path, wider)
+    assert await editor.end_state(path) == "ready"
+    assert (await editor.hints(path))[at(wider, "logits = self.head(x)", "logits")] == ": f32[B, 7]"
+
+
+async def test_a_card_tells_operator_module_and_cost(editor):
+    path = example(editor.folder, "mlp.py")
+    editor.open(path)
+    await editor.end_state(path)
+    line, character = at(path.read_text(), "logits = self.head(x)", "logits")
+    text = (await editor.hover(path, line, character - 1)).contents.value
+    for fact in ("f32[B, 5]", "`[32, 5]` with B = 32", "`linear`", "Linear(in_features=32, out_features=5", "FLOPs"):
+        assert fact in text
+
+
+async def test_a_line_that_ran_many_times_lists_its_runs(editor):
+    path = example(editor.folder, "resnet.py")
+    editor.open(path)
+    await editor.end_state(path)
+    line, character = at(path.read_text(), "out = self.relu(self.bn1(self.conv1(x)))", "out")
+    assert "f32[B, 64|128|256|512, " in (await editor.hints(path, line, line))[line, character]
+    text = (await editor.hover(path, line, character - 1)).contents.value
+    assert "Ran 8 times" in text
+    assert all(f"`layer{stage}.{block}`" in text for stage in (1, 2, 3, 4) for block in (0, 1))
+
+
+async def test_a_broken_layer_is_a_diagnostic_at_its_line_and_mending_it_clears_it(editor):
+    path = example(editor.folder, "mlp.py")
+    text = path.read_text()
+    broken = text.replace("nn.Linear(widths[-1], num_classes)", "nn.Linear(widths[-1] + 1, num_classes)")
+    editor.open(path, broken)
+    assert await editor.end_state(path) == "failed"
+    report = await editor.diagnostics(path)
+    assert at(broken, "logits = self.head(x)", "")[0] in [item.range.start.line for item in report.items]
+    editor.retype(path, broken, text)
+    editor.save(path, text)
+    assert await editor.end_state(path) == "ready"
+    assert not (await editor.diagnostics(path)).items
+
+
+async def test_a_syntax_error_leaves_the_last_good_hints(editor):
+    path = example(editor.folder, "mlp.py")
+    editor.open(path)
+    await editor.end_state(path)
+    text, hints = path.read_text(), await editor.hints(path)
+    editor.retype(path, text, text + "def (")
+    editor.save(path, text + "def (")
+    assert await editor.end_state(path) == "failed"
+    assert await editor.hints(path) == hints
+    [problem] = (await editor.diagnostics(path)).items
+    assert (problem.code, problem.range.start.line) == ("syntax-error", text.count("\n"))
+
+
+async def test_an_endless_loop_can_be_cancelled_and_the_next_save_traces(editor):
+    path = example(editor.folder, "mlp.py")
+    text = path.read_text()
+    editor.open(path, text + "\nwhile True:\n    pass\n")
+    created = await editor.expect(lsp.WINDOW_WORK_DONE_PROGRESS_CREATE)
+    await editor.expect(lsp.PROGRESS)
+    editor.client.window_work_done_progress_cancel(lsp.WorkDoneProgressCancelParams(created.token))
+    assert await editor.end_state(path) == "superseded"
+    editor.retype(path, text + "\nwhile True:\n    pass\n", text)
+    editor.save(path, text)
+    assert await editor.end_state(path) == "ready"
+
+
+async def test_untrusted_means_that_nothing_of_the_folder_runs(tmp_path):
+    editor = Editor(tmp_path, options={"trusted": False, "interpreter": sys.executable})
+    await editor.start(*SERVER)
+    path = tmp_path / "net.py"
+    editor.open(path, f"import torch\nopen({str(tmp_path / 'ran')!r}, 'w')\nmodel = torch.nn.Linear(2, 2)\n")
+    assert await editor.end_state(path) == "untrusted"
+    await editor.stop()
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_an_editor_may_connect_over_tcp(tmp_path):
+    process = await asyncio.create_subprocess_exec(
+        *SERVER, "--tcp", "127.0.0.1:0", stderr=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL
+    )
+    line = (await process.stderr.readline()).decode()
+    host, port = line.split("listening at ")[1].strip().rsplit(":", 1)
+    editor = Editor(tmp_path)
+    await editor.client.start_tcp(host, int(port))
+    assert (await editor.initialize(os.getpid())).server_info.name == "mase-server"
+    await editor.client.shutdown_async(None)
+    editor.client.exit(None)
+    assert await asyncio.wait_for(process.wait(), 10) == 0
+
+
+async def test_shutdown_leaves_no_process(editor, tmp_path):
+    path = example(editor.folder, "mlp.py")
+    editor.open(path)
+    await editor.end_state(path)
+    await editor.stop()
+    mark = f"XDG_CACHE_HOME={tmp_path / 'cache'}".encode()
+    others = [entry for entry in Path("/proc").glob("[0-9]*/environ") if entry.parent.name != str(os.getpid())]
+    assert [entry.parent.name for entry in others if mark in read(entry)] == []
+
+
+def read(path):
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
