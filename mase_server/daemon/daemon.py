@@ -118,6 +118,14 @@ class Daemon:
         else:
             self._ask(tracked, force=True)
 
+    def cancel(self, path: str) -> None:
+        """Stop the trace of `path` that runs, if one does; its next save or `retrace` begins another."""
+        tracked = self._tracked.get(path)
+        if tracked is not None and tracked.task is not None and not tracked.task.done():
+            tracked.task.cancel()
+            say(self._services, tracked, "superseded", "cancelled")
+            tracked.ended.set()
+
     def environment_changed(self, folder: str | None) -> None:
         """Another interpreter, or other packages: restart the workers of `folder` (None: all) and trace anew."""
         self._spawn(self._restart(folder))

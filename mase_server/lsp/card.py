@@ -87,12 +87,13 @@ def _module_facts(details: Mapping[str, Any]) -> Iterator[Row]:
     if details.get("args"):
         yield "arguments", ", ".join(_code(f"{name}={_argument(value)}") for name, value in details["args"])
     if details.get("parameter_count"):
-        names = ", ".join(_code(f"{name}: {label([value])}") for name, value in details["parameters"].items())
+        names = ", ".join(_code(f"{name}: {_argument(value)}") for name, value in details["parameters"].items())
         size = in_bytes(details.get("parameter_bytes", 0))
         yield "parameters", f"{details['parameter_count']:,} · {size} · {names}"
 
 
 def _argument(value: Any) -> str:
+    """A value, or the text that it was sent as."""
     is_value = isinstance(value, dict) or (isinstance(value, list) and len(value) == 3 and isinstance(value[1], list))
     return label([value]) if is_value else str(value)
 

@@ -100,12 +100,12 @@ async def test_a_syntax_error_leaves_the_last_good_hints(editor):
 async def test_an_endless_loop_can_be_cancelled_and_the_next_save_traces(editor):
     path = example(editor.folder, "mlp.py")
     text = path.read_text()
-    editor.open(path, text + "\nwhile True:\n    pass\n")
+    editor.open(path, "while True:\n    pass\n" + text)
     created = await editor.expect(lsp.WINDOW_WORK_DONE_PROGRESS_CREATE)
     await editor.expect(lsp.PROGRESS)
     editor.client.window_work_done_progress_cancel(lsp.WorkDoneProgressCancelParams(created.token))
     assert await editor.end_state(path) == "superseded"
-    editor.retype(path, text + "\nwhile True:\n    pass\n", text)
+    editor.retype(path, "while True:\n    pass\n" + text, text)
     editor.save(path, text)
     assert await editor.end_state(path) == "ready"
 
