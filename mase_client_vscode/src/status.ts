@@ -18,7 +18,7 @@ const TRACE_LOOKS: Record<TraceState, Look> = {
   starting: { icon: 'loading~spin', text: 'importing' },
   tracing: { icon: 'loading~spin', text: 'tracing' },
   ready: { icon: 'check', text: 'ready' },
-  failed: { icon: 'warning', text: 'failed', color: 'warning' },
+  failed: { icon: 'warning', text: 'error', color: 'warning' },
   crashed: { icon: 'error', text: 'crashed', color: 'error' },
   superseded: { icon: 'loading~spin', text: 'waiting' },
   untrusted: { icon: 'shield', text: 'not trusted' },

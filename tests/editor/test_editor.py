@@ -10,13 +10,14 @@ def test_an_example_shows_its_shapes_and_a_hover_tells_the_rest(project: Path, o
     """gpt.py runs with 4 heads on 128 channels, so 32 for each head."""
     window = open_window(project, "gpt.py")
     window.expect_status("MASE: ready")
-    window.go_to(41)
+    window.go_to(43)
     window.expect_line("q: f32[B, 4, T, 32] = q.view(B, T, self.n_head, C // self.n_head)")
     window.expect_line("att: f32[B, 4, T, T] = (q @ k.transpose(-2, -1))")
     window.expect_line("y: f32[B, T, 128] = y.transpose(1, 2).contiguous().view(B, T, C)")
     window.picture("hints")
-    card = window.hover("F.softmax(att, dim=-1)", "att")
-    expect(card).to_contain_text("f32[B, 4, T, T]")
+    card = window.hover("self.resid_dropout(self.c_proj(y))", "c_proj")
+    expect(card).to_contain_text("f32[B, T, 128]")
+    expect(card).to_contain_text("Linear(in_features=128, out_features=128, bias=True)")
     window.picture("editor")
 
 
@@ -37,7 +38,7 @@ def test_a_shape_error_is_underlined_and_its_quick_fix_mends_it(project: Path, o
     window.replace("nn.Linear(512, num_classes)", "nn.Linear(256, num_classes)")
     squiggle = window.page.locator(".squiggly-error")
     squiggle.first.wait_for()
-    window.expect_line("x: f32[B, 512] = torch.flatten(x, 1)")
+    window.expect_line("x: f32[2, 512] = torch.flatten(x, 1)")  # shapes up to the failing line
     window.command("Go to Next Problem (Error, Warning, Info)")
     window.page.locator(".marker-widget").wait_for()
     window.picture("error")

@@ -11,6 +11,20 @@ SIZE = {"width": 1280, "height": 800}
 STATUS = "#mase\\.mase-vscode\\.status"
 #: What a loaded two-core machine may need for one step; nothing here measures time.
 PATIENCE_MS = 60_000
+#: VS Code joins a word with the blanks beside it, so its place is that of its letters, not of its element.
+PLACE_OF_WORD = r"""(line, word) => {
+    const texts = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+        const found = new RegExp(`\\b${word}\\b`).exec(texts.currentNode.data);
+        if (!found) continue;
+        const range = document.createRange();
+        range.setStart(texts.currentNode, found.index);
+        range.setEnd(texts.currentNode, found.index + word.length);
+        const { left, top, width, height } = range.getBoundingClientRect();
+        return [left, top, width, height];
+    }
+    throw new Error(`no ${word} in ${line.textContent}`);
+}"""
 
 
 class Window:
@@ -74,9 +88,9 @@ class Window:
         self.page.locator(".tab.active:not(.dirty)").wait_for()
 
     def hover(self, line: str, word: str) -> Locator:
-        """Point at `word` on the line that starts with `line`; the hover that opens."""
-        span = self.line(line).first.locator("span", has_text=re.compile(rf"^[\s\u00a0]*{re.escape(word)}[\s\u00a0]*$"))
-        span.last.hover()
+        """Point at the first `word` of the line that shows `line`; the hover that opens."""
+        left, top, width, height = self.line(line).first.evaluate(PLACE_OF_WORD, word)
+        self.page.mouse.move(left + width / 2, top + height / 2, steps=3)
         card = self.page.locator(".monaco-hover:visible").first
         card.wait_for()
         return card
