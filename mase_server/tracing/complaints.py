@@ -90,13 +90,19 @@ class Call:
                 yield from (((at, i), item) for i, item in enumerate(value) if isinstance(item, TensorType))
 
 
+def stricter_than_meta(call: Call) -> Complaint | None:
+    """What eager refuses and meta kernels let pass: mixed types in a product, channels of a transposed convolution."""
+    return _one_type(call) or (_transposed(call) if "conv_transpose" in name_of(call.func) else None)
+
+
 Explainer = Callable[[Call], Complaint | None]
 _EXPLAINERS: dict[Any, list[Explainer]] = {}
 
 
 def explain_call(call: Call) -> Complaint | None:
     """What is wrong with a call, None if nothing known is. Also right for calls that only meta tensors let pass."""
-    for explainer in _EXPLAINERS.get(call.func, ()):
+    keys = type(call.func).__mro__ if isinstance(call.func, nn.Module) else (call.func,)
+    for explainer in (explainer for key in keys for explainer in _EXPLAINERS.get(key, ())):
         found = explainer(call)
         if found is not None:
             return found
@@ -109,14 +115,29 @@ def name_of(func: Any) -> str:
     return name.strip("_") if name.startswith("__") else name
 
 
+def _callables(names: Iterable[str]) -> set[Callable[..., Any]]:
+    """The functions, tensor methods and operators of these names."""
+    homes = (torch, torch.Tensor, torch.nn.functional, torch.special, torch._C._nn)
+    return {getattr(home, name) for home in homes for name in names if hasattr(home, name)}
+
+
 def _explains(*names: str) -> Callable[[Explainer], Explainer]:
     """Register for the functions, tensor methods and operators of these names."""
-    homes = (torch, torch.Tensor, torch.nn.functional, torch.special, torch._C._nn)
 
     def register(explainer: Explainer) -> Explainer:
-        found = {getattr(home, name) for home in homes for name in names if hasattr(home, name)}
-        for func in found:
+        for func in _callables(names):
             _EXPLAINERS.setdefault(func, []).append(explainer)
+        return explainer
+
+    return register
+
+
+def _explains_layers(*kinds: type[nn.Module]) -> Callable[[Explainer], Explainer]:
+    """Register for layers that check their input themselves, before any torch function sees it."""
+
+    def register(explainer: Explainer) -> Explainer:
+        for kind in kinds:
+            _EXPLAINERS.setdefault(kind, []).append(explainer)
         return explainer
 
     return register
@@ -129,11 +150,17 @@ _TRANSPOSED = tuple(f"conv_transpose{n}d" for n in (1, 2, 3))
 _MATMULS = ("matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv", "dot", "addmm", "baddbmm")
 
 
+#: Callables for which `stricter_than_meta` may find something.
+PRODUCTS = frozenset(_callables(("linear", *_TRANSPOSED, *_MATMULS)))
+
+
 @_explains("linear", *_CONVOLUTIONS, *_TRANSPOSED, *_MATMULS)
 def _one_type(call: Call) -> Complaint | None:
     """Products do not promote: both sides have one type."""
     operands = [(at, tensor) for at, tensor in call.tensors() if tensor.shape]
-    if len(operands) < 2 or operands[0][1].dtype == operands[1][1].dtype or torch.is_autocast_enabled("cpu"):
+    if len(operands) < 2 or operands[0][1].dtype == operands[1][1].dtype:
+        return None
+    if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
         return None
     (at, first), (other_at, second) = operands[:2]
     to = "float" if second.dtype == "float32" else f"to(torch.{second.dtype})"
@@ -239,6 +266,37 @@ def _group_norm(call: Call) -> Complaint | None:
             SHAPE, f"{call.layer} cannot cut the {channels} channels of {call.show(x, 0)} in {groups} groups."
         )
     return None
+
+
+@_explains_layers(*(kind for name, kind in vars(nn).items() if name.startswith("BatchNorm")))
+def _batch_norm_layout(call: Call) -> Complaint | None:
+    x = call.get(0, "input")
+    layouts = {"1": ("[N, C] or [N, C, L]", (2, 3)), "2": ("[N, C, H, W]", (4,)), "3": ("[N, C, D, H, W]", (5,))}
+    layout, ranks = layouts[type(call.func).__name__[len("BatchNorm")]]
+    if not _tensors(x) or len(x.shape) in ranks:
+        return None
+    text = f"{call.layer} expects {layout}, but {call.show(x, 0)} has {_count(len(x.shape), 'dimension')}."
+    return Complaint(SHAPE, text)
+
+
+@_explains_layers(nn.RNNBase)
+def _recurrent(call: Call) -> Complaint | None:
+    x, expected = call.get(0, "input"), getattr(call.func, "input_size", None)
+    if not _tensors(x) or not x.shape or not isinstance(expected, int) or x.shape[-1] == expected:
+        return None
+    came = x.shape[-1]
+    text = f"{call.layer} expects {expected} features, but the last dimension of {call.show(x, 0)} is {came}."
+    return Complaint(SHAPE, text, _misfit(call, "input_size", 0, expected, came))
+
+
+@_explains("multi_head_attention_forward")
+def _attention(call: Call) -> Complaint | None:
+    query, expected = call.get(0, "query"), call.get(3, "embed_dim_to_check")
+    if not _tensors(query) or not query.shape or query.shape[-1] == expected:
+        return None
+    name = call.layer.partition("(")[0]
+    text = f"{name}(embed_dim={expected}) does not fit the last dimension"
+    return Complaint(SHAPE, f"{text} of {call.show(query, 0, 'the query')}, which is {query.shape[-1]}.")
 
 
 # Products, joins, element-wise

@@ -239,7 +239,7 @@ class _Explanation:
         return frame.line, start, frame.end_line, end
 
     def _related(self, frame: Position) -> dict[str, Any]:
-        return _place(frame.file, self._span(frame), f"in {frame.function}" if frame.function else "at module level")
+        return _place(frame.file, self._span(frame), _where(frame.function))
 
     def _syntax_place(self, error: SyntaxError) -> Span:
         line, column = error.lineno or 1, max((error.offset or 1) - 1, 0)
@@ -292,6 +292,10 @@ def _frames(traceback: TracebackType | None) -> Iterator[Position]:
 
 def _distinct(frames: Sequence[Position]) -> Iterator[Position]:
     yield from dict.fromkeys(frames)
+
+
+def _where(function: str) -> str:
+    return "at module level" if function in ("", "<module>") else f"in {function}"
 
 
 def _raw(frame: Position) -> mends.Raw:

@@ -10,6 +10,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._pytree import tree_map_only
+
+from mase_server.tracing.complaints import PRODUCTS, Call, stricter_than_meta
+from mase_server.tracing.values import tensor_type
 
 if TYPE_CHECKING:
     from mase_server.tracing.shadow import Shadows
@@ -36,6 +40,15 @@ def _grouped_mm(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...
     first, second, *rest = args
     out = func(first.to(torch.bfloat16), second.to(torch.bfloat16), *rest, **kwargs)
     return out.to(first.dtype)
+
+
+@meta_rule(*PRODUCTS)
+def _product(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Meta kernels multiply mixed types; eager refuses, and the person should hear of it here."""
+    found = stricter_than_meta(Call(func, *tree_map_only(torch.Tensor, tensor_type, (args, kwargs))))
+    if found is not None:
+        raise RuntimeError(found.text)
+    return func(*args, **kwargs)
 
 
 @meta_rule(torch.Tensor.__getitem__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -15,6 +15,7 @@ from mase_server.tracing.bindings import Reports
 from mase_server.tracing.calls import Run
 from mase_server.tracing.probe import Probed, Prober
 from mase_server.tracing.recorder import IsLeaf, Recorder, is_torch_leaf
+from mase_server.tracing.rungs import RealRecorder, needs_values, real_copy, worth_a_real_run
 from mase_server.tracing.shadow import Shadows
 from mase_server.tracing.state import unchanged
 
@@ -34,11 +35,14 @@ class Session:
         is_leaf: IsLeaf = is_torch_leaf,
         reports: Reports | None = None,
         spec: Inputs | None = None,
+        construct: Callable[[], nn.Module] | None = None,
     ) -> None:
         self.model, self.arguments = model, dict(arguments)
         self.shadows = shadows or Shadows()
-        self.is_leaf, self.reports = is_leaf, reports
+        self.is_leaf, self.reports, self.construct = is_leaf, reports, construct
         self.inputs: Inputs = spec if spec is not None else describe(self.arguments, model, self._value_of)
+        #: What the values ran on: "meta", or "real" where the model's path depends on values.
+        self.rung = "meta"
         #: The recorder of the base run: it knows which tensor is which node, and where a forward failed.
         self.base: Recorder | None = None
 
@@ -47,8 +51,12 @@ class Session:
 
     def record(self) -> Run:
         """The base run, on the given arguments; raises what the forward raises (`base` then tells more)."""
-        self.base = self._recorder(positions=True)
-        return self._run(self.base, self.arguments)
+        try:
+            return self._base_run()
+        except Exception as error:
+            if not worth_a_real_run(self.model, error):
+                raise
+            return self._record_for_real(error)
 
     def record_at(self, sizes: Mapping[str, int]) -> Run:
         """A run at other sizes of the symbols, without positions."""
@@ -58,8 +66,28 @@ class Session:
         """Find which symbols may vary and how everything depends on them."""
         return Prober(base, self.inputs.sizes, self.record_at).probe()
 
+    def _base_run(self) -> Run:
+        self.base = self._recorder(positions=True)
+        return self._run(self.base, self.arguments)
+
+    def _record_for_real(self, error: Exception) -> Run:
+        """The base run on real values; the error on meta stands where this one fails too, unless only meta has it."""
+        on_meta = self.model, self.arguments, self.base
+        self.model = real_copy(self.model, self.shadows, self.construct)
+        self.arguments = inputs_at(self.inputs)
+        self.rung = "real"
+        try:
+            return self._base_run()
+        except Exception:
+            if needs_values(error):
+                raise
+            self.rung = "meta"
+            self.model, self.arguments, self.base = on_meta
+            raise error from None
+
     def _recorder(self, *, positions: bool) -> Recorder:
-        return Recorder(self.model, self.shadows, is_leaf=self.is_leaf, positions=positions, reports=self.reports)
+        kind = Recorder if self.rung == "meta" else RealRecorder
+        return kind(self.model, self.shadows, is_leaf=self.is_leaf, positions=positions, reports=self.reports)
 
     def _run(self, recorder: Recorder, arguments: Mapping[str, Any]) -> Run:
         args, kwargs = call_arguments(self.model, arguments)

@@ -18,7 +18,7 @@ from torch import nn
 
 from mase_server.inputs.constructions import places_of
 from mase_server.inputs.find import find
-from mase_server.inputs.found import Found, Hooks, bind, plain_hooks
+from mase_server.inputs.found import Found, Hooks, bind
 from mase_server.inputs.program import Loaded
 from mase_server.snapshot import Problem
 from mase_server.tracing.bindings import Reports
@@ -33,6 +33,7 @@ from mase_server.worker.payload import PayloadWriter
 from mase_server.worker.places import Places
 from mase_server.worker.request import TraceRequest
 from mase_server.worker.traced import Traced
+from mase_server.worker.trials import Trials
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -79,7 +80,7 @@ class TraceJob:
 
     def lacks_values(self) -> bool:
         """Did a forward ask for a value that a larger limit might have kept?"""
-        return any(isinstance(one.error, ValueDependentError) for one in self.traced)
+        return any(one.session.rung == "real" or isinstance(one.error, ValueDependentError) for one in self.traced)
 
     def finish(self) -> list[Traced]:
         """Probe the models and send what is known."""
@@ -96,11 +97,11 @@ class TraceJob:
 
     def _find(self, text: str) -> None:
         self.emit({"event": "stage", "stage": "importing", "message": Path(self.request.path).name})
-        plain = plain_hooks(self.shadows)
+        trials = Trials(self.shadows)
 
         def attempt(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
             with self.reports.muted():
-                return plain.attempt(model, args, kwargs)
+                return trials.attempt(model, args, kwargs)
 
         hooks = Hooks(
             self.shadows, self._on_call, attempt, self._load, self.reports.on_trial, memory.inputs(self.request.fit)
@@ -149,7 +150,14 @@ class TraceJob:
         if traced is None:
             self._watch_libraries()
             found.model.train(found.training)
-            session = Session(found.model, found.inputs, self.shadows, reports=self.reports, spec=found.spec)
+            session = Session(
+                found.model,
+                found.inputs,
+                self.shadows,
+                reports=self.reports,
+                spec=found.spec,
+                construct=found.construct,
+            )
             traced = self._record(session)
         traced.found = found
         return traced

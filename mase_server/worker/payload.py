@@ -193,7 +193,7 @@ def model_map(traced: Traced, flops: int, nodes: int, places: Places) -> dict[st
         "line": line, "column": column, "end_line": end_line, "end_column": end_column,
         "arguments": {name: plain(value) for name, value in found.arguments.items()},
         "inputs": inputs, "inputs_from": found.inputs_from, "arguments_from": found.arguments_from,
-        "found": found.found, "mode": "train" if found.training else "eval", "rung": "meta",
+        "found": found.found, "mode": "train" if found.training else "eval", "rung": traced.session.rung,
         "nodes": nodes, "parameters": parameters, "parameter_bytes": parameter_bytes, "flops": flops,
         "generic": probed is not None and probed.generic,
         "symbols": {} if probed is None else dict(probed.symbols),

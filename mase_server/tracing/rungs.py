@@ -1,0 +1,82 @@
+"""The rung below meta: a real run on the CPU, for code whose path depends on values that weights make."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from mase_server.tracing.recorder import Recorder
+from mase_server.tracing.shadow import Shadows, ValueDependentError, version
+
+#: Models with more parameters are run for real only where nothing else can work.
+CHEAP_PARAMETERS = 20_000_000
+#: Models with more parameters are never run for real.
+MOST_PARAMETERS = 400_000_000
+
+_META_ONLY = ("meta tensor", "Meta tensor", "'Meta'", "meta kernel", "Meta kernel", "data-dependent", "FakeTensor")
+
+
+class RealRecorder(Recorder):
+    """Records a forward that runs on real values."""
+
+    def run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Compute one torch call as it is."""
+        target = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        before = version(target)
+        out = func(*args, **kwargs)
+        self.mutated = target is not None and version(target) != before
+        return out
+
+    def _symbolic_inputs(self, value: Any) -> Any:
+        return value
+
+
+def needs_values(error: BaseException) -> bool:
+    """Is this an error that only meta tensors meet?"""
+    if isinstance(error, ValueDependentError | NotImplementedError):
+        return True
+    return isinstance(error, RuntimeError | ValueError | TypeError) and any(words in str(error) for words in _META_ONLY)
+
+
+def worth_a_real_run(model: nn.Module, error: BaseException) -> bool:
+    """Should this error be checked by a real run? Where that is cheap always, so that no error is told that eager
+    does not have.
+    """
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return count <= (MOST_PARAMETERS if needs_values(error) else CHEAP_PARAMETERS)
+
+
+def real_copy(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Module] | None) -> nn.Module:
+    """The same model with values: real ones where it is real, random ones where it is on meta.
+
+    construct: makes it again; without it, values are filled in, buffers from what is known of them.
+    """
+    if not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+        return model
+    if construct is not None:
+        try:
+            made = construct()
+        except Exception:  # noqa: BLE001 - the person's constructor, outside of its program
+            made = None
+        if made is not None and not any(parameter.is_meta for parameter in made.parameters()):
+            return made.train(model.training)
+    return _filled(model, shadows)
+
+
+def _filled(model: nn.Module, shadows: Shadows) -> nn.Module:
+    values = {name: shadows.get(buffer) for name, buffer in model.named_buffers()}
+    made = copy.deepcopy(model).to_empty(device="cpu")
+    with torch.no_grad():
+        for parameter in made.parameters():
+            if parameter.is_floating_point():
+                parameter.normal_(0.0, 0.02)
+            else:
+                parameter.zero_()
+        for name, buffer in made.named_buffers():
+            value = values.get(name)
+            buffer.copy_(value) if value is not None else buffer.zero_()
+    return made

@@ -1,0 +1,44 @@
+"""Does a forward succeed? On meta if it can, else for real."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from mase_server.inputs.found import plain_hooks
+from mase_server.tracing.rungs import needs_values, real_copy, worth_a_real_run
+from mase_server.tracing.shadow import Shadows, map_leaves
+
+
+class Trials:
+    """Tries forwards; keeps the real copy of a model whose path depends on values."""
+
+    def __init__(self, shadows: Shadows) -> None:
+        self.shadows = shadows
+        self._plain = plain_hooks(shadows)
+        self._real: dict[int, tuple[nn.Module, nn.Module]] = {}
+
+    def attempt(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+        """What the forward raises; None if it succeeds."""
+        error = self._plain.attempt(model, args, kwargs)
+        if error is None or not needs_values(error) or not worth_a_real_run(model, error):
+            return error
+        if id(model) not in self._real:
+            self._real[id(model)] = (model, real_copy(model, self.shadows, None))
+        try:
+            with torch.no_grad():
+                self._real[id(model)][1](*self._valued(args), **self._valued(kwargs))
+        except Exception as raised:  # noqa: BLE001 - the border to the person's code
+            return raised
+        return None
+
+    def _valued(self, value: Any) -> Any:
+        def change(item: Any) -> Any:
+            if not isinstance(item, torch.Tensor) or not item.is_meta:
+                return item
+            real = self.shadows.get(item)
+            return torch.zeros(item.shape, dtype=item.dtype) if real is None else real
+
+        return map_leaves(value, change)
