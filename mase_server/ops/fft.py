@@ -19,7 +19,7 @@ def transform(default_dims: int | None, scale: float) -> Formula:
     def flops(call: OpCall) -> int:
         tensor = max((*inputs(call)[:1], *tensors(call.result)), key=lambda t: t.numel)
         points = prod(tensor.shape[d] for d in _dimensions(call, tensor, default_dims))
-        return round(scale * tensor.numel * log2(points)) if points > 1 else 0
+        return tensor.numel // points * round(scale * points * log2(points)) if points > 1 else 0
 
     return flops
 

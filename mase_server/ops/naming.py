@@ -8,7 +8,9 @@ torch.nn.functional and the module that wraps it are `module_related_func`, a mo
 from __future__ import annotations
 
 import re
+from functools import partial
 
+import torch
 from torch import nn
 
 from mase_server.ops.rows import Row
@@ -61,3 +63,15 @@ def snake_case(name: str) -> str:
     name = re.sub(r"(?<=\d)D\b", "d", name)
     name = re.sub(r"(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return name.lower().strip("_")
+
+
+def name_of(target: object) -> str:
+    """What a callable calls itself; for a partial its function's name, for an autograd function's apply its class's."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, partial):
+        return name_of(target.func)
+    owner = getattr(target, "__self__", None)
+    if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+        return owner.__name__
+    return str(getattr(target, "__name__", type(target).__name__))

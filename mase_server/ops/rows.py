@@ -30,6 +30,8 @@ SPACES: dict[str, object] = {
     "operator": operator,
     "builtins": builtins,
     "nn": nn,
+    "rnn": nn.utils.rnn,
+    "_VF": torch._C._VariableFunctions,
     "aten": torch.ops.aten,
 }
 

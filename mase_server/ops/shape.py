@@ -51,7 +51,14 @@ PADS = ",".join(
     f"{kind}Pad{d}d" for kind in ("Constant", "Zero", "Reflection", "Replication", "Circular") for d in (1, 2, 3)
 )
 
+PACKING = """
+_pack_padded_sequence=_VF._pack_padded_sequence _pad_packed_sequence=_VF._pad_packed_sequence
+pack_padded_sequence=rnn.pack_padded_sequence pad_packed_sequence=rnn.pad_packed_sequence pad_sequence=rnn.pad_sequence
+pack_sequence=rnn.pack_sequence PackedSequence=rnn.PackedSequence
+"""
+
 ROWS = (
+    *rows("shape", free, PACKING),
     *rows("shape", free, f"pad:{PADS}", traffic),
     *rows("shape", free, VIEWS, free),
     *rows("shape", free, COPIES, traffic),

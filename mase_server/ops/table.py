@@ -34,7 +34,7 @@ from mase_server.ops import (
     shape,
 )
 from mase_server.ops.costs import free, traffic
-from mase_server.ops.naming import mase_type, snake_case
+from mase_server.ops.naming import mase_type, name_of, snake_case
 from mase_server.ops.rows import Row
 from mase_server.ops.types import OpCall, OpInfo
 
@@ -166,11 +166,8 @@ def _info(row: Row, is_module: bool, names: tuple[str, ...], parameters: tuple[s
 
 
 def _unknown(target: object) -> OpInfo:
-    if isinstance(target, ATEN):
-        name = aten_name(target)[1]
-    else:
-        name = target if isinstance(target, str) else getattr(target, "__name__", type(target).__name__)
-    return OpInfo(_own_name(str(name)), "builtin_func", "other", (), (), False, False, free, traffic)
+    name = aten_name(target)[1] if isinstance(target, ATEN) else name_of(target)
+    return OpInfo(_own_name(name), "builtin_func", "other", (), (), False, False, free, traffic)
 
 
 def _own_name(name: str) -> str:
