@@ -220,7 +220,10 @@ class Recorder(MetaMode):
                 before = version(first)
             out = original(module, *args, **kwargs)
         except Exception as error:
-            if self.failure is not None and self.failure.error is error and self.failure.module is None:
+            if self.failure is None or self.failure.error is not error:
+                with torch._C.DisableTorchFunction():
+                    self.failure = Failure.of(error, module, args, kwargs, self._scope_path())
+            if self.failure.module is None:
                 self.failure = self.failure.inside(module, path)
             raise
         finally:

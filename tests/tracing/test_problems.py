@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from mase_server.snapshot import Problem
 from mase_server.tracing.failure import Failure
 from mase_server.tracing.importer import WorkspaceImporter
 from mase_server.tracing.problems import Context, explain
-from mase_server.tracing.shadow import ValueDependentError
+from mase_server.tracing.shadow import MetaMode, Shadows, ValueDependentError
 
 HEADER = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
 
@@ -271,6 +272,61 @@ def test_mixed_types_are_told_with_the_conversion(bench: Workbench, name: str) -
     assert problem.code == "dtype-mismatch"
     for text in said:
         assert text in problem.message
+
+
+CHECKED_BY_THE_LAYER = {
+    "batch_norm": ("nn.BatchNorm2d(8)", ones(2, 32), ["[N, C, H, W]", "f32[2, 32] has 2 dimensions"], []),
+    "lstm": ("nn.LSTM(5, 6)", ones(2, 3, 4), ["5 features", "f32[2, 3, 4] is 4"], ["input_size=5 -> 4"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHECKED_BY_THE_LAYER)
+def test_what_a_layer_checks_before_any_torch_call_is_explained_too(bench: Workbench, name: str) -> None:
+    constructor, x, said, titles = CHECKED_BY_THE_LAYER[name]
+    place = made_at(bench.write(net(f"self.layer = {constructor}", "return self.layer(x)")), constructor, bench.path)
+    model = bench.load()["Net"]()
+    with pytest.raises((RuntimeError, ValueError)) as caught:
+        model(x)
+    failure = Failure.of(caught.value, model.layer, (x,), {}, "").inside(model.layer, "layer")
+    context = Context(bench.path, (str(bench.folder),), constructions={id(model.layer): place})
+    problem = explain(caught.value, failure, context)
+    assert problem.code == "shape-mismatch"
+    assert "`layer` " in problem.message
+    for text in said:
+        assert text in problem.message
+    assert [fix["title"] for fix in problem.fixes] == titles
+
+
+def test_attention_of_another_width(bench: Workbench) -> None:
+    problem = bench.forward(
+        net("self.attend = nn.MultiheadAttention(8, 2)", "return self.attend(x, x, x)"), ones(2, 3, 4)
+    )
+    assert problem.code == "shape-mismatch"
+    assert "embed_dim=8" in problem.message
+    assert "`x` f32[2, 3, 4], which is 4." in problem.message
+
+
+REFUSED_BY_EAGER = {
+    "linear": (lambda x: F.linear(x, ones(3, 4)), ones(2, 4, dtype=torch.int64)),
+    "matmul": (lambda x: ones(4, 4) @ x, ones(4, 4).double()),
+    "bmm": (lambda x: torch.bmm(ones(1, 4, 4), x), ones(1, 4, 4).half()),
+    "addmm": (lambda x: torch.addmm(ones(4), x, ones(4, 4)), ones(4, 4).double()),
+    "conv_transpose": (lambda x: F.conv_transpose2d(x, ones(3, 8, 3, 3)), ones(2, 1, 8, 8)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_BY_EAGER)
+def test_what_meta_kernels_let_pass_is_refused_where_eager_refuses_it(name: str) -> None:
+    function, x = REFUSED_BY_EAGER[name]
+    with pytest.raises(RuntimeError):
+        function(x)
+    with pytest.raises(RuntimeError, match=r"computes|needs one type|expects"), MetaMode(Shadows()):
+        function(x)
+
+
+def test_autocast_mixes_types_without_complaint() -> None:
+    with torch.autocast("cpu"), MetaMode(Shadows()):
+        assert F.linear(ones(2, 4).bfloat16(), ones(3, 4)).shape == (2, 3)
 
 
 def test_dimensions_are_named_where_they_have_names(bench: Workbench) -> None:
