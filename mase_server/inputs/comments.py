@@ -81,8 +81,15 @@ def _owner(line: int, classes: list[ast.ClassDef], lines: list[str]) -> str | No
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
         if first == below + 1:
             return node.name
-    inside = [node for node in classes if node.lineno <= line <= (node.end_lineno or node.lineno)]
+    inside = [node for node in classes if _is_inside(line, node, lines)]
     return max(inside, key=lambda node: node.lineno).name if inside else None
+
+
+def _is_inside(line: int, node: ast.ClassDef, lines: list[str]) -> bool:
+    """Does the line stand in the class, or below its last statement but as far indented?"""
+    end = node.end_lineno or node.lineno
+    below = [text for text in lines[end:line] if text.strip()]
+    return node.lineno <= line and all(len(text) - len(text.lstrip()) > node.col_offset for text in below)
 
 
 def _wish(text: str, line: int, column: int, owner: str | None, classes: set[str]) -> Wish:

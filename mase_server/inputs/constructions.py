@@ -20,6 +20,8 @@ from torch import nn
 
 from mase_server.tracing.positions import Mark, is_hidden, resolve
 
+_WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+
 
 @dataclass(frozen=True, slots=True)
 class Construction:
@@ -60,9 +62,10 @@ class Constructions:
         return iter(self._by_id.values())
 
     def children(self) -> set[int]:
-        """Ids of the modules that are part of another one."""
+        """Ids of the modules that are part of another one; what wraps a whole model does not count."""
         # An `__init__` that failed leaves a module without its tables.
-        tables = (vars(made.model).get("_modules", {}) for made in self)
+        wholes = (made.model for made in self if not isinstance(made.model, _WRAPPERS))
+        tables = (vars(model).get("_modules", {}) for model in wholes)
         return {id(child) for table in tables for child in table.values()}
 
     @contextmanager

@@ -80,7 +80,7 @@ ROLES = [
     ({"ids": ids(4, 7)}, "ids: i64[B=4, T=7] < 50"),
     ({"src": ids(4, 7), "tgt": ids(4, 5)}, "src: i64[B=4, T=7] < 50; tgt: i64[B, S=5] < 50"),
     ({"src": ids(4, 7), "tgt": ids(4, 7)}, "src: i64[B=4, T=7] < 50; tgt: i64[B, T] < 50"),
-    ({"ids": ids(4, 7), "attention_mask": torch.ones(4, 7, dtype=torch.long)}, "ids: i64[B=4, T=7] < 50; attention_mask: i64[B, T] ones"),
+    ({"ids": ids(4, 7), "mask": torch.ones(4, 7, dtype=torch.long)}, "ids: i64[B=4, T=7] < 50; mask: i64[B, T] ones"),
     ({"mask": torch.ones(7, 7).tril().bool(), "ids": ids(4, 7)}, "mask: bool[T=7, T] causal; ids: i64[B=4, T] < 50"),
     ({"ids": ids(7, 7)}, "ids: i64[B=7, T=7] < 50"),
     ({"ids": ids(4, 7), "pos": torch.arange(7)}, "ids: i64[B=4, T=7] < 50; pos: i64[T] arange"),
@@ -109,7 +109,11 @@ def test_a_mask_of_size_one_stays_broadcast():
         (nn.GRU(5, 6, batch_first=True), {"x": torch.randn(4, 7, 5)}, "x: f32[B=4, T=7, 5]"),
         (nn.Conv1d(5, 6, 3), {"x": torch.randn(4, 5, 30)}, "x: f32[B=4, 5, T=30]"),
         (nn.TransformerEncoderLayer(8, 2), {"src": ids(7, 4)}, "src: i64[T=7, B=4] < 50"),
-        (nn.LSTM(5, 6), {"x": torch.randn(7, 4, 5), "m": torch.ones(7, 7).tril().bool()}, "x: f32[T=7, B=4, 5]; m: bool[T, T] causal"),
+        (
+            nn.LSTM(5, 6),
+            {"x": torch.randn(7, 4, 5), "m": torch.ones(7, 7).tril().bool()},
+            "x: f32[T=7, B=4, 5]; m: bool[T, T] causal",
+        ),
     ],
 )  # fmt: skip
 def test_the_model_says_which_dimension_is_time(model, values, text):

@@ -1,0 +1,249 @@
+"""Model files in the manner of public repositories: what is found runs in plain eager PyTorch."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from mase_server.inputs.find import find
+from mase_server.inputs.found import Found, Hooks, call_arguments, plain_hooks
+from mase_server.inputs.generate import inputs_at
+from mase_server.inputs.text import write
+from mase_server.snapshot import Problem
+from mase_server.tracing.shadow import Shadows
+from mase_server.worker.request import TraceOptions, TraceRequest
+
+CORPUS = Path(__file__).parent / "corpus"
+
+#: What a person would expect to see: file -> {model: (where the inputs are from, the inputs)}.
+EXPECTED = {
+    "actor_critic": {"ActorCritic": ("search", "state: f32[B=2, 8]")},
+    "audio_conv": {"M5": ("search", "x: f32[B=2, 1, L=1024]")},
+    "commented": {"Odd": ("comment", "signal: f32[B=2, T=16, 6]; flag: 3")},
+    "dcgan_main": {
+        "Generator": ("main", "z: f32[B=6, 16, 1, 1]"),
+        "Discriminator": ("main", "x: f32[B=6, 3, H=16, W=16] uniform"),
+    },
+    "dict_batch": {
+        "ClickModel": (
+            "search",
+            "batch: {user_id: i64[B=2, T=16] < 300, item_id: i64[B, T] < 500, dense: f32[B, T, 13]}",
+        )
+    },
+    "dict_config": {"Mixer": ("search", "x: f32[B=2, 32]")},
+    "diffusion_unet": {"Denoiser": ("search", "x: f32[B=2, 3, H=32, W=32]; t: i64[B] < 10")},
+    "gcn": {"GCN": ("main", "x: f32[N=9, 12]; edge_index: i64[2, E=30] < N")},
+    "gpt_config": {"GPT": ("search", "idx: i64[B=2, T=16] < 211")},
+    "gru_time_first": {"Forecaster": ("search", "series: f32[T=16, B=2, 7]")},
+    "lenet_bare": {"LeNet5": ("search", "x: f32[B=2, 3, H=32, W=32]")},
+    "lstm_packed_bare": {"Tagger": ("search", "tokens: i64[B=2, T=16] < 1000; lengths: i64[B] lengths(T)")},
+    "lstm_packed_main": {"Tagger": ("main", "tokens: i64[B=3, T=9] < 50; lengths: i64[B] lengths(T)")},
+    "masked_transformer_main": {"Decoder": ("main", "src: i64[T=11, B=4] < 90; src_mask: f32[T, T] causal")},
+    "mnist_mlp_main": {"Net": ("main", "x: f32[B=64, 1, H=28, W=28]")},
+    "module_level": {"Sequential": ("search", "input: f32[B=2, 1, 28, 28]")},
+    "module_level_call": {"Regressor": ("main", "x: f32[B=100, 6]")},
+    "moe": {"MoE": ("search", "x: f32[B=2, T=16, 64]")},
+    "needs_download": {"Student": ("search", "x: f32[B=2, 1, H=32, W=32]")},
+    "pair_input": {"Siamese": ("search", "pair: (f32[B=2, 20], f32[B, 20])")},
+    "resnet_builders": {"ResNet": ("search", "x: f32[B=2, 3, H=32, W=32]")},
+    "seq2seq": {"Seq2Seq": ("search", "src: i64[B=2, T=16] < 1000; trg: i64[B, T] < 1000")},
+    "unet": {"UNet": ("search", "x: f32[B=2, 3, H=32, W=32]")},
+    "vae_function_main": {"VAE": ("main", "x: f32[B=5, 1, H=28, W=28] uniform")},
+    "video_3d": {"C3D": ("search", "clip: f32[B=2, 3, D=16, H=112, W=112]")},
+    "vit_bare": {"ViT": ("search", "img: f32[B=2, 3, H=32, W=32]")},
+    "vit_main": {"ViT": ("main", "img: f32[B=3, 3, H=64, W=64]")},
+}
+
+
+@pytest.fixture(autouse=True)
+def _main_module():
+    saved, threads = sys.modules["__main__"], torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    assert sys.modules["__main__"] is saved
+    torch.set_num_threads(threads)
+
+
+def request_for(path, scratch, **options):
+    return TraceRequest(str(path), str(path.parent), "", 1, TraceOptions(**options), scratch=str(scratch))
+
+
+def results(path, scratch, **options):
+    return list(find(request_for(path, scratch, **options), path.read_text(), plain_hooks(Shadows())))
+
+
+def test_every_file_of_the_corpus_has_an_expectation():
+    assert sorted(path.stem for path in CORPUS.glob("*.py")) == sorted(EXPECTED)
+
+
+# Random tokens may miss the largest one, and with it the range: only the order of magnitude can be told.
+def without_ranges(text):
+    return re.sub(r" < \d+", "", text)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_what_is_shown_is_what_a_person_expects_and_runs_in_eager(name, tmp_path):
+    found = results(CORPUS / f"{name}.py", tmp_path)
+    assert [each for each in found if isinstance(each, Problem)] == []
+    shown = {each.name: (each.inputs_from, without_ranges(write(each.spec))) for each in found}
+    assert shown == {model: (source, without_ranges(text)) for model, (source, text) in EXPECTED[name].items()}
+    for each in found:
+        model = (each.construct or (lambda each=each: each.model))()
+        if each.construct is None:
+            model.to_empty(device="cpu")
+        args, kwargs = call_arguments(model, inputs_at(each.spec))
+        with torch.no_grad():
+            model.eval()(*args, **kwargs)
+
+
+@pytest.mark.parametrize("name", [name for name in EXPECTED if name.endswith("_main")])
+def test_the_inputs_of_a_run_are_those_that_plain_python_sees(name, tmp_path):
+    """Ground truth: the file in a fresh interpreter, with a forward hook that prints the first shapes of each model."""
+    code = f"""
+import runpy, sys, torch
+seen = {{}}
+def hook(module, args):
+    if type(module).__module__ == "__main__" and type(module).__name__ not in seen:
+        seen[type(module).__name__] = [list(arg.shape) for arg in args if isinstance(arg, torch.Tensor)]
+        sys.stderr.write(repr((type(module).__name__, seen[type(module).__name__])) + "\\n")
+torch.nn.modules.module.register_module_forward_pre_hook(hook)
+torch.optim.optimizer_stop = None
+from torch.optim.optimizer import register_optimizer_step_post_hook
+register_optimizer_step_post_hook(lambda *a: sys.exit(0))
+sys.argv = [{str(CORPUS / name)!r} + ".py"]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    truth = dict(eval(line) for line in ran.stderr.splitlines() if line.startswith("('"))
+    for each in results(CORPUS / f"{name}.py", tmp_path):
+        assert [list(value.shape) for value in each.inputs.values()] == truth[each.name]
+
+
+def written(folder, text, name="models.py"):
+    path = folder / name
+    path.write_text("import torch\nfrom torch import nn\n\n" + text)
+    return path
+
+
+NET = """
+class Net(nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.layer = nn.Linear(width, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+
+
+def one(path, scratch, **options):
+    (found,) = results(path, scratch, **options)
+    return found
+
+
+def test_an_option_beats_a_comment_and_a_comment_beats_a_setting(tmp_path):
+    path = written(tmp_path, "# mase: x: f32[3, 4]" + NET)
+    assert one(path, tmp_path).inputs_from == "comment"
+    option = one(path, tmp_path, inputs=("x: f32[5, 4]",), inputs_from="option")
+    assert (option.inputs_from, tuple(option.args[0].shape)) == ("option", (5, 4))
+    setting = one(path, tmp_path, inputs=("x: f32[5, 4]",), inputs_from="settings")
+    assert (setting.inputs_from, tuple(setting.args[0].shape)) == ("comment", (3, 4))
+
+
+def test_a_comment_beats_the_files_own_call(tmp_path):
+    found = one(written(tmp_path, "# mase: x: f32[7, 4]" + NET + "\nNet()(torch.randn(2, 4))\n"), tmp_path)
+    assert (found.inputs_from, tuple(found.args[0].shape), found.recorded) == ("comment", (7, 4), False)
+
+
+def test_constructor_arguments_of_a_comment_are_used(tmp_path):
+    found = one(written(tmp_path, "# mase: Net(width=9)" + NET), tmp_path)
+    assert (found.arguments, found.arguments_from) == ({"width": 9}, "comment")
+    assert found.args[0].shape[-1] == 9
+
+
+def test_the_file_does_not_run_as_main_when_that_is_turned_off(tmp_path):
+    body = NET + "\nif __name__ == '__main__':\n    Net()(torch.randn(3, 4))\n"
+    assert one(written(tmp_path, body), tmp_path).inputs_from == "main"
+    assert one(written(tmp_path, body), tmp_path, run_main=False).inputs_from == "search"
+
+
+def test_only_the_model_that_was_asked_for_is_shown(tmp_path):
+    path = written(tmp_path, NET + NET.replace("Net", "Other"))
+    assert [each.name for each in results(path, tmp_path)] == ["Net", "Other"]
+    assert one(path, tmp_path, model="Other").name == "Other"
+    problem = one(path, tmp_path, model="Nothing")
+    assert (problem.code, problem.message) == ("no-model", "no model 'Nothing' in this file; it has Net, Other")
+
+
+def test_a_skipped_class_is_left_out(tmp_path):
+    assert results(written(tmp_path, "# mase: skip" + NET), tmp_path) == []
+
+
+PROBLEMS = {
+    "bad-comment": ("# mase: x: f99[1]" + NET, 4, "unknown element type 'f99'"),
+    "syntax-error": ("class Net(nn.Module:\n    pass\n", 4, "SyntaxError"),
+    "missing-import": ("import a_package_that_nobody_has\n" + NET, 4, "install 'a_package_that_nobody_has'"),
+    "import-error": ("x = 1 / 0\n" + NET, 4, "ZeroDivisionError: division by zero"),
+    "no-model": ("x = 1\n", 1, "no class of this file extends torch.nn.Module"),
+    "constructor-error": (NET.replace("nn.Linear(width, 2)", "undefined_name"), 7, "NameError: name 'undefined_name'"),
+    "no-inputs": (NET.replace("self.layer(x)", "x.not_an_attribute"), 5, "# mase: "),
+    "no-arguments": (NET.replace("width=4", "secret: str"), 5, "`# mase: Net(...)`"),
+}
+
+
+@pytest.mark.parametrize("code", PROBLEMS)
+def test_what_cannot_be_shown_is_one_problem_at_its_place_with_the_next_step(code, tmp_path):
+    text, line, message = PROBLEMS[code]
+    problems = [each for each in results(written(tmp_path, text), tmp_path) if isinstance(each, Problem)]
+    assert [(each.code, each.line) for each in problems] == [(code, line)]
+    assert message in problems[0].message
+
+
+def test_a_constructor_that_fails_in_the_run_is_an_error_at_its_line(tmp_path):
+    body = NET.replace("nn.Linear(width, 2)", "nn.Linear(width, 'two')") + "\nif __name__ == '__main__':\n    Net()\n"
+    problems = [each for each in results(written(tmp_path, body), tmp_path) if isinstance(each, Problem)]
+    assert {(each.code, each.line, each.severity) for each in problems} == {("constructor-error", 7, "error")}
+
+
+def test_a_model_that_fails_is_given_to_the_caller_with_its_own_error(tmp_path):
+    path = written(tmp_path, NET + "\nNet()(torch.randn(2, 5))\n")
+    shadows, errors = Shadows(), []
+    plain = plain_hooks(shadows)
+
+    def on_call(model, args, kwargs):
+        try:
+            return plain.on_call(model, args, kwargs)
+        except RuntimeError as error:
+            errors.append(str(error))
+            raise
+
+    hooks = Hooks(shadows, on_call, plain.attempt)
+    (found,) = find(request_for(path, tmp_path), path.read_text(), hooks)
+    assert isinstance(found, Found)
+    assert found.recorded
+    assert len(errors) == 1
+
+
+def test_a_file_in_a_package_may_import_relatively(tmp_path):
+    package = tmp_path / "kit_of_find_test"
+    (package / "parts").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "parts" / "__init__.py").write_text("")
+    (package / "blocks.py").write_text("from torch import nn\nclass Mlp(nn.Linear):\n    pass\n")
+    path = written(package / "parts", "from ..blocks import Mlp\n" + NET.replace("nn.Linear", "Mlp"))
+    try:
+        assert one(path, tmp_path).name == "Net"
+    finally:
+        for name in [name for name in sys.modules if name.startswith("kit_of_find_test")]:
+            del sys.modules[name]
+
+
+def test_a_found_model_can_be_made_again_for_real(tmp_path):
+    found = one(written(tmp_path, NET + "\nNet(width=6)(torch.randn(2, 6))\n"), tmp_path)
+    real = found.construct()
+    assert real.layer.weight.shape == (2, 6)
+    assert real.layer.weight.device.type == "cpu"
+    assert found.model.layer.weight.is_meta

@@ -1,0 +1,216 @@
+"""Running a file as its author would, up to the first call of each model."""
+
+import os
+import sys
+import textwrap
+
+import pytest
+import torch
+
+from mase_server.inputs.found import plain_hooks
+from mase_server.inputs.main import run_main
+from mase_server.tracing.shadow import Shadows
+
+HEAD = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width=3, *, deep=False):
+        super().__init__()
+        width = width + 0
+        self.layer = nn.Linear(4, width)
+        self.norm = nn.BatchNorm1d(width)
+    def forward(self, x, scale=1.0):
+        return self.norm(self.layer(x)) * scale
+
+class Loss(nn.Module):
+    def forward(self, out, target):
+        return ((out - target) ** 2).mean()
+
+LOG = []
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a program; gives (run, calls seen by on_call)."""
+    saved = sys.modules["__main__"]
+
+    def go(body, head=HEAD):
+        path = tmp_path / "program.py"
+        path.write_text(textwrap.dedent(head) + textwrap.dedent(body))
+        shadows, calls = Shadows(), []
+
+        def on_call(model, args, kwargs):
+            calls.append((type(model).__name__, [tuple(arg.shape) for arg in args], dict(kwargs), model.training))
+            assert torch._C._len_torch_function_stack() == 0
+            return plain_hooks(shadows).on_call(model, args, kwargs)
+
+        return run_main(str(path), str(tmp_path), on_call, shadows), calls
+
+    yield go
+    sys.modules["__main__"] = saved
+
+
+def test_the_first_call_is_seen_with_its_arguments(run):
+    result, calls = run("model = Net(5)\ny = model(torch.randn(2, 4), scale=2.0)\nLOG.append(y.shape)\n")
+    assert calls == [("Net", [(2, 4)], {"scale": 2.0}, False)]
+    assert result.module.LOG == [(2, 5)]
+    assert result.error is None
+
+
+def test_constructor_arguments_are_known_as_they_were_given(run):
+    result, _ = run("model = Net(5, deep=True)\nmodel(torch.randn(2, 4))\n")
+    made = result.constructions.of(result.reached[0].model)
+    assert made.bound() == {"width": 5, "deep": True}
+    again = made.rebuild()()
+    assert again is not made.model
+    assert again.layer.out_features == 5
+
+
+@pytest.mark.parametrize(
+    ("set_mode", "training"),
+    [("", False), ("model.eval()", False), ("model.train()", True), ("model.to('cpu').train()", True)],
+)
+def test_the_mode_is_the_one_that_the_person_set_else_eval(run, set_mode, training):
+    _, calls = run(f"model = Net()\n{set_mode}\nmodel(torch.randn(2, 4))\n")
+    assert [call[3] for call in calls] == [training]
+
+
+@pytest.mark.parametrize(
+    "end", ["loss.backward()", "torch.autograd.backward(loss)", "optimizer.step()", "model(torch.randn(2, 4))"]
+)
+def test_a_training_loop_ends_at_its_first_round(run, end):
+    result, calls = run(f"""
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        while True:
+            LOG.append("round")
+            loss = model(torch.randn(2, 4)).mean()
+            LOG.append("loss")
+            {end}
+            LOG.append("after")
+    """)
+    assert len(calls) == 1
+    expected = ["round", "loss"]
+    assert expected == result.module.LOG
+    assert result.error is None
+
+
+def test_an_endless_program_ends_when_its_budget_is_spent(run):
+    result, calls = run("model = Net()\nmodel(torch.randn(2, 4))\nwhile True: pass\n")
+    assert len(calls) == 1
+    assert result.error is None
+
+
+def test_the_program_goes_on_to_its_loss_which_is_shown_too(run):
+    _, calls = run("model, loss = Net(), Loss()\nloss(model(torch.randn(2, 4)), torch.zeros(2, 3)).backward()\n")
+    assert [call[0] for call in calls] == ["Net", "Loss"]
+
+
+def test_the_second_of_two_models_is_reached_beyond_the_first_backward(run):
+    _, calls = run("""
+        a, b = Net(), nn.Sequential(Net(), nn.Flatten())
+        c = Net(7)
+        for _ in range(9):
+            a(torch.randn(2, 4)).mean().backward()
+            c(torch.randn(3, 4))
+    """)
+    assert [call[1] for call in calls] == [[(2, 4)], [(3, 4)]]
+
+
+def test_torchs_own_layers_and_losses_are_no_models(run):
+    result, calls = run("nn.Linear(4, 4)(torch.randn(2, 4))\nnn.MSELoss()(torch.ones(2), torch.ones(2))\n")
+    assert calls == []
+    assert result.reached == ()
+
+
+def test_a_sequential_of_the_program_is_a_model(run):
+    _, calls = run("net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())\nnet(torch.randn(2, 4))\n")
+    assert [call[0] for call in calls] == ["Sequential"]
+
+
+def test_a_part_that_is_called_by_itself_is_remembered_but_not_shown(run):
+    result, calls = run("""
+        class Whole(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.part = Net()
+            def encode(self, x):
+                return self.part(x)
+            def forward(self, x):
+                return self.part(x) + 1
+        whole = Whole()
+        whole.encode(torch.randn(2, 4))
+    """)
+    assert calls == []
+    assert [(type(each.model).__name__, each.shown) for each in result.reached] == [("Net", False)]
+
+
+def test_wrappers_are_seen_through(run):
+    _, calls = run("model = torch.compile(nn.DataParallel(Net()))\nmodel(torch.randn(2, 4))\n")
+    assert [call[0] for call in calls] == ["Net"]
+
+
+def test_an_exception_after_the_first_call_is_remembered_and_does_no_harm(run):
+    result, calls = run("Net()(torch.randn(2, 4))\nraise RuntimeError('no data set here')\n")
+    assert len(calls) == 1
+    assert str(result.error) == "no data set here"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"), [("import not_there_at_all", ModuleNotFoundError), ("raise SystemExit(2)", SystemExit), ("1 / 0", ZeroDivisionError)]
+)  # fmt: skip
+def test_a_program_that_reaches_no_model_says_why(run, body, kind):
+    result, _ = run(body + "\n")
+    assert result.reached == ()
+    assert isinstance(result.error, kind)
+
+
+def test_a_loader_with_workers_stays_in_the_process(run):
+    result, calls = run("""
+        from torch.utils.data import DataLoader, TensorDataset
+        data = TensorDataset(torch.arange(40.).view(10, 4))
+        loader = DataLoader(data, 5, num_workers=3, prefetch_factor=2, persistent_workers=True, shuffle=True)
+        for (x,) in loader:
+            Net()(x)
+            LOG.append((loader.num_workers, sorted(x[:, 0].tolist())[0] % 4))
+            break
+    """)
+    assert [call[1] for call in calls] == [[(5, 4)]]
+    assert result.module.LOG == [(0, 0.0)]
+
+
+def test_the_program_runs_in_its_place(run, tmp_path):
+    before = (os.getcwd(), sys.argv, sys.path[:])
+    result, _ = run("import os, sys\nLOG.append((__name__, __file__, os.getcwd(), sys.argv, sys.path[0]))\n")
+    path = str(tmp_path / "program.py")
+    assert [("__main__", path, str(tmp_path), [path], str(tmp_path))] == result.module.LOG
+    assert (os.getcwd(), sys.argv, sys.path) == before
+
+
+def test_nothing_is_allocated_and_small_values_are_known(run):
+    result, calls = run("""
+        big = nn.Linear(10**6, 10**6)
+        n = int(torch.tensor([2, 3]).sum().item())
+        Net()(torch.randn(n, 4))
+        LOG.append(torch.randn(1).device.type)
+    """)
+    assert calls[0][1] == [(5, 4)]
+    assert result.module.LOG == ["cpu"]
+    assert result.module.big.weight.is_meta
+
+
+def test_a_copied_model_does_not_pretend_to_know_its_constructor(run):
+    result, _ = run("import copy\nmodel = copy.deepcopy(Net(5))\nmodel(torch.randn(2, 4))\n")
+    assert result.constructions.of(result.reached[0].model) is None
+
+
+def test_the_hooks_are_gone_afterwards(run):
+    call, train, backward = torch.nn.Module.__call__, torch.nn.Module.train, torch.Tensor.backward
+    run("Net()(torch.randn(2, 4))\n")
+    assert (torch.nn.Module.__call__, torch.nn.Module.train, torch.Tensor.backward) == (call, train, backward)
+    x = torch.ones(2, requires_grad=True)
+    (x * 3).sum().backward()
+    assert x.grad.tolist() == [3, 3]
