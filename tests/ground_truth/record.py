@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -31,13 +31,18 @@ Truth = dict[Place, Counter[Any]]
 
 
 def describe(value: Any) -> Any:
-    """A hashable form of a value: a tensor is (dtype, shape), containers nest, the rest is its type's name."""
+    """A hashable form of a value: a tensor is (dtype, shape), containers nest, the rest is its type's name.
+
+    A data class that holds tensors is a dict of its fields, as a model output is.
+    """
     if isinstance(value, torch.Tensor):
         return (DTYPES[value.dtype], tuple(value.shape))
     if isinstance(value, Mapping):
         return ("dict", tuple((str(key), describe(inner)) for key, inner in value.items()))
     if isinstance(value, tuple | list):
         return ("tuple", tuple(describe(inner) for inner in value))
+    if holds_tensor(value):
+        return describe(_fields(value))
     return None if value is None else ("python", type(value).__name__)
 
 
@@ -47,7 +52,13 @@ def holds_tensor(value: Any) -> bool:
         return any(map(holds_tensor, value.values()))
     if isinstance(value, tuple | list):
         return any(map(holds_tensor, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return any(map(holds_tensor, _fields(value).values()))
     return isinstance(value, torch.Tensor)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {one.name: getattr(value, one.name, None) for one in fields(value)}
 
 
 @dataclass(slots=True)

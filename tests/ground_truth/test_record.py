@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
+import torch
 
 from tests.ground_truth.places import Place
 from tests.ground_truth.record import describe, run_main, run_with
@@ -192,9 +194,17 @@ def test_a_tensor_where_the_tree_knows_no_binding_is_an_error(tmp_path):
             """)  # fmt: skip
 
 
-def test_describe_nests_and_names_what_is_no_tensor():
-    import torch
+def test_a_data_class_of_tensors_is_a_dict_and_any_other_is_its_type():
+    @dataclass
+    class State:
+        hidden: Any
+        steps: int = 3
 
+    assert describe(State(torch.ones(2))) == ("dict", (("hidden", (F32, (2,))), ("steps", ("python", "int"))))
+    assert describe(State(None)) == ("python", "State")
+
+
+def test_describe_nests_and_names_what_is_no_tensor():
     value = {"a": [torch.ones(2), None], 3: (5, "x")}
     assert describe(value) == (
         "dict",
