@@ -35,6 +35,7 @@ SPACES: dict[str, object] = {
     "aten": torch.ops.aten,
 }
 
+PLAIN_MODULES = (torch, nn.functional)
 DEFAULT_SPACES = (torch, torch.Tensor, nn.functional)
 
 
@@ -79,6 +80,11 @@ def _find(spelling: str) -> Iterator[object]:
     names = (name,) if dot or name.endswith("_") else (name, f"{name}_")
     for place in places:
         for attribute in names:
-            found = getattr(place, attribute, None)
+            found = _attribute(place, attribute)
             if callable(found) and not isinstance(found, torch.dtype):
                 yield found
+
+
+def _attribute(place: object, name: str) -> object:
+    """Without torch's module-level __getattr__, which is slow and may import."""
+    return vars(place).get(name) if place in PLAIN_MODULES else getattr(place, name, None)
