@@ -13,7 +13,7 @@ from mase_server.inputs.roles import describe
 from mase_server.inputs.spec import Inputs
 from mase_server.tracing.bindings import Reports
 from mase_server.tracing.calls import Run
-from mase_server.tracing.probe import Probed, Prober
+from mase_server.tracing.probe import IMAGE_SYMBOLS, Probed, Prober
 from mase_server.tracing.recorder import IsLeaf, Recorder, is_torch_leaf
 from mase_server.tracing.rungs import RealRecorder, needs_values, real_copy, worth_a_real_run
 from mase_server.tracing.shadow import Shadows
@@ -45,6 +45,8 @@ class Session:
         self.rung = "meta"
         #: The recorder of the base run: it knows which tensor is which node, and where a forward failed.
         self.base: Recorder | None = None
+        #: What the forward raised in the base run.
+        self.error: Exception | None = None
 
     def _value_of(self, tensor: Any) -> Any:
         return self.shadows.get(tensor) if tensor.is_meta else tensor
@@ -52,19 +54,33 @@ class Session:
     def record(self) -> Run:
         """The base run, on the given arguments; raises what the forward raises (`base` then tells more)."""
         try:
-            return self._base_run()
+            try:
+                return self._base_run()
+            except Exception as error:
+                if not worth_a_real_run(self.model, error):
+                    raise
+                return self._record_for_real(error)
         except Exception as error:
-            if not worth_a_real_run(self.model, error):
-                raise
-            return self._record_for_real(error)
+            self.error = error
+            raise
 
     def record_at(self, sizes: Mapping[str, int]) -> Run:
-        """A run at other sizes of the symbols, without positions."""
-        return self._run(self._recorder(positions=False), inputs_at(self.inputs, sizes))
+        """A run at other sizes of the symbols, without positions; where the base failed, up to its own failure."""
+        recorder = self._recorder(positions=False)
+        try:
+            return self._run(recorder, inputs_at(self.inputs, sizes))
+        except Exception:
+            if self.error is None:
+                raise
+            return recorder.partial()
 
     def probe(self, base: Run) -> Probed:
         """Find which symbols may vary and how everything depends on them."""
-        return Prober(base, self.inputs.sizes, self.record_at).probe()
+        sizes = self.inputs.sizes
+        if self.error is not None:
+            # A model that fails has not proved yet that it takes any image size.
+            sizes = {name: size for name, size in sizes.items() if name not in IMAGE_SYMBOLS}
+        return Prober(base, {**sizes}, self.record_at).probe()
 
     def _base_run(self) -> Run:
         self.base = self._recorder(positions=True)

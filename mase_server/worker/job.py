@@ -87,10 +87,9 @@ class TraceJob:
         if sum(one.seconds for one in self.traced) > GLANCE:
             self._send(complete=False)
         for traced in self.traced:
-            if traced.error is None:
-                self.emit({"event": "stage", "stage": "probing", "message": traced.name})
-                traced.probed = traced.session.probe(traced.run)
-            else:
+            self.emit({"event": "stage", "stage": "probing", "message": traced.name})
+            traced.probed = traced.session.probe(traced.run)
+            if traced.error is not None:
                 self.problems.append(self._problem(traced))
         self._send(complete=True)
         return self.traced

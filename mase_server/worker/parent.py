@@ -32,6 +32,7 @@ class WarmParent:
         self._fds: deque[int] = deque()
         self._children: dict[int, int] = {}
         self._preloader = Preloader(folder)
+        self._report_due = False
         self._wake_read, self._wake_write = socket.socketpair()
 
     def serve(self) -> int:
@@ -64,8 +65,9 @@ class WarmParent:
                 return False
         if not ready and self._preloader.pending:
             self._preloader.step()
-            if not self._preloader.pending:
-                self._connection.send(self._preloader.report())
+        if self._report_due and not self._preloader.pending:
+            self._report_due = False
+            self._connection.send(self._preloader.report())
         return True
 
     def _receive(self) -> bool:
@@ -83,8 +85,7 @@ class WarmParent:
     def _handle(self, message: wire.Message) -> None:
         if message["op"] == "preload":
             self._preloader.want(message["modules"])
-            if not self._preloader.pending:
-                self._connection.send(self._preloader.report())
+            self._report_due = True
         elif message["op"] == "fork":
             self._preloader.import_now(message.get("needs", ()))
             self._fork(message["id"], self._fds.popleft(), self._fds.popleft())

@@ -28,6 +28,7 @@ class Preloader:
         self._loaded: dict[str, list[Any]] = {}
         self._failed: dict[str, str] = {}
         self.harmful: list[str] = []
+        self._fresh = False
 
     def want(self, names: Iterable[str]) -> None:
         """Queue modules; `step` imports one."""
@@ -40,11 +41,16 @@ class Preloader:
             if name in self.pending:
                 self.pending.remove(name)
                 self._import(name)
+        self._share()
 
     def step(self) -> None:
         """Import the next pending module; after the last, freeze what came in so that children share it."""
         self._import(self.pending.popleft())
-        if not self.pending:
+        self._share()
+
+    def _share(self) -> None:
+        if self._fresh and not self.pending:
+            self._fresh = False
             gc.collect()
             gc.freeze()
 
@@ -56,6 +62,7 @@ class Preloader:
         if self._is_own(name):
             self._failed[name] = "belongs to the workspace"
             return
+        self._fresh = True
         watch = _Watch()
         try:
             module = import_module(name)
