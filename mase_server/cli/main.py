@@ -11,7 +11,7 @@ import sys
 def main() -> None:
     """Run the command that the arguments name."""
     arguments = sys.argv[1:]
-    if arguments[:1] == ["lsp"] and "--help" not in arguments:
+    if arguments[:1] == ["lsp"]:
         from mase_server.cli.lsp import lsp
 
         lsp(arguments[1:])

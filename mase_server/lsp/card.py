@@ -100,19 +100,19 @@ def _argument(value: Any) -> str:
 
 def _instances(site: SiteView) -> str:
     """A table of the runs of a line: each module instance that ran it, with its value."""
-    rows = [(scope, text) for value in site.values for scope, text in _instance_rows(value)]
-    runs = sum(max(_runs(value), len(value.scopes) or 1) for value in site.values)
-    shown = rows[:INSTANCES]
-    more = f"\n\n… and {runs - len(shown)} more" if runs > len(shown) else ""
-    return f"Ran {counted(runs, 'time')}:\n\n{_table(('where', 'value'), shown)}{more}"
+    rows = [row for value in site.values for row in _instance_rows(value)]
+    runs = sum(_runs(value) for value in site.values)
+    more = f"\n\n… and {len(rows) - INSTANCES} more" if len(rows) > INSTANCES else ""
+    return f"Ran {counted(runs, 'time')}:\n\n{_table(('where', 'value'), rows[:INSTANCES])}{more}"
 
 
 def _instance_rows(value: ValueView) -> Iterator[Row]:
     text = _code(label([value.value], 120))
-    if not value.scopes:
-        yield _code(value.model), f"{text}, {value.count} times" if value.count > 1 else text
-    for scope in value.scopes:
-        yield _scope(scope), text
+    if len(value.scopes) > 1:
+        yield from ((_scope(scope), text) for scope in value.scopes)
+    else:
+        where = _scope(value.scopes[0]) if value.scopes else _code(value.model)
+        yield where, f"{text}, {value.count} times" if value.count > 1 else text
 
 
 def _runs(value: ValueView) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcException
 
 from mase_server.lsp.card import card
 from mase_server.lsp.encoding import from_units
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from mase_server.daemon.store import SiteView
     from mase_server.lsp.page import Page
     from mase_server.lsp.server import Server
+
+
+#: Lines whose hints are made before other requests get their turn.
+_LINES_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +35,21 @@ class _Data:
 
 
 async def inlay_hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.InlayHint] | None:
-    """textDocument/inlayHint, from what is known now: nothing is waited for."""
+    """textDocument/inlayHint, from what is known now: nothing is waited for, but long files let others in between."""
     page = ls.page(params.text_document.uri)
     if page is None:
         return None
     kinds = EXPRESSIONS if ls.settings_of(page.document.path).expressions else NAMES
-    lines = range(params.range.start.line, params.range.end.line + 1)
-    return [_hint(page, site, place) for site, place in page.sites(lines, kinds) if shown(site)]
+    lines = range(params.range.start.line, min(params.range.end.line + 1, len(page.document.text.lines)))
+    version, hints = page.document.version, []
+    for start in range(lines.start, lines.stop, _LINES_AT_ONCE):
+        if start > lines.start:
+            await asyncio.sleep(0)
+        if page.document.version != version:
+            raise JsonRpcException("the document was edited meanwhile", lsp.LSPErrorCodes.ContentModified.value)
+        part = range(start, min(start + _LINES_AT_ONCE, lines.stop))
+        hints += [_hint(page, site, place) for site, place in page.sites(part, kinds) if shown(site)]
+    return hints
 
 
 def _hint(page: Page, site: SiteView, place: lsp.Range) -> lsp.InlayHint:

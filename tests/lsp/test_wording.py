@@ -1,0 +1,85 @@
+"""What hints, lenses and numbers say."""
+
+import pytest
+
+from mase_server.daemon.store import SiteView, ValueView
+from mase_server.lsp import figures
+from mase_server.lsp.wording import hint_text, shown
+
+
+def site(kind, *values):
+    return SiteView(1, 0, 1, 1, "x", kind, "f", tuple(ValueView(value, "M", 1, (), None) for value in values))
+
+
+TENSOR = ["f32", [2, 3], ["B", "3"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "follows", "text"),
+    [
+        ("parameter", ", y):", ": f32[B, 3]"),
+        ("parameter", ": Tensor):", " f32[B, 3]"),
+        ("parameter", "):", ": f32[B, 3]"),
+        ("binding", " = f(y)", ": f32[B, 3]"),
+        ("binding", ": Tensor = f(y)", " f32[B, 3]"),
+        ("binding", " : Tensor = f(y)", " f32[B, 3]"),
+        ("binding", " := f(y))", ": f32[B, 3]"),
+        ("binding", ":= f(y))", ": f32[B, 3]"),
+        ("return", "", " -> f32[B, 3]"),
+        ("expression", ": 1}", ": f32[B, 3]"),
+    ],
+)
+def test_a_hint_fits_what_follows_it(kind, follows, text):
+    assert hint_text(site(kind, TENSOR), follows) == text
+
+
+def test_a_site_without_tensors_has_no_hint():
+    assert not shown(site("binding", None, {"python": "int"}))
+    assert shown(site("binding", None, TENSOR))
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 FLOPs"), (999, "999 FLOPs"), (1000, "1.00 kFLOPs"), (75_497_472, "75.5 MFLOPs"), (2e21, "2000 EFLOPs")],
+)
+def test_counts_have_three_digits_and_a_prefix(number, text):
+    assert figures.scaled(number, "FLOPs") == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (98304, "96.0 KiB"), (9437184, "9.00 MiB"), (1 << 40, "1.00 TiB")],
+)
+def test_sizes_have_binary_prefixes(number, text):
+    assert figures.in_bytes(number) == text
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [
+        ("f32", 4),
+        ("bf16", 2),
+        ("f64", 8),
+        ("i64", 8),
+        ("u8", 1),
+        ("bool", 1),
+        ("c64", 8),
+        ("f8e4m3fn", 1),
+        ("f4e2m1fnx2", 1),
+    ],
+)
+def test_an_element_has_its_bytes(dtype, size):
+    assert figures.item_bytes(dtype) == size
+
+
+@pytest.mark.parametrize(("part", "text"), [(0, "0 %"), (1, "< 0.1 %"), (42, "4.2 %"), (1000, "100 %")])
+def test_shares_are_percents_of_the_whole(part, text):
+    assert figures.share(part if part != 1 else 0.5, 1000) == text
+
+
+def test_nothing_is_no_share_of_nothing():
+    assert figures.share(0, 0) == "0 %"
+
+
+def test_nouns_have_their_plural():
+    assert [figures.counted(number, "node") for number in (0, 1, 1024)] == ["0 nodes", "1 node", "1,024 nodes"]
