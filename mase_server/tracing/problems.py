@@ -17,7 +17,8 @@ from torch import nn
 
 from mase_server.snapshot import Problem
 from mase_server.tracing import mends
-from mase_server.tracing.complaints import Call, Complaint, explain_call
+from mase_server.tracing.complaints import Call, Complaint
+from mase_server.tracing.explainers import explain_call
 from mase_server.tracing.failure import Failure
 from mase_server.tracing.positions import Position, is_hidden, resolve
 from mase_server.tracing.shadow import ValueDependentError

@@ -8,13 +8,14 @@ and every added node carries the position of the node that it reports, so traceb
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from mase_server.snapshot import KINDS
 from mase_server.tracing.names import Names, is_plain
 from mase_server.tracing.source import Places, Span
+from mase_server.tracing.targets import Located, Target, bound, captured, last_of_each, parameters
 
 REPORTER = "__mase__"
 PARAMETER, BINDING, RETURN, EXPRESSION = range(len(KINDS))
@@ -24,7 +25,6 @@ _REPORTED_EXPRESSIONS = (
     ast.Await,
 )  # fmt: skip
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_Located = ast.expr | ast.arg | ast.pattern
 _Loop = TypeVar("_Loop", ast.For, ast.AsyncFor)
 _With = TypeVar("_With", ast.With, ast.AsyncWith)
 
@@ -43,14 +43,6 @@ class Site(NamedTuple):
     name: str
     kind: int
     function: str
-
-
-class _Target(NamedTuple):
-    """One bound name: the node whose position its report carries, and where the name itself is."""
-
-    name: str
-    node: _Located
-    span: Span
 
 
 @dataclass(slots=True)
@@ -137,16 +129,16 @@ class Rewriter(ast.NodeTransformer):
 
     # Reports
 
-    def _report(self, kind: int, name: str, at: _Located, span: Span, value: ast.expr) -> ast.Call:
+    def _report(self, kind: int, name: str, at: Located, span: Span, value: ast.expr) -> ast.Call:
         self.sites.append(Site(*span, name, kind, self._scopes[-1].function))
         index = _at(at, ast.Constant(len(self.sites) - 1))
         return _at(at, ast.Call(_at(at, ast.Name(REPORTER, ast.Load())), [index, value], []))
 
-    def _report_name(self, kind: int, target: _Target) -> ast.Call:
+    def _report_name(self, kind: int, target: Target) -> ast.Call:
         read = _at(target.node, ast.Name(target.name, ast.Load()))
         return self._report(kind, target.name, target.node, target.span, read)
 
-    def _statements(self, kind: int, targets: Iterable[_Target]) -> list[ast.stmt]:
+    def _statements(self, kind: int, targets: Iterable[Target]) -> list[ast.stmt]:
         return [_at(target.node, ast.Expr(self._report_name(kind, target))) for target in targets]
 
     def _bind(self, target: ast.Name, value: ast.expr, at: ast.expr) -> ast.expr:
@@ -168,11 +160,6 @@ class Rewriter(ast.NodeTransformer):
         receiver = receiver or ("" if self._scopes[-1].is_class else self._scopes[-1].receiver)
         self._scopes.append(_Scope(qualname, qualname, False, receiver, _declared_global(body)))
 
-    def _parameters(self, arguments: ast.arguments, *, bound: bool) -> list[_Target]:
-        nodes = [*arguments.posonlyargs, *arguments.args][int(bound) :]
-        nodes += [node for node in (arguments.vararg, *arguments.kwonlyargs, arguments.kwarg) if node]
-        return [_Target(node.arg, node, self._places.argument(node)) for node in nodes]
-
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         """Report parameters at entry; decorators, defaults and annotations stay as they are."""
         return self._function(node)
@@ -184,10 +171,10 @@ class Rewriter(ast.NodeTransformer):
     def _function(self, node: _Function) -> ast.AST:
         if self._names.compiled_elsewhere(node):
             return node
-        bound = self._scopes[-1].is_class and not _is_static(node)
-        self._enter_function(node.name, node.args, node.body, bound=bound)
+        method = self._scopes[-1].is_class and not _is_static(node)
+        self._enter_function(node.name, node.args, node.body, bound=method)
         documented = int(ast.get_docstring(node, clean=False) is not None)
-        entry = self._statements(PARAMETER, self._parameters(node.args, bound=bound))
+        entry = self._statements(PARAMETER, parameters(node.args, self._places, skip=int(method)))
         node.body = [*node.body[:documented], *entry, *self._block(node.body[documented:])]
         self._scopes.pop()
         return node
@@ -195,7 +182,7 @@ class Rewriter(ast.NodeTransformer):
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         """`lambda x: v` becomes `lambda x: (report x, report v)[-1]`."""
         self._enter_function("<lambda>", node.args, (), bound=False)
-        reports: list[ast.expr] = [self._report_name(PARAMETER, p) for p in self._parameters(node.args, bound=False)]
+        reports: list[ast.expr] = [self._report_name(PARAMETER, p) for p in parameters(node.args, self._places)]
         body = self._returned(node.body)
         self._scopes.pop()
         last = _at(node.body, ast.UnaryOp(ast.USub(), _at(node.body, ast.Constant(1))))
@@ -227,14 +214,14 @@ class Rewriter(ast.NodeTransformer):
         """Names report around the value, names inside tuples by statements after the assignment."""
         plain, at = is_plain(node.value), node.value
         node.value = self._expression(node.value)
-        after: list[_Target] = []
+        after: list[Target] = []
         for target in node.targets:
             if isinstance(target, ast.Name):
                 node.value = node.value if plain else self._bind(target, node.value, at)
             else:
-                after += [] if plain else self._bound(target)
+                after += [] if plain else bound(target, self._places)
         node.targets = [self._target(target) for target in node.targets]
-        return [node, *self._statements(BINDING, _last_of_each(after))]
+        return [node, *self._statements(BINDING, last_of_each(after))]
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         """As a plain assignment; the annotation stays as it is."""
@@ -248,7 +235,7 @@ class Rewriter(ast.NodeTransformer):
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST | list[ast.stmt]:
         """The new value is known only after the statement."""
         node.value = self._expression(node.value)
-        after = self._statements(BINDING, self._bound(node.target))
+        after = self._statements(BINDING, bound(node.target, self._places))
         self._target(node.target)
         return [node, *after]
 
@@ -270,7 +257,7 @@ class Rewriter(ast.NodeTransformer):
 
     def _loop(self, node: _Loop) -> _Loop:
         node.iter = self._expression(node.iter)
-        reports: list[ast.stmt] = self._statements(BINDING, _last_of_each(self._bound(node.target)))
+        reports: list[ast.stmt] = self._statements(BINDING, last_of_each(bound(node.target, self._places)))
         node.target = self._target(node.target)
         node.body = [*reports, *self._block(node.body)]
         node.orelse = self._block(node.orelse)
@@ -285,19 +272,21 @@ class Rewriter(ast.NodeTransformer):
         return self._with(node)
 
     def _with(self, node: _With) -> _With:
-        targets: list[_Target] = []
+        targets: list[Target] = []
         for item in node.items:
             item.context_expr = self._expression(item.context_expr)
             if item.optional_vars is not None:
-                targets += self._bound(item.optional_vars)
+                targets += bound(item.optional_vars, self._places)
                 item.optional_vars = self._target(item.optional_vars)
-        node.body = [*self._statements(BINDING, _last_of_each(targets)), *self._block(node.body)]
+        node.body = [*self._statements(BINDING, last_of_each(targets)), *self._block(node.body)]
         return node
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
         """A tuple of reports as the first condition: never empty, hence always true."""
         node.iter = self._expression(node.iter)
-        reports: list[ast.expr] = [self._report_name(BINDING, t) for t in _last_of_each(self._bound(node.target))]
+        reports: list[ast.expr] = [
+            self._report_name(BINDING, t) for t in last_of_each(bound(node.target, self._places))
+        ]
         node.target = self._target(node.target)
         node.ifs = [self._condition(condition) for condition in node.ifs]
         if reports:
@@ -306,28 +295,11 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_match_case(self, node: ast.match_case) -> ast.AST:
         """Report what the pattern captured at the start of the case's body; the pattern itself stays as it is."""
-        captured = {target.name: target for target in reversed(list(self._captured(node.pattern)))}
+        names = {target.name: target for target in reversed(list(captured(node.pattern, self._places)))}
         if node.guard is not None:
             node.guard = self._condition(node.guard)
-        node.body = [*self._statements(BINDING, reversed(captured.values())), *self._block(node.body)]
+        node.body = [*self._statements(BINDING, reversed(names.values())), *self._block(node.body)]
         return node
-
-    def _captured(self, pattern: ast.pattern) -> Iterator[_Target]:
-        for node in ast.walk(pattern):
-            match node:
-                case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
-                    yield _Target(name, node, self._places.capture(node))
-
-    def _bound(self, target: ast.expr) -> list[_Target]:
-        """The names that a target binds, left to right; attributes and items are not names."""
-        match target:
-            case ast.Name(id=name):
-                return [_Target(name, target, self._places.span(target))]
-            case ast.Tuple(elts=parts) | ast.List(elts=parts):
-                return [bound for part in parts for bound in self._bound(part)]
-            case ast.Starred(value=value):
-                return self._bound(value)
-        return []
 
     def _target(self, target: ast.expr) -> ast.expr:
         """Rewrite the expressions inside a target: `x` in `x[i] = v` is read, and may be a tensor."""
@@ -418,15 +390,10 @@ class Rewriter(ast.NodeTransformer):
 _Node = TypeVar("_Node", bound=ast.expr | ast.stmt)
 
 
-def _at(place: _Located, node: _Node) -> _Node:
+def _at(place: Located, node: _Node) -> _Node:
     node.lineno, node.col_offset = place.lineno, place.col_offset
     node.end_lineno, node.end_col_offset = place.end_lineno, place.end_col_offset
     return node
-
-
-def _last_of_each(targets: Sequence[_Target]) -> list[_Target]:
-    """In `a, a = ...` the name holds the last value only."""
-    return list({target.name: target for target in targets}.values())
 
 
 def _is_static(node: _Function) -> bool:

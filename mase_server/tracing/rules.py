@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from mase_server.tracing.complaints import PRODUCTS, Call, stricter_than_meta
+from mase_server.tracing.complaints import Call
+from mase_server.tracing.explainers import PRODUCTS, stricter_than_meta
 from mase_server.tracing.values import tensor_type
 
 if TYPE_CHECKING:
