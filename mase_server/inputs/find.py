@@ -225,6 +225,9 @@ class _Finder:
         if searched.spec is None and remembered is not None:
             # They worked before the last edit: the error that they meet now is worth more than "nothing found".
             yield self._cover(self._of_spec(built, remembered, "search", how))
+        elif searched.likely is not None:
+            how = f"found by search: the likeliest inputs, though the forward fails with them ({searched.how})"
+            yield self._cover(self._of_spec(built, searched.likely, "search", how))
         elif searched.spec is None:
             yield self._uncalled(name, built, searched)
         else:

@@ -89,13 +89,18 @@ def keys_of(model: nn.Module, name: str) -> dict[str, bool]:
     """The string keys (False) and attributes (True) that forward reads from a parameter, in order."""
     source = Source.of(model, model.forward)
     found: dict[str, bool] = {}
+    uses = reads = 0
     for node in _in_order(source.node) if source else ():
         match node:
+            case ast.Name(id=owner) if owner == name:
+                uses += 1
             case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str(key))) if owner == name:
                 found.setdefault(key, False)
             case ast.Attribute(value=ast.Name(id=owner), attr=key) if owner == name and not hasattr(torch.Tensor, key):
                 found.setdefault(key, True)
-    return found
+                reads += 1
+    # What is also used as a whole is a tensor, and its unknown attribute a mistake.
+    return {key: attribute for key, attribute in found.items() if not attribute or reads == uses}
 
 
 def parts_of(model: nn.Module, name: str) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from mase_server.inputs.consumers import ANYTHING, candidates, size_choices
+from mase_server.inputs.failures import Furthest
 from mase_server.inputs.forward import Use, Wanted, first_use, innermost, keys_of, parts_of
 from mase_server.inputs.found import Hooks, call_arguments
 from mase_server.inputs.generate import complete, inputs_at
@@ -32,11 +33,15 @@ DEFAULT_VOCABULARY = 10
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """spec: inputs with which the forward succeeds, None when none was found. how: one sentence. example: a text."""
+    """spec: inputs with which the forward succeeds, None when none was found. how: one sentence. example: a text.
+
+    likely: inputs that get as far as any, where all that get so far meet the same error: it is the forward's own.
+    """
 
     spec: Inputs | None
     how: str
     example: str
+    likely: Inputs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +60,22 @@ def search(
     end, mode = clock() + seconds, model.training
     model.train(False)
     errors: list[str] = []
-    example = ""
+    example, furthest = "", Furthest()
     try:
         for inputs, why in itertools.islice(_tries(model), attempts):
             example = example or write(inputs)
-            error = _attempt(model, inputs, hooks)
+            with furthest.counting():
+                error = _attempt(model, inputs, hooks)
             if error is None:
                 return Searched(inputs, f"found by search: {why}", write(inputs))
             errors.append(describe(error))
-            if clock() > end:
+            furthest.failed(inputs, error)
+            if clock() > end or furthest.is_certain():
                 break
     finally:
         model.train(mode)
-    return Searched(None, f"{len(errors)} tries failed ({tried(errors)})", example or "x: f32[1, 3, 224, 224]")
+    how = f"{len(errors)} tries failed ({tried(errors)})"
+    return Searched(None, how, example or "x: f32[1, 3, 224, 224]", furthest.likely())
 
 
 def _attempt(model: nn.Module, inputs: Inputs, hooks: Hooks) -> Exception | None:

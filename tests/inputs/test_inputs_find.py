@@ -188,8 +188,8 @@ PROBLEMS = {
     "missing-import": ("import a_package_that_nobody_has\n" + NET, 4, "install 'a_package_that_nobody_has'"),
     "import-error": ("x = 1 / 0\n" + NET, 4, "ZeroDivisionError: division by zero"),
     "no-model": ("x = 1\n", 1, "no class of this file extends torch.nn.Module"),
-    "constructor-error": (NET.replace("nn.Linear(width, 2)", "undefined_name"), 7, "NameError: name 'undefined_name'"),
-    "no-inputs": (NET.replace("self.layer(x)", "x.not_an_attribute"), 5, "# mase: "),
+    "constructor-error": (NET.replace("nn.Linear(width, 2)", "undefined_name"), 8, "NameError: name 'undefined_name'"),
+    "no-inputs": (NET.replace("self.layer(x)", "open(x)"), 5, "# mase: x: f32"),
     "no-arguments": (NET.replace("width=4", "secret: str"), 5, "`# mase: Net(...)`"),
 }
 
@@ -205,7 +205,7 @@ def test_what_cannot_be_shown_is_one_problem_at_its_place_with_the_next_step(cod
 def test_a_constructor_that_fails_in_the_run_is_an_error_at_its_line(tmp_path):
     body = NET.replace("nn.Linear(width, 2)", "nn.Linear(width, 'two')") + "\nif __name__ == '__main__':\n    Net()\n"
     problems = [each for each in results(written(tmp_path, body), tmp_path) if isinstance(each, Problem)]
-    assert {(each.code, each.line, each.severity) for each in problems} == {("constructor-error", 7, "error")}
+    assert {(each.code, each.line, each.severity) for each in problems} == {("constructor-error", 8, "error")}
 
 
 def test_a_model_that_fails_is_given_to_the_caller_with_its_own_error(tmp_path):

@@ -1,0 +1,101 @@
+"""Telling a forward's own mistake from inputs that do not fit."""
+
+import pytest
+import torch
+from torch import nn
+
+from mase_server.inputs.found import plain_hooks
+from mase_server.inputs.search import search
+from mase_server.inputs.text import write
+from mase_server.tracing.shadow import MetaMode, Shadows
+
+
+class Misspelt(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(12, 3)
+
+    def forward(self, x):
+        return self.layer(x).softmaks(-1)
+
+
+class WrongWidth(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(12, 30), nn.Linear(20, 2)
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+class WrongChannels(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3), nn.Conv2d(16, 2, 3)
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+class UnknownSide(nn.Module):
+    """Right for images of one unusual size, which nobody could guess."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(3, 8, 3), nn.Linear(8 * 39 * 39, 2)
+
+    def forward(self, x):
+        return self.fc(self.conv(x).flatten(1))
+
+
+class Picky(nn.Module):
+    def forward(self, x):
+        raise ValueError("never")
+
+
+def searched(kind):
+    shadows = Shadows()
+    with MetaMode(shadows):
+        model = kind()
+    return search(model, plain_hooks(shadows))
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs"),
+    [(Misspelt, "x: f32[B=2, 12]"), (WrongWidth, "x: f32[B=2, 12]"), (WrongChannels, "x: f32[B=2, 3, H=32, W=32]")],
+)
+def test_the_forwards_own_mistake_is_told_with_the_likeliest_inputs(kind, inputs):
+    found = searched(kind)
+    assert found.spec is None
+    assert write(found.likely) == inputs
+    with pytest.raises((RuntimeError, AttributeError)):
+        kind()(
+            *[
+                torch.randn(*[dim if isinstance(dim, int) else 2 for dim in leaf.dims])
+                for leaf in found.likely.entries.values()
+            ]
+        )
+
+
+@pytest.mark.parametrize("kind", [UnknownSide, Picky])
+def test_inputs_that_nobody_could_guess_are_no_mistake_of_the_forward(kind):
+    found = searched(kind)
+    assert (found.spec, found.likely) == (None, None)
+    assert "tries failed" in found.how
+
+
+def test_the_search_ends_within_its_attempts_and_its_time():
+    shadows = Shadows()
+    seen = []
+
+    def attempt(model, args, kwargs):
+        seen.append(args)
+        return ValueError(str(len(seen)))
+
+    hooks = plain_hooks(shadows)
+    hooks = type(hooks)(shadows, hooks.on_call, attempt)
+    search(UnknownSide(), hooks, attempts=7)
+    assert len(seen) == 7
+    ticks = iter(range(100))
+    search(UnknownSide(), hooks, seconds=3, clock=lambda: next(ticks))
+    assert len(seen) < 7 + 10
