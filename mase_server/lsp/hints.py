@@ -11,6 +11,7 @@ from pygls.exceptions import JsonRpcException
 
 from mase_server.lsp.card import card
 from mase_server.lsp.encoding import from_units
+from mase_server.lsp.labels import label
 from mase_server.lsp.wording import EXPRESSIONS, NAMES, hint_text, shown
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _hint(page: Page, site: SiteView, place: lsp.Range) -> lsp.InlayHint:
         position=place.end,
         label=text,
         kind=lsp.InlayHintKind.Type,
-        tooltip=hint_text(site, "", 0).lstrip(": ") if text.endswith("…") or "… " in text else None,
+        tooltip=label([value.value for value in site.values]) if "…" in text else None,
         padding_left=False,
         data=asdict(_Data(page.document.path, page.view.sha256, site.line, site.column, site.kind)),
     )

@@ -110,6 +110,84 @@ async def test_an_endless_loop_can_be_cancelled_and_the_next_save_traces(editor)
     assert await editor.end_state(path) == "ready"
 
 
+HELPER = """\
+from torch import nn
+
+
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 2)
+
+    def forward(self, h):
+        return self.fc(h)
+"""
+USER = """\
+import torch
+from torch import nn
+
+from helper import Head
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = Head()
+
+    def forward(self, x):
+        y = self.head(x)
+        return y
+
+
+if __name__ == "__main__":
+    Net()(torch.randn(3, 8))
+"""
+
+
+async def test_a_module_shows_the_shapes_of_the_model_that_uses_it_and_its_save_retraces_that(editor):
+    helper, path = editor.folder / "helper.py", editor.folder / "net.py"
+    helper.write_text(HELPER)
+    editor.open(path, USER)
+    assert await editor.end_state(path) == "ready"
+    editor.open(helper)
+    await editor.end_state(helper)
+    assert (await editor.hints(helper))[at(HELPER, "return self.fc(h)", "self.fc(h)")] == " -> f32[B, 2]"
+    wider = HELPER.replace("Linear(8, 2)", "Linear(8, 5)")
+    editor.retype(helper, HELPER, wider)
+    editor.save(helper, wider)
+    assert await editor.end_state(path) == "ready"
+    assert (await editor.hints(path))[at(USER, "y = self.head(x)", "y")] == ": f32[B, 5]"
+
+
+async def test_an_error_in_a_module_that_is_not_open_is_pushed_and_taken_back(editor):
+    helper, path = editor.folder / "helper.py", editor.folder / "net.py"
+    helper.write_text(HELPER.replace("Linear(8, 2)", "Linear(9, 2)"))
+    editor.open(path, USER)
+    assert await editor.end_state(path) == "failed"
+    pushed = await editor.expect(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+    assert (pushed.uri, pushed.diagnostics[0].range.start.line) == (helper.as_uri(), 9)
+    assert "9" in pushed.diagnostics[0].message
+    helper.write_text(HELPER)  # another program saves it
+    assert await editor.end_state(path) == "ready"
+    cleared = await editor.expect(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+    assert (cleared.uri, len(cleared.diagnostics)) == (helper.as_uri(), 0)
+
+
+@pytest.mark.slow
+async def test_a_library_file_shows_the_shapes_of_the_model_that_uses_it(editor):
+    bert = pytest.importorskip("importlib.util").find_spec("transformers")
+    library = Path(bert.origin).parent / "models" / "bert" / "modeling_bert.py"
+    path = example(editor.folder, "bert_hf.py")
+    editor.open(path)
+    assert await editor.end_state(path) == "ready"
+    editor.open(library)
+    assert await editor.end_state(library) == "no_model"
+    assert await editor.end_state(path) == "ready"
+    text = library.read_text()
+    shown = await editor.hints(library)
+    assert shown[at(text, "key_layer = self.key(hidden_states)", "key_layer")].startswith(": f32[B, ")
+
+
 async def test_untrusted_means_that_nothing_of_the_folder_runs(tmp_path):
     editor = Editor(tmp_path, options={"trusted": False, "interpreter": sys.executable})
     await editor.start(*SERVER)
