@@ -150,13 +150,20 @@ class Daemon:
             source = Source(b"", "") if tracked.status is None else tracked.source
         if not force and source.sha256 == tracked.source.sha256:
             return
-        if tracked.task is not None and not tracked.task.done():
-            tracked.task.cancel()
-            if tracked.status is not None and not tracked.status.ended:
-                say(self._services, tracked, "superseded", "a newer save came")
+        self._interrupt(tracked, "a newer save came")
+        self._end_closed()
         tracked.next_generation(source)
         say(self._services, tracked, "queued")
         tracked.task = asyncio.create_task(self._run(tracked))
+
+    def _interrupt(self, tracked: Tracked, why: str) -> bool:
+        """End the generation that runs, if any does."""
+        if tracked.task is None or tracked.task.done():
+            return False
+        tracked.task.cancel()
+        if tracked.status is not None and not tracked.status.ended:
+            say(self._services, tracked, "superseded", why)
+        return True
 
     def _read_again(self, tracked: Tracked) -> None:
         # Called by the task that ends with it, which a new generation would cancel: hence one turn later.
@@ -189,7 +196,7 @@ class Daemon:
 
     def _on_snapshot(self, tracked: Tracked, snapshot: GraphSnapshot) -> None:
         payload = snapshot.payload
-        self._services.pool.learned(tracked.folder, tracked.path, payload["preload"])
+        self._services.pool.learned(tracked.path, payload["preload"])
         hashes = {file["path"]: file["sha256"] for file in payload["files"]}
         imports = {path: hashes.get(path) or tracked.imports.get(path, "") for path in payload["imports"]}
         tracked.imports = imports
@@ -211,14 +218,14 @@ class Daemon:
 
     async def _restart(self, folder: str | None) -> None:
         concerned = [one for one in self._tracked.values() if folder in (None, one.folder)]
+        again = [one for one in concerned if self._interrupt(one, "its environment changed") or one.open]
         for tracked in concerned:
             if tracked.worker is not None:
                 self._retire(tracked.worker)
                 tracked.worker = None
         await self._services.pool.restart(folder)
-        for tracked in concerned:
-            if tracked.open:
-                self._ask(tracked, force=True)
+        for tracked in again:
+            self._ask(tracked, force=True)
 
     def _end_closed(self) -> None:
         idle = (one for one in self._tracked.values() if one.live and not one.open)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from mase_server.snapshot import Problem
 
-_BIG = 64 << 10
+_BIG = 8 << 10
 _CACHED = 256
 _COMMENT = re.compile(rb"#\s*mase:")
 _MODULE_BASES = frozenset({"Module", "LightningModule", "PreTrainedModel", "GraphModule"})

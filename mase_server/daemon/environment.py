@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -72,6 +73,16 @@ def _python_of(prefix: Path) -> str | None:
         if os.access(prefix / name, os.X_OK):
             return str(prefix / name)
     return None
+
+
+def version_of(python: str) -> tuple[int, int] | None:
+    """(major, minor) of a virtual environment's interpreter, from its pyvenv.cfg; None where there is none."""
+    try:
+        text = (Path(python).parent.parent / "pyvenv.cfg").read_text("utf-8")
+    except (OSError, ValueError):
+        return None
+    found = re.search(r"^version(?:_info)? *= *(\d+)\.(\d+)", text, re.MULTILINE)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def environment_problem(path: str, code: str, tried: list[tuple[Candidate, str]]) -> Problem:

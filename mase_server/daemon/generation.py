@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import fnmatch
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mase_server.daemon.discovery import Discoverer
-from mase_server.daemon.environment import candidates, environment_problem
+from mase_server.daemon.environment import Candidate, candidates, environment_problem, version_of
 from mase_server.daemon.pool import NoInterpreter, Pool
 from mase_server.daemon.source import is_library
 from mase_server.daemon.status import FolderSettings, Listener, Status
@@ -67,9 +68,9 @@ class Generation:
         if is_library(tracked.path):
             return self._end_without(Entry(tracked.path), "no_model", _LIBRARY)
         found = await services.discoverer.discover(tracked.path, self._source.data, self._source.sha256)
-        if found.problem is not None:
+        if found.problem is not None and not self._is_newer_syntax():
             return self._fail("failed", (found.problem,), found.problem.message)
-        if not found.has_model:
+        if not found.has_model and found.problem is None:
             return self._end_without(Entry(tracked.path), "no_model", _NO_MODEL)
         if not services.trusted(tracked.folder):
             return self._end_without(services.store.entry(tracked.path), "untrusted", _UNTRUSTED)
@@ -79,10 +80,18 @@ class Generation:
         async with services.slots:
             await self._launch_and_trace()
 
+    def _is_newer_syntax(self) -> bool:
+        """May the user's Python read what ours cannot? Then it, not we, says whether this is an error."""
+        version = version_of(self._candidates()[-1].path)
+        return version is not None and version > sys.version_info[:2] and b"torch" in self._source.data
+
+    def _candidates(self) -> list[Candidate]:
+        return candidates(self._tracked.folder, self._tracked.path, self._settings.interpreter, os.environ)
+
     async def _launch_and_trace(self) -> None:
         tracked, services = self._tracked, self._services
         self._say("starting")
-        found = candidates(tracked.folder, tracked.path, self._settings.interpreter, os.environ)
+        found = self._candidates()
         try:
             handshake, child = await services.pool.child(tracked.folder, tracked.path, found)
         except NoInterpreter as error:

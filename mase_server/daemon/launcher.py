@@ -8,10 +8,8 @@ import itertools
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol
 
 from mase_server.daemon.channel import Channel
@@ -78,6 +76,7 @@ class Launcher(Protocol):
     harmful: list[str]
     failed: dict[str, str]
     preloads: bool
+    reported: bool
     settled: asyncio.Event
 
     async def launch(self, needs: Sequence[str] = ()) -> ChildProcess:
@@ -110,6 +109,7 @@ class ForkLauncher:
         self.preloaded: dict[str, list[Any]] = {}
         self.harmful: list[str] = []
         self.failed: dict[str, str] = {}
+        self.reported = False
         self.settled = asyncio.Event()
         self._booted = booted
         self._ids = itertools.count(1)
@@ -167,11 +167,13 @@ class ForkLauncher:
         for start in self._starting.values():
             if not start.child.done():
                 start.child.set_exception(LaunchFailed(f"the warm parent of {self.folder} has ended"))
+        self._starting.clear()
         for child in self._children.values():
             # Linux has killed it along with its parent; what it started is killed here.
             child.signal(signal.SIGKILL)
             if not child.exited.done():
                 child.exited.set_result(signal.SIGKILL)
+        self._children.clear()
 
     def _handlers(self) -> dict[str, Callable[[Message], None]]:
         return {"forked": self._on_forked, "refused": self._on_refused, "exited": self._on_exited,
@@ -201,11 +203,12 @@ class ForkLauncher:
         self.preloaded = message["preloaded"]
         self.harmful = message["harmful"]
         self.failed = message["failed"]
+        self.reported = True
         self.settled.set()
 
     async def close(self) -> None:
         """End the children's groups and the warm parent: TERM, 0.7 s, KILL."""
-        await _cancelled(self._reader)
+        await cancelled(self._reader)
         pids = [child.pid for child in self._children.values()]
         for child in self._children.values():
             child.stopping = True
@@ -221,80 +224,8 @@ class ForkLauncher:
         self._booted.log.close()
 
 
-class SpareLauncher:
-    """Keeps one booted process in reserve that becomes the next child: for platforms where fork is not safe."""
-
-    preloads = False
-
-    def __init__(self, interpreter: str, folder: str, job: str, first: BootedProcess) -> None:
-        self.handshake = first.handshake
-        self.folder = folder
-        self.preloaded: dict[str, list[Any]] = {}
-        self.harmful: list[str] = []
-        self.failed: dict[str, str] = {}
-        self.settled = asyncio.Event()
-        self.settled.set()
-        self._boot = partial(boot, interpreter, "spare", folder, job)
-        self._spare: asyncio.Task[BootedProcess] = asyncio.create_task(_given(first))
-        self._children: list[ChildProcess] = []
-        self._closed = False
-
-    @classmethod
-    async def start(cls, interpreter: str, folder: str, job: str, preload: Sequence[str] = ()) -> SpareLauncher:
-        """Boot the first spare; NoEnvironment when the interpreter cannot be used. A spare preloads nothing yet."""
-        return cls(interpreter, folder, job, await boot(interpreter, "spare", folder, job))
-
-    @property
-    def alive(self) -> bool:
-        """A spare launcher can always boot another process."""
-        return not self._closed
-
-    @property
-    def idle(self) -> bool:
-        """Has every child of it ended?"""
-        return not any(child.alive for child in self._children)
-
-    async def launch(self, needs: Sequence[str] = ()) -> ChildProcess:
-        """Take the spare, and boot the next one in the background."""
-        booted = await asyncio.shield(self._spare)
-        self._spare = asyncio.create_task(self._boot())
-        exited = asyncio.ensure_future(_wait_status(booted.process))
-        child = ChildProcess(booted.process.pid, booted.channel, booted.log, exited)
-        self._children = [one for one in self._children if one.alive] + [child]
-        return child
-
-    async def close(self) -> None:
-        """End the children and the spare."""
-        self._closed = True
-        await asyncio.gather(*(child.stop() for child in self._children))
-        if self._spare.done() and not self._spare.cancelled() and self._spare.exception() is None:
-            booted = self._spare.result()
-            booted.channel.close()
-            await end_groups([booted.process.pid], booted.process.wait())
-            booted.log.close()
-        await _cancelled(self._spare)
-
-
-async def _given(booted: BootedProcess) -> BootedProcess:
-    return booted
-
-
-async def _wait_status(process: asyncio.subprocess.Process) -> int:
-    code = await process.wait()
-    return -code if code < 0 else code << 8
-
-
-async def _cancelled(task: asyncio.Task[Any]) -> None:
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait until it has ended, however it ends."""
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError, Exception):
         await task
-
-
-def fork_is_safe() -> bool:
-    """Only on Linux: macOS frameworks break in forked children, and Windows has no fork."""
-    return sys.platform == "linux" and hasattr(os, "fork")
-
-
-def default_launcher() -> type[ForkLauncher] | type[SpareLauncher]:
-    """The launcher for this platform."""
-    return ForkLauncher if fork_is_safe() else SpareLauncher

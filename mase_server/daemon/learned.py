@@ -45,6 +45,11 @@ class Learned:
             self._files[path] = found
             self._write()
 
+    def forget(self) -> None:
+        """Begin anew; what is harmful stays known."""
+        self._files = {}
+        self._write()
+
     def ban(self, names: Iterable[str]) -> None:
         """Never import these ahead again, nor what lies below them."""
         new = set(names) - self._harmful

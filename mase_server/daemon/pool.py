@@ -1,23 +1,30 @@
-"""One launcher for each folder: started on first use, replaced when stale or when it lacks what files import."""
+"""One launcher for each folder and interpreter: replaced when it is stale or lacks what files import."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from mase_server.daemon.environment import Candidate
-from mase_server.daemon.launcher import ChildProcess, Launcher, LaunchFailed, default_launcher
+from mase_server.daemon.launcher import ChildProcess, ForkLauncher, Launcher, LaunchFailed
 from mase_server.daemon.learned import Learned
 from mase_server.daemon.process import Handshake, NoEnvironment
+from mase_server.daemon.spare import SpareLauncher
 
 Start = Callable[[str, str, str, Sequence[str]], Awaitable[Launcher]]
 
 _TRIES = 3
 _SETTLE_SECONDS = 1.0
 _STATS_AT_ONCE = 500
+
+
+def fork_is_safe() -> bool:
+    """Only on Linux: macOS frameworks break in forked children, and Windows has no fork."""
+    return sys.platform == "linux"
 
 
 class NoInterpreter(Exception):
@@ -35,12 +42,14 @@ class Pool:
     def __init__(self, cache_dir: Path, job: str, start: Start | None = None) -> None:
         self._cache_dir = cache_dir
         self._job = job
-        self._start: Start = start or default_launcher().start
-        self._seats: dict[str, _Seat] = {}
+        self._start: Start = start or (ForkLauncher if fork_is_safe() else SpareLauncher).start
+        self._seats: dict[tuple[str, ...], _Seat] = {}
+        self._seat_of: dict[str, _Seat] = {}
 
     async def child(self, folder: str, path: str, found: Sequence[Candidate]) -> tuple[Handshake, ChildProcess]:
         """A fresh child for the file `path`; NoInterpreter when no candidate can trace."""
-        seat = self._seats.setdefault(folder, _Seat(self, folder))
+        key = (folder, *(candidate.path for candidate in found))
+        seat = self._seat_of[path] = self._seats.setdefault(key, _Seat(self, folder))
         for _ in range(_TRIES):
             launcher = await seat.launcher(found)
             try:
@@ -49,14 +58,14 @@ class Pool:
                 continue
         raise NoInterpreter("import-failed", [(found[0], "its warm process ended again and again")])
 
-    def learned(self, folder: str, path: str, modules: Iterable[str]) -> None:
+    def learned(self, path: str, modules: Iterable[str]) -> None:
         """The file `path` imported these third-party modules: have them ready next time."""
-        if (seat := self._seats.get(folder)) is not None:
+        if (seat := self._seat_of.get(path)) is not None:
             seat.learned(path, modules)
 
     async def restart(self, folder: str | None = None) -> None:
         """End the launchers of `folder`, or all, with their children; the next child starts anew."""
-        seats = [seat for key, seat in self._seats.items() if folder in (None, key)]
+        seats = [seat for key, seat in self._seats.items() if folder in (None, key[0])]
         await asyncio.gather(*(seat.close() for seat in seats))
 
     async def boot(self, interpreter: str, folder: str, preload: Sequence[str]) -> Launcher:
@@ -86,7 +95,7 @@ class _Seat:
         async with self._lock:
             await self._sweep()
             running = self._launcher
-            if running is not None and self._candidate in found and await self._usable(running):
+            if running is not None and await self._usable(running):
                 return running
             if running is not None:
                 self._retired.append(running)
@@ -119,8 +128,8 @@ class _Seat:
     async def _usable(self, launcher: Launcher) -> bool:
         if self._learned is not None and launcher.harmful:
             self._learned.ban(launcher.harmful)
-        if not launcher.alive and not launcher.settled.is_set() and self._learned is not None:
-            self._learned.ban(self._learned.modules())
+        if self._learned is not None and launcher.preloads and not launcher.alive and not launcher.reported:
+            self._learned.forget()  # perhaps one of them killed it; learned again, it is first tried in a replacement
         if not launcher.alive or launcher.harmful:
             return False
         stamps = list(launcher.preloaded.values())
@@ -174,7 +183,7 @@ class _Seat:
         await fresh.close()
 
     def _usable_replacement(self, fresh: Launcher, learned: Learned) -> bool:
-        if not fresh.alive:
+        if not fresh.reported:
             learned.ban(name for name in learned.modules() if self._launcher and name not in self._launcher.preloaded)
         learned.ban(fresh.harmful)
         return fresh.alive and not fresh.harmful

@@ -25,7 +25,8 @@ class Preloader:
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
         self.pending: deque[str] = deque()
-        self._loaded: dict[str, list[Any]] = {}
+        # Upgrading torch rewrites its version file, which makes this process stale like any changed package.
+        self._loaded = {"torch": file_stamp(getattr(sys.modules.get("torch.version"), "__file__", None))}
         self._failed: dict[str, str] = {}
         self.harmful: list[str] = []
         self._fresh = False

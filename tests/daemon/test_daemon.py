@@ -3,10 +3,12 @@
 import asyncio
 import json
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from worker.pythons import make_python
 
 from mase_server.daemon.daemon import TraceOptions
 from mase_server.daemon.status import STATES
@@ -32,7 +34,9 @@ async def test_an_opened_file_is_traced_and_its_values_can_be_read(bench):
 async def test_views_can_be_read_before_the_end_state_is_heard(bench):
     path, _ = await bench.open("order.py")
     said = [
-        one for one in bench.ear.said if isinstance(one, frozenset) and path in one or getattr(one, "path", "") == path
+        one
+        for one in bench.ear.said
+        if (isinstance(one, frozenset) and path in one) or getattr(one, "path", "") == path
     ]
     kinds = ["views" if isinstance(one, frozenset) else one.state for one in said]
     assert kinds == ["queued", "starting", "tracing", "views", "ready"]
@@ -245,6 +249,19 @@ async def test_a_changed_environment_restarts_the_workers_and_traces_anew(own_be
     assert await bench.daemon.worker(path).call("ping") == "pong"
 
 
+async def test_an_environment_that_changes_during_a_trace_is_no_crash(own_bench):
+    bench = own_bench()
+    gate = bench.folder / "gate"
+    code = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\n{GOOD}"
+    path = bench.write("gated.py", code)
+    bench.daemon.opened(path)
+    await bench.tracing(path)
+    gate.touch()
+    bench.daemon.environment_changed(None)
+    await bench.ear.until(lambda: bench.ends(path)[-1:] in ([(2, "ready")], [(1, "ready")]))
+    assert "crashed" not in [state for _, state in bench.ends(path)]
+
+
 async def test_shutdown_ends_every_process_even_one_that_ignores_it(own_bench):
     bench = own_bench()
     calm, _ = await bench.open("calm.py")
@@ -255,3 +272,27 @@ async def test_shutdown_ends_every_process_even_one_that_ignores_it(own_bench):
     pids = [bench.daemon.worker(calm).child.pid, *map(int, (await appears(pid_file)).split())]
     await bench.daemon.shutdown()
     assert [is_running(pid) for pid in pids] == [False, False, False]
+
+
+async def test_a_broken_interpreter_is_a_problem_on_line_one_and_a_mended_one_is_tried_again(own_bench, tmp_path):
+    python, _ = make_python(tmp_path / "env")
+    bench = own_bench(interpreter=python)
+    path, status = await bench.open("homeless.py")
+    assert status.state == "no_environment"
+    (problem,) = bench.problems(path)
+    assert (problem.line, problem.code) == (1, "no-torch")
+    assert f"{python} has no torch. Install it there (pip install torch)" in problem.message
+    assert "chosen by the setting `interpreter`" in problem.message
+    bench.settings = replace(bench.settings, interpreter=sys.executable)
+    bench.daemon.retrace(path)
+    status = await bench.daemon.wait(path)
+    assert (status.state, bench.problems(path)) == ("ready", [])
+
+
+async def test_syntax_newer_than_the_servers_is_left_to_the_users_python(own_bench, tmp_path):
+    python, _ = make_python(tmp_path / "env")
+    (tmp_path / "env" / "pyvenv.cfg").write_text("version = 3.99.0\n")
+    bench = own_bench(interpreter=python)
+    path, status = await bench.open("newer.py", "x = 1 ?? 2\n")
+    assert [one.code for one in bench.problems(path)] != ["syntax-error"]
+    assert status.state == "no_environment"

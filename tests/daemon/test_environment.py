@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from mase_server.daemon.environment import Candidate, candidates, environment_problem
+from mase_server.daemon.environment import Candidate, candidates, environment_problem, version_of
 
 
 def make_python(prefix):
@@ -84,3 +84,12 @@ def test_the_problem_names_each_interpreter_why_and_what_to_do():
         "/a/python was chosen by VIRTUAL_ENV.\n"
         "Also tried /b/python (python3 on PATH): /b is too old."
     )
+
+
+@pytest.mark.parametrize(("line", "version"), [("version = 3.13.1", (3, 13)), ("version_info = 3.9.7.final.0", (3, 9))])
+def test_a_virtual_environment_tells_its_version(tmp_path, line, version):
+    python = make_python(tmp_path)
+    assert version_of(python) is None
+    (tmp_path / "pyvenv.cfg").write_text(f"home = /usr/bin\n{line}\n")
+    assert version_of(python) == version
+    assert version_of(sys.executable) in (None, sys.version_info[:2])

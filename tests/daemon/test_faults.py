@@ -52,7 +52,7 @@ async def test_the_line_of_a_crash_inside_a_function_is_the_users_not_the_librar
 
 async def test_a_crash_in_an_imported_module_is_shown_there(bench):
     module = bench.write("crashing_part.py", "import ctypes\n\nctypes.string_at(0)\n", model=False)
-    path, status = await bench.open("crashing_whole.py", "import crashing_part\n")
+    _, status = await bench.open("crashing_whole.py", "import crashing_part\n")
     assert status.state == "crashed"
     assert [(one.file, one.line) for one in bench.problems(module)] == [(module, 3)]
 
@@ -70,7 +70,7 @@ async def test_a_loop_that_ignores_termination_is_killed(bench):
     bench.settings = replace(bench.settings, time_limit=0.5)
     code = "import os, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     code += f"open({str(bench.folder / 'stubborn.pid')!r}, 'w').write(str(os.getpid()))\nwhile True: pass\n"
-    path, status = await bench.open("stubborn.py", code)
+    path, _ = await bench.open("stubborn.py", code)
     assert bench.problems(path)[0].code == "time-limit"
     assert await gone(int(await appears(bench.folder / "stubborn.pid")))
 
@@ -131,7 +131,7 @@ async def test_what_a_child_started_ends_with_it(bench):
     code += "one = subprocess.Popen(['sleep', '600'])\n"
     code += "two = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
     code += f"open({str(pids)!r}, 'w').write(f'{{one.pid}} {{two.pid}}')\n"
-    path, status = await bench.open("forking.py", code + "x = 1  # shape f32[1]\n")
+    path, _ = await bench.open("forking.py", code + "x = 1  # shape f32[1]\n")
     one, two = map(int, (await appears(pids)).split())
     assert is_running(one)
     assert is_running(two)
@@ -201,7 +201,7 @@ async def test_kill_from_outside_in_a_long_trace_still_tells_a_line(bench):
     path = bench.write("outside.py", code)
     bench.daemon.opened(path)
     pid = int(await appears(pid_file))
-    links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
     (fault,) = [Path(link) for link in links if link.endswith("fault.txt")]
     assert "most recent call first" in await appears(fault)
     os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,41 @@
+"""Memory is what the processes really hold."""
+
+import subprocess
+import sys
+
+from mase_server.daemon.limits import available_fraction, resident_bytes
+
+HOLD = "x = bytearray(b'1') * (64 << 20); print('held', flush=True); input()"
+PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {HOLD!r}])"
+
+
+def start(code):
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def finish(process):
+    process.communicate("\n")
+
+
+async def test_a_process_that_holds_64_mib_is_seen_to():
+    process = start(HOLD)
+    assert 64 << 20 <= await resident_bytes(process.pid) < 160 << 20
+    finish(process)
+
+
+async def test_what_a_process_started_counts_too():
+    process = start(PARENT)
+    assert 64 << 20 <= await resident_bytes(process.pid)
+    finish(process)
+
+
+async def test_a_process_that_is_gone_holds_nothing():
+    process = start(HOLD)
+    finish(process)
+    assert await resident_bytes(process.pid) == 0
+
+
+def test_the_share_of_available_memory_is_a_share():
+    assert 0.0 < available_fraction() <= 1.0
