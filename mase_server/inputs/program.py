@@ -141,6 +141,16 @@ def module_for(path: str, name: str) -> ModuleType:
 def execute(loaded: Loaded, module: ModuleType) -> None:
     """Run code in a module; raises whatever it raises."""
     vars(module).update(loaded.names)
-    if module.__package__:
-        importlib.import_module(module.__package__)
+    if module.__package__ and module.__package__ != module.__name__:
+        _import_package(module)
     exec(loaded.code, vars(module))
+
+
+def _import_package(module: ModuleType) -> None:
+    """Import the package first, as Python would: it may itself import this file, and must not meet it unfinished."""
+    assert module.__package__ is not None
+    sys.modules.pop(module.__name__, None)
+    try:
+        importlib.import_module(module.__package__)
+    finally:
+        sys.modules[module.__name__] = module

@@ -34,10 +34,10 @@ REFUSED = {
     "a shell": (lambda: os.system("true"), r"starting a program was refused .*true"),
     "a process": (os.fork, r"starting a process was refused"),
     "a signal": (lambda: os.kill(os.getpid(), 0), r"sending a signal was refused"),
-    "a deletion": (lambda: os.remove("data.txt"), r"deleting 'data\.txt' was refused while the model is looked at"),
+    "a deletion": (lambda: os.remove("data.txt"), r"deleting 'data\.txt' was refused while the model is looked at"),  # noqa: PTH107
     "a pathlib deletion": (lambda: Path("data.txt").unlink(), r"deleting .*data\.txt"),
     "a tree's deletion": (lambda: shutil.rmtree("."), r"deleting '\.'"),
-    "a renaming": (lambda: os.rename("data.txt", "other.txt"), r"renaming 'data\.txt'"),
+    "a renaming": (lambda: os.rename("data.txt", "other.txt"), r"renaming 'data\.txt'"),  # noqa: PTH104
     "a raw write": (lambda: os.open("data.txt", os.O_WRONLY), r"writing 'data\.txt'"),
 }
 
@@ -62,7 +62,7 @@ def test_writes_land_in_the_scratch_folder_and_are_read_back_from_there(folders)
         with open("data.txt", "w") as file:
             file.write("changed")
         Path("new.txt").write_text("new")
-        os.makedirs("checkpoints/run1", exist_ok=True)
+        os.makedirs("checkpoints/run1", exist_ok=True)  # noqa: PTH103
         torch.save({"a": torch.ones(2)}, "checkpoints/run1/model.pt")
         assert Path("data.txt").read_text() == "changed"
         assert torch.load("checkpoints/run1/model.pt")["a"].tolist() == [1, 1]
@@ -73,7 +73,7 @@ def test_writes_land_in_the_scratch_folder_and_are_read_back_from_there(folders)
 
 def test_temporary_files_work(folders):
     with guarded(str(folders[1])):
-        with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "x"), "w") as file:
+        with tempfile.TemporaryDirectory() as folder, open(f"{folder}/x", "w") as file:
             file.write("x")
         with tempfile.NamedTemporaryFile() as named:
             assert Path(named.name).is_relative_to(folders[1])
