@@ -40,7 +40,7 @@ tools: venv
 
 vsix: tools
 	@cd $(CLIENT) && export PATH="$(CURDIR)/.tools/bin:$$PATH" && { cmp -s package-lock.json node_modules/.installed || \
-	  { npm ci --silent --ignore-scripts && cp package-lock.json node_modules/.installed; }; } && npm run --silent package
+	  { npm ci --silent --ignore-scripts && cp package-lock.json node_modules/.installed; }; } && npm run --silent package >/dev/null
 
 editor: vsix
 	@$(BIN)/python tests/editor/code_server.py examples

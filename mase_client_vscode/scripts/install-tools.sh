@@ -10,7 +10,7 @@ node_wheel=24.19.0
 code_server=4.139.1
 
 debian_packages() {
-  command -v chromium >/dev/null && fc-list 2>/dev/null | grep -q JetBrainsMono && return
+  command -v chromium >/dev/null && fc-list 2>/dev/null | grep JetBrainsMono >/dev/null && return
   local packages=(chromium fontconfig fonts-dejavu-core fonts-jetbrains-mono fonts-liberation)
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${packages[@]}"

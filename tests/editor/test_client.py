@@ -13,11 +13,16 @@ from playwright.sync_api import expect
 MODEL = "model.py"
 
 
-def test_hints_show_and_the_status_item_reads_ready(fake: FakeProject, open_window: OpenWindow) -> None:
+def test_hints_show_the_status_reads_ready_and_the_palette_traces_again(
+    fake: FakeProject, open_window: OpenWindow
+) -> None:
     window = open_window(fake.folder, MODEL)
     window.expect_line("first: f32[B, 1] = 1")
     window.expect_line("second: f32[B, 2] = 2")
     window.expect_status("MASE: ready")
+    window.command("MASE: Trace This File Again")
+    [retrace] = fake.wait_for("retrace")
+    assert retrace["uri"] == (fake.folder / MODEL).as_uri()
 
 
 def test_the_server_is_told_the_trust_and_the_chosen_interpreter(fake: FakeProject, open_window: OpenWindow) -> None:
@@ -40,21 +45,16 @@ def test_an_interpreter_that_nobody_chose_is_left_for_the_server_to_find(
     assert fake.wait_for("configuration")[-1]["interpreter"] is None
 
 
-def test_another_interpreter_reaches_the_running_server(fake: FakeProject, open_window: OpenWindow) -> None:
-    window = open_window(fake.folder, MODEL)
-    window.expect_status("MASE: ready")
-    fake.configure(**{"mase.interpreter": "${workspaceFolder}/other/python"})
-    expected = str(fake.folder / "other" / "python")
-    wait_until(lambda: fake.events("configuration")[-1]["interpreter"] == expected, "the server knew the interpreter")
-    assert len(fake.events("started")) == 1, "workers restart, not the server"
-
-
-def test_a_changed_setting_reaches_the_running_server(fake: FakeProject, open_window: OpenWindow) -> None:
+def test_another_interpreter_or_setting_reaches_the_running_server(fake: FakeProject, open_window: OpenWindow) -> None:
     window = open_window(fake.folder, MODEL)
     window.expect_status("MASE: ready")
     assert fake.wait_for("configuration")[-1]["run_main"] is True
     fake.configure(**{"mase.runMain": False})
     wait_until(lambda: fake.events("configuration")[-1]["run_main"] is False, "the server knew the setting")
+    fake.configure(**{"mase.interpreter": "${workspaceFolder}/other/python"})
+    expected = str(fake.folder / "other" / "python")
+    wait_until(lambda: fake.events("configuration")[-1]["interpreter"] == expected, "the server knew the interpreter")
+    assert len(fake.events("started")) == 1, "workers restart, not the server"
 
 
 def test_restart_ends_the_old_server_in_order_and_starts_another(fake: FakeProject, open_window: OpenWindow) -> None:
@@ -67,14 +67,6 @@ def test_restart_ends_the_old_server_in_order_and_starts_another(fake: FakeProje
     wait_until(lambda: not alive(old["pid"]), "the old server had ended")
     assert alive(new["pid"])
     window.expect_status("MASE: ready")
-
-
-def test_the_palette_asks_for_a_new_trace_of_the_active_file(fake: FakeProject, open_window: OpenWindow) -> None:
-    window = open_window(fake.folder, MODEL)
-    window.expect_status("MASE: ready")
-    window.command("MASE: Trace This File Again")
-    [retrace] = fake.wait_for("retrace")
-    assert retrace["uri"] == (fake.folder / MODEL).as_uri()
 
 
 @pytest.mark.timeout(180)

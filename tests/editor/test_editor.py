@@ -27,6 +27,8 @@ def test_a_save_shows_fresh_shapes(project: Path, open_window: OpenWindow) -> No
     window.replace("nn.Linear(120, 84)", "nn.Linear(120, 96)")
     window.replace("nn.Linear(84, num_classes)", "nn.Linear(96, num_classes)")
     window.expect_line("x: f32[B, 96] = F.relu(self.fc2(x))")
+    parameters = (6 * 25 + 6) + (16 * 6 * 25 + 16) + (400 * 120 + 120) + (120 * 96 + 96) + (96 * 10 + 10)
+    window.page.get_by_text(f"{parameters:,} parameters").wait_for()
     window.expect_status("MASE: ready")
     window.picture("after-save")
 
@@ -38,7 +40,7 @@ def test_a_shape_error_is_underlined_and_its_quick_fix_mends_it(project: Path, o
     window.replace("nn.Linear(512, num_classes)", "nn.Linear(256, num_classes)")
     squiggle = window.page.locator(".squiggly-error")
     squiggle.first.wait_for()
-    window.expect_line("x: f32[2, 512] = torch.flatten(x, 1)")  # shapes up to the failing line
+    window.expect_line("x: f32[B, 512] = torch.flatten(x, 1)")  # shapes up to the failing line
     window.command("Go to Next Problem (Error, Warning, Info)")
     window.page.locator(".marker-widget").wait_for()
     window.picture("error")
