@@ -16,7 +16,7 @@ from mase_server.inputs.constructions import Constructions, origin
 from mase_server.inputs.consumers import ROWS, candidates
 from mase_server.inputs.forward import Wanted, first_use, keys_of, parts_of
 from mase_server.inputs.instances import module_instances
-from mase_server.inputs.names import ARGUMENTS, usual_argument
+from mase_server.inputs.names import usual_argument
 from mase_server.inputs.usage import UnknownNameError, evaluate
 from mase_server.tracing.shadow import Shadows
 
@@ -83,8 +83,10 @@ def test_the_origin_of_a_class_is_where_its_module_lies():
 def test_arguments_are_recorded_before_the_constructor_can_change_them():
     class Net(nn.Module):
         def __init__(self, width, *rest, depth=2, **more):
-            width, depth = 0, 0
             super().__init__()
+            width += depth
+            rest, more = (), {}
+            self.changed = (width, rest, more)
 
     constructions = Constructions()
     with constructions.recording():
@@ -154,8 +156,8 @@ def test_required_arguments_get_usual_values_and_optional_ones_stay():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("vocab_size", 1000), ("num_heads", 4), ("d_model", 64), ("img_size", 32), ("patch_size", 4), ("dropout", 0.1), ("depth", 2)],
-)  # fmt: skip
+    [("vocab_size", 1000), ("num_heads", 4), ("d_model", 64), ("img_size", 32), ("patch_size", 4), ("depth", 2)],
+)
 def test_the_fields_usual_names_are_known(name, value):
     assert usual_argument(name) == value
 
@@ -163,14 +165,6 @@ def test_the_fields_usual_names_are_known(name, value):
 def test_usual_widths_divide_by_usual_head_counts_and_images_by_patches():
     assert usual_argument("embed_dim") % usual_argument("n_heads") == 0
     assert usual_argument("image_size") % usual_argument("patch") == 0
-
-
-def test_every_pattern_of_the_table_can_be_reached():
-    reached = {
-        usual_argument(name) for name in ("size", "p", "classes", "ntoken", "window", "nc", "ngf", "heads", "kv_heads")
-    }
-    assert len(ARGUMENTS) > 20
-    assert len(reached) > 6
 
 
 @pytest.mark.parametrize(
@@ -227,7 +221,7 @@ class Nest(nn.Module):
         return self.table(value)
 
     def forward(self, image, memory, seq, direct, left, ids, batch, pair, data, looped, unused=None):
-        b, c, h, w = image.shape
+        _b, _c, _h, _w = image.shape
         image = image.float() / 255
         y = self.stem(image)
         z = self.attend(hidden=y, memory=self.drop(memory))
