@@ -2,7 +2,8 @@
 
 `x = f(y)  # => f32[B:2, 10]` says that x was bound to a tensor of shape (2, 10) whose first dimension is B;
 ` / ` separates what several runs saw, `;` the parameters of a `def`.
-`# !! message` is an error on its line; `# !! message ~~ old -> new` has a fix. A file without `# model NAME` has no
+`# !! message` is an error on its line; `# !! message ~~ old -> new` has a fix; `# !! @other.py message` is an error at
+the first character of the file beside it. A file without `# model NAME` has no
 model. So a test's source says everything that the server has to show, and where.
 """
 
@@ -99,6 +100,11 @@ def _problems(path, number, line):
     found = _PROBLEM.search(line)
     if found:
         message, old, new = found.groups()
+        if message.startswith("@"):
+            name, message = message[1:].split(" ", 1)
+            place = {"file": str(Path(path).with_name(name)), "line": 1, "column": 0, "end_line": 1, "end_column": 1}
+            yield {**place, "severity": "error", "code": "elsewhere", "message": message, "related": [], "fixes": []}
+            return
         start = len(line) - len(line.lstrip())
         place = {"file": path, "line": number, "column": start, "end_line": number, "end_column": found.start()}
         at = line.find(old) if old else 0

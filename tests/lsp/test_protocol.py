@@ -236,6 +236,28 @@ async def test_mended_diagnostics_are_taken_back(new_editor):
     assert len((await editor.expect(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)).diagnostics) == 0
 
 
+async def test_a_file_that_is_not_open_has_its_diagnostics_pushed_until_it_is_opened(editor):
+    other = editor.folder / "other.py"
+    other.write_text("import os\n")
+    await opened(editor, NET + "# !! @other.py never used\n")
+    pushed = await editor.expect(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+    assert (pushed.uri, [item.message for item in pushed.diagnostics]) == (other.as_uri(), ["never used"])
+    editor.open(other)
+    cleared = await editor.expect(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+    assert (cleared.uri, len(cleared.diagnostics)) == (other.as_uri(), 0)
+    assert [item.message for item in (await editor.diagnostics(other)).items] == ["never used"]
+
+
+async def test_a_long_file_gives_all_its_hints_before_and_after_an_edit(editor):
+    lines = [f"    y{number} = f(x)  # => f32[B:2, {number + 1}]\n" for number in range(450)]
+    path, _ = await opened(editor, "# model Net\nclass Net:\n" + "".join(lines))
+    shown = await editor.hints(path)
+    assert len(shown) == 450
+    assert shown[451, 8] == ": f32[B, 450]"
+    editor.change(path, (100, 0, 100, 0, "\n"))
+    assert await editor.hints(path) == below(shown, 100)
+
+
 async def test_the_fix_is_a_preferred_quick_fix_for_the_present_version(editor):
     path, _ = await opened(editor, BROKEN)
     editor.change(path, (0, 0, 0, 0, "\n"))

@@ -159,18 +159,18 @@ async def test_a_module_shows_the_shapes_of_the_model_that_uses_it_and_its_save_
     assert (await editor.hints(path))[at(USER, "y = self.head(x)", "y")] == ": f32[B, 5]"
 
 
-async def test_an_error_in_a_module_that_is_not_open_is_pushed_and_taken_back(editor):
+async def test_an_error_inside_a_module_points_there_and_its_mending_clears_it(editor):
     helper, path = editor.folder / "helper.py", editor.folder / "net.py"
     helper.write_text(HELPER.replace("Linear(8, 2)", "Linear(9, 2)"))
     editor.open(path, USER)
     assert await editor.end_state(path) == "failed"
-    pushed = await editor.expect(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-    assert (pushed.uri, pushed.diagnostics[0].range.start.line) == (helper.as_uri(), 9)
-    assert "9" in pushed.diagnostics[0].message
+    [problem] = (await editor.diagnostics(path)).items
+    assert problem.range.start.line == at(USER, "y = self.head(x)", "")[0]
+    related = [(entry.location.uri, entry.location.range.start.line) for entry in problem.related_information]
+    assert (helper.as_uri(), at(HELPER, "return self.fc(h)", "")[0]) in related
     helper.write_text(HELPER)  # another program saves it
     assert await editor.end_state(path) == "ready"
-    cleared = await editor.expect(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-    assert (cleared.uri, len(cleared.diagnostics)) == (helper.as_uri(), 0)
+    assert not (await editor.diagnostics(path)).items
 
 
 @pytest.mark.slow

@@ -1,0 +1,111 @@
+"""The pieces of `shapes` that need no trace: values as JSON, listings, problems of other files, project roots."""
+
+import hashlib
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "lsp"))
+
+from fake_daemon import payload_of
+
+from mase_server.cli.listing import listing
+from mase_server.cli.report import report, value_map
+from mase_server.cli.session import Outcome, project_of
+from mase_server.daemon.status import Status
+from mase_server.daemon.store import Entry, GraphSnapshot, Store
+from mase_server.lsp.text import Text
+from mase_server.snapshot import Problem
+
+SOURCE = """\
+# model Net
+class Net:
+    def forward(self, x):  # => f32[B:2, 64]
+        y: Tensor = self.a(x)  # => f32[B:2, 10]
+        return y  # => f32[B:2, 10]
+"""
+TENSOR = {"dtype": "f32", "shape": [2, 3], "symbols": ["B", "3"]}
+
+
+def outcome(path, text=SOURCE, problems=()):
+    path.write_text(text)
+    store = Store()
+    snapshot = GraphSnapshot(payload_of(str(path), SOURCE))
+    store.put(Entry(str(path), snapshot.sha256, snapshot))
+    status = Status(str(path), "ready", 1, snapshot.sha256, snapshot.sha256, False, True, 0.5, "")
+    return Outcome("net.py", str(path), Text(text), status, store.view(str(path)), snapshot, tuple(problems))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (["f32", [2, 3], ["B", "3"]], TENSOR),
+        (("f32", (2, 3), ("B", "3")), TENSOR),
+        (["f32", [2, 3], None], {"dtype": "f32", "shape": [2, 3], "symbols": ["2", "3"]}),
+        ({"dtype": "f32", "shape": [2, 3], "symbols": ["B", "3"]}, TENSOR),
+        (None, None),
+        ({"python": "int"}, {"python": "int"}),
+        ({"tuple": [["f32", [2, 3], ["B", "3"]], None]}, {"tuple": [TENSOR, None]}),
+        ({"dict": {"a": {"tuple": [["f32", [2, 3], ["B", "3"]]]}}}, {"dict": {"a": {"tuple": [TENSOR]}}}),
+    ],
+)
+def test_values_nest_as_deep_as_they_go(value, expected):
+    assert value_map(value) == expected
+
+
+def test_the_listing_puts_hints_behind_names_and_the_lens_above_the_class(tmp_path):
+    lines = [line.plain for line in listing(outcome(tmp_path / "net.py"))]
+    assert lines[1].startswith("# Net: 3 nodes · 1,010 parameters")
+    assert lines[3:] == [
+        "    def forward(self, x: f32[B, 64]):  # => f32[B:2, 64]",
+        "        y f32[B, 10]: Tensor = self.a(x)  # => f32[B:2, 10]",
+        "        return y -> f32[B, 10]  # => f32[B:2, 10]",
+    ]
+
+
+def test_a_listing_of_another_text_than_the_traced_one_has_no_hints(tmp_path):
+    text = SOURCE.replace("64", "65")
+    assert [line.plain for line in listing(outcome(tmp_path / "net.py", text))] == text.splitlines()
+
+
+def test_expressions_are_listed_on_request(tmp_path):
+    lines = [line.plain for line in listing(outcome(tmp_path / "net.py"), everything=True)]
+    assert "        y f32[B, 10]: Tensor = self.a(x): f32[B, 10]  # => f32[B:2, 10]" in lines
+
+
+def test_a_report_leaves_out_what_is_no_tensor(tmp_path):
+    made = outcome(tmp_path / "net.py")
+    assert [(row["name"], row["kind"]) for row in report(made, everything=False)["tensors"]] == [
+        ("x", "parameter"),
+        ("y", "binding"),
+        ("", "return"),
+    ]
+
+
+def test_only_errors_make_an_outcome_bad(tmp_path):
+    def problem(severity):
+        return Problem("net.py", 1, 0, 1, 1, severity, "code", "message")
+
+    assert not outcome(tmp_path / "net.py", problems=[problem("warning"), problem("hint")]).has_errors
+    assert outcome(tmp_path / "net.py", problems=[problem("warning"), problem("error")]).has_errors
+
+
+def test_the_text_that_was_traced_is_known_by_its_hash(tmp_path):
+    made = outcome(tmp_path / "net.py")
+    assert made.same_text
+    assert made.view.sha256 == hashlib.sha256(SOURCE.encode()).hexdigest()
+    (tmp_path / "net.py").write_text("changed since")
+    assert not made.same_text
+
+
+@pytest.mark.parametrize("mark", [".git", "pyproject.toml", "setup.py"])
+def test_the_project_of_a_file_is_the_nearest_folder_that_looks_like_one(tmp_path, mark):
+    inner = tmp_path / "project" / "models"
+    inner.mkdir(parents=True)
+    (tmp_path / "project" / mark).touch()
+    assert project_of(str(inner / "net.py")) == str(tmp_path / "project")
+
+
+def test_a_file_in_no_project_has_its_own_folder(tmp_path):
+    assert project_of(str(tmp_path / "net.py")) == str(tmp_path)
