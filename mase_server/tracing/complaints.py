@@ -70,7 +70,10 @@ class Call:
         """The leaf module as the person knows it: its path and how torch prints it."""
         if self.module is None:
             return name_of(self.func)
-        text = str(self.module).partition("\n")[0]
+        try:
+            text = str(self.module).partition("\n")[0]
+        except Exception:  # noqa: BLE001 - `extra_repr` may be the person's own
+            text = type(self.module).__name__
         return f"`{self.path}` {text}" if self.path else text
 
     def tensors(self) -> Iterator[tuple[Any, TensorType]]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from traceback import walk_tb
 from types import TracebackType
 from typing import Any
 
@@ -190,7 +191,7 @@ class _Explanation:
         if near:
             fix = self._rename(error.name, near[0])
             return Complaint("attribute-error", f"{text}. Did you mean `{near[0]}`?"), [fix] if fix else []
-        has = ", ".join(dict(error.obj.named_children())) if isinstance(error.obj, nn.Module) else ""
+        has = _layers(error.obj)
         return Complaint("attribute-error", f"{text}. It has the layers {has}." if has else f"{text}."), []
 
     # Quick fixes
@@ -250,7 +251,7 @@ class _Explanation:
 
     def _names(self, failure: Failure) -> dict[Any, str]:
         """The source texts of the call's operands, read off the innermost frame's expression."""
-        if not self.frames or not Path(self.frames[0].file).is_file():
+        if not self.frames or not Path(self.frames[0].file).is_file() or self._between(failure):
             return {}
         node = self._file(self.frames[0].file).at(_raw(self.frames[0]))
         operands: list[ast.expr] = []
@@ -261,8 +262,19 @@ class _Explanation:
             case ast.Call(func=ast.Attribute(value=value), args=args) if _is_method(failure, value):
                 operands = [value, *args]
             case ast.Call(args=args):
-                operands = list(args[:1]) if failure.module is not None else args
+                operands = args
         return dict(_short_texts(operands))
+
+    def _between(self, failure: Failure) -> bool:
+        """Did a container of torch's (nn.Sequential) call the leaf, so that its input has no name in the source?"""
+        between = False
+        for frame, _ in walk_tb(self.error.__traceback__):
+            if not is_hidden(frame.f_code):
+                between = False
+            elif frame.f_code.co_name == "forward":
+                receiver = frame.f_locals.get("self")
+                between |= isinstance(receiver, nn.Module) and receiver is not failure.module
+        return between
 
 
 def _is_method(failure: Failure, receiver: ast.expr) -> bool:
@@ -317,7 +329,17 @@ def _text(path: str) -> str:
 
 
 def _attributes(thing: Any) -> list[str]:
-    return [name for name in dir(thing) if not name.startswith("_")]
+    try:
+        names = dir(thing)
+    except Exception:  # noqa: BLE001 - user code, and nn.Module's own before its __init__ ran
+        return []
+    return [name for name in names if not name.startswith("_")]
+
+
+def _layers(thing: Any) -> str:
+    """The names of a module's layers; "" for anything else and for a module whose `__init__` has not run."""
+    children = vars(thing).get("_modules") if isinstance(thing, nn.Module) else None
+    return ", ".join(children or ())
 
 
 def _first_line(error: BaseException) -> str:

@@ -109,7 +109,11 @@ def innermost_leaf(model: nn.Module, error: BaseException) -> tuple[nn.Module | 
     traceback = error.__traceback__
     while traceback is not None:
         receiver = traceback.tb_frame.f_locals.get("self")
-        if isinstance(receiver, nn.Module) and type(receiver).__module__.startswith("torch.nn") and found[0] is None:
+        if (
+            isinstance(receiver, nn.Module)
+            and type(receiver).__module__.startswith("torch.nn")
+            and not isinstance(receiver, nn.Sequential)
+        ):
             found = (receiver, names[id(receiver)])
         traceback = traceback.tb_next
     return found
@@ -218,6 +222,23 @@ def test_the_place_where_the_layer_was_made_is_shown_beside_it(bench: Workbench)
     assert made["message"] == "`fc` is made here"
     line = Path(bench.path).read_text().split("\n")[made["line"] - 1]
     assert line[made["column"] : made["end_column"]] == "nn.Linear(4, 5)"
+
+
+def test_inside_a_sequential_the_input_is_not_called_by_the_name_of_another(bench: Workbench) -> None:
+    text = net("self.net = nn.Sequential(nn.Linear(3, 7), nn.ReLU(), nn.Linear(6, 2))", "return self.net(x)")
+    problem = bench.forward(text, ones(2, 3))
+    assert "`net.2` Linear(in_features=6" in problem.message
+    assert "the input f32[2, 7] is 7" in problem.message
+    assert "`x`" not in problem.message
+    assert bench.text_at(problem) == "self.net(x)"
+
+
+def test_a_loss_layer_names_its_target_too(bench: Workbench) -> None:
+    problem = bench.forward(
+        net("self.loss = nn.CrossEntropyLoss()", "return self.loss(x, y)", "x, y"), ones(4, 10), ids[0]
+    )
+    assert "`x` f32[4, 10] is 4" in problem.message
+    assert "`y` i64[3] is 3" in problem.message
 
 
 def test_a_width_with_a_name_is_changed_where_it_was_written(bench: Workbench) -> None:
@@ -429,6 +450,23 @@ def test_super_init_left_out(bench: Workbench) -> None:
     assert problem.code == "constructor-error"
     assert "super().__init__()" in problem.message
     assert problem.line == 6
+
+
+def test_an_attribute_read_before_super_init(bench: Workbench) -> None:
+    text = "class Net(nn.Module):\n    def __init__(self):\n        self.size = self.width\n"
+    problem = bench.raising("construct", text)
+    assert problem.code == "attribute-error"
+    assert "'Net' object has no attribute 'width'" in problem.message
+
+
+def test_a_layer_that_cannot_be_printed_is_named_by_its_class(bench: Workbench) -> None:
+    class Odd(nn.Linear):
+        def extra_repr(self) -> str:
+            raise KeyError("name")
+
+    failure = Failure.of(error := RuntimeError("no"), F.linear, (ones(2, 3), ones(5, 4)), {}, "")
+    problem = explain(error, failure.inside(Odd(4, 5), "odd"), Context(bench.path))
+    assert problem.message.startswith("`odd` Odd expects 4 features")
 
 
 def test_an_error_in_the_constructor_names_the_model(bench: Workbench) -> None:
