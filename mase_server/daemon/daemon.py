@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -18,12 +19,13 @@ from mase_server.daemon.source import Source, hashes_of, read_source
 from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import GraphSnapshot, Store
 from mase_server.daemon.supervisor import TraceWorker
-from mase_server.daemon.tracked import Tracked, retire
+from mase_server.daemon.tracked import Tracked, clean_scratch, retire
 from mase_server.daemon.watch import Watcher
 from mase_server.worker.request import TraceOptions
 
 __all__ = ["Daemon", "FolderSettings", "Listener", "Status", "TraceOptions"]
 
+_log = logging.getLogger(__name__)
 _CLOSED_CHILDREN = 8
 _MEMORY_LOW = 0.1
 _HASH_AT_ONCE = 32
@@ -66,14 +68,15 @@ class Daemon:
     async def start(self) -> None:
         """Begin to watch files; tracing begins as files are opened."""
         self._watcher = Watcher(self.saved)
+        self._spawn(asyncio.to_thread(clean_scratch))
 
     async def shutdown(self) -> None:
         """End every process: TERM, 0.7 s, KILL."""
         if self._watcher is not None:
             self._watcher.close()
         for tracked in self._tracked.values():
-            if tracked.task is not None:
-                tracked.task.cancel()
+            self._interrupt(tracked, "the server is shutting down")
+            tracked.ended.set()
             if tracked.worker is not None:
                 self._retire(tracked.worker)
         tasks = [tracked.task for tracked in self._tracked.values() if tracked.task is not None]
@@ -170,7 +173,12 @@ class Daemon:
         asyncio.get_running_loop().call_soon(self._ask, tracked, True)
 
     async def _run(self, tracked: Tracked) -> None:
-        await Generation(self._services, tracked).run()
+        generation = Generation(self._services, tracked)
+        try:
+            await generation.run()
+        except Exception as error:  # noqa: BLE001  (the request's border: whoever waits must hear of an end)
+            _log.exception("tracing %s", tracked.path)
+            generation.fail_inside(error)
 
     def _ask_for_import(self, tracked: Tracked, path: str) -> None:
         source = read_source(path)

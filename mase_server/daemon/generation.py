@@ -80,6 +80,12 @@ class Generation:
         async with services.slots:
             await self._launch_and_trace()
 
+    def fail_inside(self, error: Exception) -> None:
+        """End with an error of our own, so that nobody waits for ever."""
+        text = f"The server failed while it traced this file: {type(error).__name__}: {error}. Its log has the details."
+        problem = Problem(self._tracked.path, 1, 0, 2, 0, "error", "internal-error", text)
+        self._fail("failed", (problem,), text)
+
     def _is_newer_syntax(self) -> bool:
         """May the user's Python read what ours cannot? Then it, not we, says whether this is an error."""
         version = version_of(self._candidates()[-1].path)

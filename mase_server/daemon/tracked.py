@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from mase_server.daemon.source import Source
 from mase_server.daemon.status import Status
@@ -16,6 +17,8 @@ from mase_server.worker.request import TraceOptions
 
 CRASHES = 5
 CRASH_SECONDS = 180.0
+_SCRATCH = "mase-server-"
+_SCRATCH_SECONDS = 7 * 24 * 3600.0
 
 
 @dataclass(slots=True)
@@ -61,7 +64,17 @@ class Tracked:
 
 def make_scratch() -> str:
     """A fresh private folder for what user code writes."""
-    return tempfile.mkdtemp(prefix="mase-server-")
+    return tempfile.mkdtemp(prefix=_SCRATCH)
+
+
+def clean_scratch() -> None:
+    """Remove what servers that were killed left behind, once it is so old that no trace can still use it."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        try:
+            if time.time() - folder.stat().st_mtime > _SCRATCH_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue
 
 
 async def retire(worker: TraceWorker) -> None:

@@ -227,6 +227,30 @@ async def test_waiting_for_a_file_that_was_never_opened_is_an_error(bench):
         await bench.daemon.wait("/nowhere.py")
 
 
+async def test_an_error_of_the_servers_own_ends_the_generation_too(bench, monkeypatch, caplog):
+    async def broken(*_):
+        raise LookupError("no such thing")
+
+    path, _ = await bench.open("inside.py")
+    monkeypatch.setattr(bench.daemon._services.discoverer, "discover", broken)
+    status = await bench.save(path, GOOD + "# changed\n")
+    assert (status.state, status.stale) == ("failed", True)
+    assert bench.problems(path)[0].message.startswith("The server failed while it traced this file: LookupError: ")
+    assert "no such thing" in caplog.text
+    monkeypatch.undo()
+    assert (await bench.save(path, GOOD)).state == "ready"
+
+
+async def test_shutdown_answers_who_still_waits(own_bench):
+    bench = own_bench()
+    path = bench.write("waiting.py", "while True: pass\n")
+    bench.daemon.opened(path)
+    waiting = asyncio.create_task(bench.daemon.wait(path))
+    await bench.tracing(path)
+    await bench.daemon.shutdown()
+    assert (await waiting).state == "superseded"
+
+
 async def test_children_of_closed_files_end_oldest_first_and_snapshots_stay(own_bench):
     bench = own_bench()
     await bench.daemon.start()

@@ -131,7 +131,7 @@ async def test_calls_are_answered_each_with_its_own_even_out_of_order():
     await asyncio.sleep(0)
     played.say({"result": 2, "value": "two"}, {"result": 7, "value": "nobody's"}, {"result": 1, "error": "no"})
     assert await two == "two"
-    with pytest.raises(RuntimeError, match="^no$"):
+    with pytest.raises(RuntimeError, match=r"^no$"):
         await one
     await played.end()
 
@@ -143,7 +143,7 @@ async def test_calls_that_wait_and_calls_that_come_late_fail_when_the_worker_end
     waiting = asyncio.create_task(played.worker.call("m"))
     await asyncio.sleep(0)
     played.die(9)
-    with pytest.raises(WorkerGone, match="the worker of /w/net.py has ended"):
+    with pytest.raises(WorkerGone, match=r"the worker of /w/net.py has ended"):
         await asyncio.wait_for(waiting, 30)
     with pytest.raises(WorkerGone):
         await played.worker.call("m")
