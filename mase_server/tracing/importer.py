@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -25,6 +26,8 @@ Report = Callable[[int, Any], Any]
 #: Makes the `__mase__` of one file from its path and sites.
 Reporter = Callable[[str, tuple[Site, ...]], Report]
 
+#: An interpreter may lie inside the workspace (a conda environment, an opened home folder).
+_STDLIB = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
 #: Folders in a workspace that hold other people's code.
 _FOREIGN = frozenset({"site-packages", "dist-packages", ".venv", "node_modules"})
 
@@ -41,7 +44,7 @@ class WorkspaceImporter:
 
     def owns(self, path: str) -> bool:
         """Is the file one of the workspace's own?"""
-        return any(
+        return not path.startswith(_STDLIB) and any(
             path.startswith(prefix) and _FOREIGN.isdisjoint(Path(path).parts[prefix.count(os.sep) :])
             for prefix in self._prefixes
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,19 @@ class MismatchError(Exception):
     """Two recordings do not have the same structure."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the last probing of a model went, so that the next one need not try again what failed.
+
+    structure: of the recording that it holds for.  varied, sizing: symbols, and the names of their strategies.
+    """
+
+    structure: str
+    varied: tuple[str, ...]
+    fixed: Mapping[str, str]
+    sizing: Mapping[str, str]
+
+
 @dataclass(frozen=True)
 class Probed:
     """What probing found.
@@ -38,6 +52,7 @@ class Probed:
     fixed: dict[str, str] = field(default_factory=dict)
     arguments: dict[int, tuple[tuple[Any, ...], dict[str, Any]]] = field(default_factory=dict)
     obstacles: list[str] = field(default_factory=list)
+    outcome: Outcome | None = None
 
     @property
     def symbols(self) -> dict[str, int]:
@@ -93,29 +108,55 @@ def multiple_sizes(name: str, size: int, attempt: int, position: int) -> Iterato
     yield from (size * factor for factor in range(2 + attempt + position, 12))
 
 
+STRATEGIES: Mapping[str, Sizing] = {sizing.__name__: sizing for sizing in (usual_sizes, larger_sizes, multiple_sizes)}
+
+
+def structure_of(run: Run, sizes: Mapping[str, int]) -> str:
+    """A hash of the operations of a recording and of its symbols' sizes, the same in every process."""
+    text = repr([(call.kind, name_of(call.target)) for call in run.calls]) + repr(sorted(sizes.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 class Prober:
     """Finds which symbols of `sizes` may vary, and how everything depends on them.
 
     run_at records the model at given sizes; whatever it raises means that the model cannot run there.
     """
 
-    def __init__(self, base: Run, sizes: Mapping[str, int], run_at: RunAt) -> None:
+    def __init__(self, base: Run, sizes: Mapping[str, int], run_at: RunAt, last: Outcome | None = None) -> None:
+        """last: the outcome for an earlier version of the model; it counts if the structure is the same."""
         self.base, self.sizes, self._run_at = base, dict(sizes), run_at
+        self._structure = structure_of(base, sizes)
+        self._last = last if last is not None and last.structure == self._structure else None
         self.fixed: dict[str, str] = {}
         self._sizing: dict[str, Sizing] = {}
         self._reason = ""
 
     def probe(self) -> Probed:
         """Probe at two points; at a third where a fit rests on too few."""
-        varied = list(self.sizes)
-        runs = self._runs(varied) if varied else []
+        varied, runs = self._as_last()
+        if not runs:
+            varied = list(self.sizes)
+            runs = self._runs(varied) if varied else []
         if not runs and varied:
             varied = self._separately(varied)
             runs = self._runs(varied) if varied else []
-        result = self._result(runs)
+        result = self._result(runs, varied)
         if runs and result.fitter.ambiguous and (further := self._try(varied, 2)) is not None:
-            result = self._result([*runs, further])
+            result = self._result([*runs, further], varied)
         return result
+
+    def _as_last(self) -> tuple[list[str], list[_Found]]:
+        """Probe what could be varied last time; nothing where that no longer works."""
+        if self._last is None or not self._last.varied:
+            return [], []
+        self._sizing = {name: STRATEGIES[sizing] for name, sizing in self._last.sizing.items()}
+        runs = self._runs(list(self._last.varied))
+        if not runs:
+            self._sizing = {}
+            return [], []
+        self.fixed = dict(self._last.fixed)
+        return list(self._last.varied), runs
 
     def _runs(self, varied: list[str]) -> list[_Found]:
         """Both probes, or none where one of them fails."""
@@ -164,9 +205,13 @@ class Prober:
         self.fixed |= dict.fromkeys(group, self._reason)
         return False
 
-    def _result(self, runs: list[_Found]) -> Probed:
+    def _result(self, runs: list[_Found], varied: list[str]) -> Probed:
         points = [self.sizes, *(point for point, _ in runs)]
-        result = Probed(points, [self.base, *(run for _, run in runs)], Fitter(points), dict(self.fixed))
+        sizing = {name: strategy.__name__ for name, strategy in self._sizing.items()}
+        outcome = Outcome(self._structure, tuple(varied), dict(self.fixed), sizing)
+        result = Probed(
+            points, [self.base, *(run for _, run in runs)], Fitter(points), dict(self.fixed), outcome=outcome
+        )
         if runs:
             _fit_arguments(result)
             for values in _dimensions(result):

@@ -90,6 +90,9 @@ class _Explanation:
         """Code and message by the kind of error, place by the frames."""
         complaint, fixes = self._complaint()
         own = [frame for frame in self.frames if self.context.owns(frame.file)]
+        if isinstance(self.error, RecursionError):
+            # The innermost frame is wherever the stack happened to end; the one before it made the call.
+            own = own[1:] or own
         primary = next((frame for frame in own if frame.file == self.context.path), own[0] if own else None)
         file, span = (self.context.path, self.context.where)
         if primary is not None:
@@ -176,10 +179,10 @@ class _Explanation:
 
     def _no_forward(self) -> Complaint:
         name = str(self.error).partition("[")[2].partition("]")[0]
-        advice = "define `def forward(self, ...)`."
+        text = f"{name} has no forward: define `def forward(self, ...)`."
         if name in ("ModuleList", "ModuleDict"):
-            advice = f"a {name} cannot be called: loop over it, or make it an nn.Sequential."
-        return Complaint("missing-forward", f"{name} has no forward: {advice}")
+            text = f"A {name} cannot be called: loop over it, or make it an nn.Sequential."
+        return Complaint("missing-forward", text)
 
     def _attribute(self, error: AttributeError) -> tuple[Complaint, list[mends.Fix]]:
         text = _first_line(error).rstrip(".")

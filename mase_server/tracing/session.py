@@ -13,7 +13,7 @@ from mase_server.inputs.roles import describe
 from mase_server.inputs.spec import Inputs
 from mase_server.tracing.bindings import Reports
 from mase_server.tracing.calls import Run
-from mase_server.tracing.probe import IMAGE_SYMBOLS, Probed, Prober
+from mase_server.tracing.probe import IMAGE_SYMBOLS, Outcome, Probed, Prober
 from mase_server.tracing.recorder import IsLeaf, Recorder, is_torch_leaf
 from mase_server.tracing.rungs import RealRecorder, needs_values, real_copy, worth_a_real_run
 from mase_server.tracing.shadow import Shadows
@@ -74,13 +74,13 @@ class Session:
                 raise
             return recorder.partial()
 
-    def probe(self, base: Run) -> Probed:
-        """Find which symbols may vary and how everything depends on them."""
+    def probe(self, base: Run, last: Outcome | None = None) -> Probed:
+        """Find which symbols may vary and how everything depends on them; `last`: the outcome of an earlier version."""
         sizes = self.inputs.sizes
         if self.error is not None:
             # A model that fails has not proved yet that it takes any image size.
             sizes = {name: size for name, size in sizes.items() if name not in IMAGE_SYMBOLS}
-        return Prober(base, {**sizes}, self.record_at).probe()
+        return Prober(base, sizes, self.record_at, last).probe()
 
     def _base_run(self) -> Run:
         self.base = self._recorder(positions=True)

@@ -86,9 +86,10 @@ class TraceJob:
         """Probe the models and send what is known."""
         if sum(one.seconds for one in self.traced) > GLANCE:
             self._send(complete=False)
+        outcomes = memory.outcomes(self.request.fit)
         for traced in self.traced:
             self.emit({"event": "stage", "stage": "probing", "message": traced.name})
-            traced.probed = traced.session.probe(traced.run)
+            traced.probed = traced.session.probe(traced.run, outcomes.get(traced.name))
             if traced.error is not None:
                 self.problems.append(self._problem(traced))
         self._send(complete=True)

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from mase_server.inputs.spec import Inputs
 from mase_server.inputs.text import SpecError, parse, write
+from mase_server.tracing.probe import Outcome
 from mase_server.worker.traced import Traced
 
-VERSION = 1
+VERSION = 2
 
 
 def pack(traced: Sequence[Traced]) -> bytes:
-    """The inputs that a search found, by class name: they are tried first next time."""
-    inputs = {}
+    """The inputs that a search found and how probing went, by class name: next time they are tried first."""
+    inputs, probes = {}, {}
     for one in traced:
         if one.found.inputs_from == "search" and (text := _text(one.found.spec)) is not None:
             inputs[one.name] = [text, one.found.found]
-    return json.dumps({"version": VERSION, "inputs": inputs}).encode()
+        if one.error is None and one.probed is not None and one.probed.outcome is not None:
+            probes[one.name] = asdict(one.probed.outcome)
+    return json.dumps({"version": VERSION, "inputs": inputs, "probes": probes}).encode()
 
 
 def _text(spec: Inputs) -> str | None:
@@ -33,9 +38,22 @@ def _text(spec: Inputs) -> str | None:
 def inputs(packed: bytes | None) -> Mapping[str, tuple[Inputs, str]]:
     """class name -> (inputs, how they were found); empty for anything that this version did not write."""
     try:
-        data = json.loads(packed or b"{}")
-        if data.get("version") != VERSION:
-            return {}
-        return {name: (parse(text), how) for name, (text, how) in data["inputs"].items()}
+        return {name: (parse(text), how) for name, (text, how) in _unpack(packed, "inputs").items()}
     except (ValueError, TypeError, SpecError):
         return {}
+
+
+def outcomes(packed: bytes | None) -> Mapping[str, Outcome]:
+    """class name -> how its last probing went; empty for anything that this version did not write."""
+    try:
+        return {
+            name: Outcome(data["structure"], tuple(data["varied"]), data["fixed"], data["sizing"])
+            for name, data in _unpack(packed, "probes").items()
+        }
+    except (ValueError, TypeError, KeyError):
+        return {}
+
+
+def _unpack(packed: bytes | None, key: str) -> dict[str, Any]:
+    data = json.loads(packed or b"{}")
+    return data[key] if data.get("version") == VERSION else {}
