@@ -28,6 +28,7 @@ Reporter = Callable[[str, tuple[Site, ...]], Report]
 
 #: An interpreter may lie inside the workspace (a conda environment, an opened home folder).
 _STDLIB = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
+_PACKAGES = ("site-packages" + os.sep, "dist-packages" + os.sep)
 #: Folders in a workspace that hold other people's code.
 _FOREIGN = frozenset({"site-packages", "dist-packages", ".venv", "node_modules"})
 
@@ -44,7 +45,7 @@ class WorkspaceImporter:
 
     def owns(self, path: str) -> bool:
         """Is the file one of the workspace's own?"""
-        return not path.startswith(_STDLIB) and any(
+        return not _is_standard(path) and any(
             path.startswith(prefix) and _FOREIGN.isdisjoint(Path(path).parts[prefix.count(os.sep) :])
             for prefix in self._prefixes
         )
@@ -83,6 +84,11 @@ class WorkspaceImporter:
         """Import plainly from now on; modules that are loaded already go on reporting."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
+
+
+def _is_standard(path: str) -> bool:
+    """Is the file of the standard library? A folder of installed packages lies in it, but is not of it."""
+    return any(path.startswith(home) and not path.startswith(_PACKAGES, len(home)) for home in _STDLIB)
 
 
 class _ReportingLoader(SourceFileLoader):

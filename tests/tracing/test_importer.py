@@ -10,6 +10,7 @@ import pickle
 import runpy
 import subprocess
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -89,6 +90,16 @@ def test_other_peoples_code_stays_plain(workspace: Workspace, monkeypatch: pytes
     module = importlib.import_module("theirs")
     assert not hasattr(module, "__mase__") or vars(module).get("__mase__") is None
     assert importer.imported == []
+
+
+def test_the_standard_library_is_never_the_workspaces_own(workspace: Workspace) -> None:
+    """An interpreter may lie inside the folder that is open."""
+    importer = workspace.install(Path("/"))
+    assert not importer.owns(inspect.getfile(pickle))
+    assert importer.owns(str(workspace.folder / "ours.py"))
+    packages = sysconfig.get_path("purelib")
+    assert not importer.owns(f"{packages}/torch/nn/functional.py")
+    assert workspace.install(Path(packages) / "torch").owns(f"{packages}/torch/nn/functional.py")
 
 
 def test_a_library_folder_may_itself_be_the_workspace(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
