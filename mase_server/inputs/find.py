@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import nn
 from mase_server.inputs import trouble
 from mase_server.inputs.arguments import Built, build
 from mase_server.inputs.classes import class_nodes, library_classes, model_classes, roots
-from mase_server.inputs.comments import BadComment, Wish, read_comments
+from mase_server.inputs.comments import BadComment, read_comments
 from mase_server.inputs.found import Found, Hooks, bind, call_arguments, plain_hooks
 from mase_server.inputs.generate import complete, inputs_at
 from mase_server.inputs.guard import guarded
@@ -23,10 +23,11 @@ from mase_server.inputs.main import MainRun, run_main
 from mase_server.inputs.modes import on_meta
 from mase_server.inputs.program import Place, as_program, modules_kept
 from mase_server.inputs.roles import describe
-from mase_server.inputs.search import Searched, search, works
+from mase_server.inputs.search import MAX_SECONDS, Searched, search, works
 from mase_server.inputs.spec import Inputs
-from mase_server.inputs.text import SpecError, parse
+from mase_server.inputs.text import SpecError
 from mase_server.inputs.watch import Reached
+from mase_server.inputs.wishes import ClassWishes, Wishes
 from mase_server.snapshot import Problem
 from mase_server.worker.request import TraceRequest
 
@@ -45,42 +46,29 @@ def find(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[Found | P
         stack.enter_context(guarded(request.scratch, request.bytecode_cache))
         stack.enter_context(as_program(request.path))
         stack.enter_context(modules_kept("__main__", Place.of(request.path).name))
-        yield from _Finder(request, tree, hooks, read_comments(source, tree)).run()
-
-
-@dataclass(slots=True)
-class _Wishes:
-    """What comments and options ask for one class."""
-
-    inputs: Inputs | None = None
-    inputs_from: str = "comment"
-    call: str | None = None
-    arguments: dict[str, str] = field(default_factory=dict)
+        comments = read_comments(source, tree)
+        yield from (trouble.at_comment(request.path, each) for each in comments if isinstance(each, BadComment))
+        try:
+            wishes = Wishes(request.options, comments)
+        except SpecError as error:
+            message = f"the inputs given could not be read: {error.message}"
+            yield trouble.at_class(request.path, None, "error", "bad-inputs", message)
+            return
+        if not wishes.skips_file():
+            yield from _Finder(request, tree, hooks, wishes).run()
 
 
 class _Finder:
-    def __init__(
-        self, request: TraceRequest, tree: ast.Module, hooks: Hooks, comments: list[Wish | BadComment]
-    ) -> None:
-        self.request, self.tree, self.hooks = request, tree, hooks
+    def __init__(self, request: TraceRequest, tree: ast.Module, hooks: Hooks, wishes: Wishes) -> None:
+        self.request, self.tree, self.hooks, self.wishes = request, tree, hooks, wishes
         self.options, self.path = request.options, request.path
-        self.bad = [comment for comment in comments if isinstance(comment, BadComment)]
-        self.wishes = [comment for comment in comments if isinstance(comment, Wish)]
         self.nodes = class_nodes(tree)
         self.covered: set[str] = set()
         self.shown = 0
         self.explanation: BaseException | None = None
+        self.search_end = 0.0
 
     def run(self) -> Iterator[Found | Problem]:
-        yield from (trouble.at_comment(self.path, bad) for bad in self.bad)
-        if any(wish.skip and wish.owner is None for wish in self.wishes):
-            return
-        try:
-            self.given = parse("\n".join(self.options.inputs)) if self.options.inputs else None
-        except SpecError as error:
-            message = f"the inputs given could not be read: {error.message}"
-            yield trouble.at_class(self.path, None, "error", "bad-inputs", message)
-            return
         module, program = self._load()
         yield from self._called(program)
         if module is None:
@@ -118,20 +106,19 @@ class _Finder:
     def _replaced(self, model: nn.Module) -> bool:
         """Is this model shown otherwise than by the program's own call, or not at all?"""
         name = type(model).__name__
-        wish = self._wish(name)
-        return bool(wish.inputs or wish.call or wish.arguments) or not self._wanted(name)
+        return self.wishes.of(name).any() or not self.wishes.wants(name)
 
     def _worth_showing(self, run: MainRun) -> list[Reached]:
         """Called models; a part only where the whole that holds it was not called."""
         whole = {id(part) for reached in run.reached if reached.shown for part in reached.model.modules()}
-        wanted = [reached for reached in run.reached if self._wanted(type(reached.model).__name__)]
+        wanted = [reached for reached in run.reached if self.wishes.wants(type(reached.model).__name__)]
         return [reached for reached in wanted if reached.shown or id(reached.model) not in whole]
 
     def _of_call(self, run: MainRun, reached: Reached) -> Found:
         model, made = reached.model, run.constructions.of(reached.model)
-        wish = self._wish(type(model).__name__)
+        wish = self.wishes.of(type(model).__name__)
         built = Built(model, made.bound() if made else {}, "main", made.rebuild() if made else None)
-        if wish.call or wish.arguments:
+        if wish.constructor(type(model).__name__) is not None:
             built = self._build(type(model), vars(run.module), wish) or built
         if wish.inputs is not None:
             return self._of_spec(built, wish.inputs, wish.inputs_from, f"inputs from {wish.inputs_from}")
@@ -169,7 +156,7 @@ class _Finder:
         """Models that the file keeps in its own variables and never calls."""
         for instance in module_instances(vars(module), self.request.folder, self.nodes):
             name = type(instance.model).__name__
-            if name not in self.covered and self._wanted(name):
+            if name not in self.covered and self.wishes.wants(name):
                 yield from self._complete(Built(instance.model, {}, "instance", None), name)
 
     def _searched(self, module: ModuleType) -> Iterator[Found | Problem]:
@@ -178,7 +165,7 @@ class _Finder:
             classes = library_classes(vars(module), self.tree, self.request.folder)
         names = [self.options.model] if self.options.model else roots(classes, self.tree)
         for name in names:
-            if name in classes and name not in self.covered and self._wanted(name):
+            if name in classes and name not in self.covered and self.wishes.wants(name):
                 yield from self._from_class(name, classes[name], vars(module))
         if not classes and not self.shown:
             message = "no class of this file extends torch.nn.Module, and running it called no model"
@@ -191,29 +178,26 @@ class _Finder:
 
     def _from_class(self, name: str, kind: type[nn.Module], namespace: dict[str, Any]) -> Iterator[Found | Problem]:
         errors: list[BaseException] = []
-        built = self._build(kind, namespace, self._wish(name), errors)
+        built = self._build(kind, namespace, self.wishes.of(name), errors)
         if built is None:
             yield self._unbuilt(name, errors)
         else:
             yield from self._complete(built, name)
 
     def _build(
-        self, kind: type[nn.Module], namespace: dict[str, Any], wish: _Wishes, errors: list[BaseException] | None = None
+        self,
+        kind: type[nn.Module],
+        namespace: dict[str, Any],
+        wish: ClassWishes,
+        errors: list[BaseException] | None = None,
     ) -> Built | None:
-        asked = wish.call or (_call_text(kind.__name__, wish.arguments) if wish.arguments else None)
-        return build(
-            kind,
-            namespace,
-            self.tree,
-            asked,
-            self.hooks.shadows,
-            [] if errors is None else errors,
-            self.hooks.on_trial,
-        )
+        asked = wish.constructor(kind.__name__)
+        failed = [] if errors is None else errors
+        return build(kind, namespace, self.tree, asked, self.hooks.shadows, failed, self.hooks.on_trial)
 
     def _complete(self, built: Built, name: str) -> Iterator[Found | Problem]:
         """A model without a call: wished inputs, or a search for some."""
-        wish = self._wish(name)
+        wish = self.wishes.of(name)
         if wish.inputs is not None:
             yield self._cover(self._of_spec(built, wish.inputs, wish.inputs_from, f"inputs from {wish.inputs_from}"))
             return
@@ -221,7 +205,8 @@ class _Finder:
         if remembered is not None and works(built.model, remembered, self.hooks):
             yield self._cover(self._of_spec(built, remembered, "search", how))
             return
-        searched = search(built.model, self.hooks)
+        self.search_end = self.search_end or time.monotonic() + MAX_SECONDS
+        searched = search(built.model, self.hooks, seconds=max(1.0, self.search_end - time.monotonic()))
         if searched.spec is None and remembered is not None:
             # They worked before the last edit: the error that they meet now is worth more than "nothing found".
             yield self._cover(self._of_spec(built, remembered, "search", how))
@@ -231,24 +216,7 @@ class _Finder:
         elif searched.spec is None:
             yield self._uncalled(name, built, searched)
         else:
-            yield self._cover(self._of_spec(built, searched.spec, "search", searched.how))
-
-    # ---------------------------------------------------------------------------------------------------- wishes
-
-    def _wanted(self, name: str) -> bool:
-        skipped = any(wish.skip and wish.owner == name for wish in self.wishes)
-        return not skipped and self.options.model in (None, name)
-
-    def _wish(self, name: str) -> _Wishes:
-        """The last word of each kind; an option beats a comment, a comment beats a setting."""
-        found = _Wishes(inputs=self.given, inputs_from=self.options.inputs_from, arguments=self.options.arguments)
-        for wish in self.wishes:
-            if wish.owner not in (None, name):
-                continue
-            found.call = wish.call or found.call
-            if wish.inputs is not None and not (self.given and self.options.inputs_from == "option"):
-                found.inputs, found.inputs_from = wish.inputs, "comment"
-        return found
+            yield self._cover(self._of_spec(built, searched.spec, "search", searched.how + self._why_no_run()))
 
     # -------------------------------------------------------------------------------------------------- problems
 
@@ -265,10 +233,16 @@ class _Finder:
 
     def _uncalled(self, name: str, built: Built, searched: Searched) -> Problem:
         message = (
-            f"no inputs were found for {name}: {searched.how}; say them with a comment above the class, "
-            f"e.g. `# mase: {searched.example}`"
+            f"no inputs were found for {name}: {searched.how}{self._why_no_run()}; "
+            f"say them with a comment above the class, e.g. `# mase: {searched.example}`"
         )
         return trouble.at_class(self.path, self.nodes.get(name), self._severity(), "no-inputs", message)
+
+    def _why_no_run(self) -> str:
+        """Why the file's own run gave no inputs, as the end of a sentence."""
+        if self.explanation is None:
+            return ""
+        return f" (its own run ended before any model was called: {trouble.describe(self.explanation)})"
 
     def _severity(self) -> str:
         return "information" if self.shown else "warning"
@@ -277,7 +251,3 @@ class _Finder:
 def _has_guard(tree: ast.Module) -> bool:
     """Does the file behave differently when it is imported?"""
     return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(tree))
-
-
-def _call_text(name: str, arguments: dict[str, str]) -> str:
-    return f"{name}({', '.join(f'{key}={text}' for key, text in arguments.items())})"

@@ -47,7 +47,7 @@ class Watch:
     """
 
     def __init__(
-        self, on_call: OnCall, constructions: Constructions, folder: str, budget: float = 0.5, patience: float = 15.0
+        self, on_call: OnCall, constructions: Constructions, folder: str, budget: float = 0.5, patience: float = 20.0
     ) -> None:
         self.on_call, self.constructions, self.folder = on_call, constructions, folder
         self.budget, self.patience = budget, patience

@@ -247,3 +247,43 @@ def test_a_found_model_can_be_made_again_for_real(tmp_path):
     assert real.layer.weight.shape == (2, 6)
     assert real.layer.weight.device.type == "cpu"
     assert found.model.layer.weight.is_meta
+
+
+def test_a_search_says_why_the_files_own_run_gave_no_inputs(tmp_path):
+    found = one(CORPUS / "needs_download.py", tmp_path)
+    assert found.found.startswith("found by search: x = image [B, 1, H, W], first consumer net")
+    assert "its own run ended before any model was called: URLError" in found.found
+    assert "refused" in found.found
+    assert not (CORPUS / "weights.pt").exists()
+
+
+def test_a_forward_that_can_never_succeed_is_shown_with_the_likeliest_inputs(tmp_path):
+    found = one(written(tmp_path, NET.replace("self.layer(x)", "self.layer(x).not_there")), tmp_path)
+    assert found.inputs_from == "search"
+    assert write(found.spec) == "x: f32[B=2, 4]"
+    assert "the forward fails with them" in found.found
+
+
+def test_several_models_are_all_found_and_parts_are_not_shown_alone(tmp_path):
+    parts = NET.replace("Net", "Part")
+    whole = NET.replace("Net", "Whole").replace("nn.Linear(width, 2)", "Part(width)")
+    assert [each.name for each in results(written(tmp_path, parts + whole + NET), tmp_path)] == ["Whole", "Net"]
+
+
+def test_hugging_face_models_are_called_as_their_configuration_says(tmp_path):
+    pytest.importorskip("transformers")
+    path = tmp_path / "encoder.py"
+    path.write_text(
+        "from transformers import BertConfig, BertModel\n\n"
+        "def build():\n"
+        "    config = BertConfig(vocab_size=77, hidden_size=24, num_hidden_layers=1, num_attention_heads=2)\n"
+        "    return BertModel(config)\n"
+    )
+    found = one(path, tmp_path)
+    assert (found.name, found.inputs_from, write(found.spec)) == (
+        "BertModel",
+        "search",
+        "input_ids: i64[B=2, T=16] < 77",
+    )
+    with torch.no_grad():
+        assert found.construct().eval()(**inputs_at(found.spec)).last_hidden_state.shape == (2, 16, 24)
