@@ -80,7 +80,7 @@ async def trace(wanted: Wanted) -> list[Outcome]:
     options = TraceOptions(
         model=wanted.model, inputs=wanted.inputs, inputs_from="option" if wanted.inputs else "settings"
     )
-    await daemon.start()
+    # The daemon is not started: that would watch files, and every file is traced once here.
     try:
         for file in wanted.files:
             daemon.opened(str(file.absolute()), options)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from mase_server.daemon import trust
 from mase_server.daemon.discovery import Discoverer
 from mase_server.daemon.generation import Generation, Services, say
 from mase_server.daemon.limits import available_fraction
@@ -58,7 +57,7 @@ class Daemon:
             slots=asyncio.Semaphore(max(4, os.cpu_count() or 1)),
             bytecode_cache=str(cache_dir / "bytecode"),
             settings_of=settings_of,
-            trusted=lambda folder: settings_of(folder).trusted or trust.is_trusted(state_dir, folder),
+            trusted=lambda folder: settings_of(folder).trusted,
             on_snapshot=self._on_snapshot,
             in_background=self._retire,
             on_mismatch=self._read_again,

@@ -10,6 +10,8 @@ import pytest
 from editing import Editor, capabilities
 from lsprotocol import types as lsp
 
+from mase_server.daemon.trust import grant
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SERVER = (sys.executable, "-m", "mase_server", "lsp")
 
@@ -188,7 +190,9 @@ async def test_a_library_file_shows_the_shapes_of_the_model_that_uses_it(editor)
     assert shown[at(text, "key_layer = self.key(hidden_states)", "key_layer")].startswith(": f32[B, ")
 
 
-async def test_untrusted_means_that_nothing_of_the_folder_runs(tmp_path):
+async def test_an_editor_that_says_untrusted_is_believed_whatever_was_granted_before(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    grant(tmp_path / "state" / "mase-server", str(tmp_path))
     editor = Editor(tmp_path, options={"trusted": False, "interpreter": sys.executable})
     await editor.start(*SERVER)
     path = tmp_path / "net.py"
