@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from mase_server.inputs.comments import BadComment, Wish, read_comments
+from mase_server.inputs.comments import BadComment, read_comments
 from mase_server.inputs.text import write
 
 
@@ -83,7 +83,5 @@ def test_a_mistake_is_placed_in_the_file(source, line, found):
     assert bad.end_column > bad.column
 
 
-def test_a_file_that_cannot_be_tokenised_has_no_comments():
-    assert read_comments("x = (\n# mase: x: f32[1]\n'", ast.parse("")) == [] or all(
-        isinstance(each, Wish) for each in read_comments("x = (\n# mase: x: f32[1]\n'", ast.parse(""))
-    )
+def test_a_file_that_cannot_be_tokenised_is_no_error():
+    assert read_comments("x = (\n  # an open bracket\n", ast.parse("")) == []

@@ -110,7 +110,6 @@ def hook(module, args):
         seen[type(module).__name__] = [list(arg.shape) for arg in args if isinstance(arg, torch.Tensor)]
         sys.stderr.write(repr((type(module).__name__, seen[type(module).__name__])) + "\\n")
 torch.nn.modules.module.register_module_forward_pre_hook(hook)
-torch.optim.optimizer_stop = None
 from torch.optim.optimizer import register_optimizer_step_post_hook
 register_optimizer_step_post_hook(lambda *a: sys.exit(0))
 sys.argv = [{str(CORPUS / name)!r} + ".py"]
