@@ -25,6 +25,7 @@ _CONFIG_NAME = re.compile(r"conf|cfg|args|params|^hp|^opt|settings", re.IGNORECA
 #: Names that mean a list, and those that may mean one when a number did not do.
 _LIST_NAME = re.compile(r"sizes$|dims$")
 _PLURAL = re.compile(r"s$")
+_FUNCTION_NAME = re.compile(r"fn|func|function|net|network|module|layer|wrapped")
 _BLOCK_NAME = re.compile(r"block|layer|module|cell", re.IGNORECASE)
 
 
@@ -154,6 +155,8 @@ def _value(name: str, annotation: Any, namespace: Mapping[str, Any], tree: ast.M
         return annotation(usual) if annotation in (int, float) and not isinstance(usual, bool) else usual
     if _BLOCK_NAME.search(name) and (block := _block(name, namespace, tree)) is not None:
         return block
+    if annotation is not str and _FUNCTION_NAME.fullmatch(name):
+        return nn.Identity()
     if annotation in (int, float):
         return annotation(16)
     if annotation is inspect.Parameter.empty:

@@ -6,6 +6,7 @@ import ast
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -193,7 +194,10 @@ class _Finder:
     ) -> Built | None:
         asked = wish.constructor(kind.__name__)
         failed = [] if errors is None else errors
-        return build(kind, namespace, self.tree, asked, self.hooks.shadows, failed, self.hooks.on_trial)
+        built = build(kind, namespace, self.tree, asked, self.hooks.shadows, failed, self.hooks.on_trial)
+        if built is None or asked is None or wish.call is not None:
+            return built
+        return replace(built, source=self.options.inputs_from)
 
     def _complete(self, built: Built, name: str) -> Iterator[Found | Problem]:
         """A model without a call: wished inputs, or a search for some."""

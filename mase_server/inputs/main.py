@@ -45,7 +45,7 @@ def run_main(
     watch = Watch(on_call, constructions, folder)
     error: BaseException | None = None
     with ExitStack() as stack:
-        stack.enter_context(as_program(path))
+        stack.enter_context(as_program(path, folder))
         module = module_for(path, name)
         stack.enter_context(constructions.recording())
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -37,6 +38,9 @@ _IN_PROCESS = {
 }
 
 
+_RELATIVE_IMPORT = re.compile(rb"^from[ \t]+(\.+)", re.MULTILINE)
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """Code to run and the globals that it needs beside the usual ones."""
@@ -51,12 +55,16 @@ def compile_plainly(path: str) -> Loaded:
 
 
 @contextmanager
-def as_program(path: str) -> Iterator[None]:
-    """`sys.argv`, `sys.path[0]` and the folder as if the person had started the file."""
+def as_program(path: str, workspace: str = "") -> Iterator[None]:
+    """`sys.argv`, `sys.path` and the folder as if the person had started the file.
+
+    A file in a package is imported from the package's root first, since a module may bear its package's name. Last
+    comes the workspace, from where programs that import the file are likely to be started.
+    """
     folder, root = str(Path(path).parent), Place.of(path).root
     before = Path.cwd()
-    folders = [folder, *([root] if root != folder else []), *sys.path]
-    with patch.object(sys, "argv", [path]), patch.object(sys, "path", folders), calm():
+    folders = dict.fromkeys([root, folder, *sys.path, *([workspace] if workspace else [])])
+    with patch.object(sys, "argv", [path]), patch.object(sys, "path", list(folders)), calm():
         os.chdir(folder)
         try:
             yield
@@ -102,10 +110,10 @@ class Place:
 
     @classmethod
     def of(cls, path: str) -> Place:
-        """Follow the chain of `__init__.py` files upwards."""
+        """Follow the chain of `__init__.py` files upwards, and as far as the file's relative imports reach."""
         file = Path(path)
-        folder, packages = file.parent, list[str]()
-        while (folder / "__init__.py").exists() and folder.parent != folder:
+        folder, packages, depth = file.parent, list[str](), _relative_depth(file)
+        while ((folder / "__init__.py").exists() or len(packages) < depth) and folder.parent != folder:
             packages.insert(0, folder.name)
             folder = folder.parent
         parts = packages if file.stem == "__init__" else [*packages, file.stem]
@@ -113,6 +121,14 @@ class Place:
         # A file called random.py must not become the `random` that libraries import.
         taken = name in sys.stdlib_module_names or (name in sys.modules and not packages)
         return cls(f"mase_file_{name}" if taken else name, ".".join(packages), str(folder))
+
+
+def _relative_depth(file: Path) -> int:
+    """How many packages a file must be in for its `from ..x import y`."""
+    try:
+        return max((len(dots) for dots in _RELATIVE_IMPORT.findall(file.read_bytes())), default=0)
+    except OSError:
+        return 0
 
 
 @contextmanager

@@ -163,6 +163,11 @@ def test_constructor_arguments_of_a_comment_are_used(tmp_path):
     assert found.args[0].shape[-1] == 9
 
 
+def test_constructor_arguments_of_an_option_are_used_and_called_so(tmp_path):
+    found = one(written(tmp_path, NET), tmp_path, arguments={"width": "9"}, inputs_from="option")
+    assert (found.arguments, found.arguments_from) == ({"width": 9}, "option")
+
+
 def test_the_file_does_not_run_as_main_when_that_is_turned_off(tmp_path):
     body = NET + "\nif __name__ == '__main__':\n    Net()(torch.randn(3, 4))\n"
     assert one(written(tmp_path, body), tmp_path).inputs_from == "main"
