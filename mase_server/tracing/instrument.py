@@ -20,7 +20,7 @@ from mase_server.tracing.source import Places, decode
 __all__ = ["REPORTER", "VERSION", "Instrumented", "Site", "instrument", "provide_default"]
 
 #: Part of the key of cached code: raise it whenever the same source would be rewritten differently.
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,7 +264,7 @@ class Rewriter(ast.NodeTransformer):
         return node
 
     def visit_With(self, node: ast.With) -> ast.AST:
-        """Report what `as` binds once every context has been entered."""
+        """Report what `as` binds as soon as its context has been entered."""
         return self._with(node)
 
     def visit_AsyncWith(self, node: ast.AsyncWith) -> ast.AST:
@@ -272,13 +272,20 @@ class Rewriter(ast.NodeTransformer):
         return self._with(node)
 
     def _with(self, node: _With) -> _With:
-        targets: list[Target] = []
+        """`with a as x, b as y:` becomes the nested statements that it stands for: b may bind x again."""
+        entered: list[tuple[ast.withitem, list[ast.stmt]]] = []
         for item in node.items:
             item.context_expr = self._expression(item.context_expr)
+            reports: list[ast.stmt] = []
             if item.optional_vars is not None:
-                targets += bound(item.optional_vars, self._places)
+                reports = self._statements(BINDING, last_of_each(bound(item.optional_vars, self._places)))
                 item.optional_vars = self._target(item.optional_vars)
-        node.body = [*self._statements(BINDING, last_of_each(targets)), *self._block(node.body)]
+            entered.append((item, reports))
+        body: list[ast.stmt] = self._block(node.body)
+        for item, reports in reversed(entered[1:]):
+            inner: ast.stmt = _at(node, type(node)([item], [*reports, *body]))
+            body = [inner]
+        node.items, node.body = [entered[0][0]], [*entered[0][1], *body]
         return node
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
@@ -390,7 +397,7 @@ class Rewriter(ast.NodeTransformer):
 _Node = TypeVar("_Node", bound=ast.expr | ast.stmt)
 
 
-def _at(place: Located, node: _Node) -> _Node:
+def _at(place: Located | ast.stmt, node: _Node) -> _Node:
     node.lineno, node.col_offset = place.lineno, place.col_offset
     node.end_lineno, node.end_col_offset = place.end_lineno, place.end_col_offset
     return node

@@ -303,6 +303,13 @@ def test_programs_run_the_same_and_every_store_is_reported(program: str) -> None
 
 
 PROGRAMS = {
+    "contexts that bind each other's names": """
+with a as x, (x := b) as y, (x + y) as x:
+    z = x, y
+def f(p):
+    with p as p, p as (p):
+        return p
+""",
     "async": """
 import asyncio
 async def numbers(n):
