@@ -69,15 +69,16 @@ Sizing = Callable[[str, int, int, int], Iterator[int]]
 
 
 def choose_sizes(sizes: Mapping[str, int], attempt: int, sizing: Mapping[str, Sizing] | None = None) -> dict[str, int]:
-    """Sizes for probe number `attempt` (from 0): distinct, never 0 or 1, none like the base's.
+    """Sizes for probe number `attempt` (from 0): distinct, never 0 or 1, none like the base's or an earlier probe's.
 
     sizing: symbol -> how its candidates are made; `usual_sizes` where absent.
     """
+    earlier = [choose_sizes(sizes, before, sizing) for before in range(attempt)]
     taken = set(sizes.values())
     chosen: dict[str, int] = {}
     for position, (name, size) in enumerate(sizes.items()):
         for candidate in (sizing or {}).get(name, usual_sizes)(name, size, attempt, position):
-            if candidate not in taken:
+            if candidate not in taken and all(point.get(name) != candidate for point in earlier):
                 chosen[name] = candidate
                 taken.add(candidate)
                 break
