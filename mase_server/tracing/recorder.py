@@ -116,7 +116,7 @@ class Recorder(MetaMode):
         """Inputs with real tensors replaced by their meta twins, containers rebuilt."""
         if isinstance(value, torch.Tensor):
             return value if value.is_meta or isinstance(value, nn.Parameter) else self._stand_in(value)
-        if not holds_tensor(value):
+        if not (holds_tensor(value) or _state(value)):
             return value
         return Rebuild.of(value).changed(self._symbolic_inputs)
 
@@ -131,7 +131,7 @@ class Recorder(MetaMode):
             elif kind is inspect.Parameter.VAR_POSITIONAL:
                 parts = ((f"{name}_{position}", item) for position, item in enumerate(value))
             for part, item in parts:
-                if holds_tensor(item):
+                if holds_tensor(item) or _state(item):
                     found[part] = self._add("placeholder", part, (), {}, describe(item), ())
                     self._bind(item, found[part])
         return found
@@ -323,11 +323,13 @@ class Recorder(MetaMode):
         return self._odd_argument(value)
 
     def _simple(self, value: Any) -> Any:
-        """Devices read as the logical one; subclasses of int and friends (numpy's, enums) as plain numbers."""
+        """Devices read as the logical one; subclasses of int and float (numpy's, enums) as plain numbers."""
         if isinstance(value, torch.device):
             return torch.device("cpu")
         if isinstance(value, int) and type(value) not in (int, bool):
             return int(value)
+        if isinstance(value, float) and type(value) is not float:
+            return float(value)
         return value
 
     def _odd_argument(self, value: Any) -> Any:
@@ -336,7 +338,9 @@ class Recorder(MetaMode):
             found = [self._argument(tensor) for tensor in template.tensors]
             if found:
                 return ref(self._add("call_function", self._constant(template), (found,), {}, describe(value)))
-        if hasattr(value, "__index__") and not callable(value):
+        if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+            return value.item()
+        if hasattr(value, "__index__") and not callable(value) and not hasattr(value, "shape"):
             return int(value)
         return self._constant(value)
 
@@ -350,12 +354,23 @@ class Recorder(MetaMode):
         if found is not None:
             return found
         path = self._attributes.get(id(tensor)) or self._plain_attribute(tensor)
+        if path is None and (found := self._same_memory(tensor)) is not None:
+            self._bind(tensor, found)
+            return found
         target: Any = path
         if path is None:
             target = self._constant(self._value_of(tensor))
         index = self._add("get_attr", target, (), {}, describe(tensor))
         self._bind(tensor, index)
         return index
+
+    def _same_memory(self, tensor: torch.Tensor) -> int | None:
+        """The call that made another object for the same memory: `nn.Parameter(x)` passes by the mode."""
+        key = _memory(tensor)
+        if key is None:
+            return None
+        known = (kept for kept in reversed(self._keep) if isinstance(kept, torch.Tensor))
+        return next((self._nodes[id(kept)] for kept in known if _memory(kept) == key), None)
 
     def _value_of(self, tensor: torch.Tensor) -> torch.Tensor:
         real = self.shadows.get(tensor)
@@ -394,6 +409,14 @@ def _state(value: Any) -> dict[str, Any]:
     if not data or type(value).__module__ == "builtins":
         return {}
     return data if Rebuild.of(value).tensors else {}
+
+
+def _memory(tensor: torch.Tensor) -> Any:
+    """What two tensors share that are the same in all but their object; None for those without plain storage."""
+    if tensor.layout is not torch.strided or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return None
+    where = tensor.untyped_storage()._cdata, tensor.storage_offset()
+    return (*where, tensor.dtype, tuple(tensor.shape), tensor.stride())
 
 
 def _tensor_attributes(root: nn.Module) -> dict[int, str]:
