@@ -42,11 +42,14 @@ class ChildProcess:
         if not self.exited.done():
             signal_group(self.pid, number)
 
-    def ask_line(self) -> None:
-        """Have it write the Python line it is at to its fault file. Only to the child: others would die of it."""
+    def ask_line(self, *, at_once: bool = False) -> None:
+        """Have it write the Python line it is at to its fault file. Only to the child: others would die of it.
+
+        at_once: even inside C code, at the risk of its life.
+        """
         if not self.exited.done():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGUSR2)
+                os.kill(self.pid, signal.SIGUSR2 if at_once else signal.SIGUSR1)
 
     async def stop(self) -> None:
         """End it and all that it started: TERM, 0.7 s, KILL."""

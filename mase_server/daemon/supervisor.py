@@ -181,7 +181,7 @@ class TraceWorker:
         path, scratch = self.request.path, self.request.scratch
         if self._breached.done():
             breach = self._breached.result()
-            self.child.ask_line()
+            self.child.ask_line(at_once=True)
             await asyncio.sleep(_FAULT_SECONDS)
             return death_problem(breach.code, breach.text(), self._place(read_fault(scratch)), path)
         try:

@@ -57,18 +57,24 @@ def become_own_group() -> None:
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # until `guard_faults` gives it a meaning
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)  # until `guard_faults` gives it a meaning
 
 
 _real_exit = os._exit
 
 
 def guard_faults(scratch: Path) -> None:
-    """Have crashes, `os._exit` and SIGUSR2 write the Python line they met to `scratch/fault.txt`."""
+    """Have crashes, `os._exit`, SIGUSR1 and SIGUSR2 write the Python line they met to `scratch/fault.txt`.
+
+    SIGUSR1 is answered between two bytecodes, so it may be sent at any time. SIGUSR2 is answered at once, in C code too,
+    but walking the frames of a running interpreter may crash it: it is for a child that is about to be killed.
+    """
     scratch.mkdir(parents=True, exist_ok=True)
     fault = (scratch / FAULT_FILE).open("w", buffering=1)
     faulthandler.enable(fault, all_threads=False)
     faulthandler.register(signal.SIGUSR2, fault, all_threads=False)
+    signal.signal(signal.SIGUSR1, lambda number, frame: faulthandler.dump_traceback(fault, all_threads=False))
     os._exit = _tell_exit(fault)  # type: ignore[assignment]
 
 
