@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ def build(
             with on_trial(), constructions.recording(), MetaMode(shadows):
                 model = plan.make()
         except Exception as error:  # noqa: BLE001 - the border to the person's constructors
-            (guesses if plan.guessed else errors).append(error)
+            (guesses if plan.guessed or (plan.source == "default" and _unasked(kind, error)) else errors).append(error)
             continue
         made = constructions.of(model) if isinstance(model, kind) else None
         if made is not None:
@@ -103,6 +104,19 @@ def _plans(kind: type[nn.Module], namespace: dict[str, Any], tree: ast.Module, a
             yield _Plan("usage", function, guessed=True)
     yield _Plan("search", lambda: kind(**usual_arguments(kind, namespace, tree)), guessed=True)
     yield _Plan("search", lambda: kind(**usual_arguments(kind, namespace, tree, _PLURAL)), guessed=True)
+
+
+def _unasked(kind: type[nn.Module], error: Exception) -> bool:
+    """Does a class fail without arguments because it has to be given some, or because of what surrounds it?"""
+    if isinstance(error, OSError):
+        return True
+    parameters = inspect.signature(kind).parameters.values()
+    if isinstance(error, TypeError) and any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return "required positional argument" in str(error) or "required keyword-only" in str(error)
+    if all(each.default is not None for each in parameters):
+        return False
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return "NoneType" in str(error) or (last.line or "").startswith(("assert ", "raise ", "assert("))
 
 
 def _required(function: Callable[..., Any]) -> list[inspect.Parameter]:

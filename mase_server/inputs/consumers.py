@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from mase_server.inputs.patterns import Rearranged, wanted_by
 from mase_server.inputs.spec import TensorSpec
 
 #: Symbols of sizes that are tried in turn, together: image sides, lengths, depths.
@@ -33,6 +34,8 @@ def candidates(layer: Any) -> Candidates:
     """Inputs that a layer, a weight or ("linear", weight) might be meant for; empty where nobody can say."""
     if isinstance(layer, tuple):
         return _functional(*layer)
+    if isinstance(layer, Rearranged):
+        return wanted_by(layer)
     if hasattr(layer, "shape"):
         return _features(int(layer.shape[0]))
     for kind, row in ROWS:

@@ -45,7 +45,7 @@ def find(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[Found | P
         return
     with ExitStack() as stack:
         stack.enter_context(guarded(request.scratch, request.bytecode_cache))
-        stack.enter_context(as_program(request.path))
+        stack.enter_context(as_program(request.path, request.folder))
         stack.enter_context(modules_kept("__main__", Place.of(request.path).name))
         comments = read_comments(source, tree)
         yield from (trouble.at_comment(request.path, each) for each in comments if isinstance(each, BadComment))
@@ -214,7 +214,7 @@ class _Finder:
         if searched.spec is None and remembered is not None:
             # They worked before the last edit: the error that they meet now is worth more than "nothing found".
             yield self._cover(self._of_spec(built, remembered, "search", how))
-        elif searched.likely is not None:
+        elif searched.likely is not None and built.source != "search":
             how = f"found by search: the likeliest inputs, though the forward fails with them ({searched.how})"
             yield self._cover(self._of_spec(built, searched.likely, "search", how))
         elif searched.spec is None:

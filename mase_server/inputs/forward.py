@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from mase_server.inputs.patterns import Rearranged, has_pattern
+
 #: Deeper nesting of modules than this is not followed.
 MAX_DEPTH = 8
 
@@ -240,6 +242,8 @@ class _Follower:
         self, module: nn.Module, function: Callable[..., Any], position: int | None, name: str | None, path: str
     ) -> Use | None:
         inner = innermost(module)
+        if isinstance(inner, Rearranged):
+            return Use(inner, path)
         if type(inner).__module__.startswith("torch."):
             # What has no weights takes anything: the value is followed through it.
             return Use(inner, path) if next(inner.parameters(), None) is not None else None
@@ -257,12 +261,20 @@ class _Follower:
         return Use(found.layer, f"{path}.{found.path}", found.dims)
 
 
-def innermost(module: nn.Module) -> nn.Module:
+def innermost(module: nn.Module) -> Any:
     """The first layer of nested nn.Sequentials; activations and dropouts are passed over."""
     while isinstance(module, nn.Sequential) and len(module):
         weighty = [part for part in module if next(part.parameters(), None) is not None]
+        if has_pattern(module[0]):
+            return Rearranged(module[0], _width(weighty[0]) if weighty else 0)
         module = weighty[0] if weighty else module[0]
     return module
+
+
+def _width(layer: nn.Module) -> int:
+    """How many features a layer takes, by its first weight: in the second dimension of a kernel, else in the last."""
+    shape = next(layer.parameters()).shape
+    return int(shape[1] if len(shape) > 2 else shape[-1]) if len(shape) else 0
 
 
 def _reads_size(node: ast.AST) -> bool:

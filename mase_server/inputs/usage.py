@@ -29,6 +29,9 @@ class _Resolver:
     def __init__(self, namespace: dict[str, Any], tree: ast.Module) -> None:
         self.namespace = namespace
         self.assignments: dict[str, list[ast.Assign]] = {}
+        # The innermost function around a line is the last that begins before it.
+        found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        self.functions = sorted(found, key=lambda node: -node.lineno)
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
                 self.assignments.setdefault(node.targets[0].id, []).append(node)
@@ -46,10 +49,24 @@ class _Resolver:
 
     def _assigned(self, name: str, line: int, depth: int) -> Any:
         earlier = [node for node in self.assignments.get(name, ()) if node.lineno < line]
-        if not earlier or depth >= MAX_DEPTH:
+        value = max(earlier, key=lambda node: node.lineno).value if earlier else self._default(name, line)
+        if value is None or depth >= MAX_DEPTH:
             raise UnknownNameError(f"{name!r} has no simple assignment before line {line}")
-        value = max(earlier, key=lambda node: node.lineno).value
         return _value(value, self.namespace, self.names_of(value, depth + 1))
+
+    def _default(self, name: str, line: int) -> ast.expr | None:
+        """The default of the parameter `name` of the function around a line."""
+        for function in self.functions:
+            if function.lineno <= line <= (function.end_lineno or line) and name in (held := _defaults(function.args)):
+                return held[name]
+        return None
+
+
+def _defaults(arguments: ast.arguments) -> dict[str, ast.expr]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    pairs = zip(reversed(positional), reversed(arguments.defaults), strict=False)
+    keywords = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return {each.arg: value for each, value in (*pairs, *keywords) if value is not None}
 
 
 def _bound(node: ast.expr) -> set[str]:

@@ -7,8 +7,10 @@ the device `cpu`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -115,6 +117,14 @@ def like(real: torch.Tensor, device: str) -> torch.Tensor:
     return torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=device)
 
 
+def _asked_by(module: str) -> bool:
+    """Does the innermost code outside of this package belong to `module`?"""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("mase_server."):
+        frame = frame.f_back
+    return frame is not None and frame.f_globals.get("__name__") == module
+
+
 def is_symbolic(tensor: torch.Tensor) -> bool:
     """Has this tensor no values of its own?"""
     return tensor.is_meta or hasattr(tensor, "fake_mode")
@@ -178,6 +188,8 @@ PRINTS = frozenset({torch.Tensor.__repr__, torch.Tensor.__format__})
 LOGICAL_ATTRIBUTES: dict[str, Any] = {
     "device": torch.device("cpu"), "is_meta": False, "is_cpu": True, "is_cuda": False, "is_mps": False, "is_xpu": False,
 }  # fmt: skip
+#: The module that asks `is_meta` to leave out drawing weights, some of which it draws until their values please it.
+INITIALISERS = "torch.nn.init"
 MOVES = frozenset({torch.Tensor.cpu, torch.Tensor.cuda})
 #: Callables that take a device as a plain string among their arguments.
 TAKE_DEVICE_TEXT = frozenset({torch.Tensor.to, torch.Tensor.type})
@@ -224,6 +236,9 @@ class MetaMode(TorchFunctionMode):
     def _get(self, func: Callable[..., Any], args: Values, kwargs: dict[str, Any]) -> Any:
         name = func.__self__.__name__  # type: ignore[attr-defined]
         if name in LOGICAL_ATTRIBUTES:
+            if name == "is_meta" and _asked_by(INITIALISERS):
+                self.shadows.taint(args[0])
+                return True
             return LOGICAL_ATTRIBUTES[name]
         out = func(*args, **kwargs)
         if isinstance(out, torch.Tensor) and out is not args[0]:

@@ -1,0 +1,270 @@
+"""Files as they stand in real repositories: in packages, beside packages, and written to be built by somebody else."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from mase_server.inputs.find import find
+from mase_server.inputs.found import Found, call_arguments, plain_hooks
+from mase_server.inputs.generate import inputs_at
+from mase_server.inputs.text import write
+from mase_server.snapshot import Problem
+from mase_server.tracing.shadow import MetaMode, Shadows
+from mase_server.worker.request import TraceRequest
+
+NET = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = {body}
+
+    def forward(self, x):
+        return self.body(x)
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    return tmp_path / "workspace"
+
+
+def put(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+
+
+def looked_at(root: Path, name: str) -> tuple[list[Found], list[Problem]]:
+    path = root / name
+    (root.parent / "scratch").mkdir(exist_ok=True)
+    request = TraceRequest(str(path), str(root), "", 1, scratch=str(root.parent / "scratch"))
+    items = list(find(request, path.read_text(), plain_hooks(Shadows())))
+    return [item for item in items if isinstance(item, Found)], [item for item in items if isinstance(item, Problem)]
+
+
+def runs_in_eager(found: Found) -> torch.Tensor:
+    """The model built anew on the CPU and called with real tensors of the sizes found."""
+    model = found.construct()
+    args, kwargs = call_arguments(model, inputs_at(found.spec))
+    with torch.no_grad():
+        return model(*args, **kwargs)
+
+
+def test_a_file_whose_package_imports_it_first_is_shown(workspace):
+    put(workspace, {"shapes_kit/__init__.py": "from shapes_kit.net import Net\n"})
+    put(workspace, {"shapes_kit/net.py": NET.format(body="nn.Linear(3, 4)")})
+    (found,), problems = looked_at(workspace, "shapes_kit/net.py")
+    assert (found.name, problems) == ("Net", [])
+    assert runs_in_eager(found).shape[-1] == 4
+
+
+def test_a_module_that_bears_the_name_of_its_package_finds_its_neighbours(workspace):
+    put(workspace, {"gizmo_net/__init__.py": "", "gizmo_net/parts.py": "WIDTH = 7\n"})
+    put(
+        workspace,
+        {"gizmo_net/gizmo_net.py": "from gizmo_net.parts import WIDTH\n" + NET.format(body="nn.Linear(WIDTH, 4)")},
+    )
+    (found,), problems = looked_at(workspace, "gizmo_net/gizmo_net.py")
+    assert (write(found.spec), problems) == ("x: f32[B=2, 7]", [])
+
+
+def test_relative_imports_work_in_folders_without_an_init_file(workspace):
+    put(workspace, {"plain_folder/sizes.py": "WIDTH = 5\n"})
+    put(workspace, {"plain_folder/deep/net.py": "from ..sizes import WIDTH\n" + NET.format(body="nn.Linear(WIDTH, 4)")})
+    (found,), problems = looked_at(workspace, "plain_folder/deep/net.py")
+    assert (write(found.spec), problems) == ("x: f32[B=2, 5]", [])
+
+
+def test_modules_are_imported_from_the_workspace_too(workspace):
+    put(workspace, {"common_sizes/values.py": "WIDTH = 6\n"})
+    put(workspace, {"nets/net.py": "from common_sizes.values import WIDTH\n" + NET.format(body="nn.Linear(WIDTH, 4)")})
+    (found,), problems = looked_at(workspace, "nets/net.py")
+    assert (write(found.spec), problems) == ("x: f32[B=2, 6]", [])
+
+
+REFUSALS = {
+    "an assertion about an argument that is None by default": """
+        def __init__(self, blocks=None):
+            super().__init__()
+            assert isinstance(blocks, list), "blocks should be a list"
+    """,
+    "an attribute of None": """
+        def __init__(self, config=None):
+            super().__init__()
+            self.width = config.width
+    """,
+    "an argument that goes on to another constructor": """
+        def __init__(self, **kwargs):
+            super().__init__()
+            self.inner = nn.Linear(**kwargs)
+    """,
+    "weights that are not on this disk": """
+        def __init__(self, weights="no/such/weights.bin"):
+            super().__init__()
+            self.size = len(open(weights, "rb").read())
+    """,
+}
+
+
+@pytest.mark.parametrize("init", REFUSALS.values(), ids=REFUSALS)
+def test_a_class_that_refuses_to_be_made_without_arguments_is_no_error(workspace, init):
+    text = "from torch import nn\n\nclass Net(nn.Module):\n" + textwrap.indent(textwrap.dedent(init), "    ")
+    put(workspace, {"refusing.py": text + "\n    def forward(self, x):\n        return x\n"})
+    found, (problem,) = looked_at(workspace, "refusing.py")
+    assert (found, problem.severity, problem.code) == ([], "warning", "no-arguments")
+
+
+def test_a_mistake_in_a_constructor_that_needs_nothing_is_an_error(workspace):
+    put(workspace, {"mistaken.py": NET.format(body="nn.Linear(3, 4).weights")})
+    found, (problem,) = looked_at(workspace, "mistaken.py")
+    assert (found, problem.severity, problem.code, problem.line) == ([], "error", "constructor-error", 8)
+
+
+def test_a_function_that_is_handed_over_is_no_number(workspace):
+    put(
+        workspace,
+        {
+            "wrapped.py": """
+        from torch import nn
+
+        class PreNorm(nn.Module):
+            def __init__(self, dim, fn):
+                super().__init__()
+                self.norm, self.fn = nn.LayerNorm(dim), fn
+
+            def forward(self, x):
+                return self.fn(self.norm(x)) + x
+    """
+        },
+    )
+    (found,), problems = looked_at(workspace, "wrapped.py")
+    assert problems == []
+    assert runs_in_eager(found).shape == found.inputs["x"].shape
+
+
+def test_a_forward_that_fails_with_guessed_arguments_is_no_error(workspace):
+    put(
+        workspace,
+        {
+            "guessed.py": """
+        from torch import nn
+
+        class Pair(nn.Module):
+            def __init__(self, width_in, width_out):
+                super().__init__()
+                self.first, self.second = nn.Linear(width_in, width_in), nn.Linear(width_out * 2, width_out)
+
+            def forward(self, x):
+                return self.second(self.first(x))
+    """
+        },
+    )
+    found, (problem,) = looked_at(workspace, "guessed.py")
+    assert (found, problem.severity, problem.code) == ([], "warning", "no-inputs")
+
+
+def test_a_builder_s_own_defaults_are_the_arguments(workspace):
+    put(
+        workspace,
+        {
+            "built.py": """
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self, widths, classes):
+                super().__init__()
+                self.layers = nn.Sequential(nn.Linear(widths[0], widths[1]), nn.Linear(widths[1], classes))
+
+            def forward(self, x):
+                return self.layers(x)
+
+        def small(classes=23, *, pretrained):
+            return Net([11, 12], classes)
+    """
+        },
+    )
+    (found,), problems = looked_at(workspace, "built.py")
+    assert (found.arguments, problems) == ({"widths": [11, 12], "classes": 23}, [])
+    assert runs_in_eager(found).shape[-1] == 23
+
+
+REARRANGE = """
+import torch
+from torch import nn
+
+class Rearrange(nn.Module):
+    '''Cuts into patches, as its pattern says.'''
+    def __init__(self, pattern, **axes_lengths):
+        super().__init__()
+        self.pattern, self.axes_lengths = pattern, axes_lengths
+
+    def forward(self, x):
+        assert x.dim() == {dims}
+        p, size = self.axes_lengths["p"], x.shape
+        return {patches}
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Sequential(Rearrange("{pattern}", {sizes}), {layer})
+
+    def forward(self, data):
+        return self.embed(data)
+"""
+PATCHES = {
+    "tokens": (
+        {
+            "dims": 4,
+            "sizes": "p=4, q=4",
+            "pattern": "b c (h p) (w q) -> b (h w) (p q c)",
+            "patches": "nn.functional.unfold(x, p, stride=p).transpose(1, 2)",
+            "layer": "nn.Linear(4 * 4 * 3, 8)",
+        },
+        "data: f32[B=2, 3, H=32, W=32]",
+    ),
+    "an image of patches": (
+        {
+            "dims": 4,
+            "sizes": "p=4, q=4",
+            "pattern": "b c (h p) (w q) -> b (p q c) h w",
+            "patches": "nn.functional.pixel_unshuffle(x, p)",
+            "layer": "nn.Conv2d(4 * 4 * 5, 8, 1)",
+        },
+        "data: f32[B=2, 5, H=32, W=32]",
+    ),
+    "a signal": (
+        {
+            "dims": 3,
+            "sizes": "p=4",
+            "pattern": "b c (n p) -> b n (p c)",
+            "patches": "x.reshape(size[0], 2, size[2] // p, p).permute(0, 2, 3, 1).flatten(2)",
+            "layer": "nn.Linear(4 * 2, 8)",
+        },
+        "data: f32[B=2, 2, L=64]",
+    ),
+}
+
+
+@pytest.mark.parametrize(("parts", "expected"), PATCHES.values(), ids=PATCHES)
+def test_what_a_pattern_describes_is_the_input(workspace, parts, expected):
+    put(workspace, {"patches.py": REARRANGE.format(**parts)})
+    (found,), problems = looked_at(workspace, "patches.py")
+    assert (write(found.spec), problems) == (expected, [])
+    assert runs_in_eager(found).shape[0] == 2
+
+
+def test_weights_that_are_drawn_until_they_please_are_not_drawn_on_meta():
+    shadows = Shadows()
+    with MetaMode(shadows):
+        layer = torch.nn.Linear(300, 300)
+        table = torch.nn.Parameter(torch.zeros(2, 3))
+        assert torch.nn.init.trunc_normal_(layer.weight, std=0.02) is layer.weight
+        torch.nn.init.trunc_normal_(table)
+        assert not layer.weight.is_meta
+    assert shadows.get(table) is None, "a random weight has no known value"
