@@ -5,6 +5,7 @@ Real Python control flow is executed as it is; tensors are followed by identity.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 import sys
@@ -24,6 +25,7 @@ from mase_server.tracing.positions import capture
 from mase_server.tracing.rebuild import Rebuild
 from mase_server.tracing.shadow import _GETTER, READS, MetaMode, Shadows, version
 from mase_server.tracing.values import Python, Value, describe, fields_of, holds_tensor
+from mase_server.tracing.vmapped import Held, Vmapped, state_of, vmap_through
 
 IsLeaf = Callable[[nn.Module, str], bool]
 
@@ -71,6 +73,7 @@ class Recorder(MetaMode):
         self._nodes: dict[int, int] = {}
         self._keep: list[Any] = []
         self._paused = 0
+        self._held: Held | None = None
         self._stop: FrameType | None = None
         self._paths = {id(module): path for path, module in reversed(list(root.named_modules(remove_duplicate=False)))}
         self._paths[id(root)] = ""
@@ -89,7 +92,7 @@ class Recorder(MetaMode):
         started = time.perf_counter()
         args, kwargs = self._symbolic_inputs(args), self._symbolic_inputs(kwargs)
         placeholders = self._placeholders(args, kwargs)
-        with _intercepted(self), self._listening(), torch.no_grad(), self:
+        with _intercepted(self), vmap_through(self._vmap), self._listening(), torch.no_grad(), self:
             self.output = self.root(*args, **kwargs)
         result = describe(self.output)
         self._add("output", "output", (self._output_argument(self.output),), {}, result, ())
@@ -146,6 +149,8 @@ class Recorder(MetaMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if self._held is not None:
+            self._held.look((args, kwargs))
         try:
             out = self.run(func, args, kwargs)
         except Exception as error:
@@ -234,6 +239,30 @@ class Recorder(MetaMode):
             index = self._add("call_module", path, arguments, named, describe(out), depth=3)
             self._bind(out, index)
         return out
+
+    def _vmap(self, original: Callable[..., Any], function: Callable[..., Any], *rest: Any, **kwargs: Any) -> Any:
+        """A call of a vmapped function; `rest`: in_dims, out_dims, randomness, chunk_size and the arguments."""
+        if self._held is not None:
+            self._held.look(rest)
+        if self._paused:
+            return original(function, *rest, **kwargs)
+        options, args = rest[:4], rest[4:]
+        self._paused, self._held = 1, Held(self._is_known)
+        try:
+            out = original(function, *rest, **kwargs)
+            held = list(self._held.tensors.values())
+        finally:
+            self._paused, self._held = 0, None
+        target = self._constant(Vmapped(functools.partial(original, function, *options), held))
+        with torch._C.DisableTorchFunction():
+            given = [self._argument(value) for value in (list(args), kwargs, held)]
+            index = self._add("call_function", target, (*given, state_of(function)), {}, describe(out), depth=3)
+            self._bind(out, index)
+        return out
+
+    def _is_known(self, tensor: torch.Tensor) -> bool:
+        known = id(tensor) in self._nodes or id(tensor) in self._attributes
+        return known or self._plain_attribute(tensor) is not None
 
     def _scope_of(self, path: str, module: nn.Module) -> int:
         found = self._scope_ids.get(path)
