@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from types import FrameType
 from typing import Any
 
@@ -57,6 +58,7 @@ class Shadows:
         self._twins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._tainted: set[int] = set()
         self._undo: list[tuple[torch.Tensor, torch.Tensor]] | None = None
+        self._watched = 0, frozenset[int]()
 
     def get(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The real value of `tensor`, None where it is not known."""
@@ -102,14 +104,20 @@ class Shadows:
     def watch(self) -> None:
         """From now on, remember what is overwritten."""
         self._undo = []
+        self._watched = len(self._real), frozenset(self._tainted)
 
     def rewind(self) -> None:
-        """Put back every value that was overwritten since `watch`."""
+        """Put back every value that was overwritten since `watch`; what was known then is known again."""
         undo, self._undo = self._undo or [], None
         for real, before in reversed(undo):
             if real.shape == before.shape:
                 with torch.no_grad():
                     real.copy_(before)
+        count, tainted = self._watched
+        if new := self._tainted - tainted:
+            with torch._C.DisableTorchFunction():
+                known = (real for _, real in islice(self._real.values(), count))
+                self._tainted -= new & {real.untyped_storage()._cdata for real in known}
 
 
 def like(real: torch.Tensor, device: str) -> torch.Tensor:
@@ -226,12 +234,19 @@ class MetaMode(TorchFunctionMode):
         meta_args, meta_kwargs, known = self._to_meta(func, args, kwargs)
         if func in CONSTRUCTORS or func in FROM_DATA:
             return self._construct(func, args, kwargs, meta_args, meta_kwargs, known)
-        if known and func not in UNDEFINED:
+        if func is torch.Tensor.__deepcopy__:
+            return self._deepcopy(meta_args[0], args[1])
+        if known and (func not in UNDEFINED or is_whole(meta_args[0], meta_kwargs)):
             try:
                 return self._run_known(func, meta_args, meta_kwargs)
             except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError):
                 pass  # the same call on meta raises the same error, or the real kernel is stricter
         return self._run_meta(func, meta_args, meta_kwargs)
+
+    def _deepcopy(self, tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+        out: torch.Tensor = torch.Tensor.__deepcopy__(tensor, memo)  # type: ignore[no-untyped-call]
+        real = self.shadows.get(tensor)
+        return out if real is None else self.shadows.put(out, real.clone())
 
     def _get(self, func: Callable[..., Any], args: Values, kwargs: dict[str, Any]) -> Any:
         name = func.__self__.__name__  # type: ignore[attr-defined]
@@ -397,6 +412,12 @@ class MetaMode(TorchFunctionMode):
             return item
 
         return map_leaves(value, change)
+
+
+def is_whole(like: Any, kwargs: dict[str, Any]) -> bool:
+    """Will a tensor made like this one hold whole numbers? These are no weights, so any value of theirs is kept."""
+    dtype = kwargs.get("dtype") or like.dtype
+    return not (dtype.is_floating_point or dtype.is_complex)
 
 
 def call_key(func: Callable[..., Any], args: Values, kwargs: dict[str, Any]) -> Any:
