@@ -97,6 +97,12 @@ def places_of(model: nn.Module) -> dict[int, tuple[str, int, int, int, int]]:
     return found
 
 
+def rebuild_of(model: nn.Module) -> Callable[[], nn.Module] | None:
+    """How to make `model` again, while its construction is being recorded."""
+    made = None if _current is None else _current.of(model)
+    return None if made is None else made.rebuild()
+
+
 def _new(cls: type[nn.Module], *args: Any, **kwargs: Any) -> Any:
     make = super(nn.Module, cls).__new__
     made = make(cls) if make is object.__new__ else make(cls, *args, **kwargs)

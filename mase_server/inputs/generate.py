@@ -26,21 +26,21 @@ def complete(inputs: Inputs) -> Inputs:
     return Inputs(inputs.entries, {**usual, **inputs.sizes})
 
 
-def inputs_at(inputs: Inputs, sizes: Mapping[str, int] | None = None) -> dict[str, Any]:
+def inputs_at(inputs: Inputs, sizes: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Any]:
     """Values for every input, as real CPU tensors, with the given sizes in place of the known ones.
 
-    Deterministic: the same inputs at the same sizes give equal tensors.
+    Deterministic: the same inputs at the same sizes with the same seed give equal tensors.
     """
-    maker = _Maker({**complete(inputs).sizes, **(sizes or {})})
+    maker = _Maker({**complete(inputs).sizes, **(sizes or {})}, seed)
     # Whatever mode is active, these values are real.
     with torch._C.DisableTorchFunction():
         return {name: maker.make(spec) for name, spec in inputs.entries.items()}
 
 
 class _Maker:
-    def __init__(self, sizes: Mapping[str, int]) -> None:
+    def __init__(self, sizes: Mapping[str, int], seed: int) -> None:
         self.sizes = sizes
-        self.generator = torch.Generator(device="cpu").manual_seed(0)
+        self.generator = torch.Generator(device="cpu").manual_seed(seed)
 
     def make(self, spec: Spec) -> Any:
         match spec:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from mase_server.ops.types import TensorType
-from mase_server.tracing.calls import Constant, Run
+from mase_server.tracing.bindings import Event
+from mase_server.tracing.calls import Call, Constant, Run
 from mase_server.tracing.symbols import Expr, Fitter
-from mase_server.tracing.values import DictOf, TupleOf, Value
+from mase_server.tracing.values import DictOf, Python, TupleOf, Value
 
 RunAt = Callable[[Mapping[str, int]], Run]
 _Found = tuple[Mapping[str, int], Run]
+_Entry = TypeVar("_Entry", Call, Event)
 
 _PRIMES = tuple(n for n in range(3, 4100, 2) if all(n % d for d in range(3, int(n**0.5) + 1, 2)))
 _BATCHES = (5, 3, 7, 11, 13)
 IMAGE_SYMBOLS = frozenset({"H", "W"})
 BATCH_SYMBOLS = frozenset({"B"})
+#: Probes beyond the usual two, where a fit is ambiguous.
+FURTHER_PROBES = 5
 
 
 class MismatchError(Exception):
@@ -99,6 +103,21 @@ def usual_sizes(name: str, size: int, attempt: int, position: int) -> Iterator[i
     yield from larger_sizes(name, size, attempt, position)
 
 
+def telling_sizes(probed: Probed) -> dict[str, int]:
+    """For each symbol with an open question, the size nearest to the base's that halves what is possible."""
+    chosen: dict[str, int] = {}
+    for name, divisor, offset in probed.fitter.open_questions:
+        used = {point[name] for point in probed.points}
+        size = probed.points[0][name]
+        near = sorted(
+            range(max(2, size - 4 * divisor), size + 8 * divisor), key=lambda other, size=size: abs(other - size)
+        )
+        found = next((other for other in near if (other + offset) % divisor == 0 and other not in used), None)
+        if name not in chosen and found is not None:
+            chosen[name] = found
+    return chosen
+
+
 def larger_sizes(name: str, size: int, attempt: int, position: int) -> Iterator[int]:
     """Primes above the base's size: for what must not shrink."""
     yield from (prime for prime in _PRIMES if prime > size + 4 * attempt + position)
@@ -132,9 +151,30 @@ class Prober:
         self.fixed: dict[str, str] = {}
         self._sizing: dict[str, Sizing] = {}
         self._reason = ""
+        self._others: list[_Found] = []
+        self._loose = self._loosened = False
+
+    def follow_values(self, other: Run) -> None:
+        """The model's path may depend on values; `other` is a run at the base's sizes with other values.
+
+        Sizes that differ between the two are no expression in the symbols, and probes may take other paths.
+        """
+        self._loose = True
+        self._others = [(self.sizes, self._comparable(other))]
+
+    def _comparable(self, run: Run) -> Run:
+        """The run if it has the base's structure, else what of it can be matched; raises where that is not allowed."""
+        try:
+            check_structure(self.base, run)
+        except MismatchError:
+            if not self._loose:
+                raise
+            self._loosened = True
+            return matched(self.base, run)
+        return run
 
     def probe(self) -> Probed:
-        """Probe at two points; at a third where a fit rests on too few."""
+        """Probe at two points; at further ones while a fit rests on too few."""
         varied, runs = self._as_last()
         if not runs:
             varied = list(self.sizes)
@@ -143,8 +183,16 @@ class Prober:
             varied = self._separately(varied)
             runs = self._runs(varied) if varied else []
         result = self._result(runs, varied)
-        if runs and result.fitter.ambiguous and (further := self._try(varied, 2)) is not None:
-            result = self._result([*runs, further], varied)
+        for attempt in range(2, 2 + FURTHER_PROBES):
+            if not runs or not result.fitter.ambiguous:
+                break
+            further = self._try(varied, attempt, telling_sizes(result))
+            if further is None and (further := self._try(varied, attempt)) is None:
+                break
+            runs = [*runs, further]
+            result = self._result(runs, varied)
+        if self._loose:
+            result.fitter.doubt()
         return result
 
     def _as_last(self) -> tuple[list[str], list[_Found]]:
@@ -169,12 +217,14 @@ class Prober:
             runs.append(found)
         return runs
 
-    def _try(self, varied: list[str], attempt: int) -> _Found | None:
+    def _try(self, varied: list[str], attempt: int, wanted: Mapping[str, int] | None = None) -> _Found | None:
         sizes = {name: self.sizes[name] for name in varied}
-        point = {**self.sizes, **choose_sizes(sizes, attempt, self._sizing)}
+        point = {**self.sizes, **choose_sizes(sizes, attempt, self._sizing), **(wanted or {})}
         try:
-            run = self._run_at(point)
-            check_structure(self.base, run)
+            run = self._comparable(self._run_at(point))
+        except MismatchError as error:
+            self._reason = str(error)
+            return None
         except Exception as error:  # noqa: BLE001 - user code may raise anything at sizes it was not made for
             text = str(error).strip().splitlines()
             self._reason = f"{type(error).__name__}: {text[0] if text else ''}".rstrip(": ")
@@ -207,14 +257,18 @@ class Prober:
         return False
 
     def _result(self, runs: list[_Found], varied: list[str]) -> Probed:
+        runs = [*self._others, *runs]
         points = [self.sizes, *(point for point, _ in runs)]
         sizing = {name: strategy.__name__ for name, strategy in self._sizing.items()}
         outcome = Outcome(self._structure, tuple(varied), dict(self.fixed), sizing)
         result = Probed(
             points, [self.base, *(run for _, run in runs)], Fitter(points), dict(self.fixed), outcome=outcome
         )
-        if runs:
+        if self._loosened:
+            result.obstacles.append("which operations run depends on values")
+        elif runs:
             _fit_arguments(result)
+        if runs:
             for values in _dimensions(result):
                 result.fitter.fit(values)
         return result
@@ -229,6 +283,26 @@ def check_structure(base: Run, other: Run) -> None:
             raise MismatchError(f"{name_of(first.target)} at one size, {name_of(second.target)} at another")
     if len(base.events) != len(other.events):
         raise MismatchError("other lines ran at another size")
+
+
+_UNSEEN = Python("unseen")
+
+
+def matched(base: Run, other: Run) -> Run:
+    """`other` in the structure of `base`: each event and call beside its counterpart, unseen where there is none."""
+    calls: dict[Any, list[Call]] = {}
+    for call in reversed(other.calls):
+        calls.setdefault((call.kind, name_of(call.target)), []).append(call)
+    events: dict[int, list[Event]] = {}
+    for event in reversed(other.events):
+        events.setdefault(event.site, []).append(event)
+    same_calls = [_counterpart(call, calls.get((call.kind, name_of(call.target)))) for call in base.calls]
+    same_events = [_counterpart(event, events.get(event.site)) for event in base.events]
+    return replace(other, calls=same_calls, events=same_events)
+
+
+def _counterpart(mine: _Entry, waiting: list[_Entry] | None) -> _Entry:
+    return waiting.pop() if waiting else replace(mine, value=_UNSEEN)
 
 
 def _same_target(first: Any, second: Any) -> bool:

@@ -80,7 +80,10 @@ class Session:
         if self.error is not None:
             # A model that fails has not proved yet that it takes any image size.
             sizes = {name: size for name, size in sizes.items() if name not in IMAGE_SYMBOLS}
-        return Prober(base, sizes, self.record_at, last).probe()
+        prober = Prober(base, sizes, self.record_at, last)
+        if self.rung == "real" and self.error is None:
+            prober.follow_values(self._run(self._recorder(positions=False), inputs_at(self.inputs, seed=1)))
+        return prober.probe()
 
     def _base_run(self) -> Run:
         self.base = self._recorder(positions=True)

@@ -17,6 +17,8 @@ Sizes = Mapping[str, int]
 
 #: Divisors that strides, patches and pooling produce, the likely ones first.
 DIVISORS = (2, 4, 8, 16, 32, 3, 64, 14, 5, 6, 7, 9, 10, 12, 20, 24, 28, 128, 256, 512, 160, 320)
+#: Factors that up-sampling produces.
+FACTORS = (2, 4, 8, 3, 16, 32)
 MAX_COEFFICIENT = 1 << 20
 
 
@@ -95,12 +97,18 @@ class Fitter:
         self._memo: dict[tuple[int, ...], Expr | None] = {}
         #: Values whose fit rests on no more points than it has unknowns.
         self.ambiguous: set[tuple[int, ...]] = set()
+        #: (symbol, divisor, offset): a size that is -offset modulo divisor would tell more about an ambiguous value.
+        self.open_questions: list[tuple[str, int, int]] = []
 
     def fit(self, values: tuple[int, ...]) -> Expr | None:
         """The simplest expression that gives `values[i]` at `points[i]`; None if none is found."""
         if values not in self._memo:
             self._memo[values] = self._search(values)
         return self._memo[values]
+
+    def doubt(self) -> None:
+        """Forget every fit that rests on too few points: better none than a chance one."""
+        self._memo |= dict.fromkeys(self.ambiguous)
 
     def text(self, values: tuple[int, ...]) -> str:
         """The fit as text, "?" where there is none."""
@@ -170,11 +178,22 @@ class Fitter:
             return None
         if low < high:
             self.ambiguous.add(values)
+            self.open_questions.append((name, divisor, (low + high + 1) // 2))
         usual = [offset for offset in (0, divisor - 1, divisor // 2, -divisor) if low <= offset <= high]
         return Atom(name, usual[0] if usual else low, divisor)
 
     def _scaled_floor(self, name: str, values: tuple[int, ...]) -> Expr | None:
-        """factor * (S // divisor) + constant, as patch grids give."""
+        """factor * ((S + offset) // divisor) + constant, as up-sampling after down-sampling gives."""
+        for factor in FACTORS:
+            constant = values[0] % factor
+            if any(value % factor != constant for value in values):
+                continue
+            scaled = tuple(value // factor for value in values)
+            for divisor in DIVISORS:
+                atom = self._floor_atom(name, divisor, scaled)
+                if atom is not None:
+                    self.ambiguous |= {values} if scaled in self.ambiguous else set()
+                    return Expr(constant, ((factor, (atom,)),))
         for divisor in DIVISORS:
             for offset in (0, divisor - 1):
                 found = self._affine((Atom(name, offset, divisor),), values)

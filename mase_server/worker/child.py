@@ -67,8 +67,8 @@ _real_exit = os._exit
 def guard_faults(scratch: Path) -> None:
     """Have crashes, `os._exit`, SIGUSR1 and SIGUSR2 write the Python line they met to `scratch/fault.txt`.
 
-    SIGUSR1 is answered between two bytecodes, so it may be sent at any time. SIGUSR2 is answered at once, in C code too,
-    but walking the frames of a running interpreter may crash it: it is for a child that is about to be killed.
+    SIGUSR1 is answered between two bytecodes, so it may be sent at any time. SIGUSR2 is answered at once, in C code
+    too, but walking the frames of a running interpreter may crash it: it is for a child about to be killed.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     fault = (scratch / FAULT_FILE).open("w", buffering=1)

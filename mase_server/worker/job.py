@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import nn
 
-from mase_server.inputs.constructions import places_of
+from mase_server.inputs.constructions import places_of, rebuild_of
 from mase_server.inputs.find import find
 from mase_server.inputs.found import Found, Hooks, bind
 from mase_server.inputs.program import Loaded
@@ -120,7 +120,9 @@ class TraceJob:
     def _on_call(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The person's program calls a model: record it there and then, and give the output back."""
         self._watch_libraries()
-        session = Session(model, bind(model, args, kwargs), self.shadows, reports=self.reports)
+        session = Session(
+            model, bind(model, args, kwargs), self.shadows, reports=self.reports, construct=rebuild_of(model)
+        )
         traced = self.sessions[id(model)] = self._record(session)
         if traced.error is not None:
             raise traced.error

@@ -213,9 +213,11 @@ def fixed_texts(traced: Traced) -> list[str]:
     for name, reason in probed.fixed.items():
         if name == "B":
             texts.append(f"fixed to batch {probed.points[0][name]}: {reason}")
-    if probed.symbols and probed.obstacles:
+    if probed.symbols and probed.obstacles and traced.session.rung == "meta":
         sizes = ", ".join(f"{_ROLE_WORDS.get(name, name)} {size}" for name, size in probed.symbols.items())
         texts.append(f"fixed to {sizes}: {probed.obstacles[0]}")
+    elif probed.obstacles:
+        texts.append(probed.obstacles[0])
     return texts
 
 
