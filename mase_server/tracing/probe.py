@@ -109,9 +109,7 @@ def telling_sizes(probed: Probed) -> dict[str, int]:
     for name, divisor, offset in probed.fitter.open_questions:
         used = {point[name] for point in probed.points}
         size = probed.points[0][name]
-        near = sorted(
-            range(max(2, size - 4 * divisor), size + 8 * divisor), key=lambda other, size=size: abs(other - size)
-        )
+        near = [size + step for away in range(8 * divisor) for step in (-away, away) if size + step > 1]
         found = next((other for other in near if (other + offset) % divisor == 0 and other not in used), None)
         if name not in chosen and found is not None:
             chosen[name] = found
