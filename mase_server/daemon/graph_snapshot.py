@@ -91,7 +91,7 @@ class ModelView:
     nodes: int
     parameters: int
     parameter_bytes: int
-    flops: int
+    flops: int | None
     generic: bool
     symbols: dict[str, int]
     fixed: Sequence[str]

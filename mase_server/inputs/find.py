@@ -30,6 +30,7 @@ from mase_server.inputs.text import SpecError
 from mase_server.inputs.watch import Reached
 from mase_server.inputs.wishes import ClassWishes, Wishes
 from mase_server.snapshot import Problem
+from mase_server.tracing.problems import describe as told
 from mase_server.worker.request import TraceRequest
 
 
@@ -41,7 +42,7 @@ def find(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[Found | P
     try:
         tree = ast.parse(source, request.path)
     except SyntaxError as error:
-        yield trouble.in_import(request.path, error)
+        yield trouble.in_run(request.path, request.folder, error)
         return
     with ExitStack() as stack:
         stack.enter_context(guarded(request.scratch, request.bytecode_cache))
@@ -68,32 +69,44 @@ class _Finder:
         self.shown = 0
         self.explanation: BaseException | None = None
         self.search_end = 0.0
+        #: Seconds that the file may run by itself; the rest of the time is for what it defines.
+        self.patience = request.seconds * 2 / 3
 
     def run(self) -> Iterator[Found | Problem]:
-        module, program = self._load()
-        yield from self._called(program)
-        if module is None:
-            yield trouble.in_import(self.path, self.explanation or RuntimeError("the file could not be imported"))
-            return
-        yield from self._instances(module)
-        yield from self._searched(module)
+        run, program = self._load()
+        yield from map(self._cover, program)
+        problem = None if program else self._in_run(run)
+        if problem is not None:
+            yield problem
+        if program or run.error is None or isinstance(run.error, trouble.PARTIAL):
+            # One problem is enough: what it keeps from being found is not told as well.
+            yield from (item for item in self._rest(run.module) if problem is None or isinstance(item, Found))
 
     # ------------------------------------------------------------------------------------------- running the file
 
-    def _load(self) -> tuple[ModuleType | None, list[Found]]:
-        """The file as a module, and the models that it called by itself."""
+    def _load(self) -> tuple[MainRun, list[Found]]:
+        """The last run of the file, and the models that it called by itself."""
         if self.options.run_main:
             run = self._execute("__main__")
             found = [self._of_call(run, reached) for reached in self._worth_showing(run)]
-            if found or (run.error is None and not _has_guard(self.tree)):
-                return run.module, found
+            if found or run.time_up is not None or (run.error is None and not trouble.has_guard(self.tree)):
+                return run, found
             self.explanation = run.error
         run = self._execute(Place.of(self.path).name)
-        found = [self._of_call(run, reached) for reached in self._worth_showing(run)]
-        if run.error is not None and not found:
-            self.explanation = run.error
-            return None, []
-        return run.module, found
+        return run, [self._of_call(run, reached) for reached in self._worth_showing(run)]
+
+    def _in_run(self, run: MainRun) -> Problem | None:
+        """What the file's own run says against it; nothing, if it only ended as a program before it called a model."""
+        where = self.path, self.request.folder
+        if run.time_up is not None:
+            # What is never done with its constructor would not be the next time either.
+            self.covered |= {trouble.constructing(run.time_up)} - {None}
+            return trouble.out_of_time(*where, run.time_up, self.patience, self.tree)
+        if run.error is not None:
+            return trouble.in_run(*where, run.error)
+        if self.explanation is not None and trouble.constructing(self.explanation):
+            return trouble.in_run(*where, self.explanation)
+        return None
 
     def _execute(self, name: str) -> MainRun:
         plain = plain_hooks(self.hooks.shadows).on_call
@@ -102,7 +115,9 @@ class _Finder:
             chosen = plain if self._replaced(model) else self.hooks.on_call
             return chosen(model, args, kwargs)
 
-        return run_main(self.path, self.request.folder, on_call, self.hooks.shadows, self.hooks.load, name)
+        return run_main(
+            self.path, self.request.folder, on_call, self.hooks.shadows, self.hooks.load, name, self.patience
+        )
 
     def _replaced(self, model: nn.Module) -> bool:
         """Is this model shown otherwise than by the program's own call, or not at all?"""
@@ -142,11 +157,9 @@ class _Finder:
 
     # ----------------------------------------------------------------------------------------------- what is left
 
-    def _called(self, program: list[Found]) -> Iterator[Found | Problem]:
-        for found in program:
-            yield self._cover(found)
-        if not program and self.explanation is not None and trouble.constructing(self.explanation):
-            yield trouble.in_main(self.path, self.explanation)
+    def _rest(self, module: ModuleType) -> Iterator[Found | Problem]:
+        yield from self._instances(module)
+        yield from self._searched(module)
 
     def _cover(self, found: Found) -> Found:
         self.shown += 1
@@ -171,7 +184,7 @@ class _Finder:
         if not classes and not self.shown:
             message = "no class of this file extends torch.nn.Module, and running it called no model"
             if self.explanation is not None:
-                message += f" ({trouble.describe(self.explanation)})"
+                message += f" ({told(self.explanation)})"
             yield trouble.at_class(self.path, None, "information", "no-model", message)
         elif self.options.model and self.options.model not in self.covered and self.options.model not in classes:
             message = f"no model {self.options.model!r} in this file; it has {', '.join(classes) or 'none'}"
@@ -206,8 +219,8 @@ class _Finder:
             yield self._cover(self._of_spec(built, wish.inputs, wish.inputs_from, f"inputs from {wish.inputs_from}"))
             return
         remembered, how = self.hooks.remembered.get(name, (None, ""))
-        if remembered is not None and works(built.model, remembered, self.hooks):
-            yield self._cover(self._of_spec(built, remembered, "search", how))
+        if remembered is not None and (found := self._still_works(built, remembered, how)) is not None:
+            yield self._cover(found)
             return
         self.search_end = self.search_end or time.monotonic() + MAX_SECONDS
         searched = search(built.model, self.hooks, seconds=max(1.0, self.search_end - time.monotonic()))
@@ -222,14 +235,23 @@ class _Finder:
         else:
             yield self._cover(self._of_spec(built, searched.spec, "search", searched.how + self._why_no_run()))
 
+    def _still_works(self, built: Built, remembered: Inputs, how: str) -> Found | None:
+        """The model with the inputs of its last search, recorded already where the caller can do that."""
+        try:
+            found = self._of_spec(built, remembered, "search", how)
+        except (TypeError, ValueError):  # inputs of another signature
+            return None
+        if self.hooks.record is not None:
+            return replace(found, recorded=True) if self.hooks.record(found) else None
+        return found if works(built.model, remembered, self.hooks) else None
+
     # -------------------------------------------------------------------------------------------------- problems
 
     def _unbuilt(self, name: str, errors: list[BaseException]) -> Problem:
         step = f"say how it is made with a comment above it, e.g. `# mase: {name}(...)`"
         if errors and trouble.constructing(errors[0]):
-            message = f"{trouble.describe(errors[0])} while {name} was constructed; {step}"
-            return trouble.at_error(self.path, errors[0], "error", "constructor-error", message)
-        reason = f" ({trouble.tried(map(trouble.describe, errors))})" if errors else ""
+            return trouble.in_constructor(self.path, self.request.folder, errors[0], name)
+        reason = f" ({trouble.tried(map(told, errors))})" if errors else ""
         return trouble.at_class(
             self.path, self.nodes.get(name), self._severity(), "no-arguments",
             f"no constructor arguments were found for {name}{reason}; {step}",
@@ -246,12 +268,7 @@ class _Finder:
         """Why the file's own run gave no inputs, as the end of a sentence."""
         if self.explanation is None:
             return ""
-        return f" (its own run ended before any model was called: {trouble.describe(self.explanation)})"
+        return f" (its own run ended before any model was called: {told(self.explanation)})"
 
     def _severity(self) -> str:
         return "information" if self.shown else "warning"
-
-
-def _has_guard(tree: ast.Module) -> bool:
-    """Does the file behave differently when it is imported?"""
-    return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(tree))

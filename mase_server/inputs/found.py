@@ -16,9 +16,10 @@ from mase_server.inputs.modes import outside_modes
 from mase_server.inputs.program import Loaded, compile_plainly
 from mase_server.inputs.spec import Inputs
 from mase_server.inputs.watch import OnCall
+from mase_server.tracing.failure import RAISED
 from mase_server.tracing.shadow import MetaMode, Shadows
 
-Attempt = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Exception | None]
+Attempt = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], BaseException | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Hooks:
     on_call: a model was called by the person's program; gives the call's output back to it.
     attempt: does a forward succeed with these arguments?  load: a file's code, and the globals that it needs.
     on_trial: surrounds each try to construct a model.  remembered: what the last search found for each class, and how.
+    record: records a model there and then, as `on_call` does; did its forward succeed?
     """
 
     shadows: Shadows
@@ -62,6 +64,7 @@ class Hooks:
     load: Callable[[str], Loaded] = field(default=compile_plainly)
     on_trial: Callable[[], AbstractContextManager[None]] = nullcontext
     remembered: Mapping[str, tuple[Inputs, str]] = field(default_factory=dict)
+    record: Callable[[Found], bool] | None = None
 
 
 def plain_hooks(shadows: Shadows) -> Hooks:
@@ -71,11 +74,11 @@ def plain_hooks(shadows: Shadows) -> Hooks:
         with MetaMode(shadows), torch.no_grad():
             return model(*args, **kwargs)
 
-    def attempt(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+    def attempt(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseException | None:
         try:
             with outside_modes():
                 on_call(model, args, kwargs)
-        except Exception as error:  # noqa: BLE001 - the border to the person's code
+        except RAISED as error:  # the border to the person's code
             return error
         return None
 

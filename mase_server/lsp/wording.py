@@ -37,7 +37,7 @@ def lens_text(model: ModelView, stale: bool) -> str:
         *(["stale"] if stale else []),
         counted(model.nodes, "node"),
         counted(model.parameters, "parameter"),
-        scaled(model.flops, "FLOPs"),
+        scaled(model.flops, "FLOPs") if model.flops is not None else "",
         model.mode,
         model.found,
         *model.fixed,

@@ -22,6 +22,7 @@ from mase_server.inputs.found import Found, Hooks, bind
 from mase_server.inputs.program import Loaded
 from mase_server.snapshot import Problem
 from mase_server.tracing.bindings import Reports
+from mase_server.tracing.failure import RAISED
 from mase_server.tracing.importer import install
 from mase_server.tracing.libraries import reinstrument
 from mase_server.tracing.problems import Context, explain
@@ -99,12 +100,18 @@ class TraceJob:
         self.emit({"event": "stage", "stage": "importing", "message": Path(self.request.path).name})
         trials = Trials(self.shadows)
 
-        def attempt(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+        def attempt(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseException | None:
             with self.reports.muted():
                 return trials.attempt(model, args, kwargs)
 
         hooks = Hooks(
-            self.shadows, self._on_call, attempt, self._load, self.reports.on_trial, memory.inputs(self.request.fit)
+            self.shadows,
+            self._on_call,
+            attempt,
+            self._load,
+            self.reports.on_trial,
+            memory.inputs(self.request.fit),
+            self._record_found,
         )
         for item in find(self.request, text, hooks):
             if isinstance(item, Problem):
@@ -138,29 +145,34 @@ class TraceJob:
     def _record(self, session: Session) -> Traced:
         self.emit({"event": "stage", "stage": "tracing", "message": type(session.model).__name__})
         started = time.perf_counter()
-        error = None
+        error: BaseException | None = None
         try:
             run = session.record()
-        except Exception as raised:  # noqa: BLE001 - the border to the person's code
+        except RAISED as raised:  # the border to the person's code
             error = raised
             assert session.base is not None
             run = session.base.partial()
         return Traced(None, session, run, error, None, time.perf_counter() - started)  # type: ignore[arg-type]
 
+    def _record_found(self, found: Found) -> bool:
+        """Record a model whose inputs are known from its last trace; they count only if they still work."""
+        self._watch_libraries()
+        found.model.train(found.training)
+        session = Session(
+            found.model,
+            found.inputs,
+            self.shadows,
+            reports=self.reports,
+            spec=found.spec,
+            construct=found.construct,
+        )
+        traced = self.sessions[id(found.model)] = self._record(session)
+        return traced.error is None
+
     def _traced(self, found: Found) -> Traced:
-        traced = self.sessions.get(id(found.model)) if found.recorded else None
-        if traced is None:
-            self._watch_libraries()
-            found.model.train(found.training)
-            session = Session(
-                found.model,
-                found.inputs,
-                self.shadows,
-                reports=self.reports,
-                spec=found.spec,
-                construct=found.construct,
-            )
-            traced = self._record(session)
+        if not found.recorded or id(found.model) not in self.sessions:
+            self._record_found(found)
+        traced = self.sessions[id(found.model)]
         traced.found = found
         return traced
 

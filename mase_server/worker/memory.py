@@ -47,7 +47,7 @@ def outcomes(packed: bytes | None) -> Mapping[str, Outcome]:
     """class name -> how its last probing went; empty for anything that this version did not write."""
     try:
         return {
-            name: Outcome(data["structure"], tuple(data["varied"]), data["fixed"], data["sizing"])
+            name: Outcome(data["structure"], tuple(data["varied"]), data["fixed"], data["sizing"], data["otherwise"])
             for name, data in _unpack(packed, "probes").items()
         }
     except (ValueError, TypeError, KeyError):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from mase_server.dtypes import SHORT
+from mase_server.ir.build import used_calls
 from mase_server.ops.cost import parameters_of
 from mase_server.ops.types import TensorType
 from mase_server.snapshot import COLUMNS, MAX_SCOPES, SCHEMA, Payload, Problem
@@ -49,9 +50,10 @@ class PayloadWriter:
         nodes = NodeWriter(self.places, tables)
         models = []
         for index, one in enumerate(traced):
-            flops = nodes.write(index, one)
+            # The first glance is for the shapes: what a hover tells more follows with the symbols.
+            flops = nodes.write(index, one) if complete else None
             tables.add_events(index, one, nodes.rows)
-            models.append(model_map(one, flops, sum(row >= 0 for row in nodes.rows), self.places))
+            models.append(model_map(one, flops, sum(used_calls(one.run)), self.places))
         tables.add_outside(traced)
         return {
             "schema": SCHEMA,
@@ -178,7 +180,7 @@ def aligned(runs: Sequence[Sequence[Event]]) -> Iterator[tuple[Event, ...]]:
     return zip(*(same if len(same) == len(runs) else runs[:1]), strict=True)
 
 
-def model_map(traced: Traced, flops: int, nodes: int, places: Places) -> dict[str, Any]:
+def model_map(traced: Traced, flops: int | None, nodes: int, places: Places) -> dict[str, Any]:
     """One entry of "models"."""
     found, probed = traced.found, traced.probed
     parameters, parameter_bytes = parameters_of(found.model)

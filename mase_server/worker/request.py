@@ -28,7 +28,7 @@ class TraceRequest:
     path, folder: absolute.  sha256: of the bytes on disk that the server wants traced.  instrument: library files
     whose names should report their tensors too (they are open in an editor).  fit: what the last trace of this file
     sent as "fit".  scratch: a private folder for what user code writes, and for `fault.txt`.  bytecode_cache: where
-    rewritten code of workspace modules is kept.
+    rewritten code of workspace modules is kept.  seconds: after how many the server ends the trace.
     """
 
     path: str
@@ -40,6 +40,7 @@ class TraceRequest:
     instrument: tuple[str, ...] = ()
     scratch: str = ""
     bytecode_cache: str = ""
+    seconds: float = 30.0
 
     def to_wire(self) -> dict[str, Any]:
         """As a map of plain values."""

@@ -26,7 +26,7 @@ class Traced:
     found: Found
     session: Session
     run: Run
-    error: Exception | None = None
+    error: BaseException | None = None
     probed: Probed | None = None
     seconds: float = 0.0
 

@@ -8,8 +8,10 @@ import torch
 from torch import nn
 
 from mase_server.inputs.found import plain_hooks
+from mase_server.tracing.failure import RAISED
 from mase_server.tracing.rungs import needs_values, real_copy, worth_a_real_run
 from mase_server.tracing.shadow import Shadows, map_leaves
+from mase_server.tracing.state import unchanged
 
 
 class Trials:
@@ -20,9 +22,10 @@ class Trials:
         self._plain = plain_hooks(shadows)
         self._real: dict[int, tuple[nn.Module, nn.Module]] = {}
 
-    def attempt(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+    def attempt(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseException | None:
         """What the forward raises; None if it succeeds."""
-        error = self._plain.attempt(model, args, kwargs)
+        with unchanged(model, self.shadows):
+            error = self._plain.attempt(model, args, kwargs)
         if error is None or not needs_values(error) or not worth_a_real_run(model, error):
             return error
         if id(model) not in self._real:
@@ -30,7 +33,7 @@ class Trials:
         try:
             with torch.no_grad():
                 self._real[id(model)][1](*self._valued(args), **self._valued(kwargs))
-        except Exception as raised:  # noqa: BLE001 - the border to the person's code
+        except RAISED as raised:  # the border to the person's code
             return raised
         return None
 
