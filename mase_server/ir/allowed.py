@@ -1,0 +1,198 @@
+"""What a checkpoint may name: tensor functions, torch.nn's classes, result classes, and what the caller allows.
+
+Names are looked up in tables that are made from torch itself; a name of a file is never imported or evaluated.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import keyword
+import math
+import operator
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import get_overridable_functions
+
+from mase_server.ir.errors import CheckpointError
+from mase_server.tracing.shadow import CONSTRUCTORS, FROM_DATA
+
+_NAMESPACES: dict[str, Any] = {
+    "torch": torch,
+    "torch.nn.functional": nn.functional,
+    "torch.special": torch.special,
+    "torch.linalg": torch.linalg,
+    "torch.fft": torch.fft,
+    "torch._C._nn": torch._C._nn,
+    "torch._VF": torch._C._VariableFunctions,
+    "torch.Tensor": torch.Tensor,
+    "torch.nn.utils.rnn": nn.utils.rnn,
+    "operator": operator,
+    "math": math,
+    "builtins": builtins,
+}
+#: Tensor functions that torch's own list leaves out.
+_ALSO = FROM_DATA | CONSTRUCTORS | {
+    torch.rand_like, torch.randn_like, torch.randint_like, torch.broadcast_shapes, torch._pack_padded_sequence,
+    torch._pad_packed_sequence, nn.utils.rnn.PackedSequence,
+}  # fmt: skip
+#: Reads or writes files, or calls what it is given.
+_NEVER = frozenset({"from_file", "call", "methodcaller", "attrgetter", "apply_", "map_", "map2_", "compile", "load"})
+_BUILTINS = frozenset({"getattr", "abs", "int", "float", "bool", "len", "max", "min", "round", "slice", "sum", "tuple"})
+_DUNDER_METHODS = re.compile(
+    r"__(r?(add|sub|mul|truediv|floordiv|mod|pow|matmul|and|or|xor|lshift|rshift|div)|i(add|sub|mul|truediv|floordiv|"
+    r"mod|pow|and|or|xor|lshift|rshift|div)|neg|pos|abs|invert|eq|ne|lt|le|gt|ge|getitem|setitem|len|bool|int|float|"
+    r"index|contains)__"
+)
+#: Methods of what graphs hold besides tensors: sizes, dicts, lists.
+_OTHER_METHODS = frozenset({"get", "items", "keys", "values", "index", "count", "numel", "append", "copy"})
+
+#: Classes of a library's results, as patterns of their modules -> names of the base classes that they must have.
+_RESULTS = (
+    (re.compile(r"transformers\.modeling_outputs"), "ModelOutput"),
+    (re.compile(r"transformers\.models\.\w+\.(modeling|modular)_\w+"), "ModelOutput"),
+    (re.compile(r"transformers\.cache_utils"), "Cache"),
+    (re.compile(r"transformers\.cache_utils"), "CacheLayerMixin"),
+)
+
+
+def qualified(value: Any) -> str:
+    """module.qualname of a class or function."""
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+@lru_cache(maxsize=1)
+def _tensor_functions() -> tuple[dict[str, Callable[..., Any]], dict[Any, str]]:
+    """name -> callable and callable -> name of everything that torch lists as a function of tensors."""
+    known: set[Any] = set(_ALSO)
+    for functions in get_overridable_functions().values():
+        known.update(functions)
+    by_name: dict[str, Callable[..., Any]] = {}
+    by_callable: dict[Any, str] = {}
+    for space, name, value in _callables():
+        if value in known or space in ("operator", "math", "builtins"):
+            by_name[f"{space}.{name}"] = value
+            by_callable.setdefault(value, f"{space}.{name}")
+    return by_name, by_callable
+
+
+def _callables() -> Iterator[tuple[str, str, Any]]:
+    for space, holder in _NAMESPACES.items():
+        for name in dir(holder):
+            value = vars(holder).get(name) if isinstance(holder, type(math)) else getattr(holder, name, None)
+            if name in _NEVER or not callable(value) or (name.startswith("_") and space in ("operator", "math")):
+                continue
+            if (space == "builtins" and name not in _BUILTINS) or getattr(value, "__hash__", None) is None:
+                continue
+            yield space, name, value
+
+
+def is_public(name: Any) -> bool:
+    """Is this an attribute's name that leads no further than to data?"""
+    return isinstance(name, str) and name.isidentifier() and not name.startswith("_") and not keyword.iskeyword(name)
+
+
+def is_method(name: Any) -> bool:
+    """May a graph call a method of this name?"""
+    if not isinstance(name, str) or name in _NEVER or not name.isidentifier():
+        return False
+    if name.startswith("_"):
+        return _DUNDER_METHODS.fullmatch(name) is not None
+    return name in _OTHER_METHODS or callable(getattr(torch.Tensor, name, None))
+
+
+class Allowed:
+    """The callables and classes that one checkpoint may name.
+
+    more: classes of modules and results, and functions, that the caller trusts besides.
+    """
+
+    def __init__(self, more: Iterable[Any] = ()) -> None:
+        self._more = {qualified(one): one for one in more}
+        self._names = {one: name for name, one in self._more.items()}
+
+    def name_of(self, function: Callable[..., Any]) -> str | None:
+        """The name under which a callable can be found again; None for one that is not in the tables."""
+        try:
+            found = self._names.get(function) or _tensor_functions()[1].get(function)
+        except TypeError:
+            return None
+        if found is None and isinstance(function, torch._ops.OpOverload):
+            return f"torch.ops.{function}"
+        return found
+
+    def function(self, name: Any) -> Callable[..., Any]:
+        """The callable of a name."""
+        if isinstance(name, str):
+            found = self._more.get(name) or _tensor_functions()[0].get(name)
+            if found is None and name.startswith("torch.ops.aten."):
+                found = _aten(name.removeprefix("torch.ops.aten."))
+            if callable(found):
+                return found
+        raise CheckpointError(f"it names the callable {name!r:.120}, which is not a tensor function; {_HINT}")
+
+    def module_class(self, name: Any) -> type[nn.Module]:
+        """The module class of a name: torch.nn's own, or one that the caller allows."""
+        found = self._more.get(name) if isinstance(name, str) else None
+        if found is None and isinstance(name, str):
+            found = _nn_classes().get(name)
+        if isinstance(found, type) and issubclass(found, nn.Module):
+            return found
+        raise CheckpointError(f"it names the module class {name!r:.120}, which is not torch.nn's; {_HINT}")
+
+    def result_class(self, name: Any) -> type:
+        """The class of a result: one that the caller allows, a model output or a cache of transformers."""
+        found = self._more.get(name) if isinstance(name, str) else None
+        if found is None and isinstance(name, str):
+            found = _library_result(name)
+        if isinstance(found, type):
+            return found
+        raise CheckpointError(f"it names the class {name!r:.120}, which is no known class of results; {_HINT}")
+
+    def label(self, name: Any) -> Any:
+        """A class that is only named, never made: the class itself where it is loaded already, else its name."""
+        if not isinstance(name, str):
+            raise CheckpointError(f"a class is named by {name!r:.120}")
+        if name in self._more:
+            return self._more[name]
+        module, _, kind = name.rpartition(".")
+        found = vars(sys.modules.get(module, builtins)).get(kind)
+        return found if isinstance(found, type) and qualified(found) == name else name
+
+
+_HINT = "where you trust it, pass it: MaseGraph.from_checkpoint(path, allow=[...])"
+
+
+@lru_cache(maxsize=1)
+def _nn_classes() -> dict[str, type[nn.Module]]:
+    homes = [module for name, module in sys.modules.items() if name.startswith("torch.nn.modules.") and module]
+    found = [value for home in (nn, *homes) for value in vars(home).values() if isinstance(value, type)]
+    return {qualified(kind): kind for kind in found if issubclass(kind, nn.Module)}
+
+
+def _library_result(name: str) -> type | None:
+    """A result class of transformers, which is imported here if it is installed; none of its code is the file's."""
+    module, _, kind = name.rpartition(".")
+    for pattern, base in _RESULTS:
+        if pattern.fullmatch(module) and is_public(kind):
+            try:
+                found = vars(importlib.import_module(module)).get(kind)
+            except ImportError:
+                return None
+            if isinstance(found, type) and base in {parent.__name__ for parent in found.__mro__}:
+                return found
+    return None
+
+
+def _aten(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    if not re.fullmatch(r"[a-z_]\w*", packet) or not re.fullmatch(r"[A-Za-z_]\w*", overload) or packet in _NEVER:
+        return None
+    found = getattr(getattr(torch.ops.aten, packet, None), overload, None)
+    return found if isinstance(found, torch._ops.OpOverload) else None

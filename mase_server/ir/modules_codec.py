@@ -1,0 +1,95 @@
+"""Leaf modules as class, plain attributes, tensors and children; rebuilt without running any constructor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from mase_server.ir.allowed import qualified
+from mase_server.ir.codec import Reader, Unwritable, Writer
+from mase_server.ir.errors import CheckpointError
+
+#: What every module has: its mode, hooks and tables. They are written by themselves or not at all.
+_OWN = frozenset(vars(nn.Module()))
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+#: Attributes that recurrent modules make again from their parameters.
+_DERIVED = frozenset({"_flat_weights", "_flat_weight_refs"})
+
+
+def write_module(writer: Writer, module: nn.Module) -> dict[str, Any]:
+    """One module as plain data; Unwritable names what cannot be kept."""
+    name = qualified(type(module))
+    if any(getattr(module, hooks) for hooks in _HOOKS):
+        raise Unwritable(f"a {name} with hooks, which are code; remove them first")
+    if type(module).__module__ == "torch.nn.utils.parametrize":
+        raise Unwritable(f"a {name} with parametrizations, which are code; remove them first")
+    attributes = {key: value for key, value in vars(module).items() if key not in _OWN and key not in _DERIVED}
+    return {
+        "class": name,
+        "training": module.training,
+        "attributes": {key: writer.write(value) for key, value in attributes.items()},
+        "parameters": {key: _tensor(writer, value) for key, value in module._parameters.items()},
+        "buffers": {key: _tensor(writer, value) for key, value in module._buffers.items()},
+        "fleeting": sorted(module._non_persistent_buffers_set),
+        "modules": {
+            key: None if child is None else writer.index(writer.modules, child)
+            for key, child in module._modules.items()
+        },
+    }
+
+
+def _tensor(writer: Writer, value: Any) -> int | None:
+    return None if value is None else writer.index(writer.tensors, value)
+
+
+def read_modules(reader: Reader, table: Any) -> None:
+    """Make all modules of a table, first empty so that they may refer to each other, then with what they hold."""
+    if not isinstance(table, list) or not all(isinstance(row, dict) for row in table):
+        raise CheckpointError("its table of modules is not a list of maps")
+    for row in table:
+        kind = reader.allowed.module_class(row.get("class"))
+        module = object.__new__(kind)
+        nn.Module.__init__(module)
+        reader.modules.append(module)
+    for module, row in zip(reader.modules, table, strict=True):
+        _fill(reader, module, row)
+    for module in reader.modules:
+        _finish(module)
+
+
+def _fill(reader: Reader, module: nn.Module, row: dict[str, Any]) -> None:
+    attributes = {_name(key): reader.read(value) for key, value in _map(row, "attributes").items()}
+    module.__dict__.update({"training": row.get("training") is True, **attributes})
+    for key, index in _map(row, "parameters").items():
+        value = None if index is None else reader.item(reader.tensors, index)
+        if not isinstance(value, nn.Parameter | None):
+            raise CheckpointError(f"its parameter {key!r:.80} is not one")
+        module._parameters[_name(key)] = value
+    for key, index in _map(row, "buffers").items():
+        module._buffers[_name(key)] = None if index is None else reader.item(reader.tensors, index)
+    for key, index in _map(row, "modules").items():
+        module._modules[_name(key)] = None if index is None else reader.item(reader.modules, index)
+    module._non_persistent_buffers_set.update(key for key in row.get("fleeting", []) if key in module._buffers)
+
+
+def _map(row: dict[str, Any], key: str) -> dict[Any, Any]:
+    found = row.get(key)
+    if not isinstance(found, dict):
+        raise CheckpointError(f"a module in it has no {key}")
+    return found
+
+
+def _name(key: Any) -> str:
+    """An attribute's name as modules have them: no dunder, and none of the tables."""
+    if not isinstance(key, str) or key.startswith("__") or key in _OWN or "." in key or hasattr(nn.Module, key):
+        raise CheckpointError(f"a module in it has an attribute {key!r:.80}")
+    return key
+
+
+def _finish(module: nn.Module) -> None:
+    if isinstance(module, nn.RNNBase):
+        try:
+            module._init_flat_weights()
+        except (AttributeError, TypeError) as error:
+            raise CheckpointError(f"a {type(module).__name__} in it is not whole: {error}") from None
