@@ -34,12 +34,14 @@ class Outcome:
     """How the last probing of a model went, so that the next one need not try again what failed.
 
     structure: of the recording that it holds for.  varied, sizing: symbols, and the names of their strategies.
+    otherwise: how the structure differs at sizes that the strategies avoid, "" where it does not.
     """
 
     structure: str
     varied: tuple[str, ...]
     fixed: Mapping[str, str]
     sizing: Mapping[str, str]
+    otherwise: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,19 @@ def choose_sizes(sizes: Mapping[str, int], attempt: int, sizing: Mapping[str, Si
 
     sizing: symbol -> how its candidates are made; `usual_sizes` where absent.
     """
-    earlier = [choose_sizes(sizes, before, sizing) for before in range(attempt)]
+    visited: list[dict[str, int]] = []
+    for number in range(attempt + 1):
+        visited.append(_sizes_besides(visited, sizes, number, sizing or {}))
+    return visited[-1]
+
+
+def _sizes_besides(
+    earlier: Sequence[Mapping[str, int]], sizes: Mapping[str, int], attempt: int, sizing: Mapping[str, Sizing]
+) -> dict[str, int]:
     taken = set(sizes.values())
     chosen: dict[str, int] = {}
     for position, (name, size) in enumerate(sizes.items()):
-        for candidate in (sizing or {}).get(name, usual_sizes)(name, size, attempt, position):
+        for candidate in sizing.get(name, usual_sizes)(name, size, attempt, position):
             if candidate not in taken and all(point.get(name) != candidate for point in earlier):
                 chosen[name] = candidate
                 taken.add(candidate)
@@ -148,8 +158,10 @@ class Prober:
         self._last = last if last is not None and last.structure == self._structure else None
         self.fixed: dict[str, str] = {}
         self._sizing: dict[str, Sizing] = {}
-        self._reason = ""
+        self._reason = self._mismatch = self._otherwise = ""
         self._others: list[_Found] = []
+        #: Telling sizes at which the model cannot run, or runs otherwise: not tried again.
+        self._useless: list[dict[str, int]] = []
         self._loose = self._loosened = False
 
     def follow_values(self, other: Run) -> None:
@@ -184,8 +196,8 @@ class Prober:
         for attempt in range(2, 2 + FURTHER_PROBES):
             if not runs or not result.fitter.ambiguous:
                 break
-            further = self._try(varied, attempt, telling_sizes(result))
-            if further is None and (further := self._try(varied, attempt)) is None:
+            further = self._further(varied, attempt, telling_sizes(result))
+            if further is None:
                 break
             runs = [*runs, further]
             result = self._result(runs, varied)
@@ -202,7 +214,7 @@ class Prober:
         if not runs:
             self._sizing = {}
             return [], []
-        self.fixed = dict(self._last.fixed)
+        self.fixed, self._otherwise = dict(self._last.fixed), self._last.otherwise
         return list(self._last.varied), runs
 
     def _runs(self, varied: list[str]) -> list[_Found]:
@@ -215,13 +227,22 @@ class Prober:
             runs.append(found)
         return runs
 
+    def _further(self, varied: list[str], attempt: int, telling: dict[str, int]) -> _Found | None:
+        """A probe at the sizes that tell most; where the model does not run there, at the next usual ones."""
+        found = None if telling in self._useless else self._try(varied, attempt, telling)
+        if found is None:
+            self._useless.append(telling)
+            found = self._try(varied, attempt)
+        return found
+
     def _try(self, varied: list[str], attempt: int, wanted: Mapping[str, int] | None = None) -> _Found | None:
         sizes = {name: self.sizes[name] for name in varied}
         point = {**self.sizes, **choose_sizes(sizes, attempt, self._sizing), **(wanted or {})}
+        self._mismatch = ""
         try:
             run = self._comparable(self._run_at(point))
         except MismatchError as error:
-            self._reason = str(error)
+            self._reason = self._mismatch = str(error)
             return None
         except Exception as error:  # noqa: BLE001 - user code may raise anything at sizes it was not made for
             text = str(error).strip().splitlines()
@@ -247,10 +268,13 @@ class Prober:
         strategies: list[Sizing] = [] if tried else [usual_sizes]
         if not BATCH_SYMBOLS & set(group):
             strategies += [multiple_sizes] if IMAGE_SYMBOLS & set(group) else [larger_sizes, multiple_sizes]
+        otherwise = self._mismatch if tried else ""
         for sizing in strategies:
             self._sizing |= dict.fromkeys(group, sizing)
             if self._runs(group):
+                self._otherwise = self._otherwise or otherwise
                 return True
+            otherwise = otherwise or self._mismatch
         self.fixed |= dict.fromkeys(group, self._reason)
         return False
 
@@ -258,10 +282,12 @@ class Prober:
         runs = [*self._others, *runs]
         points = [self.sizes, *(point for point, _ in runs)]
         sizing = {name: strategy.__name__ for name, strategy in self._sizing.items()}
-        outcome = Outcome(self._structure, tuple(varied), dict(self.fixed), sizing)
+        outcome = Outcome(self._structure, tuple(varied), dict(self.fixed), sizing, self._otherwise)
         result = Probed(
             points, [self.base, *(run for _, run in runs)], Fitter(points), dict(self.fixed), outcome=outcome
         )
+        if self._otherwise and runs:
+            result.obstacles.append(self._otherwise)
         if self._loosened:
             result.obstacles.append("which operations run depends on values")
         elif runs:
