@@ -19,6 +19,7 @@ from mase_server.inputs.classes import builders, calls_of, class_nodes
 from mase_server.inputs.constructions import Constructions
 from mase_server.inputs.names import usual_argument, usual_list
 from mase_server.inputs.usage import evaluate
+from mase_server.tracing.failure import RAISED
 from mase_server.tracing.shadow import MetaMode, Shadows
 
 _CONFIG_CLASS = re.compile(r"(Config|Args|Arguments|Params|HParams|Cfg|Options|Settings)$")
@@ -80,7 +81,7 @@ def build(
         try:
             with on_trial(), constructions.recording(), MetaMode(shadows):
                 model = plan.make()
-        except Exception as error:  # noqa: BLE001 - the border to the person's constructors
+        except RAISED as error:  # the border to the person's constructors
             (guesses if plan.guessed or (plan.source == "default" and _unasked(kind, error)) else errors).append(error)
             continue
         made = constructions.of(model) if isinstance(model, kind) else None
@@ -106,7 +107,7 @@ def _plans(kind: type[nn.Module], namespace: dict[str, Any], tree: ast.Module, a
     yield _Plan("search", lambda: kind(**usual_arguments(kind, namespace, tree, _PLURAL)), guessed=True)
 
 
-def _unasked(kind: type[nn.Module], error: Exception) -> bool:
+def _unasked(kind: type[nn.Module], error: BaseException) -> bool:
     """Does a class fail without arguments because it has to be given some, or because of what surrounds it?"""
     if isinstance(error, OSError):
         return True
@@ -188,7 +189,9 @@ def _configuration(name: str, namespace: Mapping[str, Any], tree: ast.Module) ->
     """The file's own configuration class, else one with an entry for everything that is read from `name`."""
     own = [namespace[key] for key in class_nodes(tree) if inspect.isclass(namespace.get(key))]
     imported = [kind for kind in namespace.values() if inspect.isclass(kind) and _CONFIG_CLASS.search(kind.__name__)]
-    for kind in (kind for kind in (*own, *imported) if _is_config(kind)):
+    kinds = [kind for kind in (*own, *imported) if _is_config(kind)]
+    # What extends another configuration is the more complete of the two.
+    for kind in sorted(kinds, key=lambda kind: any(kind in other.__mro__[1:] for other in kinds)):
         return kind(**usual_arguments(kind, namespace, tree))
     read: dict[str, Any] = {}
     for node in ast.walk(tree):

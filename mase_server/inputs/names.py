@@ -9,6 +9,7 @@ from mase_server.inputs.spec import TensorSpec
 
 #: Constructor arguments: pattern -> value; the first match counts. Widths divide by head counts, images by patches.
 ARGUMENTS: tuple[tuple[str, Any], ...] = (
+    (r"(rnn|cell|recurrent|layer)_?type$|^rnn(_?(name|kind))?$", "GRU"),
     (r"(image|img|input)_?(size|res|resolution)|resolution|^size$", 32),
     (r"patch(_?size)?$", 4),
     (r"^(n_?|num_?)?(class(es)?|labels?|outputs?)$|n(um)?_?class(es)?|out(put)?_?(dim|size)", 10),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,11 +14,15 @@ from mase_server.inputs.roles import describe
 from mase_server.inputs.spec import Inputs
 from mase_server.tracing.bindings import Reports
 from mase_server.tracing.calls import Run
+from mase_server.tracing.failure import RAISED
 from mase_server.tracing.probe import IMAGE_SYMBOLS, Outcome, Probed, Prober
 from mase_server.tracing.recorder import IsLeaf, Recorder, is_torch_leaf
 from mase_server.tracing.rungs import RealRecorder, needs_values, real_copy, worth_a_real_run
 from mase_server.tracing.shadow import Shadows
 from mase_server.tracing.state import unchanged
+
+#: Real runs that take longer are not repeated at other sizes.
+MOST_SECONDS = 1.0
 
 
 class Session:
@@ -43,10 +48,12 @@ class Session:
         self.inputs: Inputs = spec if spec is not None else describe(self.arguments, model, self._value_of)
         #: What the values ran on: "meta", or "real" where the model's path depends on values.
         self.rung = "meta"
+        #: Was the base run a real one that took too long to be repeated at other sizes?
+        self._slow = False
         #: The recorder of the base run: it knows which tensor is which node, and where a forward failed.
         self.base: Recorder | None = None
         #: What the forward raised in the base run.
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
     def _value_of(self, tensor: Any) -> Any:
         return self.shadows.get(tensor) if tensor.is_meta else tensor
@@ -60,7 +67,7 @@ class Session:
                 if not worth_a_real_run(self.model, error):
                     raise
                 return self._record_for_real(error)
-        except Exception as error:
+        except RAISED as error:
             self.error = error
             raise
 
@@ -69,7 +76,7 @@ class Session:
         recorder = self._recorder(positions=False)
         try:
             return self._run(recorder, inputs_at(self.inputs, sizes))
-        except Exception:
+        except RAISED:
             if self.error is None:
                 raise
             return recorder.partial()
@@ -80,8 +87,10 @@ class Session:
         if self.error is not None:
             # A model that fails has not proved yet that it takes any image size.
             sizes = {name: size for name, size in sizes.items() if name not in IMAGE_SYMBOLS}
+        if self._slow:
+            sizes = {}
         prober = Prober(base, sizes, self.record_at, last)
-        if self.rung == "real" and self.error is None:
+        if self.rung == "real" and self.error is None and not self._slow:
             prober.follow_values(self._run(self._recorder(positions=False), inputs_at(self.inputs, seed=1)))
         return prober.probe()
 
@@ -95,8 +104,11 @@ class Session:
         self.model = real_copy(self.model, self.shadows, self.construct)
         self.arguments = inputs_at(self.inputs)
         self.rung = "real"
+        started = time.perf_counter()
         try:
-            return self._base_run()
+            run = self._base_run()
+            self._slow = time.perf_counter() - started > MOST_SECONDS
+            return run
         except Exception:
             if needs_values(error):
                 raise

@@ -403,14 +403,17 @@ class MetaMode(TorchFunctionMode):
         return out
 
     def _scalars(self, value: Any) -> Any:
-        """Zero-dimensional tensors of known value as numbers: `view(B, torch.div(n, 2))`, `x[i:t]`."""
+        """Single elements of known value as numbers: `view(B, torch.div(n, 2))`, `x[i:t]`, `F.pad(x, [n // 2, n])`."""
 
         def change(item: Any) -> Any:
-            if isinstance(item, torch.Tensor) and item.dim() == 0:
+            if isinstance(item, torch.Tensor) and item.numel() == 1 and item is not subject:
                 real = self.shadows.get(item)
                 return item if real is None else real.item()
             return item
 
+        first = value[0] if isinstance(value, tuple) and value else None
+        # What the call is about stays a tensor.
+        subject = first if isinstance(first, torch.Tensor) and first.dim() else None
         return map_leaves(value, change)
 
 

@@ -10,8 +10,9 @@ from mase_server.inputs.find import find
 from mase_server.inputs.found import Found, call_arguments, plain_hooks
 from mase_server.inputs.generate import inputs_at
 from mase_server.inputs.text import write
-from mase_server.snapshot import Problem
+from mase_server.snapshot import KINDS, Problem
 from mase_server.tracing.shadow import MetaMode, Shadows
+from mase_server.worker.job import trace
 from mase_server.worker.request import TraceRequest
 
 NET = """
@@ -88,6 +89,14 @@ def test_modules_are_imported_from_the_workspace_too(workspace):
     assert (write(found.spec), problems) == ("x: f32[B=2, 6]", [])
 
 
+PROGRAM = """
+rows = torch.load("rows.pt")["rows"]
+model = Net()
+torch.save(model.state_dict(), "copy.pt")
+model.load_state_dict(torch.load("weights.pt", map_location=torch.device("cuda")))
+if rows[1].sum() == 35.0:
+    model(rows[:4])
+"""
 REFUSALS = {
     "an assertion about an argument that is None by default": """
         def __init__(self, blocks=None):
@@ -123,7 +132,7 @@ def test_a_class_that_refuses_to_be_made_without_arguments_is_no_error(workspace
 def test_a_mistake_in_a_constructor_that_needs_nothing_is_an_error(workspace):
     put(workspace, {"mistaken.py": NET.format(body="nn.Linear(3, 4).weights")})
     found, (problem,) = looked_at(workspace, "mistaken.py")
-    assert (found, problem.severity, problem.code, problem.line) == ([], "error", "constructor-error", 8)
+    assert (found, problem.severity, problem.line) == ([], "error", 8)
 
 
 def test_a_function_that_is_handed_over_is_no_number(workspace):
@@ -268,3 +277,83 @@ def test_weights_that_are_drawn_until_they_please_are_not_drawn_on_meta():
         torch.nn.init.trunc_normal_(table)
         assert not layer.weight.is_meta
     assert shadows.get(table) is None, "a random weight has no known value"
+
+
+def test_saved_tensors_are_loaded_while_the_program_runs(workspace):
+    put(workspace, {"trained.py": "import torch\n" + NET.format(body="nn.Linear(5, 2)") + PROGRAM})
+    torch.save({"rows": torch.arange(30.0).reshape(6, 5)}, workspace / "rows.pt")
+    torch.save({"body.weight": torch.ones(2, 5), "body.bias": torch.ones(2)}, workspace / "weights.pt")
+    (found,), problems = looked_at(workspace, "trained.py")
+    assert (found.inputs_from, write(found.spec), problems) == ("main", "x: f32[B=4, 5]", [])
+
+
+def test_the_most_complete_configuration_of_a_file_is_taken(workspace):
+    put(
+        workspace,
+        {
+            "configured.py": """
+        from torch import nn
+
+        class NetConfig:
+            rate = 0.1
+            def __init__(self, width, **kwargs):
+                self.width = width
+
+        class SmallConfig(NetConfig):
+            depth = 3
+
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.layers = nn.Sequential(*[nn.Linear(config.width, config.width) for _ in range(config.depth)])
+
+            def forward(self, x):
+                return self.layers(x)
+    """
+        },
+    )
+    (found,), problems = looked_at(workspace, "configured.py")
+    assert (type(found.arguments["config"]).__name__, problems) == ("SmallConfig", [])
+    assert len(found.model.layers) == 3
+
+
+def test_what_a_try_left_in_a_model_is_gone_when_it_is_recorded(workspace):
+    """The mask that the first forward keeps must be made again in the recorded one."""
+    put(
+        workspace,
+        {
+            "caching.py": """
+        import torch
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer, self.mask = nn.Linear(3, 3), None
+
+            def forward(self, x):
+                if self.mask is None:
+                    mask = torch.ones(x.shape[0], x.shape[0]).tril()
+                    self.mask = mask
+                return self.mask @ self.layer(x)
+    """
+        },
+    )
+    path = workspace / "caching.py"
+    payloads = []
+    (workspace.parent / "scratch").mkdir()
+    request = TraceRequest(str(path), str(workspace), "", 1, scratch=str(workspace.parent / "scratch"))
+    trace(request, payloads.append)
+    sites = payloads[-1]["payload"]["sites"]
+    bound = {name for name, kind in zip(sites["name"], sites["kind"], strict=True) if KINDS[kind] == "binding"}
+    assert "mask" in bound
+
+
+def test_single_elements_stand_for_numbers_in_sizes_paddings_and_slices():
+    with MetaMode(Shadows()):
+        x = torch.nn.Conv2d(3, 8, 3)(torch.zeros(1, 3, 20, 20))
+        extra = torch.tensor([x.size(2) - 11])
+        padded = torch.nn.functional.pad(x, [extra // 2, extra - extra // 2, extra // 2, 0])
+        assert padded.shape == (1, 8, 21, 25)
+        assert x.view(1, 8, extra + 11, -1).shape == (1, 8, 18, 18)
+        assert x[:, :, :extra].shape == (1, 8, 7, 18)
