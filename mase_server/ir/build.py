@@ -123,6 +123,11 @@ class _Named:
         return self._function(*args, **kwargs)
 
 
+def underlying(target: Any) -> Any:
+    """The callable behind a node's target, without the name that generated code calls it by."""
+    return target._function if isinstance(target, _Named) else target
+
+
 def _symbol_sources(probed: Probed) -> dict[str, tuple[int, int]]:
     """symbol -> (call, dimension) of an input tensor whose size it is."""
     found: dict[str, tuple[int, int]] = {}

@@ -63,7 +63,8 @@ class Run:
 
     scopes: (module path, module type), index 0 is the root.  inputs: forward's parameters by name, as descriptions.
     placeholders: parameter name -> index of its call.  constants: what `Constant` names stand for.  result: the
-    description of what forward returned.  seconds: wall time of the recording.
+    description of what forward returned.  seconds: wall time of the recording.  reads: how often the forward looked at
+    values.
     """
 
     calls: list[Call]
@@ -74,6 +75,7 @@ class Run:
     result: Value
     seconds: float
     untracked: list[str] = field(default_factory=list)
+    reads: int = 0
 
 
 _METHOD_TYPES = (types.MethodDescriptorType, types.WrapperDescriptorType)

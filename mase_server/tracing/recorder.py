@@ -23,7 +23,7 @@ from mase_server.tracing.calls import Call, Constant, Run, classify, ref
 from mase_server.tracing.failure import Failure
 from mase_server.tracing.positions import capture
 from mase_server.tracing.rebuild import Rebuild
-from mase_server.tracing.shadow import _GETTER, READS, MetaMode, Shadows, version
+from mase_server.tracing.shadow import _GETTER, PRINTS, READS, MetaMode, Shadows, version
 from mase_server.tracing.values import Python, Value, describe, fields_of, holds_tensor
 from mase_server.tracing.vmapped import Held, Vmapped, state_of, vmap_through
 
@@ -69,6 +69,8 @@ class Recorder(MetaMode):
         self.scope = 0
         self.constants: dict[str, Any] = {}
         self.untracked: list[str] = []
+        #: How often the forward looked at values, so that its path may depend on them.
+        self.reads = 0
         self.failure: Failure | None = None
         self._nodes: dict[int, int] = {}
         self._keep: list[Any] = []
@@ -97,7 +99,9 @@ class Recorder(MetaMode):
         result = describe(self.output)
         self._add("output", "output", (self._output_argument(self.output),), {}, result, ())
         seconds = time.perf_counter() - started
-        return Run(self.calls, self.scopes, self.events, placeholders, self.constants, result, seconds, self.untracked)
+        return Run(
+            self.calls, self.scopes, self.events, placeholders, self.constants, result, seconds, self.untracked, self.reads
+        )  # fmt: skip
 
     def partial(self) -> Run:
         """What was recorded before the forward failed."""
@@ -161,6 +165,7 @@ class Recorder(MetaMode):
             return out
         if type(func) is _GETTER:
             return self._record_getter(func, args, out)
+        self.reads += func in READS and func not in PRINTS
         if func in READS or not (holds_tensor(out) or func is torch.Tensor.__setitem__):
             return out
         return self._record_call(func, args, kwargs, out)

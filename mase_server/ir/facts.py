@@ -1,0 +1,127 @@
+"""What is known of every node's result: types of tensors and values of numbers, from a recording or a run of the graph.
+
+A fact is a `TensorType`, a number or another simple value itself, a tuple or dict of facts, or `Python` with the name
+of a type for any other object.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from mase_server.ir.build import attribute, underlying
+from mase_server.ops.types import OpCall, TensorType
+from mase_server.tracing.calls import Run
+from mase_server.tracing.values import DictOf, Python, TupleOf, fields_of, tensor_type
+
+Facts = dict[fx.Node, Any]
+
+SIMPLE = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
+#: What the builder adds for sizes of symbols; computed here on numbers.
+ARITHMETIC = frozenset({operator.add, operator.mul, operator.floordiv, operator.sub})
+
+
+@dataclass(frozen=True, slots=True)
+class Produced(TensorType):
+    """A tensor among a call's arguments, with the node that made it and where in that node's result it is."""
+
+    node: fx.Node | None = field(default=None, compare=False)
+    path: tuple[Any, ...] = field(default=(), compare=False)
+
+
+def fact_of(value: Any, depth: int = 0) -> Any:
+    """The fact of a real or meta value. Call it where no torch function mode listens."""
+    if isinstance(value, torch.Tensor):
+        return tensor_type(value)
+    if isinstance(value, SIMPLE):
+        return value
+    if depth < 6:
+        if isinstance(value, tuple | list):
+            return tuple(fact_of(item, depth + 1) for item in value)
+        if (fields := fields_of(value)) is not None:
+            return {str(key): fact_of(item, depth + 1) for key, item in fields.items()}
+    return Python(type(value).__name__)
+
+
+def plain(value: Any) -> Any:
+    """A recorded description as a fact."""
+    if isinstance(value, TupleOf):
+        return tuple(plain(item) for item in value.items)
+    if isinstance(value, DictOf):
+        return {key: plain(item) for key, item in value.items}
+    return None if value == Python("None") else value
+
+
+def recorded_facts(graph: fx.Graph, run: Run, model: nn.Module) -> Facts:
+    """The facts of a graph that was built from a recording and not changed since."""
+    facts: Facts = {}
+    for node in graph.nodes:
+        call = node.meta.get("call")
+        facts[node] = plain(run.calls[call].value) if call is not None else _between(node, facts, model)
+    return facts
+
+
+def _between(node: fx.Node, facts: Facts, model: nn.Module) -> Any:
+    """Sizes, arithmetic on them and constants: what building added to the recorded calls."""
+    if node.op == "get_attr":
+        return fact_of(attribute(model, str(node.target)))
+    args = map_nodes(node.args, facts.__getitem__)
+    if node.target == "size":
+        return args[0].shape[args[1]]
+    return node.target(*args) if callable(node.target) and node.target in ARITHMETIC else Python("unknown")
+
+
+def call_of(node: fx.Node, facts: Facts, model: nn.Module) -> OpCall:
+    """The call that a node makes, with the types of its tensors in place of nodes."""
+    module = attribute(model, str(node.target)) if node.op == "call_module" else None
+    target = module if module is not None else underlying(node.target)
+
+    def known(source: fx.Node) -> Any:
+        return produced(facts[source], source)
+
+    return OpCall(
+        node.op, target, map_nodes(node.args, known), map_nodes(node.kwargs, known), facts.get(node), module
+    )  # fmt: skip
+
+
+def map_nodes(value: Any, change: Callable[[fx.Node], Any]) -> Any:
+    """A node's arguments with `change` applied to its nodes; containers become plain tuples, lists and dicts."""
+    if isinstance(value, fx.Node):
+        return change(value)
+    if isinstance(value, tuple):
+        return tuple([map_nodes(item, change) for item in value])
+    if isinstance(value, list):
+        return [map_nodes(item, change) for item in value]
+    if isinstance(value, dict):
+        return {key: map_nodes(item, change) for key, item in value.items()}
+    if isinstance(value, slice):
+        return slice(*(map_nodes(item, change) for item in (value.start, value.stop, value.step)))
+    return value
+
+
+def produced(fact: Any, node: fx.Node, path: tuple[Any, ...] = ()) -> Any:
+    """A fact whose tensors know where they come from."""
+    if isinstance(fact, TensorType):
+        return Produced(fact.dtype, fact.shape, node, path)
+    if isinstance(fact, tuple):
+        return tuple(produced(item, node, (*path, index)) for index, item in enumerate(fact))
+    if isinstance(fact, dict):
+        return {key: produced(item, node, (*path, key)) for key, item in fact.items()}
+    return fact
+
+
+def leaves(fact: Any) -> Iterator[Any]:
+    """Tensors and numbers of a fact, in order; None and objects are left out."""
+    if isinstance(fact, tuple | list):
+        for item in fact:
+            yield from leaves(item)
+    elif isinstance(fact, dict):
+        for item in fact.values():
+            yield from leaves(item)
+    elif isinstance(fact, TensorType | bool | int | float | complex):
+        yield fact

@@ -1,0 +1,69 @@
+"""MaseMetadata: what is known of one node, as a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import fx, nn
+
+from mase_server.ir.build import attribute
+
+
+class MaseMetadata:
+    """The metadata of a node: `metadata["common"]["args"]["data_in_0"]["shape"]`.
+
+    common: mase_op, mase_type, args and results by name, each tensor with type, precision, shape, torch_dtype and,
+    read lazily, value; what is no tensor stands for itself.
+    software: args and results by name, each with `stat`, the statistics that profiling found.
+    hardware: is_implicit, max_parallelism, verilog_param, device_id (-1: none yet), toolchain, module, interface (for
+    each parameter its storage and whether it is transposed), dependence_files.
+    Source: `chop.ir.graph.mase_metadata.MaseMetadata`.
+    """
+
+    known_types = ["fixed", "float", "NA", "int", "bool", "complex"]
+    known_toolchain = ["INTERNAL", "EXTERNAL", "HLS"]
+    known_storage = ["BRAM"]
+
+    def __init__(self, node: fx.Node | None = None, model: nn.Module | None = None) -> None:
+        self.node, self.model = node, model
+        self.parameters: dict[str, Any] = {"common": {}, "hardware": {}, "software": {}}
+
+    def __getitem__(self, key: str) -> Any:
+        return self.parameters[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.parameters[key] = value
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.parameters
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.parameters)
+
+    def __repr__(self) -> str:
+        return f"MaseMetadata({self.node}, {self.parameters})"
+
+    @property
+    def module(self) -> nn.Module | None:
+        """The module that a call_module node calls; None for every other node."""
+        if self.node is None or self.model is None or self.node.op != "call_module":
+            return None
+        found: nn.Module = attribute(self.model, str(self.node.target))
+        return found
+
+    @property
+    def graph(self) -> fx.Graph | None:
+        """The graph that holds the node."""
+        return None if self.node is None else self.node.graph
+
+
+def metadata_of(node: fx.Node, model: nn.Module) -> MaseMetadata:
+    """The metadata of a node; made new where there is none, or where it was copied from another node's."""
+    found = node.meta.get("mase")
+    if isinstance(found, MaseMetadata) and found.node is node and found.model is model:
+        return found
+    made = node.meta["mase"] = MaseMetadata(node, model)
+    if isinstance(found, MaseMetadata):
+        made.parameters.update(found.parameters)
+    return made

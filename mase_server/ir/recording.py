@@ -1,0 +1,159 @@
+"""How a MaseGraph comes by its graph: a recording of its model on example inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from mase_server.inputs.examples import example_arguments
+from mase_server.inputs.generate import inputs_at
+from mase_server.inputs.huggingface import library_inputs
+from mase_server.inputs.names import usual_inputs
+from mase_server.inputs.spec import Inputs, Spec, TensorSpec
+from mase_server.ir.build import GraphBuilder, executable
+from mase_server.ir.custom import CustomOps
+from mase_server.tracing.calls import Run
+from mase_server.tracing.probe import Probed
+from mase_server.tracing.tracer import MaseTracer
+from mase_server.tracing.values import fields_of, holds_tensor
+
+#: Inputs that Hugging Face models share, with their usual forms.
+SHARED: Mapping[str, TensorSpec] = {
+    "attention_mask": TensorSpec("i64", ("B", "T"), "ones"),
+    "token_type_ids": TensorSpec("i64", ("B", "T"), "below", 2),
+    "position_ids": TensorSpec("i64", ("B", "T"), "arange"),
+    "decoder_attention_mask": TensorSpec("i64", ("B", "S"), "ones"),
+    "labels": TensorSpec("i64", ("B",), "zeros"),
+}
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One recording of a model, and the graph built from it.
+
+    arguments: what it was recorded on, by parameter name; tensors are real.
+    """
+
+    run: Run
+    probed: Probed | None
+    builder: GraphBuilder
+    arguments: Mapping[str, Any]
+
+    @property
+    def generic(self) -> bool:
+        """Does the graph hold for all sizes of its symbols?"""
+        return self.probed is not None and self.probed.generic
+
+    def covers(self, arguments: Mapping[str, Any]) -> bool:
+        """Does the graph hold for these arguments, as far as one can know without running the model?
+
+        Where the forward looked at values, only for the very same ones.
+        """
+        if self.run.reads and not _equal(self.arguments, arguments):
+            return False
+        return bool(_kind(self.arguments, not self.generic) == _kind(arguments, not self.generic))
+
+
+def _kind(value: Any, sizes: bool) -> Any:
+    """What two arguments must have in common to take the same path: structure, types and, with `sizes`, shapes."""
+    if isinstance(value, torch.Tensor):
+        return (value.dtype, value.dim(), tuple(value.shape) if sizes else ())
+    if isinstance(value, tuple | list):
+        return (type(value), *(_kind(item, sizes) for item in value))
+    fields = fields_of(value)
+    if fields is not None:
+        return {str(name): _kind(item, sizes) for name, item in fields.items()}
+    return value
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one is other or bool(not one.is_meta and not other.is_meta and torch.equal(one, other))
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    fields, others = fields_of(one), fields_of(other)
+    if fields is not None and others is not None:
+        return fields.keys() == others.keys() and all(_equal(fields[name], others[name]) for name in fields)
+    return bool(type(one) is type(other) and one == other)
+
+
+def record(model: nn.Module, arguments: Mapping[str, Any], custom: CustomOps) -> Recording:
+    """Record the model on these arguments; raises what its forward raises."""
+    tracer = MaseTracer(custom_leaf_layers=tuple(custom.modules), custom_leaf_functions=tuple(custom.functions))
+    _trace(tracer, model, arguments)
+    if tracer.run is None or tracer.builder is None:
+        raise RuntimeError(f"{type(model).__name__} was not recorded")
+    return Recording(tracer.run, tracer.probed, tracer.builder, arguments)
+
+
+def _trace(tracer: MaseTracer, model: nn.Module, arguments: Mapping[str, Any]) -> None:
+    padded = with_padding(arguments)
+    if padded is not arguments:
+        try:
+            tracer.trace(model, dict(padded))
+            return
+        except Exception:  # noqa: BLE001 - the model may refuse padding; what it says of the given inputs counts
+            pass
+    tracer.trace(model, dict(arguments))
+
+
+def trace_torch_module(
+    model: nn.Module,
+    cf_args: dict[str, Any] | None = None,
+    custom_ops: dict[str, Any] | None = None,
+    hf_input_names: list[str] | None = None,
+) -> fx.GraphModule:
+    """Trace a module into a GraphModule over its own modules and parameters; arguments as for MaseGraph.
+
+    Source: `chop.ir.graph.mase_graph.trace_torch_module`.
+    """
+    found = record(model, examples(model, cf_args, hf_input_names), CustomOps.of(custom_ops))
+    return executable(found.builder.graph, model, found.run.constants)
+
+
+def examples(model: nn.Module, given: Mapping[str, Any] | None, names: Iterable[str] | None) -> dict[str, Any]:
+    """Example arguments: `given`, completed by a search, or inputs with exactly the given names.
+
+    Raises ValueError for a name that forward does not have, and where nothing is found.
+    """
+    given = dict(given or {})
+    if names is None or any(holds_tensor(value) for value in given.values()):
+        return example_arguments(model, given)
+    library = library_inputs(model) or {}
+    entries = {name: _spec(model, name, library) for name in names}
+    return {**inputs_at(Inputs(entries)), **given}
+
+
+def _spec(model: nn.Module, name: str, library: Mapping[str, Spec]) -> Spec:
+    found = library.get(name) or SHARED.get(name) or next(iter(usual_inputs(name)), None)
+    if name == "inputs_embeds":
+        found = TensorSpec("f32", ("B", "T", int(getattr(model.config, "hidden_size", 64))))
+    if found is None:
+        raise ValueError(
+            f"nobody knows what the input {name!r} of {type(model).__name__} looks like; give an example instead: "
+            f"MaseGraph(model, {{{name!r}: torch.randn(1, 3, 224, 224)}})"
+        )
+    return found
+
+
+def with_padding(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Attention masks of nothing but ones with a padded end in the last row; the same object where there is none.
+
+    Models look at such a mask and leave it out; the graph would then ignore it for ever.
+    """
+    padded = {name: _padded(value) if "attention_mask" in name else value for name, value in arguments.items()}
+    return padded if any(padded[name] is not value for name, value in arguments.items()) else arguments
+
+
+def _padded(mask: Any) -> Any:
+    if not isinstance(mask, torch.Tensor) or mask.dim() != 2 or mask.is_meta or mask.is_floating_point():
+        return mask
+    if mask.shape[-1] < 2 or not bool(mask.bool().all()):
+        return mask
+    padded = mask.clone()
+    padded[-1, -1] = 0
+    return padded

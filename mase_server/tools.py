@@ -1,0 +1,30 @@
+"""Small helpers for people who write passes."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+_FORMAT = "%(levelname)-8s %(message)s"
+
+
+class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes to what sys.stderr is at the time, so that redirecting it works."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.setStream(sys.stderr)
+        super().emit(record)
+
+
+def get_logger(name: str) -> logging.Logger:
+    """The logger of this name, which writes to standard error; asking again gives the same one.
+
+    Source: `chop.tools.get_logger`.
+    """
+    logger = logging.getLogger(name)
+    if not any(isinstance(handler, _Stderr) for handler in logger.handlers):
+        handler = _Stderr()
+        handler.setFormatter(logging.Formatter(_FORMAT))
+        logger.addHandler(handler)
+        logger.propagate = False
+    return logger
