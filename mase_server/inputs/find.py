@@ -23,7 +23,7 @@ from mase_server.inputs.instances import module_instances
 from mase_server.inputs.main import MainRun, run_main
 from mase_server.inputs.modes import on_meta
 from mase_server.inputs.program import Place, as_program, modules_kept
-from mase_server.inputs.roles import describe
+from mase_server.inputs.roles import describe, name_dimensions
 from mase_server.inputs.search import MAX_SECONDS, Searched, search, works
 from mase_server.inputs.spec import Inputs
 from mase_server.inputs.text import SpecError
@@ -100,7 +100,8 @@ class _Finder:
         where = self.path, self.request.folder
         if run.time_up is not None:
             # What is never done with its constructor would not be the next time either.
-            self.covered |= {trouble.constructing(run.time_up)} - {None}
+            made = trouble.constructing(run.time_up)
+            self.covered |= {made} if made is not None else set()
             return trouble.out_of_time(*where, run.time_up, self.patience, self.tree)
         if run.error is not None:
             return trouble.in_run(*where, run.error)
@@ -147,7 +148,8 @@ class _Finder:
         )  # fmt: skip
 
     def _of_spec(self, built: Built, spec: Inputs, source: str, how: str) -> Found:
-        spec = complete(spec)
+        # Whoever writes numbers says which sizes to run with, not that no others are possible.
+        spec = complete(spec) if spec.symbols() else name_dimensions(spec.entries, built.model)
         inputs = on_meta(inputs_at(spec), self.hooks.shadows)
         args, kwargs = call_arguments(built.model, inputs)
         return Found(
