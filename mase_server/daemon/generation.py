@@ -128,6 +128,7 @@ class Generation:
             instrument=tracked.instrument,
             scratch=make_scratch(),
             bytecode_cache=self._services.bytecode_cache,
+            seconds=self._settings.time_limit,
         )
 
     def _options(self) -> TraceOptions:

@@ -47,7 +47,7 @@ class Furthest:
     def _completed(self) -> None:
         self._count += 1
 
-    def failed(self, inputs: Inputs, error: Exception) -> None:
+    def failed(self, inputs: Inputs, error: BaseException) -> None:
         """The forward that was counted failed."""
         if self._count > self.layers:
             self.layers, self.inputs, self.kinds = self._count, [], set()
@@ -65,7 +65,7 @@ class Furthest:
         return self.inputs[0] if told else None
 
 
-def kind_of(error: Exception) -> tuple[str, ...]:
+def kind_of(error: BaseException) -> tuple[str, ...]:
     """What two errors share if they have one cause: type, place, and what is said, without the inputs' sizes."""
     frames = traceback.extract_tb(error.__traceback__)
     place = [f"{frame.filename}:{frame.lineno}" for frame in frames]

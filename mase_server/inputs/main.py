@@ -9,7 +9,8 @@ from types import ModuleType
 
 from mase_server.inputs.constructions import Constructions
 from mase_server.inputs.program import Loaded, as_program, compile_plainly, execute, module_for
-from mase_server.inputs.watch import OnCall, Reached, Watch
+from mase_server.inputs.watch import PATIENCE, OnCall, Reached, TimeUp, Watch
+from mase_server.tracing.failure import RAISED
 from mase_server.tracing.shadow import MetaMode, Shadows
 
 
@@ -18,14 +19,14 @@ class MainRun:
     """What a program did.
 
     reached: the first call of each model, in order.  error: what ended the program, if it was an exception of its own
-    (SystemExit included).  timed_out: no model was called in time.
+    (SystemExit included).  time_up: no model was called in time; where the program was then is in its traceback.
     """
 
     module: ModuleType
     reached: tuple[Reached, ...]
     constructions: Constructions
     error: BaseException | None
-    timed_out: bool
+    time_up: TimeUp | None = None
 
 
 def run_main(
@@ -35,14 +36,15 @@ def run_main(
     shadows: Shadows,
     load: Callable[[str], Loaded] = compile_plainly,
     name: str = "__main__",
+    patience: float = PATIENCE,
 ) -> MainRun:
     """Run `path` on meta as `name`; each model's first outermost call goes to `on_call(model, args, kwargs)`.
 
     The module stays in `sys.modules`. `on_call` runs outside of every torch function mode and returns the call's
-    output to the program.
+    output to the program. It is stopped when it has called no model for `patience` seconds.
     """
     constructions = Constructions()
-    watch = Watch(on_call, constructions, folder)
+    watch = Watch(on_call, constructions, folder, patience=patience)
     error: BaseException | None = None
     with ExitStack() as stack:
         stack.enter_context(as_program(path, folder))
@@ -52,6 +54,6 @@ def run_main(
             loaded = load(path)
             with watch.active(), MetaMode(shadows):
                 execute(loaded, module)
-        except (Exception, SystemExit, KeyboardInterrupt) as raised:  # noqa: BLE001 - the border to the person's program
+        except RAISED as raised:  # the border to the person's program
             error = raised
-    return MainRun(module, tuple(watch.reached.values()), constructions, error, watch.timed_out)
+    return MainRun(module, tuple(watch.reached.values()), constructions, error, watch.time_up)

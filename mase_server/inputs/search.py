@@ -22,7 +22,8 @@ from mase_server.inputs.modes import on_meta
 from mase_server.inputs.names import usual_inputs
 from mase_server.inputs.spec import Inputs, MapSpec, SequenceSpec, Spec, TensorSpec, leaves
 from mase_server.inputs.text import write
-from mase_server.inputs.trouble import describe, tried
+from mase_server.inputs.trouble import tried
+from mase_server.tracing.problems import describe
 
 MAX_ATTEMPTS = 200
 MAX_SECONDS = 10.0
@@ -78,7 +79,7 @@ def search(
     return Searched(None, how, example or "x: f32[1, 3, 224, 224]", furthest.likely())
 
 
-def _attempt(model: nn.Module, inputs: Inputs, hooks: Hooks) -> Exception | None:
+def _attempt(model: nn.Module, inputs: Inputs, hooks: Hooks) -> BaseException | None:
     values = on_meta(inputs_at(inputs), hooks.shadows)
     args, kwargs = call_arguments(model, values)
     return hooks.attempt(model, args, kwargs)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import ast
 import traceback
 from collections.abc import Iterable
+from dataclasses import replace
 
 from torch import nn
 
 from mase_server.inputs.comments import BadComment
 from mase_server.inputs.guard import RefusedError
+from mase_server.inputs.watch import TimeUp
 from mase_server.snapshot import Problem
+from mase_server.tracing.complaints import Complaint
+from mase_server.tracing.problems import Context, explain
 
-#: Failures of a program that say nothing about its models.
-_CIRCUMSTANCES = (RefusedError, OSError, SystemExit, KeyboardInterrupt, ImportError)
+#: What ends a run without saying anything against what was defined before.
+PARTIAL = (TimeUp, RefusedError, SystemExit)
+_UNDER_MAIN = 'under `if __name__ == "__main__":`'
 
 
 def at_comment(path: str, bad: BadComment) -> Problem:
@@ -30,53 +35,56 @@ def at_class(path: str, node: ast.ClassDef | None, severity: str, code: str, mes
     return Problem(path, node.lineno, column, node.lineno, column + len(node.name), severity, code, message)
 
 
-def at_error(path: str, error: BaseException, severity: str, code: str, message: str) -> Problem:
-    """A problem at the innermost line of the file that an exception passed through."""
-    if isinstance(error, SyntaxError) and error.filename == path and error.lineno:
-        column = max((error.offset or 1) - 1, 0)
-        end = max((error.end_offset or 0) - 1, column + 1)
-        return Problem(path, error.lineno, column, error.end_lineno or error.lineno, end, severity, code, message)
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-    if not frames:
-        return Problem(path, 1, 0, 1, 0, severity, code, message)
-    last = frames[-1]
-    line, column = last.lineno or 1, last.colno or 0
-    return Problem(path, line, column, last.end_lineno or line, last.end_colno or column, severity, code, message)
+def in_run(path: str, folder: str, error: BaseException) -> Problem:
+    """The file could not be imported, or its run ended before it called a model."""
+    name = constructing(error)
+    if name is not None:
+        return in_constructor(path, folder, error, name)
+    context = Context(path, [folder], phase="import")
+    if isinstance(error, RefusedError):
+        text = f"{str(error)[:1].upper()}{str(error)[1:]}. If no model needs it, put it {_UNDER_MAIN}."
+        return replace(explain(error, None, context, Complaint("refused", text)), severity="warning")
+    problem = explain(error, None, context)
+    return replace(problem, severity="warning") if isinstance(error, SystemExit) else problem
 
 
-def in_import(path: str, error: BaseException) -> Problem:
-    """The file could not be imported."""
-    code = {ImportError: "missing-import", ModuleNotFoundError: "missing-import", SyntaxError: "syntax-error"}.get(
-        type(error), "import-error"
-    )
-    step = ""
-    if isinstance(error, ModuleNotFoundError):
-        step = f"; install {error.name!r} in this interpreter's environment, or choose another interpreter"
-    return at_error(path, error, "error", code, f"{describe(error)}{step}")
+def in_constructor(path: str, folder: str, error: BaseException, model: str) -> Problem:
+    """The constructor of a model raised."""
+    return explain(error, None, Context(path, [folder], phase="construct", model=model))
 
 
-def in_main(path: str, error: BaseException) -> Problem:
-    """The program ended before it called a model."""
-    if constructing(error):
-        return at_error(path, error, "error", "constructor-error", describe(error))
-    severity = "information" if isinstance(error, _CIRCUMSTANCES) else "warning"
-    message = f"running this file ended here, before it called a model: {describe(error)}"
-    return at_error(path, error, severity, "main-error", message)
+def out_of_time(path: str, folder: str, error: TimeUp, seconds: float, tree: ast.Module) -> Problem:
+    """The file ran for so many seconds without calling a model."""
+    longer = "if it only needs longer, raise the setting mase.limits.seconds."
+    step, severity = "If it never ends, mend it", "error"
+    if constructing(error) is None and guarded(path, error, tree):
+        step, severity = "To leave this part out, turn the setting mase.runMain off", "warning"
+    elif constructing(error) is None:
+        step = f"{step}; if no model needs it, put it {_UNDER_MAIN} and turn the setting mase.runMain off"
+    text = f"This file had run for {seconds:.3g} s without calling a model when it was stopped here. {step}; {longer}"
+    context = Context(path, [folder], phase="import")
+    return replace(explain(error, None, context, Complaint("time-limit", text)), severity=severity)
 
 
-def constructing(error: BaseException) -> bool:
-    """Did the exception come out of a model's constructor?"""
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    return any(
-        frame.f_code.co_name == "__init__" and isinstance(frame.f_locals.get("self"), nn.Module) for frame in frames
-    )
+def guarded(path: str, error: BaseException, tree: ast.Module) -> bool:
+    """Did the module's own code raise from inside an `if` that asks for `__name__`?"""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    guards = [node for node in tree.body if isinstance(node, ast.If) and has_guard(node.test)]
+    return any(node.lineno <= (line or 0) <= (node.end_lineno or 0) for node in guards for line in lines[:1])
 
 
-def describe(error: BaseException) -> str:
-    """An exception as one line: its type and the first line of what it says."""
-    text = str(error).strip().partition("\n")[0]
-    name = type(error).__name__
-    return f"{name}: {text}" if text else name
+def has_guard(tree: ast.AST) -> bool:
+    """Does the code behave differently when it is imported?"""
+    return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(tree))
+
+
+def constructing(error: BaseException) -> str | None:
+    """The class out of whose constructor the exception came, the outermost one; None if it came from elsewhere."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        made = frame.f_locals.get("self") if frame.f_code.co_name == "__init__" else None
+        if isinstance(made, nn.Module):
+            return type(made).__name__
+    return None
 
 
 def tried(attempts: Iterable[str], limit: int = 3) -> str:

@@ -18,11 +18,18 @@ from mase_server.inputs.constructions import Constructions, origin
 from mase_server.inputs.modes import outside_modes
 from mase_server.tracing.shadow import leaves
 
+#: Seconds that a program may run without calling a model.
+PATIENCE = 20.0
+
 OnCall = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class Stop(BaseException):
     """Raised inside the person's program to end it; never leaves `mase_server.inputs`."""
+
+
+class TimeUp(Stop):
+    """No model was called in time; its traceback leads to where the program was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +54,17 @@ class Watch:
     """
 
     def __init__(
-        self, on_call: OnCall, constructions: Constructions, folder: str, budget: float = 0.5, patience: float = 20.0
+        self,
+        on_call: OnCall,
+        constructions: Constructions,
+        folder: str,
+        budget: float = 0.5,
+        patience: float = PATIENCE,
     ) -> None:
         self.on_call, self.constructions, self.folder = on_call, constructions, folder
         self.budget, self.patience = budget, patience
         self.reached: dict[int, Reached] = {}
-        self.timed_out = False
+        self.time_up: TimeUp | None = None
         self._moded: set[int] = set()
         self._undo: list[tuple[object, str, Any]] = []
 
@@ -66,6 +78,8 @@ class Watch:
         try:
             with self._alarm(self.patience):
                 yield
+        except TimeUp as stop:
+            self.time_up = stop
         except Stop:
             pass
         finally:
@@ -178,8 +192,7 @@ class Watch:
             signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)
 
     def _ring(self, signum: int, frame: FrameType | None) -> None:
-        self.timed_out = True
-        raise Stop
+        raise Stop if self.reached else TimeUp
 
 
 def _can_alarm() -> bool:

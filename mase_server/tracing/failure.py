@@ -12,6 +12,9 @@ from torch import nn
 from mase_server.tracing.shadow import map_leaves
 from mase_server.tracing.values import tensor_type
 
+#: What a person's code may raise at our borders: an exception, its `sys.exit`, a KeyboardInterrupt of its own.
+RAISED = (Exception, SystemExit, KeyboardInterrupt)
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:

@@ -6,6 +6,7 @@ import ast
 import difflib
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -37,11 +38,19 @@ _PACKAGES = {
     "segmentation_models_pytorch": "segmentation-models-pytorch", "torch_geometric": "torch-geometric",
 }  # fmt: skip
 
-#: phase -> code of an error that is nothing more special, and how its sentence begins.
+_MEND_IMPORT = ' Mend it, or put it under `if __name__ == "__main__":` if no model needs it.'
+_MEND_CONSTRUCTOR = " Mend it, or say other arguments in a comment above the class: `# mase: {model}(...)`."
+#: phase -> code of an error that is nothing more special, its sentence, and the next step.
 _PHASES = {
-    "import": ("import-error", "Importing this file raised {kind}: {text}"),
-    "construct": ("constructor-error", "Constructing {model} raised {kind}: {text}"),
-    "forward": ("forward-error", "{kind}: {text}"),
+    "import": ("import-error", "Importing this file raised {raised}", _MEND_IMPORT),
+    "construct": ("constructor-error", "Constructing {model} raised {raised}", _MEND_CONSTRUCTOR),
+    "forward": ("forward-error", "{raised}", ""),
+}
+#: phase -> the next step after `sys.exit`.
+_EXITS = {
+    "import": 'Only what stands before it is known: put it under `if __name__ == "__main__":`.',
+    "construct": "No {model} can be made: raise another exception, or do without.",
+    "forward": "What comes after it is unknown: raise another exception, or return.",
 }
 _VALUE_DEPENDENT = ("cannot be called on meta tensors", "Cannot copy out of meta tensor", "data-dependent")
 
@@ -70,12 +79,16 @@ class Context:
         return path == self.path or (inside and "site-packages" not in Path(path).parts)
 
 
-def explain(error: BaseException, failure: Failure | None, context: Context) -> Problem:
+def explain(
+    error: BaseException, failure: Failure | None, context: Context, complaint: Complaint | None = None
+) -> Problem:
     """The diagnostic for an exception that user code raised, at the innermost frame in the edited file.
 
     failure: the torch call that raised it, as far as the recorder saw one; ignored if it raised something else.
+    complaint: what to say, where the caller knows better than the exception.
     """
-    return _Explanation(error, failure if failure is not None and failure.error is error else None, context).problem()
+    mine = failure is not None and failure.error is error and not isinstance(error, RecursionError)
+    return _Explanation(error, failure if mine else None, context).problem(complaint)
 
 
 class _Explanation:
@@ -86,9 +99,9 @@ class _Explanation:
         self.frames = list(_frames(error.__traceback__))
         self._files: dict[str, mends.File] = {}
 
-    def problem(self) -> Problem:
-        """Code and message by the kind of error, place by the frames."""
-        complaint, fixes = self._complaint()
+    def problem(self, given: Complaint | None = None) -> Problem:
+        """Code and message as given, else by the kind of error; place by the frames."""
+        complaint, fixes = (given, list[mends.Fix]()) if given is not None else self._complaint()
         own = [frame for frame in self.frames if self.context.owns(frame.file)]
         if isinstance(self.error, RecursionError):
             # The innermost frame is wherever the stack happened to end; the one before it made the call.
@@ -117,6 +130,8 @@ class _Explanation:
                 return self._import(self.error), []
             case RecursionError():
                 return self._recursion(), []
+            case SystemExit():
+                return self._exit(), []
             case ValueDependentError():
                 return _value_dependent(str(self.error)), []
             case AttributeError():
@@ -128,11 +143,9 @@ class _Explanation:
         return self._from_call() or (self._plain(), [])
 
     def _plain(self) -> Complaint:
-        code, form = _PHASES[self.context.phase]
-        kind = type(self.error).__name__
-        message = form.format(kind=kind, text=_first_line(self.error) or "no message", model=self.context.model)
-        given = self._given()
-        return Complaint(code, f"{message.rstrip('.')}.{given}")
+        code, form, step = _PHASES[self.context.phase]
+        message = form.format(raised=describe(self.error), model=self.context.model).rstrip(".")
+        return Complaint(code, f"{message}.{self._given()}{step.format(model=self.context.model)}")
 
     def _given(self) -> str:
         """The operands of the failed call, which torch's own texts often leave out."""
@@ -172,10 +185,17 @@ class _Explanation:
         return any((folder / top).is_dir() or (folder / f"{top}.py").is_file() for folder in folders)
 
     def _recursion(self) -> Complaint:
-        cycle = list(dict.fromkeys(frame.function for frame in self.frames[:200]))[:4]
+        # What was called once, such as the module's own code, is not part of the cycle.
+        called = Counter(frame.function for frame in self.frames)
+        cycle = [name for name in dict.fromkeys(frame.function for frame in self.frames[:200]) if called[name] > 1][:4]
         cycle.reverse()
         names = " -> ".join([*cycle, cycle[0]]) if cycle else "a function"
-        return Complaint("recursion", f"This recurses without end: {names}, {len(self.frames)} frames deep.")
+        text = f"This recurses without end: {names}, {len(self.frames)} frames deep."
+        return Complaint("recursion", f"{text} It needs a case that ends it.")
+
+    def _exit(self) -> Complaint:
+        step = _EXITS[self.context.phase].format(model=self.context.model)
+        return Complaint("exited", f"The code ends its own run here: {describe(self.error)}. {step}")
 
     def _no_forward(self) -> Complaint:
         name = str(self.error).partition("[")[2].partition("]")[0]
@@ -343,6 +363,12 @@ def _layers(thing: Any) -> str:
     """The names of a module's layers; "" for anything else and for a module whose `__init__` has not run."""
     children = vars(thing).get("_modules") if isinstance(thing, nn.Module) else None
     return ", ".join(children or ())
+
+
+def describe(error: BaseException) -> str:
+    """An exception as one line: its type and the first line of what it says."""
+    text, name = _first_line(error), type(error).__name__
+    return f"{name}: {text}" if text else name
 
 
 def _first_line(error: BaseException) -> str:

@@ -473,7 +473,10 @@ def test_a_layer_that_cannot_be_printed_is_named_by_its_class(bench: Workbench) 
 def test_an_error_in_the_constructor_names_the_model(bench: Workbench) -> None:
     problem = bench.raising("construct", net("self.size = {}['heads']", "return x"))
     assert problem.code == "constructor-error"
-    assert problem.message == "Constructing Net raised KeyError: 'heads'."
+    assert problem.message == (
+        "Constructing Net raised KeyError: 'heads'. "
+        "Mend it, or say other arguments in a comment above the class: `# mase: Net(...)`."
+    )
     assert bench.text_at(problem) == "{}['heads']"
 
 
