@@ -51,6 +51,8 @@ def shapes(
 
         print_text(outcomes, everything)
     sys.stdout.flush()
+    if any(outcome.was_misused for outcome in outcomes):
+        raise typer.Exit(2)
     raise typer.Exit(1 if any(outcome.has_errors for outcome in outcomes) else 0)
 
 

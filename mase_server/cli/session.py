@@ -49,6 +49,11 @@ class Outcome:
         return any(problem.severity == "error" for problem in self.problems)
 
     @property
+    def was_misused(self) -> bool:
+        """Could the inputs that the command line gave not be read?"""
+        return any(problem.code == "bad-inputs" for problem in self.problems)
+
+    @property
     def same_text(self) -> bool:
         """Do the view's positions speak of `text`?"""
         return self.view is not None and self.view.sha256 == hashlib.sha256(Path(self.path).read_bytes()).hexdigest()

@@ -172,6 +172,12 @@ def test_wrong_usage_is_status_two(mase, arguments):
     assert done.stderr
 
 
+def test_inputs_that_cannot_be_read_are_wrong_usage(mase, net):
+    done = mase("shapes", net, "--input", "x: f32[1, 9")
+    assert done.returncode == 2
+    assert "error[bad-inputs]: the inputs given could not be read: expected ',' or ']'" in done.stdout
+
+
 def test_no_process_is_left_behind(mase, net, tmp_path):
     """Every process that the command started has inherited its environment, which names `tmp_path`."""
     assert mase("shapes", net).returncode == 0
