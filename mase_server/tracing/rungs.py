@@ -9,23 +9,41 @@ from typing import Any
 import torch
 from torch import nn
 
+from mase_server.tracing.calls import Run
 from mase_server.tracing.recorder import Recorder
-from mase_server.tracing.shadow import Shadows, ValueDependentError, version
+from mase_server.tracing.shadow import Shadows, ValueDependentError, version, writes
 
 #: Models with more parameters are run for real only where nothing else can work.
 CHEAP_PARAMETERS = 20_000_000
 #: Models with more parameters are never run for real.
 MOST_PARAMETERS = 400_000_000
 
-_META_ONLY = ("meta tensor", "Meta tensor", "'Meta'", "meta kernel", "Meta kernel", "data-dependent", "FakeTensor")
+_META_ONLY = (
+    "meta tensor",
+    "Meta tensor",
+    "'Meta'",
+    "meta kernel",
+    "Meta kernel",
+    "data-dependent",
+    "FakeTensor",
+    "it's on meta",
+)
 
 
 class RealRecorder(Recorder):
     """Records a forward that runs on real values."""
 
+    def record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+        """As `Recorder.record`; what the forward writes is the caller's own and is put back by `unchanged`."""
+        for buffer in self.root.buffers():
+            self.shadows.written(buffer)
+        return super().record(args, kwargs)
+
     def run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compute one torch call as it is."""
         target = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        if target is not None and writes(func):
+            self.shadows.written(target)
         before = version(target)
         out = func(*args, **kwargs)
         self.mutated = target is not None and version(target) != before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import Any
 from torch import nn
 
 from mase_server.tracing.shadow import Shadows
+
+_CONTAINERS = (list, dict, set, OrderedDict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class _Kept:
     @classmethod
     def of(cls, module: nn.Module) -> _Kept:
         attributes = vars(module)
-        containers = [(value, value.copy()) for value in attributes.values() if type(value) in (list, dict, set)]
+        containers = [(value, value.copy()) for value in attributes.values() if type(value) in _CONTAINERS]
         return cls(attributes, dict(attributes), containers)
 
     def restore(self) -> None:

@@ -1,0 +1,203 @@
+"""The real rung: where meta cannot go on, and where an error has to be confirmed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from mase_server.dtypes import SHORT
+from mase_server.tracing.probe import Wire
+from mase_server.tracing.rungs import CHEAP_PARAMETERS, needs_values, real_copy, worth_a_real_run
+from mase_server.tracing.session import Session
+from mase_server.tracing.shadow import MetaMode, Shadows, ValueDependentError
+from tests.tracing.recording import session
+
+
+class Routed(nn.Module):
+    """As many rows as the gate lets through."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.fc = nn.Linear(4, 1), nn.Linear(4, 3)
+
+    def forward(self, x):
+        chosen = (self.gate(x).squeeze(-1) > -100).nonzero().squeeze(-1)
+        return self.fc(x[chosen]), chosen
+
+
+class Early(nn.Module):
+    """Leaves its loop when a value says so."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        for _ in range(3):
+            x = self.fc(x)
+            if x.sum().item() > 1e9:
+                return x[:, :1]
+        return x
+
+
+class Wrong(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 5), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.two(self.one(x))
+
+
+class ValuesThenWrong(Wrong):
+    def forward(self, x):
+        y = self.one(x)
+        if y.abs().sum().item() >= 0:
+            return self.two(y)
+        return y
+
+
+class Unique(nn.Module):
+    """A result whose size only values say."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4))
+
+    def forward(self, x):
+        return (x * 0 + self.weight).unique()
+
+
+@pytest.mark.parametrize("make", [Routed, Early])
+def test_a_path_that_depends_on_values_is_run_for_real(make):
+    torch.manual_seed(0)
+    model, x = make().eval(), torch.randn(5, 4)
+    one = session(model, x=x)
+    run = one.record()
+    assert one.rung == "real"
+    eager = model(x)
+    shapes = [list(t.shape) for t in (eager if isinstance(eager, tuple) else (eager,))]
+    value = Wire(None).value([run.result], SHORT)
+    assert [part[1] for part in (value["tuple"] if isinstance(value, dict) else [value])] == shapes
+
+
+def test_what_meta_runs_is_not_run_for_real():
+    one = session(nn.Sequential(nn.Linear(4, 2)), input=torch.randn(3, 4))
+    one.record()
+    assert one.rung == "meta"
+
+
+def test_an_error_that_eager_has_too_is_told_as_meta_tells_it():
+    one = session(Wrong(), x=torch.randn(3, 4))
+    with pytest.raises(RuntimeError):
+        one.record()
+    assert one.rung == "meta"
+    assert one.base.failure.path == "two"
+    assert [call.target for call in one.base.partial().calls] == ["x", "one"]
+
+
+def test_an_error_after_values_were_needed_is_the_real_one():
+    one = session(ValuesThenWrong(), x=torch.randn(3, 4))
+    with pytest.raises(RuntimeError) as raised:
+        one.record()
+    assert not isinstance(raised.value, ValueDependentError)
+    assert one.rung == "real"
+    assert one.base.failure.path == "two"
+
+
+def test_the_callers_model_and_its_weights_stay_where_they_are():
+    torch.manual_seed(0)
+    model = Early()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    session(model, x=torch.randn(5, 4)).record()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert all(not tensor.is_meta for tensor in model.state_dict().values())
+
+
+def test_a_real_run_that_fails_leaves_statistics_and_weights_as_they_were():
+    class Fails(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.fc = nn.BatchNorm1d(4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            x = self.norm(x)
+            self.fc.weight.data.zero_()
+            self.fc.bias.add_(1)
+            if x.sum().item() > -1e9:
+                raise KeyError("no")
+
+    model = Fails().train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.raises(KeyError):
+        Session(model, {"x": torch.randn(5, 4)}).record()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_a_model_on_meta_is_filled_with_finite_weights_and_known_buffers():
+    shadows = Shadows()
+    with MetaMode(shadows):
+        model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+        model.register_buffer("table", torch.arange(5))
+        model.register_buffer("unknown", torch.empty(3))
+    made = real_copy(model, shadows, None)
+    assert made is not model
+    assert all(tensor.isfinite().all() and not tensor.is_meta for tensor in made.state_dict().values())
+    assert made.table.tolist() == [0, 1, 2, 3, 4]
+    assert made.unknown.tolist() == [0, 0, 0]
+    assert all(parameter.is_meta for parameter in model.parameters())
+    assert [p.requires_grad for p in made.parameters()] == [p.requires_grad for p in model.parameters()]
+
+
+def test_a_model_on_meta_is_made_again_where_somebody_knows_how_and_keeps_its_mode():
+    with torch.device("meta"):
+        model = nn.Linear(4, 4)
+    made = real_copy(model.eval(), Shadows(), lambda: nn.Linear(4, 4))
+    assert not made.training
+    assert not made.weight.is_meta
+
+
+def test_a_constructor_that_raises_is_no_hindrance():
+    def fails():
+        raise OSError("the checkpoint is not here")
+
+    with torch.device("meta"):
+        model = nn.Linear(4, 4)
+    assert not real_copy(model, Shadows(), fails).weight.is_meta
+
+
+def test_a_real_model_stands_for_itself():
+    model = nn.Linear(4, 4)
+    assert real_copy(model, Shadows(), None) is model
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (ValueDependentError("item() needs"), True),
+        (NotImplementedError("no kernel"), True),
+        (RuntimeError("Tensor.item() cannot be called on meta tensors"), True),
+        (RuntimeError("expected a on cpu, but it's on meta"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (KeyError("meta tensor"), False),
+        (AttributeError("no attribute"), False),
+    ],
+)
+def test_errors_that_only_meta_tensors_meet(error, answer):
+    assert needs_values(error) is answer
+
+
+def test_large_models_are_not_run_for_real_to_confirm_an_error():
+    with torch.device("meta"):
+        large, small = nn.Linear(CHEAP_PARAMETERS // 1000, 1001), nn.Linear(4, 4)
+    assert worth_a_real_run(small, RuntimeError("shapes"))
+    assert not worth_a_real_run(large, RuntimeError("shapes"))
+    assert worth_a_real_run(large, ValueDependentError("item()"))
+
+
+def test_operations_whose_size_only_values_say_are_run_for_real():
+    one = session(Unique(), x=torch.randn(3, 4))
+    run = one.record()
+    assert one.rung == "real"
+    assert Wire(None).value([run.result], SHORT) == ["f32", [1], None]
