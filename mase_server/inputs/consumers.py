@@ -12,7 +12,7 @@ from mase_server.inputs.patterns import Rearranged, wanted_by
 from mase_server.inputs.spec import TensorSpec
 
 #: Symbols of sizes that are tried in turn, together: image sides, lengths, depths.
-IMAGE_SIDES = (32, 28, 64, 224, 96, 128, 256, 16, 299, 48, 227, 512, 84, 8)
+IMAGE_SIDES = (32, 28, 64, 224, 96, 128, 256, 16, 299, 48, 227, 512, 84, 8, 331, 384, 572)
 LENGTHS = (16, 8, 32, 64, 128, 256, 100, 10, 4, 512, 1024)
 SAMPLES = (64, 1024, 16000, 128, 256, 100, 50, 3000)
 VOLUMES = ((16, 112), (8, 32), (16, 32), (32, 64), (16, 224))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import inspect
 import os
@@ -19,7 +18,7 @@ from unittest.mock import patch
 import torch
 from torch.utils.data import DataLoader
 
-from mase_server.inputs.modes import outside_modes
+from mase_server.inputs.weights import loaded_where_present
 
 #: Variables that keep libraries quiet and away from windows and the network.
 ENVIRONMENT = {
@@ -82,7 +81,7 @@ def calm() -> Iterator[None]:
         stack.enter_context(patch.object(torch.distributions.Distribution, "_validate_args", False))
         stack.enter_context(patch.dict(os.environ, ENVIRONMENT))
         stack.enter_context(patch.object(DataLoader, "__init__", _loader(DataLoader.__init__)))
-        stack.enter_context(patch.object(torch, "load", _real_values(torch.load)))
+        stack.enter_context(loaded_where_present())
         stack.enter_context(patch.object(torch, "save", lambda *args, **kwargs: None))
         stack.enter_context(patch.object(torch, "compile", _identity))
         stack.enter_context(patch.object(torch.jit, "script", _identity))
@@ -92,18 +91,6 @@ def calm() -> Iterator[None]:
 
 def _identity(thing: Any = None, *args: Any, **kwargs: Any) -> Any:
     return (lambda inner: inner) if thing is None else thing
-
-
-def _real_values(load: Callable[..., Any]) -> Callable[..., Any]:
-    """What is loaded has its values, and lives where every tensor of the program seems to live."""
-
-    @functools.wraps(load)
-    def loaded(*args: Any, **kwargs: Any) -> Any:
-        kwargs["map_location"] = "cpu"
-        with outside_modes():
-            return load(*args[:1], *args[2:], **kwargs)
-
-    return loaded
 
 
 def _loader(original: Callable[..., None]) -> Callable[..., None]:

@@ -357,3 +357,41 @@ def test_single_elements_stand_for_numbers_in_sizes_paddings_and_slices():
         assert padded.shape == (1, 8, 21, 25)
         assert x.view(1, 8, extra + 11, -1).shape == (1, 8, 18, 18)
         assert x[:, :, :extra].shape == (1, 8, 7, 18)
+
+
+DOWNLOADING = """
+from torch.hub import load_state_dict_from_url
+
+class Pretrained(Net):
+    def __init__(self):
+        super().__init__()
+        state = load_state_dict_from_url("https://example.invalid/net-0123.pth", progress=False)
+        {use}
+
+Pretrained()(torch.ones(3, 5))
+"""
+USES = {
+    "as it is": "self.load_state_dict(state)",
+    "a part of it": "self.load_state_dict({k: v for k, v in state['model'].items() if 'head' not in k})",
+    "without an entry": "state.pop('body.bias'); self.load_state_dict(state, strict=False)",
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_published_weights_are_not_needed_for_shapes(workspace, use):
+    put(workspace, {"pretrained.py": NET.format(body="nn.Linear(5, 2)") + DOWNLOADING.format(use=use)})
+    (found,), problems = looked_at(workspace, "pretrained.py")
+    assert (found.name, found.inputs_from, write(found.spec), problems) == (
+        "Pretrained",
+        "main",
+        "x: f32[B=3, 5] ones",
+        [],
+    )
+
+
+def test_weights_of_another_shape_are_still_an_error(workspace):
+    program = 'Net().load_state_dict({"body.weight": torch.ones(3, 3), "body.bias": torch.ones(2)})\n'
+    put(workspace, {"mismatched.py": NET.format(body="nn.Linear(5, 2)") + program})
+    found, (problem,) = looked_at(workspace, "mismatched.py")
+    assert problem.severity == "error"
+    assert "size mismatch for body.weight" in problem.message or "load" in problem.message

@@ -1,0 +1,71 @@
+"""Published weights that a program downloads: its models have the same shapes without them, so it runs on without."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+from torch.nn.modules.module import _IncompatibleKeys
+
+from mase_server.inputs.modes import outside_modes
+
+
+class AbsentWeights(dict[str, Any]):
+    """Stands for a file of weights that is not there: it has no entries, and whatever is asked for is one like it."""
+
+    def __missing__(self, key: str) -> AbsentWeights:
+        return AbsentWeights()
+
+    def pop(self, key: str, *default: Any) -> Any:
+        """What is taken out is not there either."""
+        return default[0] if default else AbsentWeights()
+
+
+@contextmanager
+def loaded_where_present() -> Iterator[None]:
+    """Inside, what is on the disk is loaded with its values; published weights are neither downloaded nor wanted."""
+    wanted: set[str] = set()
+    with (
+        patch.dict(os.environ, _home()),
+        patch.object(torch.hub, "download_url_to_file", lambda url, dst, *args, **kwargs: wanted.add(str(dst))),
+        patch.object(torch, "load", _load(torch.load, wanted)),
+        patch.object(nn.Module, "load_state_dict", _load_state_dict(nn.Module.load_state_dict, wanted)),
+    ):
+        yield
+
+
+def _home() -> dict[str, str]:
+    """A folder for downloads where there is none, since none may be made."""
+    usual = Path(torch.hub.get_dir()) / "checkpoints"
+    return {} if usual.is_dir() else {"TORCH_HOME": str(Path(tempfile.gettempdir()) / "torch")}
+
+
+def _load(original: Callable[..., Any], wanted: set[str]) -> Callable[..., Any]:
+    """What is loaded lives where every tensor of the program seems to live."""
+
+    @functools.wraps(original)
+    def load(file: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(file, str | os.PathLike) and str(file) in wanted:
+            return AbsentWeights()
+        kwargs["map_location"] = "cpu"
+        with outside_modes():
+            return original(file, *args[1:], **kwargs)
+
+    return load
+
+
+def _load_state_dict(original: Callable[..., Any], wanted: set[str]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def load_state_dict(self: nn.Module, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        # What was made of absent weights has too few entries, by whatever way it went.
+        return _IncompatibleKeys([], []) if wanted else original(self, state_dict, *args, **kwargs)
+
+    return load_state_dict
