@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "__main__": ("cli",),
 }
 #: Modules that put their half together from its parts, and what they may import beyond their own part's.
-TOGETHER = {"tracing/session.py": ("inputs",), "tracing/tracer.py": ("inputs", "ir")}
+TOGETHER = {"tracing/session.py": ("inputs",), "tracing/tracer.py": ("inputs", "ir"), "tracing/hf.py": ("inputs", "ir")}
 #: library -> the parts that may import it.
 LIBRARIES = {
     "lsprotocol": ("lsp",),

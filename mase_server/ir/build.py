@@ -34,13 +34,21 @@ class GraphBuilder:
     """Builds the fx graph of a recording; generic in its symbols where probing found them.
 
     `nodes[i]` is the node of call `i`, None where it was dropped. Each node's meta has `scope` (Scope), `call` (index)
-    and `value` (the description of its result).
+    and `value` (the description of its result).  create_node: makes nodes of `graph`, as fx's does.  enter: is told the
+    scope of each node before it is made.
     """
 
-    def __init__(self, run: Run, probed: Probed | None = None, create_node: CreateNode | None = None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        probed: Probed | None = None,
+        create_node: CreateNode | None = None,
+        enter: Callable[[Scope], None] | None = None,
+    ) -> None:
         self.run = run
         self.graph = fx.Graph()
         self._create = create_node or self.graph.create_node
+        self._enter = enter
         self._generic = probed if probed is not None and probed.generic else None
         self.nodes: list[fx.Node | None] = [None] * len(run.calls)
         self._sizes: dict[str, fx.Node] = {}
@@ -54,6 +62,10 @@ class GraphBuilder:
         return self.graph
 
     def _node(self, index: int, call: Call) -> fx.Node:
+        path, kind = self.run.scopes[call.scope]
+        scope = Scope(path, kind if path else None)
+        if self._enter is not None:
+            self._enter(scope)
         args, kwargs = call.args, call.kwargs
         if self._generic is not None and index in self._generic.arguments:
             args, kwargs = self._generic.arguments[index]
@@ -62,8 +74,7 @@ class GraphBuilder:
             name = target.name
             target = name if call.kind == "get_attr" else _Named(name, self.run.constants[name])
         node = self._create(call.kind, target, self._argument(args), self._argument(kwargs))
-        path, kind = self.run.scopes[call.scope]
-        node.meta.update(scope=Scope(path, kind if path else None), call=index, value=call.value)
+        node.meta.update(scope=scope, call=index, value=call.value)
         return node
 
     def _argument(self, value: Any) -> Any:

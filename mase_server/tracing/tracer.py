@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import ModuleType
+from collections.abc import Callable, Iterator, Mapping
+from types import FunctionType, ModuleType
 from typing import Any
 
 from torch import fx, nn
+from torch.fx._symbolic_trace import PH
 
 from mase_server.ir.build import GraphBuilder
 from mase_server.tracing.calls import Run
+from mase_server.tracing.leaf_functions import as_leaves
 from mase_server.tracing.probe import Probed
 from mase_server.tracing.recorder import is_torch_leaf
+from mase_server.tracing.scope import Scope
 from mase_server.tracing.session import Session
+from mase_server.tracing.values import holds_tensor
+
+#: Methods of an fx.Tracer that work on proxies: who overrides one wants proxies.
+PROXY_METHODS = (
+    "call_module", "create_arg", "proxy", "create_proxy", "getattr", "create_args_for_root", "to_bool", "iter", "keys",
+    "path_of_module",
+)  # fmt: skip
 
 
 class MaseTracer(fx.Tracer):
     """An fx tracer that runs the real forward on meta tensors instead of proxies.
 
     custom_leaf_layers: module classes that become one node.  custom_leaf_modules, custom_leaf_functions: Python modules
-    and functions that are wrapped automatically, as in fx.  param_shapes_constant: kept for fx; recorded shapes of
-    parameters are always numbers.  Source: `chop.ir.graph.mase_graph.MaseTracer`.
+    and functions whose calls become one node each.  param_shapes_constant: kept for fx; recorded shapes of
+    parameters are always numbers.  A subclass that overrides one of PROXY_METHODS is traced with proxies, as fx does;
+    `create_node` is called for every recorded node, with `scope` set to the node's.
+    Source: `chop.ir.graph.mase_graph.MaseTracer`.
 
     >>> graph = MaseTracer().trace(nn.Linear(4, 2), {"input": torch.randn(3, 4)})
     >>> [node.op for node in graph.nodes]
@@ -36,6 +48,8 @@ class MaseTracer(fx.Tracer):
     ) -> None:
         super().__init__(custom_leaf_modules, custom_leaf_functions, param_shapes_constant)  # type: ignore[arg-type]
         self.custom_leaf_layers = tuple(custom_leaf_layers)
+        self.custom_leaf_functions = (*custom_leaf_functions, *_functions_of(custom_leaf_modules))
+        self.scope: Any = Scope("", None)
         self.run: Run | None = None
         self.probed: Probed | None = None
         self.builder: GraphBuilder | None = None
@@ -44,19 +58,65 @@ class MaseTracer(fx.Tracer):
         """Modules of torch.nn and of `custom_leaf_layers` become one node, all others are run through."""
         return isinstance(m, self.custom_leaf_layers) or is_torch_leaf(m, module_qualified_name)
 
+    def leaf_functions(self, root: nn.Module) -> tuple[Callable[..., Any], ...]:
+        """The Python functions whose calls become one node each when `root` is traced."""
+        return self.custom_leaf_functions
+
     def trace(self, root: nn.Module | Callable[..., Any], concrete_args: dict[str, Any] | None = None) -> fx.Graph:
         """The graph of `root`'s forward on these arguments, generic in the symbols that probing finds.
 
-        Without tensors among `concrete_args`, inputs are looked for; functions are traced with proxies, as fx does.
+        Without tensors among `concrete_args`, inputs are looked for. Functions are traced with proxies, as fx does, and
+        so is everything by a subclass that overrides how proxies work or arguments that hold `fx.PH`.
         """
-        if not isinstance(root, nn.Module):
-            return super().trace(root, concrete_args)
+        self.node_name_to_scope.clear()
+        if not isinstance(root, nn.Module) or _wants_proxies(type(self)) or _holds_placeholder(concrete_args):
+            return self._trace_proxies(root, concrete_args)
         from mase_server.inputs.examples import example_arguments
 
         session = Session(root, example_arguments(root, concrete_args), is_leaf=self.is_leaf_module)
         self.root = root
-        self.run = session.record()
-        self.probed = session.probe(self.run)
-        self.builder = GraphBuilder(self.run, self.probed)
-        self.graph = self.builder.build()
-        return self.graph
+        with as_leaves(self.leaf_functions(root)):
+            self.run = session.record()
+            self.probed = session.probe(self.run)
+        self.builder = GraphBuilder(self.run, self.probed, self._create_recorded, self._enter)
+        self.graph = self.builder.graph
+        self.scope = Scope("", None)
+        return self.builder.build()
+
+    def _create_recorded(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node:
+        return self.create_node(kind, target, args, kwargs)
+
+    def _enter(self, scope: Scope) -> None:
+        self.scope.module_path, self.scope.module_type = scope.module_path, scope.module_type
+
+    def _trace_proxies(self, root: Any, concrete_args: Mapping[str, Any] | None) -> fx.Graph:
+        """As fx traces; example tensors become inputs, because a proxy cannot stand beside a constant."""
+        concrete = {name: value for name, value in (concrete_args or {}).items() if not holds_tensor(value)}
+        return super().trace(root, concrete or None)
+
+
+def _functions_of(modules: tuple[ModuleType, ...]) -> Iterator[Callable[..., Any]]:
+    """The public Python functions of modules."""
+    for module in modules:
+        for name, value in vars(module).items():
+            if isinstance(value, FunctionType) and not name.startswith("_"):
+                yield value
+
+
+def _wants_proxies(kind: type[fx.Tracer]) -> bool:
+    """Does a subclass, from outside of fx and this package, override a method that works on proxies?"""
+    return any(
+        name in vars(base)
+        for base in kind.__mro__
+        if not base.__module__.startswith(("torch.fx.", "mase_server.")) and base is not object
+        for name in PROXY_METHODS
+    )
+
+
+def _holds_placeholder(value: Any) -> bool:
+    """Is fx.PH somewhere in nested arguments?"""
+    if isinstance(value, Mapping):
+        return any(map(_holds_placeholder, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_holds_placeholder, value))
+    return value is PH

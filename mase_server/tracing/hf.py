@@ -1,0 +1,198 @@
+"""Tracers of Hugging Face models, with scopes and leaf rules.
+
+Source: `dmx.compressor.fx.tracer`, whose names these are. Both `symbolic_trace` functions give the module *and* the
+tracer; nothing that is passed in is changed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FunctionType, ModuleType
+from typing import Any
+
+from torch import fx, nn
+
+from mase_server.ir.build import executable
+from mase_server.tracing.scope import Scope, ScopeContextManager
+from mase_server.tracing.tracer import MaseTracer
+from mase_server.tracing.values import holds_tensor
+
+__all__ = [
+    "DmxHFTracer", "HFQuantTracer", "QuantTracer", "Scope", "ScopeContextManager", "disable_hooked_forward",
+    "hf_symbolic_trace", "symbolic_trace",
+]  # fmt: skip
+
+ROTARY = "apply_rotary_pos_emb"
+
+
+class QuantTracer(MaseTracer):
+    """A tracer that keeps the scope of every node.
+
+    scope: the scope of the node that is being made.  node_name_to_scope: {node name: (module path, module type)}.
+    record_stack_traces: not in use; nodes know their positions anyway.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.record_stack_traces = False
+
+
+class HFQuantTracer(QuantTracer):
+    """A tracer of Hugging Face models that keeps the scope of every node."""
+
+
+class DmxHFTracer(HFQuantTracer):
+    """A tracer of Hugging Face models for which activations, norms and rotary embeddings are leaves.
+
+    autowrap_modules, autowrap_functions: Python modules and functions whose calls are one node each, as for fx.
+    activations, norms: classes of transformers' own become one node.  rotary: so do rotary embeddings, and each
+    architecture's own `apply_rotary_pos_emb`, whatever it is called besides.
+    """
+
+    def __init__(
+        self,
+        autowrap_modules: tuple[ModuleType, ...] = (math,),
+        autowrap_functions: tuple[Callable[..., Any], ...] = (),
+        *,
+        activations: bool = True,
+        norms: bool = True,
+        rotary: bool = True,
+    ) -> None:
+        super().__init__()
+        self.custom_leaf_functions = (*autowrap_functions, *_public_functions(autowrap_modules))
+        self._rotary = rotary
+        rules = ((activations, _is_activation), (norms, _is_norm), (rotary, _is_rotary_embedding))
+        self._rules = [rule for wanted, rule in rules if wanted]
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """torch.nn's modules, and transformers' activations, norms and rotary embeddings, as the options say."""
+        return super().is_leaf_module(m, module_qualified_name) or any(rule(type(m)) for rule in self._rules)
+
+    def leaf_functions(self, root: nn.Module) -> tuple[Callable[..., Any], ...]:
+        """The functions given, and the rotary functions of the files that define the model's modules."""
+        return (*self.custom_leaf_functions, *(rotary_functions(root) if self._rotary else ()))
+
+
+def rotary_functions(root: nn.Module) -> Iterator[Callable[..., Any]]:
+    """Every function named `apply_rotary_pos_emb...` in the files that define a model's modules."""
+    for home in dict.fromkeys(type(module).__module__ for module in root.modules()):
+        for name, value in vars(sys.modules.get(home, math)).items():
+            if name.startswith(ROTARY) and isinstance(value, FunctionType):
+                yield value
+
+
+def _public_functions(modules: Iterable[ModuleType]) -> Iterator[Callable[..., Any]]:
+    for module in modules:
+        yield from (f for n, f in vars(module).items() if isinstance(f, FunctionType) and not n.startswith("_"))
+
+
+def _is_activation(kind: type) -> bool:
+    return kind.__module__ == "transformers.activations"
+
+
+def _is_norm(kind: type) -> bool:
+    return kind.__module__.startswith("transformers.") and kind.__name__.endswith(("Norm", "RMSNorm", "LayerNorm"))
+
+
+def _is_rotary_embedding(kind: type) -> bool:
+    return kind.__module__.startswith("transformers.") and "RotaryEmbedding" in kind.__name__
+
+
+def hf_symbolic_trace(
+    model: nn.Module,
+    input_names: list[str] | None = None,
+    concrete_args: dict[str, Any] | None = None,
+    tracer_cls: type[MaseTracer] = DmxHFTracer,
+    dummy_inputs: dict[str, Any] | None = None,
+) -> tuple[fx.GraphModule, MaseTracer]:
+    """Trace a Hugging Face model; gives the GraphModule and the tracer.
+
+    input_names: the inputs of the traced model; the model's own dummy inputs decide if unset.  concrete_args: fixed
+    values of other parameters.  dummy_inputs: examples of the inputs; made from the configuration where they lack.
+    Raises ValueError for a name that forward does not have.
+
+    >>> traced, tracer = hf_symbolic_trace(model, input_names=["input_ids", "attention_mask", "token_type_ids"])
+    """
+    from mase_server.ir.recording import examples, with_padding
+
+    given = dict(dummy_inputs or {})
+    names = list(input_names) if input_names is not None else list(given) or _usual_names(model)
+    _check_names(model, [*names, *(concrete_args or {})])
+    missing = [name for name in names if name not in given]
+    inputs = {**(with_padding(examples(model, None, missing)) if missing else {}), **given}
+    arguments = {name: inputs[name] for name in names} | dict(concrete_args or {})
+    with disable_hooked_forward(model):
+        tracer = tracer_cls()
+        graph = tracer.trace(model, arguments)
+    return _module(model, graph, tracer), tracer
+
+
+def _usual_names(model: nn.Module) -> list[str]:
+    """The names of a model's own dummy inputs that its forward has, else its main input."""
+    from mase_server.inputs.huggingface import library_inputs
+
+    parameters = inspect.signature(model.forward).parameters
+    dummies = getattr(model, "dummy_inputs", None) or {}
+    found = [name for name in dummies if name in parameters]
+    main = getattr(model, "main_input_name", None)
+    return found if main is None or main in found else list(library_inputs(model) or [main])
+
+
+def _check_names(model: nn.Module, names: Iterable[str]) -> None:
+    parameters = inspect.signature(model.forward).parameters
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
+        return
+    for name in names:
+        if name not in parameters:
+            raise ValueError(
+                f"{type(model).__name__} has no input {name!r}; its forward takes {', '.join(parameters) or 'none'}"
+            )
+
+
+def symbolic_trace(
+    root: nn.Module | Callable[..., Any], concrete_args: dict[str, Any] | None = None
+) -> tuple[fx.GraphModule, QuantTracer]:
+    """Trace a module or a function; gives the GraphModule and the tracer.
+
+    concrete_args: arguments that are fixed, or structures with `fx.PH` where values come in.  A module is recorded on
+    the tensors among them, or on inputs that are looked for; where none are found it is traced with proxies.
+    """
+    tracer = QuantTracer()
+    try:
+        graph = tracer.trace(root, None if concrete_args is None else dict(concrete_args))
+    except ValueError:
+        if not isinstance(root, nn.Module) or holds_tensor(list((concrete_args or {}).values())):
+            raise
+        tracer = QuantTracer()
+        graph = tracer._trace_proxies(root, concrete_args)
+    return _module(root, graph, tracer), tracer
+
+
+def _module(root: Any, graph: fx.Graph, tracer: MaseTracer) -> fx.GraphModule:
+    if tracer.run is not None:
+        return executable(graph, root, tracer.run.constants)
+    name = type(root).__name__ if isinstance(root, nn.Module) else getattr(root, "__name__", "function")
+    return fx.GraphModule(tracer.root, graph, name)
+
+
+@contextmanager
+def disable_hooked_forward(model: nn.Module) -> Iterator[None]:
+    """While inside, the forwards that accelerate's hooks replaced are the modules' own; hooked again on leaving,
+    exceptions included.
+    """
+    hooked: list[tuple[nn.Module, Mapping[str, Any]]] = []
+    for module in model.modules():
+        if "_old_forward" in vars(module):
+            hooked.append((module, {key: vars(module)[key] for key in ("forward",) if key in vars(module)}))
+    try:
+        for module, _ in hooked:
+            vars(module)["forward"] = vars(module)["_old_forward"]
+        yield
+    finally:
+        for module, before in hooked:
+            vars(module).pop("forward", None)
+            vars(module).update(before)
