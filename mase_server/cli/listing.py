@@ -75,7 +75,7 @@ def _with_hints(line: Styled, hints: Sequence[tuple[int, str]]) -> Styled:
 def _problem(file: str, problem: Problem) -> Styled:
     style = _SEVERITY.get(problem.severity, "")
     told = Styled(f"{file}:{problem.line}:{problem.column + 1}: ")
-    told.append(f"{problem.severity}[{problem.code}]", style).append(f": {problem.message}")
+    told.append(f"{problem.severity}[{problem.code}]", style).append(": " + problem.message.replace("\n", "\n    "))
     for place in problem.related:
         told.append(f"\n    {place['file']}:{place['line']}: {place['message']}", "dim")
     for fix in problem.fixes:

@@ -20,6 +20,7 @@ _COMMENT = re.compile(rb"#\s*mase:")
 _MODULE_BASES = frozenset({"Module", "LightningModule", "PreTrainedModel", "GraphModule"})
 _BUILDERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "create_model"})
 _HUGGING_FACE = re.compile(r"^(AutoModel\w*|[A-Z]\w*(Model|For[A-Z]\w*|LMHeadModel))$")
+_AGAIN = "The file is traced again as soon as it can be read."
 _LIBRARIES = ("torch", "transformers", "torchvision", "timm", "diffusers", "lightning", "pytorch_lightning")
 
 
@@ -58,11 +59,40 @@ def discover(path: str, source: bytes) -> Discovery:
             encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
             tree = ast.parse(source.decode(encoding), path)
     except SyntaxError as error:
-        return Discovery(False, _syntax_problem(path, error))
+        return Discovery(False, _unreadable(path, source) or _syntax_problem(path, error))
     except (ValueError, RecursionError, MemoryError) as error:
-        text = f"Cannot be parsed: {error}. The last good shapes stay until it can."
-        return Discovery(False, Problem(path, 1, 0, 2, 0, "error", "syntax-error", text))
+        text = f"This file cannot be parsed: {str(error).rstrip('.')}. {_AGAIN}"
+        return Discovery(False, _unreadable(path, source) or Problem(path, 1, 0, 2, 0, "error", "syntax-error", text))
     return Discovery(_marked(source) or _File(tree).has_model())
+
+
+def _unreadable(path: str, source: bytes) -> Problem | None:
+    """Why these bytes are no Python text, at the first that is not; None if they are."""
+    if b"\0" in source:
+        return Problem(path, 1, 0, 2, 0, "error", "not-text", f"This is no text but a binary file. {_AGAIN}")
+    try:
+        encoding = tokenize.detect_encoding(io.BytesIO(source).readline)[0]
+    except SyntaxError as error:
+        unknown = str(error.msg).partition("unknown encoding: ")[2]
+        if unknown:
+            text = f"Python knows no encoding {unknown!r}. Name another one in this line, or save the file as UTF-8."
+            return Problem(path, 1, 0, 2, 0, "error", "unknown-encoding", text)
+        encoding = "utf-8"
+    try:
+        source.decode(encoding)
+    except UnicodeDecodeError as error:
+        return _undecodable(path, source, error)
+    return None
+
+
+def _undecodable(path: str, source: bytes, error: UnicodeDecodeError) -> Problem:
+    line = source.count(b"\n", 0, error.start) + 1
+    before = source[source.rfind(b"\n", 0, error.start) + 1 : error.start].decode(error.encoding, "replace")
+    text = (
+        f"The byte 0x{source[error.start]:02x} here is no {error.encoding.upper()}. "
+        "Save the file as UTF-8, or name its encoding in the first line: `# -*- coding: latin-1 -*-`."
+    )
+    return Problem(path, line, len(before), line, len(before) + 1, "error", "unknown-encoding", text)
 
 
 def _syntax_problem(path: str, error: SyntaxError) -> Problem:
@@ -71,7 +101,7 @@ def _syntax_problem(path: str, error: SyntaxError) -> Problem:
     end_column = (error.end_offset or 0) - 1
     if (end_line, end_column) <= (line, column):
         end_line, end_column = line, column + 1
-    text = f"{error.msg}. The last good shapes stay until this is mended."
+    text = f"{type(error).__name__}: {error.msg.rstrip('.')}. {_AGAIN}"
     return Problem(path, line, column, end_line, end_column, "error", "syntax-error", text)
 
 

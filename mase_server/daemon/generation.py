@@ -61,6 +61,7 @@ class Generation:
         self._shown = False
         self._swap: asyncio.Task[None] | None = None
         self._mismatch = False
+        self._no_model = ""
 
     async def run(self) -> None:
         """Run to the end state. Cancelling it ends its child; whoever cancels says `superseded`."""
@@ -164,8 +165,10 @@ class Generation:
         tracked.rereads = 0
         tracked.fit = snapshot.payload["fit"] or tracked.fit
         old = self._services.store.entry(tracked.path)
-        # A trace that found no tensor before it failed says less than the last good one.
-        if snapshot.payload["sites"]["file"] or old.shown is None or not _has_error(snapshot.problems):
+        # A trace that found no tensor says less than the last good one, if it says why.
+        if _has_no_model(snapshot):
+            entry, self._no_model = Entry(tracked.path, self._source.sha256), snapshot.problems[0].message
+        elif not _is_empty(snapshot) or old.shown is None or not _says_why(snapshot.problems):
             entry = Entry(tracked.path, self._source.sha256, snapshot, False, snapshot.problems)
             self._shown = True
         else:
@@ -190,10 +193,19 @@ class Generation:
             shown = entry.problems if entry.sha256 == self._source.sha256 and self._shown else ()
             self._put(replace(entry, sha256=self._source.sha256, stale=not self._shown and entry.shown is not None,
                               problems=(*shown, *outcome.problems)))  # fmt: skip
-        errors = [one for one in self._services.store.entry(tracked.path).problems if one.severity == "error"]
-        state = "failed" if outcome.state == "ready" and errors else outcome.state
-        self._say(state, errors[0].message if errors else "")
+        self._say(*self._end_state(outcome))
         return tracked.worker is worker
+
+    def _end_state(self, outcome: Outcome) -> tuple[str, str]:
+        """The end state and its message: where nothing can be shown, a warning that says why is a failure too."""
+        entry = self._services.store.entry(self._tracked.path)
+        if self._no_model and not outcome.problems:
+            return "no_model", self._no_model
+        errors = [one for one in entry.problems if one.severity == "error"]
+        nothing = entry.stale or (entry.shown is not None and _is_empty(entry.shown))
+        told = errors or [one for one in entry.problems if nothing and _says_why((one,))]
+        state = "failed" if outcome.state == "ready" and told else outcome.state
+        return state, told[0].message.replace("\n", " ") if told else ""
 
     def _fail(self, state: str, problems: tuple[Problem, ...], message: str) -> None:
         """End without a trace: what was shown stays, stale if it is of another content."""
@@ -235,5 +247,16 @@ def settings_inputs(settings: FolderSettings, path: str, folder: str) -> tuple[s
     return ()
 
 
-def _has_error(problems: tuple[Problem, ...]) -> bool:
-    return any(problem.severity == "error" for problem in problems)
+def _says_why(problems: tuple[Problem, ...]) -> bool:
+    """Is there a problem that may be the reason why nothing can be shown?"""
+    return any(problem.severity in ("error", "warning") for problem in problems)
+
+
+def _has_no_model(snapshot: GraphSnapshot) -> bool:
+    """Did running the file show that there is no model in it after all? That is no fault of the file."""
+    told = [(problem.code, problem.severity) for problem in snapshot.problems]
+    return told == [("no-model", "information")] and _is_empty(snapshot)
+
+
+def _is_empty(snapshot: GraphSnapshot) -> bool:
+    return not snapshot.payload["sites"]["file"] and not snapshot.payload["models"]

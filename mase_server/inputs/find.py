@@ -187,7 +187,9 @@ class _Finder:
             message = "no class of this file extends torch.nn.Module, and running it called no model"
             if self.explanation is not None:
                 message += f" ({told(self.explanation)})"
-            yield trouble.at_class(self.path, None, "information", "no-model", message)
+            # Whoever wrote a comment for a model wants to hear of it.
+            severity = "warning" if self.wishes.comments else "information"
+            yield trouble.at_class(self.path, None, severity, "no-model", message)
         elif self.options.model and self.options.model not in self.covered and self.options.model not in classes:
             message = f"no model {self.options.model!r} in this file; it has {', '.join(classes) or 'none'}"
             yield trouble.at_class(self.path, None, "error", "no-model", message)

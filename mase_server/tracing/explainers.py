@@ -90,11 +90,11 @@ def _one_type(call: Call) -> Complaint | None:
     name = call.names.get(at, "it")
     advice = f"Convert it: `{name}.{to}()`." if to == "float" else f"Convert it: `{name}.{to}`."
     if call.module is not None:
-        text = f"{call.layer} computes in {short(second.dtype)}, but {call.show(first, at)} is {short(first.dtype)}."
+        text = f"{call.layer} computes in {short(second.dtype)},\nbut {call.show(first, at)} is {short(first.dtype)}."
     else:
         other = call.show(second, other_at, "the second operand")
         text = (
-            f"{name_of(call.func)} needs one type, but {call.show(first, at, 'the first operand')} and {other} differ."
+            f"{name_of(call.func)} needs one type,\nbut {call.show(first, at, 'the first operand')} and {other} differ."
         )
     return Complaint(DTYPE, f"{text} {advice}")
 
@@ -105,7 +105,7 @@ def _embedding(call: Call) -> Complaint | None:
     if not isinstance(indices, TensorType) or indices.dtype in ("int64", "int32"):
         return None
     name = call.names.get(0, "it")
-    text = f"{call.layer} looks up integers, but {call.show(indices, 0)} is {short(indices.dtype)}."
+    text = f"{call.layer} looks up integers,\nbut {call.show(indices, 0)} is {short(indices.dtype)}."
     return Complaint(DTYPE, f"{text} Indices must be i64 or i32: `{name}.long()`.")
 
 
@@ -118,7 +118,7 @@ def _linear(call: Call) -> Complaint | None:
     if not (_tensors(x, weight) and x.shape and len(weight.shape) == 2) or x.shape[-1] == weight.shape[1]:
         return None
     expected, came = weight.shape[1], x.shape[-1]
-    text = f"{call.layer} expects {expected} features, but the last dimension of {call.show(x, 0)} is {came}."
+    text = f"{call.layer} expects {expected} features,\nbut the last dimension of {call.show(x, 0)} is {came}."
     if len(x.shape) == 1:
         return Complaint(SHAPE, f"{text} It has one dimension: was the batch flattened too? `flatten(1)` keeps it.")
     return Complaint(SHAPE, text, _misfit(call, "in_features", 0, expected, came))
@@ -142,13 +142,13 @@ def _transposed(call: Call) -> Complaint | None:
 def _channels(call: Call, x: TensorType, spatial: int, expected: int) -> Complaint | None:
     if len(x.shape) not in (spatial + 1, spatial + 2):
         layout = ("[N, C, L]", "[N, C, H, W]", "[N, C, D, H, W]")[spatial - 1]
-        text = f"{call.layer} expects {layout}, but {call.show(x, 0)} has {_count(len(x.shape), 'dimension')}."
+        text = f"{call.layer} expects {layout},\nbut {call.show(x, 0)} has {_count(len(x.shape), 'dimension')}."
         return Complaint(SHAPE, text)
     at = len(x.shape) - spatial - 1
     if x.shape[at] == expected:
         return None
     came = x.shape[at]
-    text = f"{call.layer} expects {_count(expected, 'channel')}, but {call.show(x, 0)} has {came} (dimension {at})."
+    text = f"{call.layer} expects {_count(expected, 'channel')},\nbut {call.show(x, 0)} has {came} (dimension {at})."
     fits = getattr(call.module, "groups", 1) == 1
     return Complaint(SHAPE, text, _misfit(call, "in_channels", 0, expected, came) if fits else None)
 
@@ -159,7 +159,7 @@ def _trailing(call: Call) -> Complaint | None:
     if not _tensors(x) or not isinstance(shape, list | tuple) or tuple(x.shape[-len(shape) :]) == tuple(shape):
         return None
     came = x.shape[-len(shape) :]
-    text = f"{call.layer} normalises trailing dimensions {list(shape)}, but {call.show(x, 0)} ends in {list(came)}."
+    text = f"{call.layer} normalises trailing dimensions {list(shape)},\nbut {call.show(x, 0)} ends in {list(came)}."
     misfit = _misfit(call, "normalized_shape", 0, tuple(shape), came) if len(came) == len(shape) else None
     return Complaint(SHAPE, text, misfit)
 
@@ -170,7 +170,7 @@ def _batch_norm(call: Call) -> Complaint | None:
     sizes = [tensor.shape[0] for at, tensor in call.tensors() if at != 0 and len(tensor.shape) == 1]
     if not _tensors(x) or len(x.shape) < 2 or not sizes or x.shape[1] == sizes[0]:
         return None
-    text = f"{call.layer} expects {_count(sizes[0], 'channel')}, but {call.show(x, 0)} has {x.shape[1]} (dimension 1)."
+    text = f"{call.layer} expects {_count(sizes[0], 'channel')},\nbut {call.show(x, 0)} has {x.shape[1]} (dimension 1)."
     return Complaint(SHAPE, text, _misfit(call, "num_features", 0, sizes[0], x.shape[1]))
 
 
@@ -181,7 +181,7 @@ def _group_norm(call: Call) -> Complaint | None:
         return None
     channels = x.shape[1]
     if _tensors(weight) and weight.shape[0] != channels:
-        text = f"{call.layer} expects {_count(weight.shape[0], 'channel')}, but {call.show(x, 0)} has {channels}."
+        text = f"{call.layer} expects {_count(weight.shape[0], 'channel')},\nbut {call.show(x, 0)} has {channels}."
         fits = channels % groups == 0
         return Complaint(SHAPE, text, _misfit(call, "num_channels", 1, weight.shape[0], channels) if fits else None)
     if isinstance(groups, int) and channels % groups:
@@ -198,7 +198,7 @@ def _batch_norm_layout(call: Call) -> Complaint | None:
     layout, ranks = layouts[type(call.func).__name__[len("BatchNorm")]]
     if not _tensors(x) or len(x.shape) in ranks:
         return None
-    text = f"{call.layer} expects {layout}, but {call.show(x, 0)} has {_count(len(x.shape), 'dimension')}."
+    text = f"{call.layer} expects {layout},\nbut {call.show(x, 0)} has {_count(len(x.shape), 'dimension')}."
     return Complaint(SHAPE, text)
 
 
@@ -208,7 +208,7 @@ def _recurrent(call: Call) -> Complaint | None:
     if not _tensors(x) or not x.shape or not isinstance(expected, int) or x.shape[-1] == expected:
         return None
     came = x.shape[-1]
-    text = f"{call.layer} expects {expected} features, but the last dimension of {call.show(x, 0)} is {came}."
+    text = f"{call.layer} expects {expected} features,\nbut the last dimension of {call.show(x, 0)} is {came}."
     return Complaint(SHAPE, text, _misfit(call, "input_size", 0, expected, came))
 
 
@@ -233,13 +233,13 @@ def _product(call: Call) -> Complaint | None:
     left, right = call.show(a, 0, "the left side"), call.show(b, 1, "the right side")
     inner, row = a.shape[-1], b.shape[-2] if len(b.shape) > 1 else b.shape[0]
     if inner != row:
-        where = f"the last dimension of {left} is {inner}, and dimension {-min(2, len(b.shape))} of {right} is {row}"
+        where = f"the last dimension of {left} is {inner},\nand dimension {-min(2, len(b.shape))} of {right} is {row}"
         hint = " Transposed, the right side would fit." if len(b.shape) > 1 and inner == b.shape[-1] else ""
         return Complaint(SHAPE, f"{name_of(call.func)}: {where}; they must be equal.{hint}")
     clash = _clash([a.shape[:-2], b.shape[:-2]])
     if clash is None:
         return None
-    return Complaint(SHAPE, f"{name_of(call.func)}: the batch dimensions of {left} and {right} differ: {clash}.")
+    return Complaint(SHAPE, f"{name_of(call.func)}: the batch dimensions of {left} and {right} differ:\n{clash}.")
 
 
 @_explains("cat", "concat", "concatenate")
@@ -255,7 +255,7 @@ def _cat(call: Call) -> Complaint | None:
         what = _unlike(first.shape, other.shape, dim)
         if what is not None:
             a, b = call.show(first, first_at, "part 0"), call.show(other, at, f"part {at[1]}")
-            return Complaint(SHAPE, f"cat along dimension {dim}: {a} and {b} do not fit: {what}.")
+            return Complaint(SHAPE, f"cat along dimension {dim}: {a} and {b} do not fit:\n{what}.")
     return None
 
 
@@ -275,7 +275,7 @@ def _stack(call: Call) -> Complaint | None:
     for at, other in parts[1:]:
         if other.shape != parts[0][1].shape:
             a, b = call.show(parts[0][1], parts[0][0], "part 0"), call.show(other, at, f"part {at[1]}")
-            return Complaint(SHAPE, f"{name_of(call.func)} needs equal shapes, but {a} and {b} differ.")
+            return Complaint(SHAPE, f"{name_of(call.func)} needs equal shapes,\nbut {a} and {b} differ.")
     return None
 
 
@@ -299,7 +299,7 @@ def _broadcast(call: Call) -> Complaint | None:
         return None
     name = name_of(call.func)
     shown = " and ".join(call.show(tensor, at, f"operand {n}") for n, (at, tensor) in enumerate(operands, 1))
-    return Complaint(SHAPE, f"`{_SIGNS.get(name, name)}` of {shown}: {clash}; they must be equal, or one of them 1.")
+    return Complaint(SHAPE, f"`{_SIGNS.get(name, name)}` of {shown}:\n{clash}; they must be equal, or one of them 1.")
 
 
 def _clash(shapes: Iterable[tuple[int, ...]]) -> str | None:
@@ -327,8 +327,8 @@ def _view(call: Call) -> Complaint | None:
     text = f"{name_of(call.func)}({', '.join(map(str, sizes))}): {call.show(x, 0)} has {total} elements"
     if -1 in sizes:
         fits = given > 0 and total % given == 0
-        return None if fits else Complaint(SHAPE, f"{text}, which is not a multiple of {given}, so -1 has no value.")
-    return None if total == given else Complaint(SHAPE, f"{text}, the new shape {given}.")
+        return None if fits else Complaint(SHAPE, f"{text},\nwhich is not a multiple of {given}, so -1 has no value.")
+    return None if total == given else Complaint(SHAPE, f"{text},\nthe new shape {given}.")
 
 
 @_explains("cross_entropy", "nll_loss")
@@ -341,9 +341,9 @@ def _classes(call: Call) -> Complaint | None:
         return None
     a, b = call.show(x, 0, "the prediction"), call.show(target, 1, "the target")
     if expected and target.shape and expected[0] != target.shape[0]:
-        text = f"{call.layer}: the batch of {a} is {expected[0]}, that of {b} is {target.shape[0]}."
+        text = f"{call.layer}: the batch of {a} is {expected[0]},\nthat of {b} is {target.shape[0]}."
     else:
-        text = f"{call.layer}: {a} has its classes in dimension 1, so the target must be {list(expected)}, but is {b}."
+        text = f"{call.layer}: {a} has its classes in dimension 1, so the target must be {list(expected)},\nbut is {b}."
     return Complaint(SHAPE, text)
 
 

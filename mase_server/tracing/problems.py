@@ -167,7 +167,7 @@ class _Explanation:
         found = explain_call(call)
         if found is None and "view size is not compatible" in str(self.error):
             x = call.show(call.args[0], 0)
-            text = f"view needs neighbouring memory, but {x} was transposed or permuted: use reshape, which copies."
+            text = f"view needs neighbouring memory,\nbut {x} was transposed or permuted: use reshape, which copies."
             found = Complaint("shape-mismatch", text, rename=("view", "reshape"))
         return None if found is None else (found, self._fixes(found))
 

@@ -104,7 +104,7 @@ async def test_a_syntax_error_starts_no_process_and_keeps_the_last_good_hints(be
     assert bench.names(path) == ["x"]
     (problem,) = bench.problems(path)
     assert (problem.code, problem.line, problem.column) == ("syntax-error", 3, 4)
-    assert problem.message == "'(' was never closed. The last good shapes stay until this is mended."
+    assert problem.message == "SyntaxError: '(' was never closed. The file is traced again as soon as it can be read."
     assert bench.daemon.worker(path) is worker
     assert [one.state for one in bench.ear.states[path]][-2:] == ["queued", "failed"]
     view = bench.daemon.store.view(path)

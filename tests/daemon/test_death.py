@@ -85,7 +85,7 @@ def test_the_problem_says_what_where_and_when_it_is_tried_again():
     problem = death_problem("crashed", "It died", Place(PATH, 7, "forward"), PATH, "noise\nlast words\n")
     assert (problem.file, problem.line, problem.end_line) == (PATH, 7, 8)
     assert problem.message == (
-        "It died, at line 7 of net.py in forward. It is not started again until the file changes or a retrace is asked "
+        "It died, at line 7 of net.py in forward. It is not traced again until the file changes or a retrace is asked "
         "for.\nIts last output: noise\nlast words"
     )
 

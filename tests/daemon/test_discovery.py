@@ -71,14 +71,39 @@ def test_a_syntax_error_is_a_problem_where_python_puts_it(source, place):
     assert (problem.line, problem.column) == (told.value.lineno, told.value.offset - 1)
     assert (problem.line, abs(problem.column - place[1]) <= 1) == (place[0], True)
     assert (problem.end_line, problem.end_column) > (problem.line, problem.column)
-    assert problem.message == f"{told.value.msg}. The last good shapes stay until this is mended."
+    assert (
+        problem.message
+        == f"{told.type.__name__}: {told.value.msg}. The file is traced again as soon as it can be read."
+    )
 
 
-@pytest.mark.parametrize("source", [b"\0", b"\xff\xfe\xff", b"(" * 5000, b"x = " + b"-" * 20000 + b"1"])
-def test_what_is_no_text_at_all_is_a_problem_too(source):
+@pytest.mark.parametrize("source", [b"(" * 5000, b"x = " + b"-" * 20000 + b"1"])
+def test_what_the_parser_gives_up_on_is_a_problem_too(source):
     problem = discover("/w/f.py", source).problem
     assert problem.code == "syntax-error"
     assert problem.line >= 1
+
+
+def test_a_binary_file_is_called_one():
+    problem = discover("/w/f.py", b"x = 1\n\0\xff").problem
+    assert (problem.code, problem.line) == ("not-text", 1)
+    assert problem.message.startswith("This is no text but a binary file.")
+
+
+@pytest.mark.parametrize("head", ["", "# coding: ascii\n", "# coding: utf-8\n"])
+def test_a_byte_of_another_encoding_is_shown_where_it_stands(head):
+    source = head.encode() + b"import torch\nname = 'caf\xe9'\n"
+    problem = discover("/w/f.py", source).problem
+    line = head.count("\n") + 2
+    assert (problem.code, problem.line, problem.column, problem.end_column) == ("unknown-encoding", line, 11, 12)
+    assert "0xe9" in problem.message
+    assert "# -*- coding: latin-1 -*-" in problem.message
+
+
+def test_an_encoding_that_does_not_exist_is_named():
+    problem = discover("/w/f.py", b"# coding: klingon\nimport torch\n").problem
+    assert (problem.code, problem.line) == ("unknown-encoding", 1)
+    assert "'klingon'" in problem.message
 
 
 def test_an_encoding_cookie_and_a_byte_order_mark_are_honoured():

@@ -32,7 +32,7 @@ async def test_a_death_is_reported_and_the_last_good_snapshot_stays_stale(bench,
     (problem,) = bench.problems(path)
     assert problem.code == kind
     assert text in problem.message
-    assert "not started again until the file changes" in problem.message
+    assert "not traced again until the file changes" in problem.message
     if name != "kill9":
         assert problem.line == 4
         assert f"at line 4 of {name}.py" in problem.message
