@@ -78,7 +78,7 @@ class Annotator:
         }  # fmt: skip
         lazy: Lazies = {}
         if node is not None:
-            lazy["from"] = partial(_same, node)
+            lazy |= {"from": partial(_same, node), "path": partial(_same, path)}
             if self.values is not None:
                 lazy["value"] = partial(self.values.of, node, path)
         return TensorEntry(fields, lazy)

@@ -64,10 +64,7 @@ class Values:
     def of(self, node: fx.Node, path: tuple[Any, ...] = ()) -> Any:
         """The value of a node's result, or of the part of it at `path`. Raises what the graph raises."""
         value = self._kept[node] if node in self._kept else self._run(node)
-        for key in path:
-            fields = None if isinstance(value, tuple | list) else fields_of(value)
-            value = value[key] if fields is None else next(item for name, item in fields.items() if str(name) == key)
-        return value
+        return part_of(value, path)
 
     def parameter(self, parameter: nn.Parameter) -> torch.Tensor:
         """The parameter itself."""
@@ -94,6 +91,14 @@ class Values:
         if not found:
             raise LookupError(f"node {wanted.name!r} is no longer in the graph: annotate the graph again")
         return found[0]
+
+
+def part_of(value: Any, path: tuple[Any, ...]) -> Any:
+    """What stands at `path` in nested tuples, dicts and model outputs."""
+    for key in path:
+        fields = None if isinstance(value, tuple | list) else fields_of(value)
+        value = value[key] if fields is None else next(item for name, item in fields.items() if str(name) == key)
+    return value
 
 
 def changes_its_input(node: fx.Node, module: fx.GraphModule) -> bool:

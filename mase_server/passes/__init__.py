@@ -1,17 +1,43 @@
-"""Passes: functions `(graph, pass_args) -> (graph, dict)` over a MaseGraph."""
+"""Passes: functions `(graph, pass_args) -> (graph, dict)` over a MaseGraph, under MASE's names."""
 
 from __future__ import annotations
 
+from mase_server.passes.bits import calculate_avg_bits_mg_analysis_pass
 from mase_server.passes.metadata import (
     add_common_metadata_analysis_pass,
     add_hardware_metadata_analysis_pass,
     add_software_metadata_analysis_pass,
     init_metadata_analysis_pass,
 )
+from mase_server.passes.profile import profile_statistics_analysis_pass
+from mase_server.passes.report import (
+    report_graph_analysis_pass,
+    report_node_hardware_type_analysis_pass,
+    report_node_meta_param_analysis_pass,
+    report_node_shape_analysis_pass,
+    report_node_type_analysis_pass,
+)
+from mase_server.passes.verify import (
+    MetadataError,
+    verify_common_metadata_analysis_pass,
+    verify_hardware_metadata_analysis_pass,
+    verify_software_metadata_analysis_pass,
+)
 
 __all__ = [
+    "MetadataError",
     "add_common_metadata_analysis_pass",
     "add_hardware_metadata_analysis_pass",
     "add_software_metadata_analysis_pass",
+    "calculate_avg_bits_mg_analysis_pass",
     "init_metadata_analysis_pass",
+    "profile_statistics_analysis_pass",
+    "report_graph_analysis_pass",
+    "report_node_hardware_type_analysis_pass",
+    "report_node_meta_param_analysis_pass",
+    "report_node_shape_analysis_pass",
+    "report_node_type_analysis_pass",
+    "verify_common_metadata_analysis_pass",
+    "verify_hardware_metadata_analysis_pass",
+    "verify_software_metadata_analysis_pass",
 ]
