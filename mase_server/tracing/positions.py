@@ -32,17 +32,18 @@ class Position:
     function: str
 
 
-_hidden: dict[CodeType, bool] = {}
+#: By file: code objects of different files are equal where their code is.
+_hidden: dict[str, bool] = {}
 _tables: dict[CodeType, list[tuple[int | None, int | None, int | None, int | None]]] = {}
 
 
 def is_hidden(code: CodeType) -> bool:
     """Is this code torch's, ours or a mere helper's, and so of no interest to the person?"""
-    found = _hidden.get(code)
+    name = code.co_filename
+    found = _hidden.get(name)
     if found is None:
-        name = code.co_filename
         hidden = name.startswith((_TORCH, _OURS)) or name.endswith(_HELPERS)
-        found = _hidden[code] = hidden or (name.startswith("<") and not name.startswith("<ipython"))
+        found = _hidden[name] = hidden or (name.startswith("<") and not name.startswith("<ipython"))
     return found
 
 
@@ -52,7 +53,7 @@ def capture(stop: FrameType | None, depth: int = 1) -> Stack:
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None and frame is not stop:
         code = frame.f_code
-        hidden = _hidden.get(code)
+        hidden = _hidden.get(code.co_filename)
         if hidden is None:
             hidden = is_hidden(code)
         if not hidden:
