@@ -56,4 +56,4 @@ def outcomes(packed: bytes | None) -> Mapping[str, Outcome]:
 
 def _unpack(packed: bytes | None, key: str) -> dict[str, Any]:
     data = json.loads(packed or b"{}")
-    return data[key] if data.get("version") == VERSION else {}
+    return data[key] if isinstance(data, dict) and data.get("version") == VERSION else {}

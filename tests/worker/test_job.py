@@ -1,0 +1,402 @@
+"""From a file to a payload: against what eager binds, and against the contract of the payload itself."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import astuple
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mase_server.snapshot import COLUMNS, HEAD_KEYS, KINDS, MAX_SCOPES, Assembler, split
+from tests.ground_truth.record import run_main
+from tests.worker.jobs import HEADER, Job
+
+MLP = """
+class MLP(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.fc1 = nn.Linear(4, width)
+        self.fc2 = nn.Linear(width, 2)
+
+    def forward(self, x):
+        h = F.relu(self.fc1(x))
+        return self.fc2(h)
+"""
+MAIN = """
+if __name__ == "__main__":
+    model = MLP()
+    out = model(torch.randn(3, 4))
+    print(out.shape)
+"""
+
+FILES = {
+    "main": MLP + MAIN,
+    "tuples and loops": """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+
+    def forward(self, x, scale=1.0):
+        first, *rest = x.chunk(3, dim=0)
+        for index, block in enumerate(self.blocks):
+            x = block(x) * scale
+        total = sum(rest)
+        (a, b), c = x.topk(2), [total]
+        with torch.no_grad():
+            x += 1
+        if (m := x.mean()) is not None:
+            x[0] = m
+        return {"x": x, "pair": (a, b), "c": c}
+
+
+if __name__ == "__main__":
+    net = Net().eval()
+    result = net(torch.randn(6, 4), scale=2.0)
+    y = result["x"].sum()
+""",
+    "helpers and nested modules": """
+def double(value, by=2):
+    out = value * by
+    return out
+
+
+class Inner(nn.Module):
+    def forward(self, value):
+        value = double(value)
+        return value
+
+
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x):
+        y = self.inner(x)
+        z = self.inner(y.view(-1))
+        squares = [row * row for row in x]
+        return z
+
+
+if __name__ == "__main__":
+    Outer()(torch.ones(2, 3))
+""",
+}
+
+
+def described(value):
+    """A payload's value as `ground_truth.record.describe` writes it."""
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return (value[0], tuple(value[1]))
+    if "tuple" in value:
+        return ("tuple", tuple(described(item) for item in value["tuple"]))
+    if "dict" in value:
+        return ("dict", tuple((key, described(item)) for key, item in value["dict"].items()))
+    return ("python", value["python"])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_row_is_what_python_itself_stored_there(name, tmp_path):
+    job = Job(tmp_path, FILES[name])
+    truth = {astuple(place): set(seen) for place, seen in run_main(job.path).items()}
+    payload, shown = job.payload, {}
+    sites = payload["sites"]
+    for site, value in zip(payload["rows"]["site"], payload["rows"]["value"], strict=True):
+        kind = sites["kind"][site]
+        kind = kind if isinstance(kind, str) else KINDS[kind]
+        columns = ("line", "column", "end_line", "end_column")
+        place = (*(sites[c][site] for c in columns), kind, sites["name"][site], sites["function"][site])
+        if kind != "expression":
+            shown.setdefault(place, set()).add(described(payload["values"][value]))
+    assert shown == truth
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory):
+    return {name: Job(tmp_path_factory.mktemp("job"), text) for name, text in FILES.items()}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_columns_are_equally_long_and_indices_in_range(name, jobs):
+    payload = jobs[name].payload
+    counts = {}
+    for table, names in COLUMNS.items():
+        assert set(payload[table]) == set(names)
+        (counts[table],) = {len(payload[table][column]) for column in names}
+    assert counts["rows"] > 0
+    assert counts["nodes"] > 0
+    files, values, scopes, models = (len(payload[key]) for key in ("files", "values", "scopes", "models"))
+    rows, nodes, sites = payload["rows"], payload["nodes"], payload["sites"]
+    assert all(0 <= index < counts["sites"] for index in rows["site"])
+    assert all(0 <= index < values for index in (*rows["value"], *nodes["value"]))
+    assert all(-1 <= index < counts["nodes"] for index in rows["node"])
+    assert all(-1 <= index < models for index in (*rows["model"], *nodes["model"]))
+    assert all(-1 <= index < files for index in (*sites["file"], *nodes["file"]))
+    assert all(0 <= index < scopes for index in (*nodes["scope"], *(i for found in rows["scopes"] for i in found)))
+    assert all(len(found) <= MAX_SCOPES for found in rows["scopes"])
+    assert all(0 <= model < models for model, _, _ in payload["scopes"])
+    assert min(rows["count"]) >= 1
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_payload_arrives_as_it_was_sent(name, jobs):
+    sent = jobs[name].payloads[-1]
+    assert jobs[name].payload == {key: sent[key] for key in (*HEAD_KEYS, *COLUMNS)}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_rows_point_to_the_node_that_made_their_value(name, jobs):
+    payload = jobs[name].payload
+    rows, nodes = payload["rows"], payload["nodes"]
+    for value, node in zip(rows["value"], rows["node"], strict=True):
+        if node >= 0 and isinstance(payload["values"][value], list):
+            assert payload["values"][value][:2] == payload["values"][nodes["value"][node]][:2]
+
+
+rows = st.integers(0, 1300)
+
+
+@settings(deadline=None, max_examples=25)
+@given(rows, rows, rows)
+def test_any_payload_is_put_together_again(sites, values, nodes):
+    numbers = random.Random(sites)
+    sent = {key: numbers.random() for key in HEAD_KEYS}
+    for table, count in zip(COLUMNS, (sites, values, nodes), strict=True):
+        sent[table] = {name: [numbers.random() for _ in range(count)] for name in COLUMNS[table]}
+    assembler = Assembler()
+    arrived = [done for frame in split(sent) if (done := assembler.add(frame)) is not None]
+    assert arrived == [sent]
+
+
+def frames_of(count):
+    sent = dict.fromkeys(HEAD_KEYS)
+    sent |= {table: {name: list(range(count)) for name in names} for table, names in COLUMNS.items()}
+    return list(split(sent))
+
+
+@pytest.mark.parametrize(
+    ("choose", "message"),
+    [
+        (lambda frames: frames[1:2], r"a frame with keys .* arrived before any head"),
+        (lambda frames: [frames[0], frames[2]], r"chunk of sites\.file starts at row 400, expected 0"),
+        (lambda frames: [frames[0], frames[1], frames[-1]], r"table sites has 400 rows, expected 900"),
+    ],
+)
+def test_frames_that_do_not_fit_are_refused(choose, message):
+    assembler = Assembler()
+    *good, bad = choose(frames_of(900))
+    assert all(assembler.add(frame) is None for frame in good)
+    with pytest.raises(ValueError, match=message):
+        assembler.add(bad)
+
+
+def test_the_head_says_what_was_traced(jobs):
+    job = jobs["main"]
+    payload = job.payload
+    assert payload["file"] == str(job.path)
+    assert payload["sha256"] == job.request.sha256
+    assert (payload["generation"], payload["complete"]) == (3, True)
+    assert payload["files"][0]["path"] == str(job.path)
+    assert payload["files"][0]["library"] is False
+    assert payload["torch"] == torch.__version__
+    (model,) = payload["models"]
+    assert (model["name"], model["inputs_from"], model["parameters"]) == ("MLP", "main", 4 * 8 + 8 + 8 * 2 + 2)
+    assert model["generic"] is True
+    assert model["symbols"] == {"B": 3}
+    assert model["inputs"] == {"x": ["f32", [3, 4], ["B", "4"]]}
+    assert job.text.splitlines()[model["line"] - 1][model["column"] : model["end_column"]] == "MLP"
+
+
+def test_node_names_are_those_of_the_live_graph(jobs):
+    job = jobs["tuples and loops"]
+    names = [name for name in job.traced[0].node_names() if name is not None]
+    assert job.payload["nodes"]["name"] == names
+    assert len(set(names)) == len(names)
+
+
+def test_without_main_the_inputs_are_searched_and_failed_tries_leave_no_rows(tmp_path):
+    job = Job(tmp_path, MLP)
+    assert job.payload["models"][0]["inputs_from"] == "search"
+    assert job.value("x")[1][-1] == 4
+    assert [row[:3] for row in job.rows()] == [(11, "parameter", "x"), (12, "binding", "h"), (13, "return", "")]
+    assert set(job.payload["rows"]["count"]) == {1}
+
+
+PICKY = """
+class Picky(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+        self.fc = nn.Linear(7, 2)
+
+    def forward(self, ids):
+        self.seen.append(1)
+        table = torch.ones(5, 7)
+        rows = table[ids]
+        if rows.dim() != 3:
+            raise ValueError("batches of sequences only")
+        return self.fc(rows)
+"""
+
+
+def test_tries_that_get_far_before_they_fail_leave_no_rows_either(tmp_path):
+    job = Job(tmp_path, PICKY)
+    assert not job.problems
+    assert job.value("rows")[2][-1] == "7"
+    assert len(job.value("rows")[1]) == 3
+    assert job.traced[0].found.model.seen == []
+
+
+def test_inputs_that_a_search_found_are_tried_first_next_time(tmp_path):
+    first = Job(tmp_path, PICKY)
+    again = Job(tmp_path, PICKY, fit=first.payload["fit"])
+    assert again.payload["models"][0]["inputs"] == first.payload["models"][0]["inputs"]
+    assert again.rows() == first.rows()
+
+
+@pytest.mark.parametrize("fit", [b"", b"no json", b"[]", b"{}", b'{"version": 999, "inputs": {}}', b"null", b"\xff"])
+def test_a_memory_that_nobody_understands_is_forgotten(tmp_path, fit):
+    assert Job(tmp_path, MLP, fit=fit).value("h")[2] == ["B", "8"]
+
+
+FAILING = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(4, 8), nn.Linear(9, 2)
+
+    def forward(self, x):
+        h = self.fc1(x)
+        wide = h * 2
+        out = self.fc2(wide)
+        return out
+
+
+if __name__ == "__main__":
+    Net()(torch.randn(3, 4))
+"""
+
+
+def test_a_failing_forward_shows_what_came_before_with_symbols_and_one_problem_at_the_line(tmp_path):
+    job = Job(tmp_path, FAILING)
+    assert job.value("wide") == ["f32", [3, 8], ["B", "8"]]
+    assert [name for *_, name, _ in job.rows()] == ["x", "h", "wide"]
+    (problem,) = job.problems
+    line = job.text.splitlines()[problem["line"] - 1]
+    assert line == "        out = self.fc2(wide)"
+    assert problem["severity"] == "error"
+    assert "8" in problem["message"]
+    assert "9" in problem["message"]
+    assert line[problem["column"] : problem["end_column"]] in line
+
+
+def test_an_error_that_only_meta_has_is_not_told(tmp_path):
+    job = Job(
+        tmp_path,
+        """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        h = self.fc(x)
+        if h.sum().item() > 1e9:
+            return h
+        return h[h.abs() > 1e9]
+
+
+if __name__ == "__main__":
+    Net()(torch.randn(3, 4))
+""",
+    )
+    assert job.problems == []
+    assert job.payload["models"][0]["rung"] == "real"
+    assert [value[1] for *_, kind, _, value in job.rows() if kind == "return"] == [[0]]
+
+
+def test_two_models_of_a_file_have_their_own_nodes_scopes_and_symbols(tmp_path):
+    job = Job(
+        tmp_path,
+        MLP
+        + """
+class Conv(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+
+    def forward(self, image):
+        return self.conv(image)
+
+
+if __name__ == "__main__":
+    MLP()(torch.randn(3, 4))
+    Conv()(torch.randn(2, 3, 32, 32))
+""",
+    )
+    payload = job.payload
+    names = [model["name"] for model in payload["models"]]
+    for model in payload["nodes"]["model"], (one for one, _, _ in payload["scopes"]):
+        assert set(model) == set(range(len(names)))
+    assert "MLP" in names
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("class Net(nn.Module:\n    pass\n", "SyntaxError"),
+        ("import a_package_that_nobody_has\n" + MLP, "a_package_that_nobody_has"),
+        ("1 / 0\n" + MLP, "division by zero"),
+    ],
+)
+def test_files_that_cannot_be_imported_give_one_problem_at_the_line_and_empty_tables(tmp_path, text, words):
+    job = Job(tmp_path, text)
+    (problem,) = job.problems
+    assert (problem["line"], problem["severity"]) == (HEADER.count("\n") + 1, "error")
+    assert words in problem["message"]
+    assert job.payload["models"] == []
+    assert job.payload["nodes"]["name"] == []
+    assert job.payload["complete"] is True
+
+
+def test_columns_are_code_points_where_the_line_holds_wide_characters(tmp_path):
+    job = Job(
+        tmp_path,
+        """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        note = "🧠🧠"; 变量 = self.fc(x); return 变量 + 1
+
+
+if __name__ == "__main__":
+    Net()(torch.randn(3, 4))
+""",
+    )
+    payload = job.payload
+    lines, nodes = job.text.splitlines(), payload["nodes"]
+    found = {
+        nodes["name"][row]: lines[nodes["line"][row] - 1][nodes["column"][row] : nodes["end_column"][row]]
+        for row in range(len(nodes["name"]))
+        if nodes["file"][row] >= 0
+    }
+    assert found == {"fc": "self.fc(x)", "add": "变量 + 1"}
+    sites = payload["sites"]
+    for row, name in enumerate(sites["name"]):
+        if name == "变量":
+            line = lines[sites["line"][row] - 1]
+            assert line[sites["column"][row] : sites["end_column"][row]] == name
+
+
+def test_stages_are_told_in_order(jobs):
+    stages = [event["stage"] for event in jobs["main"].events if event.get("event") == "stage"]
+    assert stages == ["importing", "tracing", "probing"]
