@@ -20,6 +20,7 @@ from mase_server.inputs.constructions import Constructions
 from mase_server.inputs.names import usual_argument, usual_list
 from mase_server.inputs.usage import evaluate
 from mase_server.tracing.failure import RAISED
+from mase_server.tracing.problems import describe
 from mase_server.tracing.shadow import MetaMode, Shadows
 
 _CONFIG_CLASS = re.compile(r"(Config|Args|Arguments|Params|HParams|Cfg|Options|Settings)$")
@@ -87,7 +88,7 @@ def build(
         made = constructions.of(model) if isinstance(model, kind) else None
         if made is not None:
             return Built(model, made.bound(), plan.source, made.rebuild())
-    errors += [NoArgumentsError(f"{type(error).__name__}: {error}") for error in guesses]
+    errors += [each if isinstance(each, NoArgumentsError) else NoArgumentsError(describe(each)) for each in guesses]
     return None
 
 

@@ -56,7 +56,9 @@ class Furthest:
             self.kinds.add(kind_of(error))
 
     def is_certain(self) -> bool:
-        """Have enough tries told the same?"""
+        """Have enough tries told the same? One endless recursion is enough, since each takes long."""
+        if any(kind[0] == RecursionError.__name__ for kind in self.kinds):
+            return len(self.inputs) >= ENOUGH and self.likely() is not None
         return len(self.inputs) >= CERTAIN and self.likely() is not None
 
     def likely(self) -> Inputs | None:

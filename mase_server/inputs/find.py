@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from mase_server.inputs import trouble
-from mase_server.inputs.arguments import Built, build
+from mase_server.inputs.arguments import Built, NoArgumentsError, build
 from mase_server.inputs.classes import class_nodes, library_classes, model_classes, roots
 from mase_server.inputs.comments import BadComment, read_comments
 from mase_server.inputs.found import Found, Hooks, bind, call_arguments, plain_hooks
@@ -53,7 +53,7 @@ def find(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[Found | P
         try:
             wishes = Wishes(request.options, comments)
         except SpecError as error:
-            message = f"the inputs given could not be read: {error.message}"
+            message = f"The inputs given could not be read: {error.message}"
             yield trouble.at_class(request.path, None, "error", "bad-inputs", message)
             return
         if not wishes.skips_file():
@@ -78,7 +78,7 @@ class _Finder:
         problem = None if program else self._in_run(run)
         if problem is not None:
             yield problem
-        if program or run.error is None or isinstance(run.error, trouble.PARTIAL):
+        if program or run.error is None or trouble.says_nothing(run.error):
             # One problem is enough: what it keeps from being found is not told as well.
             yield from (item for item in self._rest(run.module) if problem is None or isinstance(item, Found))
 
@@ -184,14 +184,15 @@ class _Finder:
             if name in classes and name not in self.covered and self.wishes.wants(name):
                 yield from self._from_class(name, classes[name], vars(module))
         if not classes and not self.shown:
-            message = "no class of this file extends torch.nn.Module, and running it called no model"
+            message = "No class of this file extends torch.nn.Module, and running it called no model"
             if self.explanation is not None:
                 message += f" ({told(self.explanation)})"
+            message += "."
             # Whoever wrote a comment for a model wants to hear of it.
             severity = "warning" if self.wishes.comments else "information"
             yield trouble.at_class(self.path, None, severity, "no-model", message)
         elif self.options.model and self.options.model not in self.covered and self.options.model not in classes:
-            message = f"no model {self.options.model!r} in this file; it has {', '.join(classes) or 'none'}"
+            message = f"No model {self.options.model!r} in this file; it has {', '.join(classes) or 'none'}."
             yield trouble.at_class(self.path, None, "error", "no-model", message)
 
     def _from_class(self, name: str, kind: type[nn.Module], namespace: dict[str, Any]) -> Iterator[Found | Problem]:
@@ -252,19 +253,19 @@ class _Finder:
     # -------------------------------------------------------------------------------------------------- problems
 
     def _unbuilt(self, name: str, errors: list[BaseException]) -> Problem:
-        step = f"say how it is made with a comment above it, e.g. `# mase: {name}(...)`"
+        step = f"Say how it is made with a comment above it, e.g. `# mase: {name}(...)`"
         if errors and trouble.constructing(errors[0]):
             return trouble.in_constructor(self.path, self.request.folder, errors[0], name)
-        reason = f" ({trouble.tried(map(told, errors))})" if errors else ""
+        reason = f" ({trouble.tried(map(_reason, errors))})" if errors else ""
         return trouble.at_class(
             self.path, self.nodes.get(name), self._severity(), "no-arguments",
-            f"no constructor arguments were found for {name}{reason}; {step}",
+            f"No constructor arguments were found for {name}{reason}. {step}.",
         )  # fmt: skip
 
     def _uncalled(self, name: str, built: Built, searched: Searched) -> Problem:
         message = (
-            f"no inputs were found for {name}: {searched.how}{self._why_no_run()}; "
-            f"say them with a comment above the class, e.g. `# mase: {searched.example}`"
+            f"No inputs were found for {name}: {searched.how}{self._why_no_run()}. "
+            f"Say them with a comment above the class, e.g. `# mase: {searched.example}`."
         )
         return trouble.at_class(self.path, self.nodes.get(name), self._severity(), "no-inputs", message)
 
@@ -276,3 +277,8 @@ class _Finder:
 
     def _severity(self) -> str:
         return "information" if self.shown else "warning"
+
+
+def _reason(error: BaseException) -> str:
+    """Why a class could not be made; of a guess that failed, only what it says."""
+    return str(error) if isinstance(error, NoArgumentsError) else told(error)

@@ -16,14 +16,12 @@ from mase_server.snapshot import Problem
 from mase_server.tracing.complaints import Complaint
 from mase_server.tracing.problems import Context, explain
 
-#: What ends a run without saying anything against what was defined before.
-PARTIAL = (TimeUp, RefusedError, SystemExit)
 _UNDER_MAIN = 'under `if __name__ == "__main__":`'
 
 
 def at_comment(path: str, bad: BadComment) -> Problem:
     """A `# mase:` comment that could not be read."""
-    message = f"this comment could not be read: {bad.message}"
+    message = f"This comment could not be read: {bad.message}"
     return Problem(path, bad.line, bad.column, bad.line, bad.end_column, "error", "bad-comment", message)
 
 
@@ -41,11 +39,26 @@ def in_run(path: str, folder: str, error: BaseException) -> Problem:
     if name is not None:
         return in_constructor(path, folder, error, name)
     context = Context(path, [folder], phase="import")
-    if isinstance(error, RefusedError):
-        text = f"{str(error)[:1].upper()}{str(error)[1:]}. If no model needs it, put it {_UNDER_MAIN}."
+    if (refused := refusal(error)) is not None:
+        text = f"{str(refused)[:1].upper()}{str(refused)[1:]}. If no model needs it, put it {_UNDER_MAIN}."
         return replace(explain(error, None, context, Complaint("refused", text)), severity="warning")
     problem = explain(error, None, context)
     return replace(problem, severity="warning") if isinstance(error, SystemExit) else problem
+
+
+def refusal(error: BaseException) -> RefusedError | None:
+    """What was refused to the program, also where a library made an error of its own of it."""
+    while not isinstance(error, RefusedError):
+        inner = error.__cause__ or error.__context__ or getattr(error, "reason", None)
+        if not isinstance(inner, BaseException):
+            return None
+        error = inner
+    return error
+
+
+def says_nothing(error: BaseException) -> bool:
+    """Does the end of a run say nothing against what was defined before?"""
+    return isinstance(error, SystemExit) or refusal(error) is not None
 
 
 def in_constructor(path: str, folder: str, error: BaseException, model: str) -> Problem:

@@ -8,7 +8,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from traceback import walk_tb
@@ -44,7 +44,7 @@ _MEND_CONSTRUCTOR = " Mend it, or say other arguments in a comment above the cla
 _PHASES = {
     "import": ("import-error", "Importing this file raised {raised}", _MEND_IMPORT),
     "construct": ("constructor-error", "Constructing {model} raised {raised}", _MEND_CONSTRUCTOR),
-    "forward": ("forward-error", "{raised}", ""),
+    "forward": ("forward-error", "Running {model} raised {raised}", ""),
 }
 #: phase -> the next step after `sys.exit`.
 _EXITS = {
@@ -133,7 +133,7 @@ class _Explanation:
             case SystemExit():
                 return self._exit(), []
             case ValueDependentError():
-                return _value_dependent(str(self.error)), []
+                return self._too_big(self.error), []
             case AttributeError():
                 return self._attribute(self.error)
             case NotImplementedError() if 'is missing the required "forward"' in str(self.error):
@@ -196,6 +196,12 @@ class _Explanation:
     def _exit(self) -> Complaint:
         step = _EXITS[self.context.phase].format(model=self.context.model)
         return Complaint("exited", f"The code ends its own run here: {describe(self.error)}. {step}")
+
+    def _too_big(self, error: ValueDependentError) -> Complaint:
+        """Values that only a real run knows; it has not been run because of its size."""
+        told = _value_dependent(str(error).replace("__", ""))
+        step = f"Say a smaller one in a comment above its class: `# mase: {self.context.model}(...)`."
+        return replace(told, text=f"{told.text} The model is too big to be run with numbers. {step}")
 
     def _no_forward(self) -> Complaint:
         name = str(self.error).partition("[")[2].partition("]")[0]

@@ -179,7 +179,7 @@ def test_only_the_model_that_was_asked_for_is_shown(tmp_path):
     assert [each.name for each in results(path, tmp_path)] == ["Net", "Other"]
     assert one(path, tmp_path, model="Other").name == "Other"
     problem = one(path, tmp_path, model="Nothing")
-    assert (problem.code, problem.message) == ("no-model", "no model 'Nothing' in this file; it has Net, Other")
+    assert (problem.code, problem.message) == ("no-model", "No model 'Nothing' in this file; it has Net, Other.")
 
 
 def test_a_skipped_class_is_left_out(tmp_path):
@@ -191,7 +191,7 @@ PROBLEMS = {
     "syntax-error": ("class Net(nn.Module:\n    pass\n", 4, "SyntaxError"),
     "missing-package": ("import a_package_that_nobody_has\n" + NET, 4, "-m pip install a_package_that_nobody_has"),
     "import-error": ("x = 1 / 0\n" + NET, 4, "ZeroDivisionError: division by zero"),
-    "no-model": ("x = 1\n", 1, "no class of this file extends torch.nn.Module"),
+    "no-model": ("x = 1\n", 1, "No class of this file extends torch.nn.Module"),
     "constructor-error": (NET.replace("nn.Linear(width, 2)", "undefined_name"), 8, "NameError: name 'undefined_name'"),
     "no-inputs": (NET.replace("self.layer(x)", "open(x)"), 5, "# mase: x: f32"),
     "no-arguments": (NET.replace("width=4", "secret: str"), 5, "`# mase: Net(...)`"),
