@@ -66,7 +66,9 @@ class Knowledge:
 
     def _needs_recording(self, given: Mapping[str, Any]) -> bool:
         recording = self._graph.recording
-        return recording is not None and not self._graph.modified and not recording.covers(given)
+        if recording is None or self._graph.modified:
+            return False
+        return not recording.covers(given, flattened(given, self._graph.root))
 
     @property
     def facts(self) -> Facts:

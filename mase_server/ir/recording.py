@@ -16,6 +16,8 @@ from mase_server.inputs.names import usual_inputs
 from mase_server.inputs.spec import Inputs, Spec, TensorSpec
 from mase_server.ir.build import GraphBuilder, executable
 from mase_server.ir.custom import CustomOps
+from mase_server.ir.facts import fact_of, plain
+from mase_server.ops.types import TensorType
 from mase_server.tracing.calls import Run
 from mase_server.tracing.probe import Probed
 from mase_server.tracing.tracer import MaseTracer
@@ -48,25 +50,47 @@ class Recording:
         """Does the graph hold for all sizes of its symbols?"""
         return self.probed is not None and self.probed.generic
 
-    def covers(self, arguments: Mapping[str, Any]) -> bool:
+    def covers(self, arguments: Mapping[str, Any], inputs: Mapping[str, Any]) -> bool:
         """Does the graph hold for these arguments, as far as one can know without running the model?
 
-        Where the forward looked at values, only for the very same ones.
+        inputs: the same under the names of placeholders.  Where the forward looked at values, the graph holds only for
+        the very same ones; where it is not generic, only for the same sizes.
         """
         if self.run.reads and not _equal(self.arguments, arguments):
             return False
-        return bool(_kind(self.arguments, not self.generic) == _kind(arguments, not self.generic))
+        runs = self.probed.runs if self.probed is not None and self.generic else [self.run]
+        facts = {name: [fact_of_call(run, index) for run in runs] for name, index in self.run.placeholders.items()}
+        return _kind(self.arguments) == _kind(arguments) and all(
+            _fits(facts[name], fact_of(inputs[name])) for name in facts
+        )
 
 
-def _kind(value: Any, sizes: bool) -> Any:
-    """What two arguments must have in common to take the same path: structure, types and, with `sizes`, shapes."""
+def fact_of_call(run: Run, index: int) -> Any:
+    """The fact of the result of a recorded call."""
+    return plain(run.calls[index].value)
+
+
+def _fits(recorded: list[Any], given: Any) -> bool:
+    """Has `given` the same sizes as every recording, but where those differ among themselves?"""
+    if isinstance(given, TensorType):
+        columns = zip(given.shape, *(fact.shape for fact in recorded), strict=True)
+        return all(len(set(sizes)) > 1 or size == sizes[0] for size, *sizes in columns)
+    if isinstance(given, tuple):
+        return all(_fits(list(parts), item) for item, *parts in zip(given, *recorded, strict=True))
+    if isinstance(given, dict):
+        return all(_fits([fact[key] for fact in recorded], item) for key, item in given.items())
+    return True
+
+
+def _kind(value: Any) -> Any:
+    """What two arguments must have in common to take the same path: structure, types, numbers of dimensions."""
     if isinstance(value, torch.Tensor):
-        return (value.dtype, value.dim(), tuple(value.shape) if sizes else ())
+        return (value.dtype, value.dim())
     if isinstance(value, tuple | list):
-        return (type(value), *(_kind(item, sizes) for item in value))
+        return (type(value), *map(_kind, value))
     fields = fields_of(value)
     if fields is not None:
-        return {str(name): _kind(item, sizes) for name, item in fields.items()}
+        return {str(name): _kind(item) for name, item in fields.items()}
     return value
 
 
@@ -141,9 +165,10 @@ def _spec(model: nn.Module, name: str, library: Mapping[str, Spec]) -> Spec:
 
 
 def with_padding(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Attention masks of nothing but ones with a padded end in the last row; the same object where there is none.
+    """Attention masks of nothing but ones with padding in every other row; the same object where there is none.
 
-    Models look at such a mask and leave it out; the graph would then ignore it for ever.
+    Models look at a mask of ones and leave it out; the graph would then ignore it for ever. There is enough padding for
+    probes, which draw values like these at other sizes, to have some too.
     """
     padded = {name: _padded(value) if "attention_mask" in name else value for name, value in arguments.items()}
     return padded if any(padded[name] is not value for name, value in arguments.items()) else arguments
@@ -155,5 +180,5 @@ def _padded(mask: Any) -> Any:
     if mask.shape[-1] < 2 or not bool(mask.bool().all()):
         return mask
     padded = mask.clone()
-    padded[-1, -1] = 0
+    padded[1 - mask.shape[0] % 2 :: 2, -(mask.shape[1] // 2) :] = 0
     return padded
