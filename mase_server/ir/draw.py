@@ -1,0 +1,228 @@
+"""Drawing a graph as SVG: boxes for scopes, colours for families of operators, shapes on the edges."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.sax.saxutils import escape, quoteattr
+
+from torch import fx, nn
+
+from mase_server.dtypes import short
+from mase_server.ir.build import attribute, underlying
+from mase_server.ir.layout import Layout, Line, Placed, clusters
+from mase_server.ops.table import op_info
+from mase_server.ops.types import TensorType
+from mase_server.tracing.values import DictOf, TupleOf
+
+if TYPE_CHECKING:
+    from mase_server.ir.graph import MaseGraph
+
+#: family -> fill colour; families of one colour do alike things.
+COLOURS: Mapping[str, str] = {
+    "matmul": "#bcd7f7", "conv": "#a9c8f5", "attention": "#d9c8f5", "recurrent": "#cdbdf0", "norm": "#fce3a6",
+    "activation": "#f9c9a8", "pool": "#f6b8b0", "embedding": "#c9e7d3", "elementwise": "#dcefc3",
+    "reduction": "#f2d5e8", "shape": "#eceef1", "index": "#e3e8ee", "creation": "#e7ece4", "loss": "#f5b5c4",
+    "fft": "#c3e9ee", "other": "#f4f4f4", "placeholder": "#b5ead0", "get_attr": "#d8f3e5", "output": "#b5ead0",
+}  # fmt: skip
+FONT, SMALL_FONT = 6.3, 5.0
+MARGIN = 16.0
+LEGEND, CELL = 20.0, 90.0
+
+STYLE = (
+    "text{font:10px system-ui,sans-serif;fill:#1d2733}.o{font-weight:600}.n,.t{fill:#5b6775;font-size:9px}"
+    ".e{fill:none;stroke:#8794a3;stroke-width:1}.b{stroke:#9aa6b4;stroke-width:.8}"
+    ".s{fill:#fff;stroke:#b9c3cf;stroke-width:1}.d1{fill:#f6f8fb}.d2{fill:#eef2f7}.d3{fill:#e7ecf3}"
+    ".l{fill:#3d4a5a;font-weight:600}input{margin:2px;width:11px;height:11px}"
+    ".c:has(>foreignObject input:checked)>.i{display:none}.c:has(>foreignObject input:checked)>.s{fill:#d5dde8}"
+)
+
+
+def draw(graph: MaseGraph, file: str | os.PathLike[str] = "mase_graph.svg") -> None:
+    """Write a graph as SVG. Scopes fold away by their check boxes in viewers that show HTML in SVG.
+
+    Raises ImportError where igraph, which lays it out, is not installed; OSError where the file cannot be written.
+    """
+    Path(file).write_text(svg(graph), encoding="utf-8")
+
+
+def svg(graph: MaseGraph) -> str:
+    """The drawing as text."""
+    return _Drawing(graph).text()
+
+
+class _Drawing:
+    """One drawing: what is written in each box, and the boxes' layout."""
+
+    def __init__(self, graph: MaseGraph) -> None:
+        self._model = graph.model
+        self._nodes = list(graph.fx_graph.nodes)
+        self._shapes = _Shapes(graph)
+        self._paths = _paths(self._nodes)
+        self._labels = {node: self._label(node) for node in self._nodes}
+        kinds = {path: _kind_name(node) for node, path in self._paths.items() if path} | _recorded_kinds(graph)
+        root = clusters(self._nodes, self._paths, {path: kind for path, kind in kinds.items() if path})
+        root.kind = type(graph.model).__name__
+        self._placed = Layout(self._nodes, {node: self._size(node) for node in self._nodes}).place(root)
+
+    def _size(self, node: fx.Node) -> tuple[float, float, float]:
+        width = max(map(len, self._labels[node])) * FONT + 16
+        written = 4 + SMALL_FONT * len(self._shapes.of(node)) if node.users else 0.0
+        return width, 30.0, max(width / 2, written)
+
+    def text(self) -> str:
+        """The SVG document."""
+        width = max(self._placed.width, 3 * CELL) + 2 * MARGIN
+        columns = int((width - 2 * MARGIN) // CELL)
+        legend = LEGEND * -(-len(self._families()) // columns)
+        height = self._placed.height + 2 * MARGIN + legend
+        head = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+            f'viewBox="0 0 {width:.0f} {height:.0f}"><style>{STYLE}</style>'
+            f'<rect width="100%" height="100%" fill="#fff"/>'
+        )
+        body = "".join(self._cluster(self._placed, MARGIN, MARGIN + legend, 0))
+        return f"{head}{''.join(self._legend(columns))}{body}</svg>\n"
+
+    def _families(self) -> list[str]:
+        found = {self._family(node) for node in self._nodes}
+        return [family for family in COLOURS if family in found]
+
+    def _legend(self, columns: int) -> Iterator[str]:
+        for number, family in enumerate(self._families()):
+            x, y = MARGIN + CELL * (number % columns), 8 + LEGEND * (number // columns)
+            yield f'<rect class="b" x="{x:.0f}" y="{y:.0f}" width="12" height="12" rx="3" fill="{COLOURS[family]}"/>'
+            yield f'<text x="{x + 17:.0f}" y="{y + 10:.0f}">{family}</text>'
+
+    def _cluster(self, placed: Placed, x: float, y: float, depth: int) -> Iterator[str]:
+        cluster = placed.cluster
+        yield f'<g class="c"><rect class="s d{min(depth, 3)}" x="{x:.0f}" y="{y:.0f}" width="{placed.width:.0f}" '
+        yield f'height="{placed.height:.0f}" rx="6"/>'
+        yield f'<foreignObject x="{x + 2:.0f}" y="{y + 2:.0f}" width="17" height="17"><input '
+        yield 'xmlns="http://www.w3.org/1999/xhtml" type="checkbox" title="fold"/></foreignObject>'
+        yield f'<text class="l" x="{x + 20:.0f}" y="{y + 14:.0f}">{escape(cluster.path)}'
+        yield f'<tspan class="t"> {escape(cluster.kind)}</tspan></text><g class="i">'
+        for line in placed.lines:
+            yield f'<path class="e" d="{_curve(line, x, y)}"/>'
+        for child, dx, dy in placed.children:
+            inner = self._cluster(child, x + dx, y + dy, depth + 1) if isinstance(child, Placed) else None
+            yield from self._node(child, x + dx, y + dy) if isinstance(child, fx.Node) else inner or ()
+        yield "</g></g>"
+
+    def _node(self, node: fx.Node, x: float, y: float) -> Iterator[str]:
+        operator, name = self._labels[node]
+        width = max(len(operator), len(name)) * FONT + 16
+        middle = x + width / 2
+        yield f"<g><title>{escape(self._details(node))}</title>"
+        yield f'<rect class="b" x="{x:.0f}" y="{y:.0f}" width="{width:.0f}" height="30" rx="5" '
+        yield f"fill={quoteattr(COLOURS[self._family(node)])}/>"
+        yield f'<text class="o" text-anchor="middle" x="{middle:.0f}" y="{y + 13:.0f}">{escape(operator)}</text>'
+        yield f'<text class="n" text-anchor="middle" x="{middle:.0f}" y="{y + 24:.0f}">{escape(name)}</text>'
+        shape = self._shapes.of(node)
+        if shape and node.users:
+            yield f'<text class="t" x="{middle + 4:.0f}" y="{y + 39:.0f}">{escape(shape)}</text>'
+        yield "</g>"
+
+    def _label(self, node: fx.Node) -> tuple[str, str]:
+        """The operator, and the name by which the person knows the node."""
+        if node.op in ("placeholder", "output", "get_attr"):
+            return node.op, _clipped(str(node.target))
+        return _clipped(self._info(node).mase_op), _clipped(self._own_name(node))
+
+    def _own_name(self, node: fx.Node) -> str:
+        if node.op != "call_module":
+            return node.name
+        inside = self._paths[node]
+        return str(node.target).removeprefix(f"{inside}." if inside else "")
+
+    def _info(self, node: fx.Node) -> Any:
+        module = attribute(self._model, str(node.target)) if node.op == "call_module" else None
+        return op_info(node.op, underlying(node.target), module if isinstance(module, nn.Module) else None)
+
+    def _family(self, node: fx.Node) -> str:
+        family = node.op if node.op in COLOURS else str(self._info(node).family)
+        return family if family in COLOURS else "other"
+
+    def _details(self, node: fx.Node) -> str:
+        target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.target)
+        lines = [f"{node.name}: {node.op} {target}", f"scope: {self._paths[node] or '(the model)'}"]
+        if node.op == "call_module":
+            lines.append(repr(attribute(self._model, str(node.target))).partition("\n")[0])
+        taken = ", ".join(f"{source.name} {self._shapes.of(source)}" for source in node.all_input_nodes)
+        return "\n".join([*lines, f"takes {taken or 'nothing'}", f"gives {self._shapes.of(node) or 'no tensor'}"])
+
+
+class _Shapes:
+    """Types of results in words, with symbols where probing found them."""
+
+    def __init__(self, graph: MaseGraph) -> None:
+        self._probed = graph.probed
+        self._texts: dict[fx.Node, str] = {}
+
+    def of(self, node: fx.Node) -> str:
+        """As `f32[B, T, 768]`; several tensors are separated by commas; "" where there is none."""
+        if node not in self._texts:
+            self._texts[node] = _clipped(self._text(node), 48)
+        return self._texts[node]
+
+    def _text(self, node: fx.Node) -> str:
+        value, index = node.meta.get("value"), node.meta.get("call")
+        if self._probed is None or not self._probed.symbols or index is None:
+            return self._described([value])
+        return self._described([run.calls[index].value for run in self._probed.runs])
+
+    def _described(self, values: list[Any]) -> str:
+        first = values[0]
+        if isinstance(first, TensorType):
+            return f"{short(first.dtype)}[{', '.join(self._sizes([value.shape for value in values]))}]"
+        parts: tuple[Any, ...] = ()
+        if isinstance(first, TupleOf):
+            parts = tuple(zip(*(value.items for value in values), strict=False))
+        elif isinstance(first, DictOf):
+            parts = tuple(zip(*([item for _, item in value.items] for value in values), strict=False))
+        return ", ".join(text for part in parts if (text := self._described(list(part))))
+
+    def _sizes(self, shapes: list[tuple[int, ...]]) -> Iterator[str]:
+        for sizes in zip(*shapes, strict=False):
+            fitted = None if self._probed is None or len(set(sizes)) == 1 else self._probed.fitter.fit(sizes)
+            yield str(sizes[0] if fitted is None else fitted)
+
+
+def _paths(nodes: list[fx.Node]) -> dict[fx.Node, str]:
+    """The scope of each node; one that has none, a size or what a pass put in, is where the next one is."""
+    found: dict[fx.Node, str] = {}
+    path = ""
+    for node in reversed(nodes):
+        scope = node.meta.get("scope")
+        path = found[node] = path if scope is None else scope.module_path
+    return found
+
+
+def _kind_name(node: fx.Node) -> str:
+    scope = node.meta.get("scope")
+    kind = None if scope is None else scope.module_type
+    return kind.__name__ if isinstance(kind, type) else str(kind or "")
+
+
+def _recorded_kinds(graph: MaseGraph) -> dict[str, str]:
+    """Scopes that hold other scopes only have no node of their own; the recording knows them."""
+    if graph.recording is None:
+        return {}
+    return {path: kind.__name__ for path, kind in graph.recording.run.scopes}
+
+
+def _clipped(text: str, size: int = 28) -> str:
+    return text if len(text) <= size else f"{text[: size - 1]}…"
+
+
+def _curve(line: Line, x: float, y: float) -> str:
+    x0, start, bend, x1, straight, end = line
+    x0, x1 = x + x0, x + x1
+    start, bend, straight, end = y + start, y + bend, y + straight, y + end
+    if abs(x0 - x1) < 1:
+        return f"M{x0:.0f} {start:.0f}V{end:.0f}"
+    middle = (bend + straight) / 2
+    curve = f"C{x0:.0f} {middle:.0f} {x1:.0f} {middle:.0f} {x1:.0f} {straight:.0f}"
+    return f"M{x0:.0f} {start:.0f}V{bend:.0f}{curve}V{end:.0f}"
