@@ -53,7 +53,7 @@ def run_main(
         try:
             loaded = load(path)
             with watch.active(), MetaMode(shadows):
-                execute(loaded, module)
+                module = execute(loaded, module)
         except RAISED as raised:  # the border to the person's program
             error = raised
     return MainRun(module, tuple(watch.reached.values()), constructions, error, watch.time_up)

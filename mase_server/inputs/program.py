@@ -150,7 +150,13 @@ def modules_kept(*names: str) -> Iterator[None]:
 
 
 def module_for(path: str, name: str) -> ModuleType:
-    """A fresh module for a file, in `sys.modules` under `name`, where pickle and dataclasses look for its classes."""
+    """A module for a file, in `sys.modules` under `name`, where pickle and dataclasses look for its classes.
+
+    A fresh one, unless the file's package has already imported the file.
+    """
+    found = sys.modules.get(name)
+    if found is not None and name != "__main__" and _is_imported(found, path):
+        return found
     module = ModuleType(name)
     module.__file__ = path
     module.__package__ = Place.of(path).package or None
@@ -158,19 +164,36 @@ def module_for(path: str, name: str) -> ModuleType:
     return module
 
 
-def execute(loaded: Loaded, module: ModuleType) -> None:
-    """Run code in a module; raises whatever it raises."""
-    vars(module).update(loaded.names)
+def _is_imported(module: ModuleType, path: str) -> bool:
+    return module.__spec__ is not None and getattr(module, "__file__", None) == path
+
+
+def execute(loaded: Loaded, module: ModuleType) -> ModuleType:
+    """Run code in a module; gives the module that then holds the file's names; raises whatever the code raises.
+
+    The package is imported first, as Python would: where it imports this very file, that was the run. A second one
+    would register everything twice.
+    """
     if module.__package__ and module.__package__ != module.__name__:
-        _import_package(module)
-    exec(loaded.code, vars(module))
+        module = _after_its_package(module)
+    if module.__spec__ is None:
+        vars(module).update(loaded.names)
+        exec(loaded.code, vars(module))
+    return module
 
 
-def _import_package(module: ModuleType) -> None:
-    """Import the package first, as Python would: it may itself import this file, and must not meet it unfinished."""
+def _after_its_package(module: ModuleType) -> ModuleType:
     assert module.__package__ is not None
-    sys.modules.pop(module.__name__, None)
+    assert module.__file__ is not None
+    if module.__name__ == "__main__" or module.__spec__ is not None:
+        importlib.import_module(module.__package__)
+        return module
+    # The package must not meet this file unfinished.
+    del sys.modules[module.__name__]
     try:
         importlib.import_module(module.__package__)
     finally:
-        sys.modules[module.__name__] = module
+        found = sys.modules.setdefault(module.__name__, module)
+    if not _is_imported(found, module.__file__):
+        found = sys.modules[module.__name__] = module
+    return found

@@ -120,13 +120,21 @@ def _pad(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwar
 
 @meta_rule(torch._VF.lstm, torch._VF.gru, torch._VF.rnn_tanh, torch._VF.rnn_relu)
 def _recurrent(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """With a packed sequence the arguments are (data, batch_sizes, hidden, weights, ...)."""
-    if not isinstance(args[1], torch.Tensor) or not isinstance(args[3], list | tuple):
-        return func(*args, **kwargs)
-    data, _, hidden, _, _, _, _, _, bidirectional = args
+    """Shapes alone, since the meta kernel goes through every time step.
+
+    The arguments are (data, hidden, weights, ...), or (data, batch_sizes, hidden, weights, ...) of a packed sequence.
+    """
+    if isinstance(args[1], torch.Tensor) and isinstance(args[3], list | tuple):
+        data, _, hidden, _, _, _, _, _, bidirectional = args
+        batch_first = False
+    else:
+        data, hidden, _, _, _, _, _, bidirectional, batch_first = args
     states = tuple(hidden) if isinstance(hidden, list | tuple) else (hidden,)
     width = states[0].shape[-1] * (2 if bidirectional else 1)
-    return data.new_empty(data.shape[0], width), *(state.new_empty(state.shape) for state in states)
+    # Kernels compute time first: what is returned batch first is a view.
+    lead = data.shape[:-1][::-1] if batch_first else data.shape[:-1]
+    out = data.new_empty(*lead, width)
+    return out.transpose(0, 1) if batch_first else out, *(state.new_empty(state.shape) for state in states)
 
 
 @meta_rule(getattr(torch, "_nested_tensor_from_mask_left_aligned", None))

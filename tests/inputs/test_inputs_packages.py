@@ -65,6 +65,38 @@ def test_a_file_whose_package_imports_it_first_is_shown(workspace):
     assert runs_in_eager(found).shape[-1] == 4
 
 
+REGISTERED = """
+from {kit}.registry import register
+{net}
+register(Net)
+"""
+
+
+GUARD = "if __name__ == '__main__':\n    print(Net())\n"
+
+
+@pytest.mark.parametrize(("kit", "end"), [("plain_kit", ""), ("guarded_kit", GUARD)], ids=["plain", "with a main"])
+def test_a_file_that_registers_itself_is_run_once(workspace, kit, end):
+    put(
+        workspace,
+        {
+            f"{kit}/registry.py": """
+        KNOWN = {}
+
+        def register(kind):
+            if kind.__name__ in KNOWN:
+                raise ValueError(f"{kind.__name__} is already registered")
+            KNOWN[kind.__name__] = kind
+    """
+        },
+    )
+    net = NET.format(body="nn.Linear(3, 4)")
+    put(workspace, {f"{kit}/__init__.py": f"from {kit}.net import Net\n"})
+    put(workspace, {f"{kit}/net.py": REGISTERED.format(kit=kit, net=net) + end})
+    (found,), problems = looked_at(workspace, f"{kit}/net.py")
+    assert (found.name, write(found.spec), problems) == ("Net", "x: f32[B=2, 3]", [])
+
+
 def test_a_module_that_bears_the_name_of_its_package_finds_its_neighbours(workspace):
     put(workspace, {"gizmo_net/__init__.py": "", "gizmo_net/parts.py": "WIDTH = 7\n"})
     put(
@@ -392,6 +424,6 @@ def test_published_weights_are_not_needed_for_shapes(workspace, use):
 def test_weights_of_another_shape_are_still_an_error(workspace):
     program = 'Net().load_state_dict({"body.weight": torch.ones(3, 3), "body.bias": torch.ones(2)})\n'
     put(workspace, {"mismatched.py": NET.format(body="nn.Linear(5, 2)") + program})
-    found, (problem,) = looked_at(workspace, "mismatched.py")
+    _found, (problem,) = looked_at(workspace, "mismatched.py")
     assert problem.severity == "error"
     assert "size mismatch for body.weight" in problem.message or "load" in problem.message

@@ -1,0 +1,74 @@
+"""Recurrent layers on meta: the types that eager gives, and as quickly for a thousand steps as for one."""
+
+import pytest
+import torch
+from torch import nn
+
+from mase_server.tracing.shadow import MetaMode, Shadows
+
+
+def types(value):
+    """Shape, strides and dtype of every tensor, in order; a dimension of one element may have any stride."""
+    if isinstance(value, torch.Tensor):
+        strides = tuple(step for step, size in zip(value.stride(), value.shape, strict=True) if size > 1)
+        return [(tuple(value.shape), strides, value.dtype)]
+    return [each for item in value for each in types(item)]
+
+
+def on_meta(make, *shapes, kind=torch.float32):
+    with MetaMode(Shadows()), torch.no_grad():
+        return types(make()(*(torch.empty(shape, dtype=kind) for shape in shapes)))
+
+
+def in_eager(make, *shapes, kind=torch.float32):
+    with torch.no_grad():
+        return types(make()(*(torch.zeros(shape, dtype=kind) for shape in shapes)))
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
+def test_outputs_and_states_are_those_of_eager(layer, bidirectional, batch_first):
+    def make():
+        return layer(5, 7, num_layers=2, bidirectional=bidirectional, batch_first=batch_first).eval()
+
+    assert on_meta(make, (4, 3, 5)) == in_eager(make, (4, 3, 5))
+    assert on_meta(make, (4, 5)) == in_eager(make, (4, 5)), "without a batch"
+
+
+def test_a_projection_narrows_the_output_and_one_state():
+    def make():
+        return nn.LSTM(5, 7, proj_size=2, batch_first=True).eval()
+
+    assert on_meta(make, (4, 3, 5)) == in_eager(make, (4, 3, 5))
+
+
+def test_states_that_are_handed_in_keep_their_type():
+    def make():
+        return nn.GRU(5, 7, num_layers=2).double().eval()
+
+    shapes = (4, 3, 5), (2, 3, 7)
+    assert on_meta(make, *shapes, kind=torch.float64) == in_eager(make, *shapes, kind=torch.float64)
+
+
+def test_time_steps_are_not_gone_through_one_by_one():
+    calls = []
+
+    class Counting(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            calls.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with torch.no_grad(), MetaMode(Shadows()):
+        layer, x = nn.LSTM(5, 7), torch.empty(1000, 2, 5)
+        with Counting():
+            layer(x)
+    assert len(calls) < 50
+
+
+def test_a_wrong_width_is_refused_as_in_eager():
+    message = "Expected 5, got 6"
+    with pytest.raises((RuntimeError, ValueError), match=message) as eager:
+        in_eager(lambda: nn.LSTM(5, 7), (4, 3, 6))
+    with pytest.raises(eager.type, match=message):
+        on_meta(lambda: nn.LSTM(5, 7), (4, 3, 6))
