@@ -88,7 +88,8 @@ def classify(func: Callable[..., Any]) -> tuple[str, Any]:
         return "call_function", _OPERATORS[name]
     if isinstance(func, _METHOD_TYPES):
         return "call_method", name
-    if isinstance(func, types.FunctionType) and getattr(torch.Tensor, name, None) is func:
+    # `__pow__` is a wrapper of torch._tensor that is named `pow`.
+    if isinstance(func, types.FunctionType) and func.__module__ == "torch._tensor" and hasattr(torch.Tensor, name):
         return "call_method", name
     return "call_function", func
 

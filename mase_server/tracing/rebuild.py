@@ -104,3 +104,15 @@ def _mapping(original: Any, parts: dict[Any, Any]) -> Any:
         return type(original)(**parts)
     except TypeError:
         return type(original)(parts)
+
+
+@dataclass(frozen=True)
+class Seeded:
+    """Makes a random generator with this seed."""
+
+    seed: int
+    __name__ = "generator"
+
+    def __call__(self) -> torch.Generator:
+        """A new generator, at the beginning of its numbers."""
+        return torch.Generator().manual_seed(self.seed)

@@ -22,7 +22,7 @@ from mase_server.tracing.bindings import Event, Reports
 from mase_server.tracing.calls import Call, Constant, Run, classify, ref
 from mase_server.tracing.failure import Failure
 from mase_server.tracing.positions import capture
-from mase_server.tracing.rebuild import Rebuild
+from mase_server.tracing.rebuild import Rebuild, Seeded
 from mase_server.tracing.shadow import _GETTER, PRINTS, READS, MetaMode, Shadows, version
 from mase_server.tracing.values import Python, Value, describe, fields_of, holds_tensor
 from mase_server.tracing.vmapped import Held, Vmapped, state_of, vmap_through
@@ -100,7 +100,8 @@ class Recorder(MetaMode):
         self._add("output", "output", (self._output_argument(self.output),), {}, result, ())
         seconds = time.perf_counter() - started
         return Run(
-            self.calls, self.scopes, self.events, placeholders, self.constants, result, seconds, self.untracked, self.reads
+            self.calls, self.scopes, self.events, placeholders, self.constants, result, seconds,
+            self.untracked, self.reads,
         )  # fmt: skip
 
     def partial(self) -> Run:
@@ -210,13 +211,17 @@ class Recorder(MetaMode):
         path = self._paths.get(id(module))
         if self._paused or path is None:
             return original(module, *args, **kwargs)
-        if module is not self.root and self.is_leaf(module, path):
+        if module is not self.root and self.is_leaf(module, path) and self._has_its_own(module):
             return self._call_leaf(module, path, args, kwargs, original)
         before, self.scope = self.scope, self._scope_of(path, module)
         try:
             return original(module, *args, **kwargs)
         finally:
             self.scope = before
+
+    def _has_its_own(self, module: nn.Module) -> bool:
+        """Are its parameters those that the model was given with? `torch.func.functional_call` lends it others."""
+        return all(value is None or id(value) in self._attributes for value in module._parameters.values())
 
     def _call_leaf(
         self, module: nn.Module, path: str, args: Any, kwargs: dict[str, Any], original: Callable[..., Any]
@@ -367,6 +372,8 @@ class Recorder(MetaMode):
         return value
 
     def _odd_argument(self, value: Any) -> Any:
+        if isinstance(value, torch.Generator):
+            return self._generator(value)
         if holds_tensor(value) or _state(value):
             template = Rebuild.of(value)
             found = [self._argument(tensor) for tensor in template.tensors]
@@ -377,6 +384,15 @@ class Recorder(MetaMode):
         if hasattr(value, "__index__") and not callable(value) and not hasattr(value, "shape"):
             return int(value)
         return self._constant(value)
+
+    def _generator(self, value: torch.Generator) -> Any:
+        """A generator of the person's: each run of the graph begins with a new one of the same seed."""
+        found = self._nodes.get(id(value))
+        if found is None:
+            template = self._constant(Seeded(value.initial_seed()))
+            found = self._nodes[id(value)] = self._add("call_function", template, (), {}, describe(value))
+            self._keep.append(value)
+        return ref(found)
 
     def _constant(self, value: Any) -> Constant:
         name = f"_constant{len(self.constants)}"
