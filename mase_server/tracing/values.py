@@ -86,7 +86,8 @@ def describe(value: Any, depth: int = 0) -> Value:
     if value is None:
         return NONE
     if depth < MAX_DEPTH:
-        if isinstance(value, list | tuple) and not isinstance(value, torch.Size):
+        # A size by itself says nothing; beside a tensor it is a tuple as any other.
+        if isinstance(value, list | tuple) and (depth or not isinstance(value, torch.Size)):
             return TupleOf(tuple(describe(item, depth + 1) for item in value[:MAX_ITEMS]))
         fields = None if isinstance(value, str | int | float | type) else fields_of(value)
         if fields is not None:

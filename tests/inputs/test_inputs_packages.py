@@ -12,6 +12,7 @@ from mase_server.inputs.generate import inputs_at
 from mase_server.inputs.text import write
 from mase_server.snapshot import KINDS, Problem
 from mase_server.tracing.shadow import MetaMode, Shadows
+from mase_server.tracing.values import Python, TupleOf, describe, tensor_type
 from mase_server.worker.job import trace
 from mase_server.worker.request import TraceRequest
 
@@ -427,3 +428,9 @@ def test_weights_of_another_shape_are_still_an_error(workspace):
     _found, (problem,) = looked_at(workspace, "mismatched.py")
     assert problem.severity == "error"
     assert "size mismatch for body.weight" in problem.message or "load" in problem.message
+
+
+def test_a_size_that_is_returned_beside_a_tensor_is_a_tuple():
+    x = torch.ones(2, 3)
+    number = Python("int")
+    assert describe((x, x.shape)) == TupleOf((tensor_type(x), TupleOf((number, number))))
