@@ -45,7 +45,7 @@ class NodeWriter:
         for index, call in enumerate(traced.run.calls):
             if used[index]:
                 self.rows[index] = len(self.columns["name"])
-                total += self._write_call(model, traced, index, call, names[index] or name_of(call.target))
+                total += self._write_call(model, traced, index, call, names[index] or _target_name(call, traced))
         return total
 
     def _write_call(self, model: int, traced: Traced, index: int, call: Call, name: str) -> int:
@@ -61,7 +61,7 @@ class NodeWriter:
         value = self.tables.value(model, [run.calls[index].value for run in traced.runs])
         blob = pack_blob(self._blob(info, operation, call, module))
         row = (
-            name, call.kind, name_of(call.target), info.mase_op, info.mase_type, info.family, model,
+            name, call.kind, _target_name(call, traced), info.mase_op, info.mase_type, info.family, model,
             self.tables.scope(model, call.scope), value, flops, *place, blob,
         )  # fmt: skip
         for column, item in zip(COLUMNS["nodes"], row, strict=True):
@@ -109,6 +109,13 @@ def _target(call: Call, traced: Traced) -> Any:
     if call.kind == "call_module":
         return _module_of(traced.found.model, call)
     return traced.run.constants[call.target.name] if isinstance(call.target, Constant) else call.target
+
+
+def _target_name(call: Call, traced: Traced) -> str:
+    """The target as text; a callable of the graph's own by its name, any other constant by the graph's name for it."""
+    if not isinstance(call.target, Constant):
+        return name_of(call.target)
+    return name_of(_target(call, traced)) if call.kind == "call_function" else call.target.name
 
 
 def with_plain(value: Any, calls: Sequence[Call]) -> Any:

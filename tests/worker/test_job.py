@@ -400,3 +400,28 @@ if __name__ == "__main__":
 def test_stages_are_told_in_order(jobs):
     stages = [event["stage"] for event in jobs["main"].events if event.get("event") == "stage"]
     assert stages == ["importing", "tracing", "probing"]
+
+
+def test_nodes_without_a_function_of_torch_have_names_that_a_person_understands(tmp_path):
+    job = Job(
+        tmp_path,
+        """
+import numpy as np
+
+TABLE, KEPT = np.ones(4, dtype=np.float32), torch.ones(4)
+
+
+class Net(nn.Module):
+    def forward(self, x):
+        mask = torch.from_numpy(TABLE)
+        return torch.vmap(lambda row: row * 2)(x) + torch.nn.Parameter(KEPT)
+
+
+if __name__ == "__main__":
+    Net()(torch.randn(3, 4))
+""",
+    )
+    assert job.problems == []
+    names = job.payload["nodes"]["target"]
+    assert names[:2] == ["x", "vmap"]
+    assert all(name.isidentifier() for name in names)
