@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import fx, nn
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from mase_server.ops.types import TensorType
 from mase_server.tracing.calls import Call, Constant, Ref, Run, references
@@ -170,6 +171,12 @@ def executable(graph: fx.Graph, root: nn.Module, constants: dict[str, Any]) -> f
         if node.op in ("call_module", "get_attr") and node.target not in targets:
             name = node.target
             targets[name] = constants[name] if name in constants else attribute(root, name)
-    module = fx.GraphModule(targets, graph, type(root).__name__)
+    module = _LazyGraphModule(targets, graph, type(root).__name__)
     module.training = root.training
+    return module
+
+
+def compiled(module: fx.GraphModule) -> fx.GraphModule:
+    """The same module with the code of its graph; making that is slow, so it waits until somebody wants it."""
+    _LazyGraphModule.force_recompile(module)
     return module

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import fx, nn
 
-from mase_server.ir.build import GraphBuilder, executable
+from mase_server.ir.build import GraphBuilder, compiled, executable
 from mase_server.ir.check import Check, check
 from mase_server.ir.custom import CustomOps
 from mase_server.ir.facts import Facts
@@ -186,7 +186,7 @@ class MaseGraph:
         if not self._compiled.holds(module.graph):
             module.recompile()
             self._compiled = Snapshot.of(module.graph)
-        return module
+        return compiled(module)
 
     @model.setter
     def model(self, module: fx.GraphModule) -> None:
@@ -195,7 +195,7 @@ class MaseGraph:
     def bound_to(self, model: nn.Module) -> fx.GraphModule:
         """The executable graph over another instance of the same model, for example one with real weights."""
         constants = {} if self.recording is None else self.recording.run.constants
-        return executable(self.fx_graph, model, constants)
+        return compiled(executable(self.fx_graph, model, constants))
 
     @property
     def fx_graph(self) -> fx.Graph:

@@ -14,7 +14,7 @@ from mase_server.inputs.generate import inputs_at
 from mase_server.inputs.huggingface import library_inputs
 from mase_server.inputs.names import usual_inputs
 from mase_server.inputs.spec import Inputs, Spec, TensorSpec
-from mase_server.ir.build import GraphBuilder, executable
+from mase_server.ir.build import GraphBuilder, compiled, executable
 from mase_server.ir.custom import CustomOps
 from mase_server.ir.facts import fact_of, plain
 from mase_server.ops.types import TensorType
@@ -136,7 +136,7 @@ def trace_torch_module(
     Source: `chop.ir.graph.mase_graph.trace_torch_module`.
     """
     found = record(model, examples(model, cf_args, hf_input_names), CustomOps.of(custom_ops))
-    return executable(found.builder.graph, model, found.run.constants)
+    return compiled(executable(found.builder.graph, model, found.run.constants))
 
 
 def examples(model: nn.Module, given: Mapping[str, Any] | None, names: Iterable[str] | None) -> dict[str, Any]:

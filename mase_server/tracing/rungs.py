@@ -11,7 +11,7 @@ from torch import nn
 
 from mase_server.tracing.calls import Run
 from mase_server.tracing.recorder import Recorder
-from mase_server.tracing.shadow import Shadows, ValueDependentError, version, writes
+from mase_server.tracing.shadow import Shadows, ValueDependentError, may_write, version
 
 #: Models with more parameters are run for real only where nothing else can work.
 CHEAP_PARAMETERS = 20_000_000
@@ -42,7 +42,7 @@ class RealRecorder(Recorder):
     def run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compute one torch call as it is."""
         target = args[0] if args and isinstance(args[0], torch.Tensor) else None
-        if target is not None and writes(func):
+        if target is not None and may_write(func, args, kwargs):
             self.shadows.written(target)
         before = version(target)
         out = func(*args, **kwargs)

@@ -8,7 +8,7 @@ the device `cpu`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from types import FrameType
@@ -359,7 +359,7 @@ class MetaMode(TorchFunctionMode):
         real_args, real_kwargs = self._to_real(args), self._to_real(kwargs)
         target = real_args[0] if real_args and isinstance(real_args[0], torch.Tensor) else None
         before = version(target)
-        if target is not None and writes(func):
+        if target is not None and may_write(func, args, kwargs):
             self.shadows.written(target)
         out = func(*real_args, **real_kwargs)
         if target is not None and version(target) != before:
@@ -464,6 +464,11 @@ def version(tensor: torch.Tensor | None) -> int:
         return int(tensor._version)
     except RuntimeError:
         return -1
+
+
+def may_write(func: Callable[..., Any], args: Values, kwargs: Mapping[str, Any]) -> bool:
+    """Can this call write to its first argument: by its name, or by an `inplace=True` of torch.nn.functional?"""
+    return writes(func) or bool(kwargs.get("inplace")) or any(value is True for value in args[1:])
 
 
 def writes(func: Callable[..., Any]) -> bool:
