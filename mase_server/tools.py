@@ -8,12 +8,11 @@ import sys
 _FORMAT = "%(levelname)-8s %(message)s"
 
 
-class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
+class _Stderr(logging.Handler):
     """Writes to what sys.stderr is at the time, so that redirecting it works."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.setStream(sys.stderr)
-        super().emit(record)
+        sys.stderr.write(self.format(record) + "\n")
 
 
 def get_logger(name: str) -> logging.Logger:

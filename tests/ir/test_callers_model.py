@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.ir.models import Convolutional, Mlp, result
 from torch import nn
 
 from mase_server import MaseGraph, passes
+from tests.ir.models import Convolutional, Mlp, result
 
 LAYERS = {
     "linear": lambda: nn.Linear(6, 6),

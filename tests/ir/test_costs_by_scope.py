@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from tests.ir.models import Convolutional, Mlp, bert_inputs, bert_tiny, node_named
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from mase_server import MaseGraph, passes
+from tests.ir.models import Convolutional, Mlp, bert_inputs, bert_tiny, node_named
 
 MODELS = {
     "mlp": (Mlp, {"x": torch.randn(2, 28, 28)}),
@@ -35,15 +35,16 @@ def test_products_agree_with_torchs_counter(name):
             assert ours[inner].matmul_flops == flops, inner
 
 
+def scope_of(node):
+    return node.meta["scope"].module_path if "scope" in node.meta else ""
+
+
 def test_a_scope_is_the_sum_of_its_nodes():
     graph = MaseGraph(bert_tiny(), bert_inputs())
     scopes, costs = graph.scope_costs(), graph.costs()
     assert scopes[""].flops == sum(cost.flops for cost in costs.values())
-    inside = [
-        node.name for node in graph.nodes
-        if str(node.target if node.op == "call_module" else node.meta["scope"].module_path if "scope" in node.meta else "")
-        .startswith("bert.encoder.layer.0.")
-    ]  # fmt: skip
+    paths = {node.name: str(node.target) if node.op == "call_module" else scope_of(node) for node in graph.nodes}
+    inside = [name for name, path in paths.items() if path.startswith("bert.encoder.layer.0.")]
     assert scopes["bert.encoder.layer.0"].flops >= sum(costs[name].flops for name in inside) > 0
 
 

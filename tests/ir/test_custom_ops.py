@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tests.ir.models import node_named
 from torch import nn
 
 from mase_server import MaseGraph, passes, trace_torch_module
+from tests.ir.models import node_named
 
 
 class Gate(nn.Module):
@@ -102,7 +102,7 @@ def test_a_subclass_is_the_custom_operation_of_its_base():
     model = Gated()
     model.gate = Special()
     graph = MaseGraph(model, X, custom_ops=OPS, add_metadata_args={})
-    assert list(node_named(graph, "gate").meta["mase"]["common"]["args"])[0] == "data_in_0"
+    assert next(iter(node_named(graph, "gate").meta["mase"]["common"]["args"])) == "data_in_0"
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ import inspect
 
 import pytest
 import torch
-from tests.ir.models import Mlp, bert_tiny, node_named
 from torch import fx, nn
 
 import mase_server
 from mase_server import MaseGraph, MaseMetadata, MaseTracer, passes, trace_torch_module
+from tests.ir.models import Mlp, bert_tiny, node_named
 
 X = {"x": torch.randn(1, 28, 28)}
 
@@ -65,7 +65,7 @@ def test_mases_known_types_come_first():
 
 @pytest.mark.parametrize("wrong", [3, "model", [1, 2], nn.Linear])
 def test_what_is_no_module_is_refused(wrong):
-    with pytest.raises(ValueError, match="expected a torch.nn.Module, got"):
+    with pytest.raises(ValueError, match=r"expected a torch\.nn\.Module, got"):
         MaseGraph(wrong)
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from tests.ir.models import Classifier, Mlp, argument, bert_inputs, bert_tiny, node_named, result
 from torch import fx, nn
 from transformers import BatchEncoding
 
 from mase_server import MaseGraph, passes, trace_torch_module
+from tests.ir.models import Classifier, Mlp, argument, bert_inputs, bert_tiny, node_named, result
 
 
 def annotated(graph, dummy_in):

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from tests.ir.models import Mlp, node_named
 
 from mase_server import MaseGraph, passes
+from tests.ir.models import Mlp, node_named
 
 FLOAT = {"type": "float", "precision": [32]}
 

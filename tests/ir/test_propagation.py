@@ -5,10 +5,10 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.ir.models import Classifier, Convolutional, Mlp, argument, node_named, result
 from torch import fx, nn
 
 from mase_server import MaseGraph, passes
+from tests.ir.models import Classifier, Convolutional, Mlp, argument, node_named, result
 
 X = torch.randn(2, 28, 28)
 

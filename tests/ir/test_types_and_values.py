@@ -6,12 +6,12 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.ir.models import Classifier, Convolutional, Mlp, argument, node_named, result
 from torch import nn
 
 from mase_server import MaseGraph
 from mase_server.ir import values
 from mase_server.ir.entry import TensorEntry
+from tests.ir.models import Classifier, Convolutional, Mlp, argument, node_named, result
 
 FORMATS = {
     torch.float64: ("float", [64]), torch.float32: ("float", [32]), torch.float16: ("float", [16]),

@@ -1,0 +1,219 @@
+"""Statistics against torch and numpy on all samples at once."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from mase_server import MaseGraph, passes
+from mase_server.passes.statistics import STATISTICS, make
+from tests.ir.models import Mlp, node_named
+
+
+def samples(seed, count, rows=4):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(rows, 6, generator=generator) * (index + 1) + index for index in range(count)]
+
+
+def gathered(name, tensors, **options):
+    statistic = make({name: options})[name]
+    for tensor in tensors:
+        statistic.update(tensor)
+    return statistic.result()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1000), st.integers(1, 5), st.sampled_from(["variance_online", "variance_precise"]))
+def test_variance_and_mean_are_those_of_all_samples_together(seed, count, name):
+    tensors = samples(seed, count)
+    together = torch.cat(tensors).double().numpy()
+    found = gathered(name, tensors)
+    assert float(found["variance"]) == pytest.approx(together.var(ddof=1), rel=1e-9)
+    assert float(found["mean"]) == pytest.approx(together.mean(), rel=1e-9, abs=1e-12)
+    assert found["count"] == together.size
+
+
+@pytest.mark.parametrize("name", ["variance_online", "variance_precise"])
+def test_variance_along_one_dimension(name):
+    tensors = samples(1, 3)
+    found = gathered(name, tensors, dims=0)
+    together = torch.cat(tensors).double()
+    assert torch.allclose(found["variance"], together.var(dim=0))
+    assert torch.allclose(found["mean"], together.mean(dim=0))
+    assert found["count"] == 12
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1000), st.integers(1, 5), st.booleans())
+def test_the_range_is_that_of_all_samples_together(seed, count, absolute):
+    tensors = samples(seed, count)
+    together = torch.cat(tensors).numpy()
+    together = np.abs(together) if absolute else together
+    found = gathered("range_min_max", tensors, abs=absolute)
+    assert (float(found["min"]), float(found["max"])) == (together.min(), together.max())
+    assert found["count"] == together.size
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1000), st.integers(1, 5), st.floats(0.5, 1.0))
+def test_quantiles_are_numpys(seed, count, quantile):
+    tensors = samples(seed, count)
+    together = torch.cat(tensors).double().numpy()
+    found = gathered("range_quantile", tensors, quantile=quantile)
+    assert float(found["min"]) == pytest.approx(np.quantile(together, 1 - quantile), rel=1e-6, abs=1e-9)
+    assert float(found["max"]) == pytest.approx(np.quantile(together, quantile), rel=1e-6, abs=1e-9)
+
+
+def test_quantiles_along_one_dimension():
+    tensors = samples(2, 3)
+    found = gathered("range_quantile", tensors, dims=0, quantile=0.9)
+    assert torch.allclose(found["max"], torch.quantile(torch.cat(tensors).double(), 0.9, dim=0))
+
+
+def test_sigma_range_is_mean_and_deviations():
+    tensors = samples(3, 4)
+    together = torch.cat(tensors).double()
+    found = gathered("range_n_sigma", tensors, num_sigma=2)
+    assert float(found["max"]) == pytest.approx(float(together.mean() + 2 * together.std()))
+    assert float(found["min"]) == pytest.approx(float(together.mean() - 2 * together.std()))
+
+
+def test_the_mean_of_absolute_values():
+    tensors = samples(4, 4)
+    found = gathered("abs_mean", tensors)
+    assert float(found["abs_mean"]) == pytest.approx(float(torch.cat(tensors).double().abs().mean()))
+
+
+def test_records_are_the_samples_and_not_views_of_them():
+    tensors = samples(5, 3)
+    together = torch.cat(tensors)
+    statistic = make({"record": {}})["record"]
+    for tensor in tensors:
+        statistic.update(tensor)
+        tensor.zero_()
+    assert torch.equal(statistic.result()["data"], together)
+    assert statistic.result()["count"] == together.numel()
+
+
+def test_records_can_be_stacked():
+    assert gathered("record", samples(6, 3), add_new_dim_before_concat=True)["data"].shape == (3, 4, 6)
+
+
+def test_unknown_statistics_and_options_are_named():
+    with pytest.raises(ValueError, match="there is no statistic 'median'; known are record, variance_online"):
+        make({"median": {}})
+    with pytest.raises(ValueError, match=r"the statistic abs_mean does not take \{'sigma': 2\}"):
+        make({"abs_mean": {"sigma": 2}})
+
+
+# The pass
+
+
+def profiled(model, inputs, **options):
+    graph = MaseGraph(model, inputs, add_metadata_args={"add_value": False})
+    return passes.profile_statistics_analysis_pass(graph, options)[0]
+
+
+def stat(graph, node, name):
+    return node_named(graph, node).meta["mase"]["software"]["args"][name]["stat"]
+
+
+def test_weights_and_activations_are_profiled():
+    torch.manual_seed(0)
+    model = Mlp()
+    batches = [{"x": torch.randn(2, 28, 28)} for _ in range(4)]
+    graph = profiled(
+        model, batches[0], by="type", target_weight_nodes=["linear"], target_activation_nodes=["relu"],
+        weight_statistics={"variance_precise": {"device": "cpu", "dims": "all"}},
+        activation_statistics={"range_min_max": {"device": "cpu", "dims": "all"}, "record": {}},
+        input_generator=iter(batches), num_samples=4,
+    )  # fmt: skip
+    expected = model.fc2.weight.detach().double().var()
+    assert float(stat(graph, "fc2", "weight")["variance_precise"]["variance"]) == pytest.approx(float(expected))
+    hidden = torch.cat([model.fc1(batch["x"].flatten(1)) for batch in batches])
+    found = stat(graph, "relu", "data_in_0")
+    assert (found["range_min_max"]["min"], found["range_min_max"]["max"]) == (hidden.min(), hidden.max())
+    assert torch.equal(found["record"]["data"], hidden)
+    assert "data_in_0" not in node_named(graph, "fc1").meta["mase"]["software"]["args"]
+
+
+@pytest.mark.parametrize(
+    ("by", "pattern", "found"),
+    [("name", "fc1", {"fc1"}), ("regex_name", "fc[12]", {"fc1", "fc2"}), ("type", "linear", {"fc1", "fc2", "fc3"})],
+)
+def test_nodes_are_chosen_by_type_name_or_pattern(by, pattern, found):
+    graph = profiled(
+        Mlp(), {"x": torch.randn(1, 28, 28)}, by=by, target_weight_nodes=[pattern], weight_statistics={"abs_mean": {}}
+    )
+    with_stat = {node.name for node in graph.nodes if "weight" in node.meta["mase"]["software"].get("args", {})}
+    assert with_stat == found
+
+
+def test_an_activation_is_taken_before_it_is_written_over():
+    x = torch.randn(3, 4)
+    graph = profiled(
+        nn.Sequential(nn.Identity(), nn.ReLU(inplace=True)), {"input": x}, by="type", target_activation_nodes=["relu"],
+        activation_statistics={"record": {}}, input_generator=[{"input": x}],
+    )  # fmt: skip
+    assert torch.equal(stat(graph, "_1", "data_in_0")["record"]["data"], x)
+
+
+def test_profiling_changes_neither_the_model_nor_its_mode():
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.ReLU()).train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    profiled(
+        model, {"input": torch.randn(3, 4)}, target_activation_nodes=["relu"], activation_statistics={"abs_mean": {}},
+        input_generator=[{"input": torch.randn(3, 4)}],
+    )  # fmt: skip
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"by": "colour"}, "by is 'colour'; nodes are chosen by type, name, regex_name"),
+        (
+            {"target_activation_nodes": ["relu"], "activation_statistics": {"abs_mean": {}}},
+            "activation statistics need an input_generator",
+        ),
+        (
+            {
+                "target_activation_nodes": ["relu"], "activation_statistics": {"abs_mean": {}}, "num_samples": 3,
+                "input_generator": [{"x": torch.randn(1, 28, 28)}],
+            },
+            "num_samples is 3, but the input_generator ended after 1",
+        ),
+        ({"samples": 3}, "profile_statistics_analysis_pass has no option 'samples'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_profiled_is_told(options, text):
+    with pytest.raises(ValueError, match=text):
+        profiled(Mlp(), {"x": torch.randn(1, 28, 28)}, **options)
+
+
+def test_every_statistic_of_the_metadata_tree_is_there():
+    assert set(STATISTICS) == {
+        "record", "variance_online", "variance_precise", "range_n_sigma", "range_quantile", "range_min_max", "abs_mean",
+    }  # fmt: skip
+
+
+# Average bits
+
+
+def test_bits_are_averaged_over_elements():
+    graph = MaseGraph(Mlp(), {"x": torch.randn(1, 28, 28)}, add_metadata_args={})
+    assert passes.calculate_avg_bits_mg_analysis_pass(graph)[1] == {"data_avg_bit": 32.0, "w_avg_bit": 32.0}
+    for name in ("fc1", "fc2", "fc3"):
+        node_named(graph, name).meta["mase"]["common"]["args"]["weight"].update(type="fixed", precision=[8, 4])
+    _, found = passes.calculate_avg_bits_mg_analysis_pass(graph)
+    weights, biases = 784 * 784 * 2 + 7840, 784 * 2 + 10
+    assert found["w_avg_bit"] == pytest.approx((8 * weights + 32 * biases) / (weights + biases))
+    assert found["data_avg_bit"] == 32.0
+
+
+def test_a_graph_without_such_operators_has_no_bits():
+    graph = MaseGraph(nn.Flatten(), {"input": torch.randn(2, 3, 4)}, add_metadata_args={})
+    assert passes.calculate_avg_bits_mg_analysis_pass(graph)[1] == {"data_avg_bit": 0.0, "w_avg_bit": 0.0}
