@@ -118,14 +118,14 @@ class Allowed:
         self._names = {one: name for name, one in self._more.items()}
 
     def name_of(self, function: Callable[..., Any]) -> str | None:
-        """The name under which a callable can be found again; None for one that is not in the tables."""
+        """The name under which a callable can be found again, by whoever allows it; None for one that has no name."""
         try:
             found = self._names.get(function) or _tensor_functions()[1].get(function)
         except TypeError:
             return None
         if found is None and isinstance(function, torch._ops.OpOverload):
             return f"torch.ops.{function}"
-        return found
+        return found or _importable(function)
 
     def function(self, name: Any) -> Callable[..., Any]:
         """The callable of a name."""
@@ -188,6 +188,13 @@ def _library_result(name: str) -> type | None:
             if isinstance(found, type) and base in {parent.__name__ for parent in found.__mro__}:
                 return found
     return None
+
+
+def _importable(function: Any) -> str | None:
+    """The name of a function that stands at the top of a module."""
+    home, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    found = getattr(sys.modules.get(str(home)), str(name), None)
+    return qualified(function) if found is function and not isinstance(function, type) else None
 
 
 def _aten(name: str) -> Any:

@@ -43,7 +43,13 @@ def _write_target(writer: Writer, node: fx.Node) -> Any:
         return node.target
     if isinstance(node.target, _Named):
         return ["named", node.target.__name__, writer.write(underlying(node.target))]
-    return writer.write(node.target)
+    try:
+        return writer.write(node.target)
+    except Unwritable:
+        raise CheckpointError(
+            f"the graph cannot be exported: node {node.name!r} calls {node.target!r:.100}, which has no name that can be "
+            f"looked up; define it at the top of a module"
+        ) from None
 
 
 def _write_meta(writer: Writer, node: fx.Node) -> tuple[dict[str, Any], bool]:
