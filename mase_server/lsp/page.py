@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -76,6 +77,9 @@ class Page:
 
     def place(self, line: int, column: int, end_line: int, end_column: int) -> lsp.Range | None:
         """`range` for bare numbers."""
+        if end_column == 0 and end_line > line:
+            # Whole lines end where the next one begins: that may be edited, or not exist.
+            end_line, end_column = end_line - 1, sys.maxsize
         start = self.alignment.current_span(line - 1, end_line - 1)
         if start is None:
             return None

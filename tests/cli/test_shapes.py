@@ -175,7 +175,7 @@ def test_wrong_usage_is_status_two(mase, arguments):
 def test_inputs_that_cannot_be_read_are_wrong_usage(mase, net):
     done = mase("shapes", net, "--input", "x: f32[1, 9")
     assert done.returncode == 2
-    assert "error[bad-inputs]: the inputs given could not be read: expected ',' or ']'" in done.stdout
+    assert "error[bad-inputs]: The inputs given could not be read: expected ',' or ']'" in done.stdout
 
 
 def test_no_process_is_left_behind(mase, net, tmp_path):
@@ -190,3 +190,56 @@ def read(path):
         return path.read_bytes()
     except OSError:
         return b""
+
+
+def test_a_long_message_goes_on_in_an_indented_line(mase, net):
+    net.write_text(BROKEN)
+    lines = mase("shapes", net).stdout.splitlines()
+    [first] = [number for number, line in enumerate(lines) if "expects 65 features," in line]
+    assert lines[first + 1].startswith("    but the last dimension of `h` f32[")
+
+
+def test_a_folder_with_the_name_of_a_file_is_wrong_usage(mase, tmp_path):
+    (tmp_path / "folder.py").mkdir()
+    done = mase("shapes", tmp_path / "folder.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "folder.py" in done.stderr.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"", "no-model"),
+        (b"\x00\x01\xff" * 40, "not-text"),
+        (b"# caf\xe9\n" + NET.encode(), "unknown-encoding"),
+        (b"import not_there\n" + NET.encode(), "missing-package"),
+        (NET.replace("super().__init__()", "raise SystemExit(3)").encode(), "exited"),
+        (NET.replace("super().__init__()", "raise KeyboardInterrupt").encode(), "constructor-error"),
+        (NET.replace("h = self.a(x).relu()", "import os; os._exit(3)").encode(), "exited"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_error(mase, net, content, code):
+    net.write_bytes(content)
+    done = mase("shapes", "--format", "json", net)
+    [report] = reports(done)
+    assert [(problem["code"], problem["severity"]) for problem in report["problems"]] == [(code, "error")]
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbf" + NET.encode(),
+        NET.replace("\n", "\r\n").encode(),
+        b"# -*- coding: latin-1 -*-\nNAME = 'caf\xe9'\n" + NET.encode(),
+        NET.encode() + b"".join(b"TABLE_%d = '%s'\n" % (number, b"x" * 80) for number in range(54_000)),
+    ],
+    ids=["byte order mark", "carriage returns", "latin-1", "five megabytes"],
+)
+def test_other_ways_to_write_a_file_are_no_mistake(mase, net, content):
+    net.write_bytes(content)
+    done = mase("shapes", "--format", "json", net)
+    [report] = reports(done)
+    assert (done.returncode, report["problems"]) == (0, [])
+    [hidden] = [row for row in report["tensors"] if row["name"] == "h"]
+    assert hidden["values"][0]["symbols"] == ["B", "64"]

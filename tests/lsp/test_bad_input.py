@@ -313,9 +313,20 @@ async def test_a_shape_error_behind_carriage_returns_stands_at_its_place(editor)
     editor.close(path)
 
 
+async def test_a_mistake_in_a_last_line_without_an_end_is_shown_too(editor):
+    path = editor.folder / "endless_line.py"
+    editor.open(path, "import os\nfrom torch import nn\nnn.Linear(2, 2), os._exit(3)")
+    assert await editor.end_state(path) == "crashed"
+    [problem] = (await editor.diagnostics(path)).items
+    assert (problem.code, problem.range.start.line, problem.range.end.line) == ("exited", 2, 2)
+    editor.close(path)
+
+
 NO_UTF8 = {
     "a binary file": (b"\x00\x01\x02\xff\xfe\x80" * 40, "not-text", 0, "This is no text but a binary file."),
-    "latin letters": (b"# caf\xe9\n" + GOOD.encode(), "unknown-encoding", 0, "0xe9 here is no UTF-8. Save the file as UTF-8"),
+    "latin letters": (
+        b"# caf\xe9\n" + GOOD.encode(), "unknown-encoding", 0, "0xe9 here is no UTF-8. Save the file as UTF-8",
+    ),
     "an encoding that is none": (
         b"# -*- coding: klingon -*-\n" + GOOD.encode(), "unknown-encoding", 0, "Python knows no encoding 'klingon'.",
     ),

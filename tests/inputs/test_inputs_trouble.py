@@ -1,0 +1,140 @@
+"""What stops a file's own run, and what is still found of it."""
+
+import ast
+import collections
+import urllib.error
+
+import pytest
+
+from mase_server.inputs.find import find
+from mase_server.inputs.found import Found, plain_hooks
+from mase_server.inputs.guard import RefusedError
+from mase_server.inputs.trouble import constructing, guarded, refusal, says_nothing
+from mase_server.snapshot import Problem
+from mase_server.tracing.shadow import Shadows
+from mase_server.worker.request import TraceOptions, TraceRequest
+
+HEAD = "import torch\nfrom torch import nn\n\n"
+NET = """
+class Net(nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.layer = nn.Linear(width, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+COUNT = "import collections\ncollections.runs = getattr(collections, 'runs', 0) + 1\n"
+LOOP = "while True:\n    pass\n"
+
+
+@pytest.fixture
+def look(tmp_path, monkeypatch):
+    """A function that gives what is found in a text, and its problems; `seconds` is the limit of the whole trace."""
+    monkeypatch.setattr(collections, "runs", 0, raising=False)
+
+    def run(text, seconds=0.9, **options):
+        path = tmp_path / "models.py"
+        path.write_text(HEAD + text)
+        folder = str(tmp_path)
+        request = TraceRequest(str(path), folder, "", 1, TraceOptions(**options), scratch=folder, seconds=seconds)
+        items = list(find(request, path.read_text(), plain_hooks(Shadows())))
+        return [item.name for item in items if isinstance(item, Found)], [
+            item for item in items if isinstance(item, Problem)
+        ]
+
+    return run
+
+
+def test_an_endless_loop_is_met_once_and_what_stands_before_it_is_found(look):
+    names, [problem] = look(COUNT + NET + LOOP)
+    assert names == ["Net"]
+    assert (problem.code, problem.severity) == ("time-limit", "error")
+    assert (HEAD + COUNT + NET + LOOP).splitlines()[problem.line - 1] in LOOP.splitlines()
+    assert problem.message.startswith("This file had run for 0.6 s without calling a model when it was stopped here.")
+    assert collections.runs == 1
+
+
+def test_the_place_is_the_innermost_line_of_the_file_with_its_calls(look):
+    text = NET + "\nimport time\ndef wait():\n    time.sleep(1000)\nwait()\n"
+    _, [problem] = look(text)
+    lines = (HEAD + text).splitlines()
+    assert lines[problem.line - 1][problem.column : problem.end_column] == "time.sleep(1000)"
+    assert [lines[place["line"] - 1] for place in problem.related] == ["wait()"]
+
+
+def test_a_long_program_is_a_warning_and_may_be_left_out(look):
+    text = NET + "\nif __name__ == '__main__':\n    while True:\n        pass\n"
+    names, [problem] = look(text)
+    assert (names, problem.severity) == (["Net"], "warning")
+    assert "turn the setting mase.runMain off" in problem.message
+    assert look(text, run_main=False) == (["Net"], [])
+
+
+def test_a_constructor_without_an_end_is_not_tried_again(look):
+    names, [problem] = look(
+        COUNT + NET.replace("        self.layer", f"        {'while True: pass'}\n        self.layer") + "Net()\n"
+    )
+    assert (names, problem.code, problem.severity) == ([], "time-limit", "error")
+    assert collections.runs == 1
+
+
+def test_a_loop_before_all_classes_is_the_only_problem(look):
+    assert [problem.code for problem in look(LOOP + NET)[1]] == ["time-limit"]
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [("raise SystemExit(2)\n", "exited"), ("import os\nos.remove(__file__)\n", "refused")]
+)
+def test_what_ends_the_run_without_an_error_leaves_what_was_defined(look, end, code):
+    names, [problem] = look(NET + end)
+    assert (names, problem.code, problem.severity) == (["Net"], code, "warning")
+
+
+@pytest.mark.parametrize("end", ["raise ValueError('no')\n", "Net(width='two')\n", "import not_there_at_all\n"])
+def test_an_error_of_the_run_is_told_once_and_alone(look, end):
+    names, problems = look(NET + end)
+    assert (names, len(problems)) == ([], 1)
+    assert problems[0].severity == "error"
+
+
+def raised(text, name="f.py"):
+    try:
+        exec(compile(text, name, "exec"), {"__name__": "f"})
+    except BaseException as error:  # the tests look at it
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def test_a_refusal_is_found_inside_the_errors_that_libraries_make_of_it():
+    refused = RefusedError("a network connection was refused")
+    assert refusal(refused) is refused
+    assert refusal(urllib.error.URLError(refused)) is refused
+    try:
+        try:
+            raise refused
+        except RefusedError as error:
+            raise ConnectionError("cannot connect") from error
+    except ConnectionError as error:
+        assert refusal(error) is refused
+        assert says_nothing(error)
+    assert refusal(OSError("disk full")) is None
+    assert not says_nothing(OSError("disk full"))
+
+
+def test_the_class_being_constructed_is_the_outermost_one():
+    text = HEAD + "class In(nn.Module):\n    def __init__(self):\n        super().__init__()\n        1 / 0\n"
+    text += "class Out(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.part = In()\n"
+    assert constructing(raised(text + "Out()\n")) == "Out"
+    assert constructing(raised(text + "In()\n")) == "In"
+    assert constructing(raised("1 / 0")) is None
+
+
+def test_only_code_under_the_question_for_its_name_is_guarded():
+    for text, expected in {
+        "if __name__ != 'g':\n    1 / 0\n": True,
+        "1 / 0\nif __name__ == '__main__':\n    pass\n": False,
+        "if True:\n    1 / 0\n": False,
+        "def main():\n    1 / 0\nif __name__:\n    main()\n": True,
+    }.items():
+        assert guarded("f.py", raised(text), ast.parse(text)) == expected, text
