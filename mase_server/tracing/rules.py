@@ -24,6 +24,9 @@ Rule = Callable[["Shadows", Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 #: callable -> its rule.
 RULES: dict[Callable[..., Any], Rule] = {}
 
+#: Callables whose rule looks at types alone, so that one result serves all calls with the same types.
+BY_TYPE: frozenset[Callable[..., Any]] = frozenset(PRODUCTS)
+
 
 def meta_rule(*functions: Callable[..., Any] | None) -> Callable[[Rule], Rule]:
     """Register a rule for torch callables; None (a callable that this torch does not have) is skipped."""

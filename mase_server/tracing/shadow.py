@@ -8,121 +8,45 @@ the device `cpu`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._device import _device_constructors
 
+from mase_server.tracing.calling import (
+    CONSTRUCTORS,
+    DEVICE_WORDS,
+    FILLING,
+    FROM_DATA,
+    GETTER,
+    INITIALISERS,
+    LOGICAL_ATTRIBUTES,
+    MOVES,
+    PRINTS,
+    READS,
+    TAKE_DEVICE_TEXT,
+    UNDEFINED,
+    Values,
+    is_symbolic,
+    is_whole,
+    leaves,
+    like,
+    map_leaves,
+    may_write,
+    version,
+)
+from mase_server.tracing.casting import autocast_key, casting
+from mase_server.tracing.results import Result, call_key, is_fresh
 from mase_server.tracing.rules import RULES
+from mase_server.tracing.shadows import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows
 
-#: Tensors with more elements keep no real value; code that needs one is traced again with the larger limit.
-SHADOW_LIMIT = 1 << 14
-LARGE_SHADOW_LIMIT = 1 << 20
-
-Values = tuple[Any, ...]
+__all__ = ["LARGE_SHADOW_LIMIT", "SHADOW_LIMIT", "MetaMode", "Shadows", "ValueDependentError"]
 
 
 class ValueDependentError(RuntimeError):
     """Code needs the value of a tensor that depends on weights or is too big to be kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The type of a new tensor that a call gave."""
-
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-
-    def made(self, device: torch.device) -> torch.Tensor:
-        """Another such tensor."""
-        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device)
-
-
-class Shadows:
-    """Real values of meta (or fake) tensors, kept by identity.
-
-    Every tensor that was ever given a value stays alive, so that ids are unique.
-    """
-
-    def __init__(self, limit: int = SHADOW_LIMIT) -> None:
-        self.limit = limit
-        #: What calls gave that depend on nothing but the types of their arguments: meta kernels are slow.
-        self.results: dict[Any, Result] = {}
-        self._real: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self._twins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self._tainted: set[int] = set()
-        self._undo: list[tuple[torch.Tensor, torch.Tensor]] | None = None
-        self._watched = 0, frozenset[int]()
-
-    def get(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The real value of `tensor`, None where it is not known."""
-        entry = self._real.get(id(tensor))
-        if entry is None:
-            return None
-        real = entry[1]
-        if self._tainted:
-            with torch._C.DisableTorchFunction():
-                if real.untyped_storage()._cdata in self._tainted:
-                    return None
-        return real
-
-    def put(self, tensor: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-        """Remember `real` as the value of `tensor`, if it is small; gives `tensor` back."""
-        if real.numel() <= self.limit:
-            self._real[id(tensor)] = (tensor, real)
-        return tensor
-
-    def twin(self, real: torch.Tensor, *, known: bool = True) -> torch.Tensor:
-        """The meta tensor that stands for `real`: always the same one for the same tensor."""
-        entry = self._twins.get(id(real))
-        if entry is not None:
-            return entry[1]
-        meta = like(real, "meta")
-        self._twins[id(real)] = (real, meta)
-        if known:
-            self._real[id(meta)] = (meta, real)
-        return meta
-
-    def taint(self, tensor: torch.Tensor) -> None:
-        """An unknown value was written into `tensor`: neither it nor its views and bases are known any more."""
-        real = self.get(tensor)
-        if real is not None:
-            with torch._C.DisableTorchFunction():
-                self._tainted.add(real.untyped_storage()._cdata)
-
-    def written(self, real: torch.Tensor) -> None:
-        """`real` is about to be changed in place: keep a copy while a `rewind` watches."""
-        if self._undo is not None:
-            self._undo.append((real, real.clone()))
-
-    def watch(self) -> None:
-        """From now on, remember what is overwritten."""
-        self._undo = []
-        self._watched = len(self._real), frozenset(self._tainted)
-
-    def rewind(self) -> None:
-        """Put back every value that was overwritten since `watch`; what was known then is known again."""
-        undo, self._undo = self._undo or [], None
-        for real, before in reversed(undo):
-            if real.shape == before.shape:
-                with torch.no_grad():
-                    real.copy_(before)
-        count, tainted = self._watched
-        if new := self._tainted - tainted:
-            with torch._C.DisableTorchFunction():
-                known = (real for _, real in islice(self._real.values(), count))
-                self._tainted -= new & {real.untyped_storage()._cdata for real in known}
-
-
-def like(real: torch.Tensor, device: str) -> torch.Tensor:
-    """A tensor of the same shape, strides and dtype on `device`; its values are not set."""
-    return torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=device)
 
 
 def _asked_by(module: str) -> bool:
@@ -131,78 +55,6 @@ def _asked_by(module: str) -> bool:
     while frame is not None and frame.f_globals.get("__name__", "").startswith("mase_server."):
         frame = frame.f_back
     return frame is not None and frame.f_globals.get("__name__") == module
-
-
-def is_symbolic(tensor: torch.Tensor) -> bool:
-    """Has this tensor no values of its own?"""
-    return tensor.is_meta or hasattr(tensor, "fake_mode")
-
-
-def leaves(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in nested lists, tuples, dicts and slices of arguments."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from leaves(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from leaves(item)
-    elif isinstance(value, slice):
-        yield from leaves((value.start, value.stop, value.step))
-
-
-def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Nested arguments with `change` applied to everything that is not a container; containers keep their types."""
-    if isinstance(value, torch.Size):
-        return value
-    if isinstance(value, list | tuple):
-        items = [map_leaves(item, change) for item in value]
-        if isinstance(value, tuple) and type(value) is not tuple:
-            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-        return type(value)(items)
-    if isinstance(value, dict) and type(value) is dict:
-        return {key: map_leaves(item, change) for key, item in value.items()}
-    if isinstance(value, slice):
-        return slice(change(value.start), change(value.stop), change(value.step))
-    return change(value)
-
-
-CONSTRUCTORS: frozenset[Callable[..., Any]] = frozenset(_device_constructors())
-#: Constructors whose argument is the data: their value is made first, then the meta tensor.
-FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, torch.from_numpy})
-#: Results without values worth keeping.
-UNDEFINED = frozenset(
-    {torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty, torch.empty_permuted}
-)
-
-#: Fill a tensor with new values: nothing to do where there are none.
-FILLING = frozenset(
-    getattr(torch.Tensor, f"{name}_")
-    for name in ("normal", "uniform", "zero", "fill", "exponential", "log_normal", "cauchy", "bernoulli", "random")
-)
-
-#: Callables that read values.
-READS = frozenset(
-    getattr(torch.Tensor, name)
-    for name in (
-        "item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__complex__", "__array__",
-        "__contains__", "__repr__", "__format__", "equal", "allclose", "is_nonzero", "__reversed__",
-    )
-) | {torch.equal, torch.allclose, torch.is_nonzero}  # fmt: skip
-PRINTS = frozenset({torch.Tensor.__repr__, torch.Tensor.__format__})
-
-#: What traced code sees in place of a meta tensor's own answer.
-LOGICAL_ATTRIBUTES: dict[str, Any] = {
-    "device": torch.device("cpu"), "is_meta": False, "is_cpu": True, "is_cuda": False, "is_mps": False, "is_xpu": False,
-}  # fmt: skip
-#: The module that asks `is_meta` to leave out drawing weights, some of which it draws until their values please it.
-INITIALISERS = "torch.nn.init"
-MOVES = frozenset({torch.Tensor.cpu, torch.Tensor.cuda})
-#: Callables that take a device as a plain string among their arguments.
-TAKE_DEVICE_TEXT = frozenset({torch.Tensor.to, torch.Tensor.type})
-DEVICE_WORDS = frozenset({"cpu", "cuda", "mps", "xpu", "hpu", "npu", "meta"})
-_GETTER = type(vars(torch._C.TensorBase)["T"].__get__)
 
 
 class MetaMode(TorchFunctionMode):
@@ -225,7 +77,7 @@ class MetaMode(TorchFunctionMode):
     def run(self, func: Callable[..., Any], args: Values, kwargs: dict[str, Any]) -> Any:
         """Compute one torch call; `mutated` says afterwards whether it changed its first argument in place."""
         self.mutated = False
-        if type(func) is _GETTER:
+        if type(func) is GETTER:
             return self._get(func, args, kwargs)
         if func in READS:
             return self._read(func, args, kwargs)
@@ -390,7 +242,8 @@ class MetaMode(TorchFunctionMode):
         if key is not None and (known := self.shadows.results.get(key)) is not None:
             return known.made(self.device)
         try:
-            out = func(*args, **kwargs) if rule is None else rule(self.shadows, func, args, kwargs)
+            call = func if autocast_key() is None else casting(func)
+            out = call(*args, **kwargs) if rule is None else rule(self.shadows, call, args, kwargs)
         except RuntimeError as error:
             if "item()" not in str(error):
                 raise
@@ -415,83 +268,3 @@ class MetaMode(TorchFunctionMode):
         # What the call is about stays a tensor.
         subject = first if isinstance(first, torch.Tensor) and first.dim() else None
         return map_leaves(value, change)
-
-
-def is_whole(like: Any, kwargs: dict[str, Any]) -> bool:
-    """Will a tensor made like this one hold whole numbers? These are no weights, so any value of theirs is kept."""
-    dtype = kwargs.get("dtype") or like.dtype
-    return not (dtype.is_floating_point or dtype.is_complex)
-
-
-def call_key(func: Callable[..., Any], args: Values, kwargs: dict[str, Any]) -> Any:
-    """What the type of a call's result depends on; None if that cannot be said."""
-    try:
-        parts = [_key_part(value) for value in args]
-        parts += [(name, _key_part(value)) for name, value in kwargs.items()]
-        key = (func, torch.is_grad_enabled(), *parts)
-        hash(key)
-    except TypeError:
-        return None
-    return key
-
-
-def _key_part(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        if value.layout is not torch.strided:
-            raise TypeError("only strided tensors are described by their strides")
-        return (torch.Tensor, value.shape, value.stride(), value.dtype, value.requires_grad)
-    if isinstance(value, list | tuple):
-        return (type(value), *map(_key_part, value))
-    # 1, 1.0 and True are equal, but not the same argument.
-    return (type(value), value)
-
-
-def is_fresh(out: torch.Tensor, args: Values) -> bool:
-    """Is a result a tensor of its own: no view of an argument, and no part of an autograd graph?"""
-    if out.layout is not torch.strided or out.requires_grad or not out.is_meta:
-        return False
-    if out._base is None:
-        return all(tensor is not out for tensor in leaves(args))
-    storage = out.untyped_storage()._cdata
-    return all(tensor.untyped_storage()._cdata != storage for tensor in leaves(args))
-
-
-def version(tensor: torch.Tensor | None) -> int:
-    """How often `tensor` was written to; -1 where torch does not count (inference mode)."""
-    if tensor is None:
-        return -1
-    try:
-        return int(tensor._version)
-    except RuntimeError:
-        return -1
-
-
-def may_write(func: Callable[..., Any], args: Values, kwargs: Mapping[str, Any]) -> bool:
-    """Can this call write to its first argument: by its name, or by an `inplace=True` of torch.nn.functional?"""
-    return writes(func) or bool(kwargs.get("inplace")) or any(value is True for value in args[1:])
-
-
-def writes(func: Callable[..., Any]) -> bool:
-    """Is this a callable that writes to its first argument, by torch's naming rule?"""
-    name = getattr(func, "__name__", "")
-    return name == "__setitem__" or (name.endswith("_") and not name.endswith("__")) or name in IN_PLACE_OPERATORS
-
-
-IN_PLACE_OPERATORS = frozenset(
-    f"__i{name}__"
-    for name in (
-        "add",
-        "sub",
-        "mul",
-        "truediv",
-        "div",
-        "floordiv",
-        "mod",
-        "pow",
-        "and",
-        "or",
-        "xor",
-        "lshift",
-        "rshift",
-    )
-)
