@@ -31,7 +31,8 @@ LIMITS: Mapping[str, int] = {
         ("intermediate_size", "ffn_dim", "d_ff", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim", "hidden_dim",
          "dff", "moe_intermediate_size", "shared_expert_intermediate_size"), 128,
     ),
-    "num_key_value_heads": 2, "projection_size": 64, "head_dim": 16, "d_kv": 16, "vocab_size": 1000, "image_size": 64, "embedding_size": 64,
+    "projection_size": 64,
+    "num_key_value_heads": 2, "head_dim": 16, "d_kv": 16, "vocab_size": 1000, "image_size": 64, "embedding_size": 64,
     "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 8, "num_experts_per_tok": 2,
     "max_position_embeddings": 512, "n_positions": 512, "n_ctx": 512, "max_source_positions": 50, "max_length": 100,
 }  # fmt: skip
@@ -65,7 +66,7 @@ SPECIAL: Mapping[str, Mapping[str, Any]] = {
     "swin": {"embed_dim": 24, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4},
     "convnext": {"hidden_sizes": [16, 32, 32, 32], "depths": [1, 1, 1, 1], "hidden_size": 32},
     "audio-spectrogram-transformer": {"max_length": 128},
-}
+}  # fmt: skip
 
 
 def names() -> Iterator[tuple[str, str]]:

@@ -21,7 +21,7 @@ from torch import nn
 from torch.overrides import get_overridable_functions
 
 from mase_server.ir.errors import CheckpointError
-from mase_server.tracing.shadow import CONSTRUCTORS, FROM_DATA
+from mase_server.tracing.calling import CONSTRUCTORS, FROM_DATA
 
 _NAMESPACES: dict[str, Any] = {
     "torch": torch,

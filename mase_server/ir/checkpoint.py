@@ -25,7 +25,7 @@ from mase_server.ir.codec import Reader, Unwritable, Writer
 from mase_server.ir.errors import CheckpointError
 from mase_server.ir.graph_codec import attach, read_graph, write_graph, write_metadata
 from mase_server.ir.modules_codec import read_modules, write_module
-from mase_server.ir.tensors_file import can_hold, read_tensors, write_tensors
+from mase_server.ir.tensors_file import can_hold, is_pickle, read_tensors, write_tensors
 from mase_server.ops.types import TensorType
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _is_dense(shape: Iterable[int], stride: Iterable[int]) -> bool:
 def _body(path: Path) -> dict[str, Any]:
     """The checked content of a `.mz` file."""
     data = path.read_bytes()
-    if data[:2] in (b"PK", b"\x80\x02", b"\x80\x04", b"\x80\x05"):
+    if is_pickle(data):
         raise CheckpointError(
             f"{path} is a pickle, as MASE writes them; reading one executes it, so it is not read. Load it where you "
             f"trust it and export the graph again with mase_server"

@@ -47,8 +47,8 @@ def _write_target(writer: Writer, node: fx.Node) -> Any:
         return writer.write(node.target)
     except Unwritable:
         raise CheckpointError(
-            f"the graph cannot be exported: node {node.name!r} calls {node.target!r:.100}, which has no name that can be "
-            f"looked up; define it at the top of a module"
+            f"the graph cannot be exported: node {node.name!r} calls {node.target!r:.100}, which has no name that can "
+            f"be looked up; define it at the top of a module"
         ) from None
 
 

@@ -70,7 +70,10 @@ def _fill(reader: Reader, module: nn.Module, row: dict[str, Any]) -> None:
         module._buffers[_name(key)] = None if index is None else reader.item(reader.tensors, index)
     for key, index in _map(row, "modules").items():
         module._modules[_name(key)] = None if index is None else reader.item(reader.modules, index)
-    module._non_persistent_buffers_set.update(key for key in row.get("fleeting", []) if key in module._buffers)
+    fleeting = row.get("fleeting")
+    if not isinstance(fleeting, list) or not all(isinstance(key, str) and key in module._buffers for key in fleeting):
+        raise CheckpointError(f"a module in it has the fleeting buffers {fleeting!r:.80}")
+    module._non_persistent_buffers_set.update(fleeting)
 
 
 def _map(row: dict[str, Any], key: str) -> dict[Any, Any]:

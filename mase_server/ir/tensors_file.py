@@ -34,6 +34,11 @@ def can_hold(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and tensor.dtype in _NAMES and not tensor.is_meta
 
 
+def is_pickle(start: bytes) -> bool:
+    """Do these first bytes belong to a pickle, or to a zip file as torch.save writes it?"""
+    return start[:4] == b"PK\x03\x04" or (start[:1] == b"\x80" and start[1:2] in (b"\2", b"\3", b"\4", b"\5"))
+
+
 def write_tensors(file: BinaryIO, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write tensors, the widest element types first, so that all are aligned."""
     order = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
@@ -61,7 +66,7 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     """The tensors of a file by name; CheckpointError for anything that is not exactly such a file."""
     with path.open("rb") as file:
         start = file.read(8)
-        if start[:4] == b"PK\x03\x04" or start[:2] == b"\x80\x02":
+        if is_pickle(start):
             raise CheckpointError(
                 f"{path} is a pickle, as torch.save and MASE write them; reading one executes it, so it is not read. "
                 f"Load it where you trust it and export the graph again with mase_server"
