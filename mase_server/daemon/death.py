@@ -13,11 +13,12 @@ from mase_server.snapshot import Problem
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
 _STACK = "(most recent call first):"
 _NEXT = "It is not traced again until the file changes or a retrace is asked for."
-#: code -> the next step.
+#: code -> the next step; with " in", where it happened inside a function.
 _STEPS = {
     "time-limit": "If it only needs longer, raise the setting mase.limits.seconds. ",
     "memory-limit": "If it only needs more, raise the setting mase.limits.memory. ",
     "exited": 'If no model needs it, put it under `if __name__ == "__main__":`. ',
+    "exited in": "Raise an exception instead, so that the shapes up to it can be shown. ",
 }
 
 _MEANING = {
@@ -103,5 +104,6 @@ def death_problem(code: str, text: str, place: Place | None, path: str, output: 
     at = f", at line {place.line} of {Path(place.file).name}" if place else ", at a line that is not known"
     inside = f" in {place.function}" if place and place.function not in ("", "<module>") else ""
     said = f"\nIts last output: {output.strip()[-300:]}" if output.strip() else ""
-    message = f"{text}{at}{inside}. {_STEPS.get(code, '')}{_NEXT}{said}"
+    step = _STEPS.get(f"{code} in" if inside else code, _STEPS.get(code, ""))
+    message = f"{text}{at}{inside}. {step}{_NEXT}{said}"
     return Problem(where.file, where.line, 0, where.line + 1, 0, "error", code, message)

@@ -90,6 +90,19 @@ def test_the_problem_says_what_where_and_when_it_is_tried_again():
     )
 
 
+@pytest.mark.parametrize(
+    ("code", "function", "step"),
+    [
+        ("time-limit", "forward", "raise the setting mase.limits.seconds"),
+        ("memory-limit", "", "raise the setting mase.limits.memory"),
+        ("exited", "<module>", 'put it under `if __name__ == "__main__":`'),
+        ("exited", "forward", "Raise an exception instead"),
+    ],
+)
+def test_each_death_has_its_next_step(code, function, step):
+    assert step in death_problem(code, "It ended", Place(PATH, 7, function), PATH).message
+
+
 def test_without_a_place_the_problem_stands_on_line_one_and_says_so():
     problem = death_problem("crashed", "It died", None, PATH)
     assert (problem.file, problem.line) == (PATH, 1)
