@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import overrides
 
-from mase_server.tracing.shadow import Shadows, map_leaves
+from mase_server.tracing.calling import map_leaves
+from mase_server.tracing.shadow import Shadows
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from mase_server.inputs.constructions import Constructions, origin
 from mase_server.inputs.modes import outside_modes
-from mase_server.tracing.shadow import leaves
+from mase_server.tracing.calling import leaves
 
 #: Seconds that a program may run without calling a model.
 PATIENCE = 20.0

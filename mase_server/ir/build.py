@@ -6,7 +6,9 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import fx, nn
+from torch.amp import autocast_mode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from mase_server.ops.types import TensorType
@@ -53,14 +55,31 @@ class GraphBuilder:
         self._generic = probed if probed is not None and probed.generic else None
         self.nodes: list[fx.Node | None] = [None] * len(run.calls)
         self._sizes: dict[str, fx.Node] = {}
+        self._casting: torch.dtype | None = None
+        self._context: fx.Node | None = None
         self._sources = _symbol_sources(self._generic) if self._generic else {}
 
     def build(self) -> fx.Graph:
         """The finished graph."""
         for index, used in enumerate(used_calls(self.run)):
             if used:
-                self.nodes[index] = self._node(index, self.run.calls[index])
+                call = self.run.calls[index]
+                if not call.helper:
+                    self._cast(call.cast if call.kind != "output" else None)
+                self.nodes[index] = self._node(index, call)
         return self.graph
+
+    def _cast(self, dtype: torch.dtype | None) -> None:
+        """Enter and leave autocast where the recorded forward did, with the nodes that torch.export uses."""
+        if dtype == self._casting:
+            return
+        if self._context is not None:
+            self._create("call_function", autocast_mode._exit_autocast, (self._context,), {})
+            self._context = None
+        if dtype is not None:
+            given = ("cpu", dtype, True, None)
+            self._context = self._create("call_function", autocast_mode._enter_autocast, given, {})
+        self._casting = dtype
 
     def _node(self, index: int, call: Call) -> fx.Node:
         path, kind = self.run.scopes[call.scope]

@@ -11,7 +11,7 @@ from torch import fx, nn
 from mase_server.ir.facts import Facts
 from mase_server.ir.propagate import visit_for_real
 from mase_server.ops.types import TensorType
-from mase_server.tracing.shadow import IN_PLACE_OPERATORS, leaves
+from mase_server.tracing.calling import IN_PLACE_OPERATORS, leaves
 from mase_server.tracing.values import fields_of
 
 #: Bytes of values that are kept after a run; what is over is computed again when it is read.

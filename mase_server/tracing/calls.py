@@ -44,7 +44,7 @@ class Call:
     """One node to be: fx op, target, arguments with `Ref` for results of earlier calls, and what came out.
 
     For call_module and get_attr the target is the qualified name. `helper` marks a getitem or getattr that only takes
-    a container apart: it is dropped where nothing uses it.
+    a container apart: it is dropped where nothing uses it. `cast`: the type to which autocast casts while it runs.
     """
 
     kind: str
@@ -55,6 +55,7 @@ class Call:
     scope: int
     stack: Stack
     helper: bool = False
+    cast: torch.dtype | None = None
 
 
 @dataclass(slots=True)

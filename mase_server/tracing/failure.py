@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mase_server.tracing.shadow import map_leaves
+from mase_server.tracing.calling import map_leaves
 from mase_server.tracing.values import tensor_type
 
 #: What a person's code may raise at our borders: an exception, its `sys.exit`, a KeyboardInterrupt of its own.

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch.overrides import _get_current_function_mode_stack
 
+from mase_server.tracing.calling import leaves
 from mase_server.tracing.recorder import Recorder
-from mase_server.tracing.shadow import leaves
 from mase_server.tracing.values import describe, holds_tensor
 
 _PLACE = "the hook"

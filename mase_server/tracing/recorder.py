@@ -19,11 +19,13 @@ import torch
 from torch import nn
 
 from mase_server.tracing.bindings import Event, Reports
+from mase_server.tracing.calling import GETTER, PRINTS, READS, version
 from mase_server.tracing.calls import Call, Constant, Run, classify, ref
+from mase_server.tracing.casting import autocast_key
 from mase_server.tracing.failure import Failure
 from mase_server.tracing.positions import capture
 from mase_server.tracing.rebuild import Rebuild, Seeded
-from mase_server.tracing.shadow import _GETTER, PRINTS, READS, MetaMode, Shadows, version
+from mase_server.tracing.shadow import MetaMode, Shadows
 from mase_server.tracing.values import Python, Value, describe, fields_of, holds_tensor
 from mase_server.tracing.vmapped import Held, Vmapped, state_of, vmap_through
 
@@ -34,7 +36,7 @@ _SIMPLE = (
     bool, int, float, str, complex, torch.dtype, torch.device, torch.layout, torch.memory_format, range,
     type(None), type(Ellipsis),
 )  # fmt: skip
-_UNRECORDED_GETTERS = frozenset({"grad", "_base", "grad_fn"})
+_UNRECORDEDGETTERS = frozenset({"grad", "_base", "grad_fn"})
 
 
 def is_torch_leaf(module: nn.Module, path: str) -> bool:
@@ -164,7 +166,7 @@ class Recorder(MetaMode):
             raise
         if self._paused:
             return out
-        if type(func) is _GETTER:
+        if type(func) is GETTER:
             return self._record_getter(func, args, out)
         self.reads += func in READS and func not in PRINTS
         if func in READS or not (holds_tensor(out) or func is torch.Tensor.__setitem__):
@@ -173,7 +175,7 @@ class Recorder(MetaMode):
 
     def _record_getter(self, func: Callable[..., Any], args: tuple[Any, ...], out: Any) -> Any:
         name = func.__self__.__name__  # type: ignore[attr-defined]
-        if not isinstance(out, torch.Tensor) or name in _UNRECORDED_GETTERS:
+        if not isinstance(out, torch.Tensor) or name in _UNRECORDEDGETTERS:
             return out
         arguments = (self._argument(args[0]), name)
         out = self._fresh(out)
@@ -299,7 +301,7 @@ class Recorder(MetaMode):
         helper: bool = False,
     ) -> int:
         found = capture(self._stop, depth) if stack is None and self.positions else ()
-        self.calls.append(Call(kind, target, args, kwargs, value, self.scope, found, helper))
+        self.calls.append(Call(kind, target, args, kwargs, value, self.scope, found, helper, autocast_key()))
         return len(self.calls) - 1
 
     def _bind(self, value: Any, index: int, depth: int = 0) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from mase_server.tracing.calling import may_write, version
 from mase_server.tracing.calls import Run
 from mase_server.tracing.recorder import Recorder
-from mase_server.tracing.shadow import Shadows, ValueDependentError, may_write, version
+from mase_server.tracing.shadow import Shadows, ValueDependentError
 
 #: Models with more parameters are run for real only where nothing else can work.
 CHEAP_PARAMETERS = 20_000_000

@@ -14,7 +14,7 @@ import torch
 from torch._functorch import apis
 from torch.overrides import TorchFunctionMode
 
-from mase_server.tracing.shadow import leaves, map_leaves
+from mase_server.tracing.calling import leaves, map_leaves
 
 #: Called in place of torch's own: (original, function, in_dims, out_dims, randomness, chunk_size, *args).
 Hook = Callable[..., Any]

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from mase_server.tracing.shadow import MetaMode, Shadows, ValueDependentError, leaves, map_leaves
+from mase_server.tracing.calling import leaves, map_leaves
+from mase_server.tracing.shadow import MetaMode, Shadows, ValueDependentError
 from mase_server.tracing.state import unchanged
 
 MATRIX = [[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]]

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
+from mase_server.tracing.calling import leaves, map_leaves
 from mase_server.tracing.rungs import needs_values
-from mase_server.tracing.shadow import SHADOW_LIMIT, MetaMode, Shadows, leaves, map_leaves
+from mase_server.tracing.shadow import SHADOW_LIMIT, MetaMode, Shadows
 
 pytestmark = pytest.mark.slow
 
