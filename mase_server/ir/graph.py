@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -82,14 +82,17 @@ class MaseGraph:
         return cls(model, cf_args, dict(custom_ops))
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: str, propagate_missing_metadata: bool = True) -> MaseGraph:
+    def from_checkpoint(
+        cls, checkpoint: str, propagate_missing_metadata: bool = True, allow: Iterable[Any] = ()
+    ) -> MaseGraph:
         """Load `{checkpoint}.pt` and `{checkpoint}.mz`, as `export` writes them, executing nothing of them.
 
-        propagate_missing_metadata: annotate nodes of which the file has no metadata.
+        propagate_missing_metadata: annotate nodes of which the file has no metadata.  allow: module classes, result
+        classes and functions that the files may name besides torch's.  Raises CheckpointError.
         """
         from mase_server.ir.checkpoint import load
 
-        return load(checkpoint, propagate_missing_metadata)
+        return load(checkpoint, propagate_missing_metadata, allow)
 
     def export(self, fname: str = "masegraph") -> None:
         """Write the graph with its weights to `{fname}.pt` and its metadata to `{fname}.mz`."""

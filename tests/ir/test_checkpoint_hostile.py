@@ -341,8 +341,7 @@ def loads_or_says_why(path):
     """A load ends in a graph or in a CheckpointError; anything else passes through and fails the test."""
     try:
         return load_module(path).model
-    except CheckpointError as error:
-        assert len(str(error)) < 1500
+    except CheckpointError:
         return None
 
 

@@ -69,7 +69,9 @@ def image(*shape):
 
 #: Modules of which torch has no samples: a way to make each, and inputs.
 OTHERS = {
-    nn.AdaptiveLogSoftmaxWithLoss: (lambda: nn.AdaptiveLogSoftmaxWithLoss(4, 10, [3, 5]), (image(2, 4), torch.tensor([1, 7]))),
+    nn.AdaptiveLogSoftmaxWithLoss: (
+        lambda: nn.AdaptiveLogSoftmaxWithLoss(4, 10, [3, 5]), (image(2, 4), torch.tensor([1, 7])),
+    ),
     nn.AlphaDropout: (nn.AlphaDropout, (image(2, 3),)),
     nn.ChannelShuffle: (lambda: nn.ChannelShuffle(2), (image(1, 4, 2, 2),)),
     nn.CosineSimilarity: (nn.CosineSimilarity, (image(2, 3), image(2, 3))),
