@@ -15,6 +15,8 @@ from mase_server.inputs.spec import ConstantSpec, MapSpec, Number, SequenceSpec,
 Real = Callable[[torch.Tensor], torch.Tensor | None]
 Fill = tuple[str, Number | None]
 
+#: Elements that are looked at before all are.
+SAMPLED = 4096
 #: Values of larger tensors are not looked at.
 MAX_ELEMENTS = 1 << 20
 #: Shorter rows 0, 1, 2, ... are more likely labels than positions.
@@ -88,6 +90,9 @@ def _fill(value: torch.Tensor, name: str) -> Fill:
 def _float(value: torch.Tensor) -> Fill:
     if structure := _square(value) or _same(value):
         return structure
+    some = value.reshape(-1)[:SAMPLED]
+    if not bool(((some >= 0) & (some <= 1)).all()):
+        return "", None
     low, high = float(value.min()), float(value.max())
     return ("uniform", None) if value.numel() > 1 and low >= 0 and high <= 1 else ("", None)
 
@@ -112,7 +117,7 @@ def _is_arange(value: torch.Tensor, name: str) -> bool:
 def _same(value: torch.Tensor) -> Fill | None:
     """A constant tensor; single elements say nothing."""
     first = value.reshape(-1)[0].item()
-    if value.numel() == 1 or not bool((value == first).all()):
+    if value.numel() == 1 or value.reshape(-1)[-1].item() != first or not bool((value == first).all()):
         return None
     if first in (0, 1):
         return "ones" if first else "zeros", None
@@ -123,9 +128,10 @@ def _square(value: torch.Tensor) -> Fill | None:
     """A causal mask in one of its usual forms."""
     if value.dim() < 2 or value.shape[-1] < 2 or value.shape[-1] != value.shape[-2]:
         return None
-    past = torch.ones(value.shape, dtype=torch.bool).tril()
-    if value.dtype.is_floating_point and not bool(torch.isinf(value).any()):
+    corners = value[..., [0, -1], [-1, 0]]
+    if value.dtype.is_floating_point and not bool(torch.isinf(corners).any()):
         return None
+    past = torch.ones(value.shape, dtype=torch.bool).tril()
     seen = ~torch.isinf(value) if value.dtype.is_floating_point else value.bool()
     if torch.equal(seen, past):
         return "causal", None

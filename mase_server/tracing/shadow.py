@@ -39,7 +39,7 @@ from mase_server.tracing.calling import (
 )
 from mase_server.tracing.casting import autocast_key, casting
 from mase_server.tracing.results import Result, call_key, is_fresh
-from mase_server.tracing.rules import RULES
+from mase_server.tracing.rules import BY_TYPE, RULES
 from mase_server.tracing.shadows import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows
 
 __all__ = ["LARGE_SHADOW_LIMIT", "SHADOW_LIMIT", "MetaMode", "Shadows", "ValueDependentError"]
@@ -238,7 +238,7 @@ class MetaMode(TorchFunctionMode):
         target = args[0] if args and isinstance(args[0], torch.Tensor) else None
         before = version(target)
         rule = RULES.get(func)
-        key = None if rule is not None else call_key(func, args, kwargs)
+        key = call_key(func, args, kwargs) if rule is None or func in BY_TYPE else None
         if key is not None and (known := self.shadows.results.get(key)) is not None:
             return known.made(self.device)
         try:
