@@ -80,6 +80,7 @@ def configuration(name: str) -> PretrainedConfig:
     """The type's own configuration, cut down."""
     config = AutoConfig.for_model(name, **SPECIAL.get(name, {}))
     _shrink(config, set(SPECIAL.get(name, {})))
+    config.architectures = config.architectures or []
     return config
 
 

@@ -227,9 +227,16 @@ def test_a_tracer_that_is_used_twice_knows_only_the_last_model():
 def test_the_scope_is_restored_after_an_exception():
     scope = Scope("outer", Outer)
     manager = ScopeContextManager(scope, Sub(), "outer.sub")
-    with pytest.raises(KeyError), manager as inside:
-        assert (inside.module_path, inside.module_type) == ("outer.sub", Sub)
-        raise KeyError
+    seen = []
+
+    def fails():
+        with manager as inside:
+            seen.append((inside.module_path, inside.module_type))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
+    assert seen == [("outer.sub", Sub)]
     assert (scope.module_path, scope.module_type) == ("outer", Outer)
     assert (manager.prev_module_path, manager.prev_module_type) == ("outer", Outer)
 
@@ -289,9 +296,16 @@ def test_hooks_are_off_inside_and_on_again_after_an_exception():
     # The original leaves them off.
     model = hooked(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
     before = [vars(module)["forward"] for module in model.modules()]
-    with pytest.raises(KeyError), disable_hooked_forward(model):
-        assert [module.forward for module in model.modules()] == [module._old_forward for module in model.modules()]
-        raise KeyError
+    seen = []
+
+    def fails():
+        with disable_hooked_forward(model):
+            seen.extend(module.forward for module in model.modules())
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
+    assert seen == [module._old_forward for module in model.modules()]
     assert [vars(module)["forward"] for module in model.modules()] == before
 
 
