@@ -45,8 +45,9 @@ class Outcome:
 
     @property
     def has_errors(self) -> bool:
-        """Was anything wrong?"""
-        return any(problem.severity == "error" for problem in self.problems)
+        """Was anything wrong, or nothing shown?"""
+        shown = self.snapshot is not None and bool(self.snapshot.payload["models"])
+        return not shown or any(problem.severity == "error" for problem in self.problems)
 
     @property
     def was_misused(self) -> bool:
