@@ -166,7 +166,7 @@ class Allowed:
         return found if isinstance(found, type) and qualified(found) == name else name
 
 
-_HINT = "where you trust it, pass it: MaseGraph.from_checkpoint(path, allow=[...])"
+_HINT = "where you trust it, pass it: mase_server.ir.checkpoint.load(path, allow=[...])"
 
 
 @lru_cache(maxsize=1)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import safetensors.torch
@@ -270,6 +271,49 @@ def test_a_function_without_a_name_cannot_be_exported(tmp_path):
 
     with pytest.raises(CheckpointError, match=r"node 'local' calls .*local.*, which has no name that can be looked up"):
         export(calling(local), tmp_path / "graph")
+
+
+class Both(NamedTuple):
+    """A result class of the user's own."""
+
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+def test_a_result_class_of_the_users_own_loads_only_where_it_is_allowed(tmp_path):
+    class Pairs(nn.Module):
+        def forward(self, x):
+            return Both(x + 1, x * 2)
+
+    model = Pairs()
+    export(MaseGraph(model, {"x": torch.ones(3)}), tmp_path / "graph")
+    with pytest.raises(CheckpointError, match=r"Both'.* which is no known class of results"):
+        load(tmp_path / "graph")
+    found = load(tmp_path / "graph", allow=[Both]).model(torch.ones(3))
+    assert isinstance(found, Both)
+    assert torch.equal(found.second, torch.full((3,), 2.0))
+
+
+def test_a_recorded_graph_with_leaf_functions_comes_back(tmp_path):
+    class Calls(nn.Module):
+        def forward(self, x):
+            return shifted(x) * 2
+
+    graph = MaseGraph(Calls(), {"x": torch.ones(3)}, custom_ops={"functions": {shifted: {}}})
+    export(graph, tmp_path / "graph")
+    found = load(tmp_path / "graph", allow=[shifted])
+    assert next(node.target for node in found.nodes if node.op == "call_function") is shifted
+    assert torch.equal(found.model(torch.ones(3)), torch.full((3,), 4.0))
+
+
+def test_a_vmapped_function_is_told_to_be_code(tmp_path):
+    class Mapped(nn.Module):
+        def forward(self, x):
+            return torch.vmap(lambda row: row * 2)(x)
+
+    graph = MaseGraph(Mapped(), {"x": torch.ones(3, 2)})
+    with pytest.raises(CheckpointError, match=r"^the graph cannot be exported: node '.*' holds a .*Vmapped"):
+        export(graph, tmp_path / "graph")
 
 
 def test_the_constructor_of_a_class_does_not_run_on_loading(tmp_path):

@@ -143,7 +143,7 @@ def test_a_graph_cannot_call_what_is_no_tensor_function(name, tmp_path):
     path = forge(tmp_path, with_target(["function", name]))
     assert error_of(path) == (
         f"{path}.mz cannot be loaded: it names the callable {name!r}, which is not a tensor function; "
-        f"where you trust it, pass it: MaseGraph.from_checkpoint(path, allow=[...])"
+        f"where you trust it, pass it: mase_server.ir.checkpoint.load(path, allow=[...])"
     )
 
 
