@@ -55,8 +55,13 @@ types: venv
 test: lint types vsix
 	$(BIN)/python -m pytest
 
+# What runs in this process and needs no other: the compiler's core, and the server's own pure parts.
+QUICK := tests/test_imports.py tests/test_wire.py tests/tracing tests/worker/test_job.py tests/worker/test_trials.py \
+  tests/lsp/test_alignment.py tests/lsp/test_card.py tests/lsp/test_documents.py tests/lsp/test_encoding.py \
+  tests/lsp/test_labels.py tests/lsp/test_text.py tests/lsp/test_wording.py tests/daemon/test_store.py
+
 quick: lint types
-	$(BIN)/python -m pytest -q -m "not slow and not editor"
+	$(BIN)/python -m pytest -q -m "not slow" --ignore=tests/tracing/test_instrument_language.py $(QUICK)
 
 bench: venv
 	$(BIN)/python benchmarks/startup.py

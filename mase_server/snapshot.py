@@ -6,7 +6,7 @@ It imports nothing but the standard library, because both halves load it.
 A payload crosses the wire as one *head*, any number of *chunks* and one *tail* (see `split` and `Assembler`), so that
 the server's event loop never unpacks more than a few hundred rows at a time.
 
-Positions: lines count from 1; columns count from 0 in Unicode code points; ends are exclusive. Files are absolute paths.
+Positions: lines count from 1; columns count from 0 in Unicode code points; ends are exclusive. Paths are absolute.
 
 A **value** describes what a name was bound to:
 
@@ -65,7 +65,7 @@ Payload = dict[str, Any]
 class Problem:
     """A diagnostic at a place in a file, with its explanation and its mends.
 
-    severity: "error" | "warning" | "information" | "hint".  code: a stable kebab-case identifier, e.g. "shape-mismatch".
+    severity: "error" | "warning" | "information" | "hint".  code: a stable identifier, e.g. "shape-mismatch".
     related: places that explain it, each {file, line, column, end_line, end_column, message}, innermost call first.
     fixes: {"title", "preferred": bool, "edits": [{file, line, column, end_line, end_column, new_text}]}.
     """
