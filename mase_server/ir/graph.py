@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from torch import fx, nn
 
-from mase_server.ir.build import GraphBuilder, compiled, executable
+from mase_server.ir.build import compiled, executable
 from mase_server.ir.check import Check, check
 from mase_server.ir.custom import CustomOps
 from mase_server.ir.facts import Facts
 from mase_server.ir.knowledge import Knowledge
 from mase_server.ir.metadata import MaseMetadata, metadata_of
+from mase_server.ir.recorded import Recorded
 from mase_server.ir.recording import Recording, examples, record
 from mase_server.ir.state import Snapshot
 from mase_server.ops.cost import Cost
-from mase_server.tracing.calls import Run
-from mase_server.tracing.probe import Probed
 from mase_server.tracing.values import holds_tensor
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-class MaseGraph:
+class MaseGraph(Recorded):
     """A dataflow graph of a model with software and hardware metadata on its nodes, recorded by running its forward.
 
     model: a module, real or on meta, which is not changed; or a GraphModule, whose graph is taken as it is.
@@ -82,17 +81,15 @@ class MaseGraph:
         return cls(model, cf_args, dict(custom_ops))
 
     @classmethod
-    def from_checkpoint(
-        cls, checkpoint: str, propagate_missing_metadata: bool = True, allow: Iterable[Any] = ()
-    ) -> MaseGraph:
+    def from_checkpoint(cls, checkpoint: str, propagate_missing_metadata: bool = True) -> MaseGraph:
         """Load `{checkpoint}.pt` and `{checkpoint}.mz`, as `export` writes them, executing nothing of them.
 
-        propagate_missing_metadata: annotate nodes of which the file has no metadata.  allow: module classes, result
-        classes and functions that the files may name besides torch's.  Raises CheckpointError.
+        propagate_missing_metadata: annotate nodes of which the file has no metadata.  Raises CheckpointError; where the
+        files name classes of your own, use `mase_server.ir.checkpoint.load(checkpoint, allow=[...])`.
         """
         from mase_server.ir.checkpoint import load
 
-        return load(checkpoint, propagate_missing_metadata, allow)
+        return load(checkpoint, propagate_missing_metadata)
 
     def export(self, fname: str = "masegraph") -> None:
         """Write the graph with its weights to `{fname}.pt` and its metadata to `{fname}.mz`."""
@@ -149,36 +146,6 @@ class MaseGraph:
         """How the graph was recorded; None for a GraphModule that was given."""
         _ = self.module
         return self._recording
-
-    def _must_be_recorded(self) -> Recording:
-        if self.recording is None:
-            raise ValueError("this MaseGraph was made from a GraphModule: there is no recording of it")
-        return self.recording
-
-    @property
-    def run(self) -> Run:
-        """The recording of the model's forward."""
-        return self._must_be_recorded().run
-
-    @property
-    def builder(self) -> GraphBuilder:
-        """The builder of the recorded graph."""
-        return self._must_be_recorded().builder
-
-    @property
-    def probed(self) -> Probed | None:
-        """What probing found; None where there was none."""
-        return None if self.recording is None else self.recording.probed
-
-    @property
-    def generic(self) -> bool:
-        """Does the graph hold for all sizes of its symbols?"""
-        return self.probed is not None and self.probed.generic
-
-    @property
-    def symbols(self) -> dict[str, int]:
-        """Symbols that may vary, with their sizes in the recorded run."""
-        return {} if self.probed is None else self.probed.symbols
 
     # The graph
 

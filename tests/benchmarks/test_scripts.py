@@ -65,3 +65,10 @@ def test_latency_prints_medians_and_ratios():
 def test_startup_says_that_the_server_holds_no_torch():
     table = output_of("startup.py", "--runs", "1", "--file", "mlp.py")
     assert re.search(r"torch in the server.*\bno\b.*no", table)
+
+
+def test_the_library_does_not_grow_over_hundreds_of_graphs():
+    table = output_of("library.py", "growth")
+    objects = re.search(r"objects.*?([\d,]+).*?([\d,]+)", table)
+    before, after = (int(text.replace(",", "")) for text in objects.groups())
+    assert after - before < 400
