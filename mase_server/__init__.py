@@ -11,19 +11,67 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mase_server import passes
+    from mase_server.ir.check import Check
+    from mase_server.ir.custom import CustomOps
+    from mase_server.ir.errors import CheckpointError
     from mase_server.ir.graph import MaseGraph
     from mase_server.ir.metadata import MaseMetadata
     from mase_server.ir.recording import trace_torch_module
+    from mase_server.ops.cost import Cost
+    from mase_server.tools import get_logger
+    from mase_server.tracing.hf import (
+        DmxHFTracer,
+        HFQuantTracer,
+        QuantTracer,
+        disable_hooked_forward,
+        hf_symbolic_trace,
+        symbolic_trace,
+    )
+    from mase_server.tracing.scope import Scope, ScopeContextManager
     from mase_server.tracing.tracer import MaseTracer
 
 __version__ = "0.1.0"
-__all__ = ["MaseGraph", "MaseMetadata", "MaseTracer", "__version__", "passes", "trace_torch_module"]
+__all__ = [
+    "Check",
+    "CheckpointError",
+    "Cost",
+    "CustomOps",
+    "DmxHFTracer",
+    "HFQuantTracer",
+    "MaseGraph",
+    "MaseMetadata",
+    "MaseTracer",
+    "QuantTracer",
+    "Scope",
+    "ScopeContextManager",
+    "__version__",
+    "disable_hooked_forward",
+    "get_logger",
+    "hf_symbolic_trace",
+    "passes",
+    "symbolic_trace",
+    "trace_torch_module",
+]
 
+#: Where each public name lives, inside this package.
 _HOME = {
-    "MaseGraph": "mase_server.ir.graph",
-    "MaseMetadata": "mase_server.ir.metadata",
-    "MaseTracer": "mase_server.tracing.tracer",
-    "trace_torch_module": "mase_server.ir.recording",
+    "Check": "ir.check",
+    "CheckpointError": "ir.errors",
+    "Cost": "ops.cost",
+    "CustomOps": "ir.custom",
+    "DmxHFTracer": "tracing.hf",
+    "HFQuantTracer": "tracing.hf",
+    "MaseGraph": "ir.graph",
+    "MaseMetadata": "ir.metadata",
+    "MaseTracer": "tracing.tracer",
+    "QuantTracer": "tracing.hf",
+    "Scope": "tracing.scope",
+    "ScopeContextManager": "tracing.scope",
+    "disable_hooked_forward": "tracing.hf",
+    "get_logger": "tools",
+    "hf_symbolic_trace": "tracing.hf",
+    "symbolic_trace": "tracing.hf",
+    "trace_torch_module": "ir.recording",
 }
 
 
@@ -32,4 +80,4 @@ def __getattr__(name: str) -> Any:
         return import_module("mase_server.passes")
     if name not in _HOME:
         raise AttributeError(f"module 'mase_server' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(f"mase_server.{_HOME[name]}"), name)
