@@ -1,8 +1,8 @@
 """Tensors in one file, in the layout of safetensors: sizes are checked before anything is made, nothing is executed.
 
 8 bytes little-endian length of the header, a JSON header {name: {dtype, shape, data_offsets}}, then the values.
-Source: https://huggingface.co/docs/safetensors. torch.load is not used: with a hostile file even its `weights_only`
-reads outside of the storages that a file claims.
+Source: https://huggingface.co/docs/safetensors. torch.load is not used, not even with `weights_only`: that interprets a
+pickle, and this interprets nothing.
 """
 
 from __future__ import annotations
