@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
+import heapq
 import inspect
-import re
+import itertools
+import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -15,21 +16,22 @@ from typing import Any
 
 from torch import nn
 
-from mase_server.inputs.classes import builders, calls_of, class_nodes
+from mase_server.inputs.classes import builders, calls_of
+from mase_server.inputs.clues import clue_of, place_of
 from mase_server.inputs.constructions import Constructions
-from mase_server.inputs.names import usual_argument, usual_list
+from mase_server.inputs.guesses import PLURAL, NoArgumentsError, made, parts_for, required, usual_arguments
+from mase_server.inputs.repairs import proposals
 from mase_server.inputs.usage import evaluate
+from mase_server.inputs.workspace import Call, calls_in_workspace, examples_of
 from mase_server.tracing.failure import RAISED
 from mase_server.tracing.problems import describe
 from mase_server.tracing.shadow import MetaMode, Shadows
 
-_CONFIG_CLASS = re.compile(r"(Config|Args|Arguments|Params|HParams|Cfg|Options|Settings)$")
-_CONFIG_NAME = re.compile(r"conf|cfg|args|params|^hp|^opt|settings", re.IGNORECASE)
-#: Names that mean a list, and those that may mean one when a number did not do.
-_LIST_NAME = re.compile(r"sizes$|dims$")
-_PLURAL = re.compile(r"s$")
-_FUNCTION_NAME = re.compile(r"fn|func|function|net|network|module|layer|wrapped")
-_BLOCK_NAME = re.compile(r"block|layer|module|cell", re.IGNORECASE)
+#: Bounds of the search that errors lead: constructions, and seconds.
+MAX_REPAIRS = 48
+MAX_SECONDS = 2.0
+#: Calls elsewhere in the workspace that are tried.
+MAX_CALLS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,70 +44,154 @@ class Built:
     construct: Callable[[], nn.Module] | None
 
 
-class NoArgumentsError(Exception):
-    """Nobody can say what to construct a class with, or the guess failed."""
-
-
-class AnyConfig(dict[str, Any]):
-    """A configuration whose entries can be read as attributes too."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self:
-            return self[name]
-        raise AttributeError(f"the configuration guessed here has no {name!r}")
-
-
 @dataclass(frozen=True, slots=True)
 class _Plan:
+    """One way to make an instance. arguments: those of a guess, by which an error can be followed."""
+
     source: str
     make: Callable[[], Any]
     guessed: bool = False
+    arguments: dict[str, Any] | None = None
 
 
-def build(
-    kind: type[nn.Module],
-    namespace: dict[str, Any],
-    tree: ast.Module,
-    asked: str | None,
-    shadows: Shadows,
-    errors: list[BaseException],
-    on_trial: Callable[[], AbstractContextManager[None]] = nullcontext,
-) -> Built | None:
-    """An instance on meta: as `asked`, else by call sites of the file, builders, defaults, then the usual names.
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a class is made with and among. folder, path: of the workspace and the file; empty: only the file counts."""
+
+    namespace: dict[str, Any]
+    tree: ast.Module
+    shadows: Shadows
+    on_trial: Callable[[], AbstractContextManager[None]] = nullcontext
+    folder: str = ""
+    path: str = ""
+
+
+def build(kind: type[nn.Module], around: Surroundings, asked: str | None, errors: list[BaseException]) -> Built | None:
+    """An instance on meta: as `asked`, else by call sites of the file, builders, defaults, then call sites elsewhere in
+    the workspace, then the usual names, repaired by the errors that they give.
 
     Each try runs in `on_trial()`, which sees the exception of one that fails. What each way raised is added to
     `errors`, the person's own errors first.
     """
     guesses: list[BaseException] = []
-    for plan in _plans(kind, namespace, tree, asked):
-        constructions = Constructions()
-        try:
-            with on_trial(), constructions.recording(), MetaMode(shadows):
-                model = plan.make()
-        except RAISED as error:  # the border to the person's constructors
-            (guesses if plan.guessed or (plan.source == "default" and _unasked(kind, error)) else errors).append(error)
-            continue
-        made = constructions.of(model) if isinstance(model, kind) else None
-        if made is not None:
-            return Built(model, made.bound(), plan.source, made.rebuild())
+    search = Repairs(kind, around)
+    for plan in itertools.chain(_plans(kind, around, asked), () if asked is not None else search):
+        built = _tried(kind, plan, around)
+        if isinstance(built, Built):
+            return built
+        if plan.arguments is not None:
+            search.failed(plan.arguments, built)
+        told = plan.guessed or (plan.source == "default" and _unasked(kind, built))
+        (guesses if told else errors).append(built)
     errors += [each if isinstance(each, NoArgumentsError) else NoArgumentsError(describe(each)) for each in guesses]
     return None
 
 
-def _plans(kind: type[nn.Module], namespace: dict[str, Any], tree: ast.Module, asked: str | None) -> Iterator[_Plan]:
+def rebuilt(
+    kind: type[nn.Module], around: Surroundings, built: Built, errors: Iterable[BaseException]
+) -> Iterator[Built]:
+    """Other instances of a class whose guessed arguments led to `errors` in its forward."""
+    search = Repairs(kind, around, usual=False)
+    for error in errors:
+        search.failed(built.arguments, error)
+    for plan in search:
+        again = _tried(kind, plan, around)
+        if isinstance(again, Built):
+            yield again
+        elif plan.arguments is not None:
+            search.failed(plan.arguments, again)
+
+
+def _tried(kind: type[nn.Module], plan: _Plan, around: Surroundings) -> Built | BaseException:
+    """What a plan makes, or what it raises."""
+    constructions = Constructions()
+    try:
+        with around.on_trial(), constructions.recording(), MetaMode(around.shadows):
+            model = plan.make()
+    except RAISED as error:  # the border to the person's constructors
+        return error
+    call = constructions.of(model) if isinstance(model, kind) else None
+    if call is None:
+        return NoArgumentsError(f"what was tried makes no {kind.__name__}")
+    arguments = call.bound()
+    # Modules among the arguments live on meta: whoever wants the model with values has to make them again too.
+    again = plan.make if any(isinstance(value, nn.Module) for value in arguments.values()) else call.rebuild()
+    return Built(model, plan.arguments or arguments, plan.source, again)
+
+
+def _plans(kind: type[nn.Module], around: Surroundings, asked: str | None) -> Iterator[_Plan]:
+    namespace, tree = around.namespace, around.tree
     if asked is not None:
         yield _Plan("comment", lambda: eval(asked, namespace))
         return
     for call in calls_of(tree, kind.__name__):
         yield _Plan("usage", partial(evaluate, call, namespace, tree), guessed=True)
-    if not _required(kind):
+    if not required(kind):
         yield _Plan("default", kind)
     for node in builders(tree, kind.__name__):
         function = namespace.get(node.name)
-        if callable(function) and not _required(function):
+        if callable(function) and not required(function):
             yield _Plan("usage", function, guessed=True)
-    yield _Plan("search", lambda: kind(**usual_arguments(kind, namespace, tree)), guessed=True)
-    yield _Plan("search", lambda: kind(**usual_arguments(kind, namespace, tree, _PLURAL)), guessed=True)
+    for found in itertools.islice(_calls_elsewhere(kind, around), MAX_CALLS):
+        names = {**namespace, **found.names, kind.__name__: kind}
+        yield _Plan("usage", partial(evaluate, found.node, names, found.tree), guessed=True)
+
+
+def _calls_elsewhere(kind: type[nn.Module], around: Surroundings) -> Iterator[Call]:
+    yield from examples_of(around.tree, kind.__name__)
+    if around.folder:
+        yield from calls_in_workspace(around.folder, kind.__name__, around.path)
+
+
+class Repairs:
+    """Plans with guessed arguments: the usual ones, then what the errors of those that failed suggest.
+
+    Iterating ends when nothing is left to try, or after `MAX_REPAIRS` plans or `MAX_SECONDS`.
+    """
+
+    def __init__(self, kind: type[nn.Module], around: Surroundings, *, usual: bool = True) -> None:
+        self.kind, self.around, self.usual = kind, around, usual
+        self._waiting: list[tuple[int, int, dict[str, Any]]] = []
+        self._seen: set[str] = set()
+        #: How many different errors lie behind some arguments: what gets further is followed first.
+        self._passed: dict[str, frozenset[Any]] = {}
+        self._order = itertools.count()
+
+    def __iter__(self) -> Iterator[_Plan]:
+        end = time.monotonic() + MAX_SECONDS
+        if self.usual:
+            yield from (self._usual(), self._usual(PLURAL))
+        for _ in range(MAX_REPAIRS):
+            if not self._waiting or time.monotonic() > end:
+                return
+            yield self._plan(heapq.heappop(self._waiting)[2])
+
+    def _usual(self, *lists: Any) -> _Plan:
+        try:
+            return self._plan(usual_arguments(self.kind, self.around.namespace, self.around.tree, *lists))
+        except NoArgumentsError as error:
+            return _Plan("search", partial(_raise, error), guessed=True)
+
+    def _plan(self, arguments: dict[str, Any]) -> _Plan:
+        self._seen.add(repr(arguments))
+        return _Plan("search", lambda: self.kind(**made(arguments)), guessed=True, arguments=arguments)
+
+    def failed(self, arguments: dict[str, Any], error: BaseException) -> None:
+        """These arguments gave an error: think of others."""
+        before = self._passed.get(repr(arguments), frozenset())
+        places = before | {place_of(error)}
+        clue = clue_of(
+            error, self.kind, arguments, partial(parts_for, around=self.around.namespace, tree=self.around.tree)
+        )
+        for proposal in proposals(clue):
+            if (text := repr(proposal)) not in self._seen:
+                self._seen.add(text)
+                self._passed[text] = places
+                heapq.heappush(self._waiting, (-len(places), next(self._order), proposal))
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _unasked(kind: type[nn.Module], error: BaseException) -> bool:
@@ -119,96 +205,3 @@ def _unasked(kind: type[nn.Module], error: BaseException) -> bool:
         return False
     last = traceback.extract_tb(error.__traceback__)[-1]
     return "NoneType" in str(error) or (last.line or "").startswith(("assert ", "raise ", "assert("))
-
-
-def _required(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Parameters that have to be given."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [each for each in parameters if each.default is each.empty and each.kind not in variable]
-
-
-def usual_arguments(
-    function: Callable[..., Any], namespace: Mapping[str, Any], tree: ast.Module, lists: re.Pattern[str] = _LIST_NAME
-) -> dict[str, Any]:
-    """A value for every parameter that has to be given; NoArgumentsError names the first that nobody can say.
-
-    lists: names that mean a list where no annotation says otherwise.
-    """
-    hints = _hints(function)
-    return {
-        each.name: usual_list(each.name)
-        if lists.search(each.name) and each.name not in hints
-        else _value(each.name, hints.get(each.name, each.annotation), namespace, tree)
-        for each in _required(function)
-    }
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    target = function.__init__ if inspect.isclass(function) else function
-    try:
-        return inspect.get_annotations(target, eval_str=True)
-    except Exception:  # noqa: BLE001 - evaluates the person's annotations
-        return {}
-
-
-def _value(name: str, annotation: Any, namespace: Mapping[str, Any], tree: ast.Module) -> Any:
-    if inspect.isclass(annotation) and _is_config(annotation):
-        return annotation(**usual_arguments(annotation, namespace, tree))
-    if inspect.isclass(annotation) and issubclass(annotation, nn.Module):
-        return annotation(**usual_arguments(annotation, namespace, tree))
-    if _CONFIG_NAME.search(name) and annotation not in (int, float, str, bool):
-        return _configuration(name, namespace, tree)
-    if annotation is bool:
-        return False
-    if "list" in str(annotation).lower() or "sequence" in str(annotation).lower():
-        return usual_list(name)
-    usual = usual_argument(name)
-    if usual is not None and annotation is not str:
-        return annotation(usual) if annotation in (int, float) and not isinstance(usual, bool) else usual
-    if _BLOCK_NAME.search(name) and (block := _block(name, namespace, tree)) is not None:
-        return block
-    if annotation is not str and _FUNCTION_NAME.fullmatch(name):
-        return nn.Identity()
-    if annotation in (int, float):
-        return annotation(16)
-    if annotation is inspect.Parameter.empty:
-        return 16
-    raise NoArgumentsError(f"no value is usual for the argument {name!r}")
-
-
-def _is_config(kind: type) -> bool:
-    return not issubclass(kind, nn.Module) and (
-        dataclasses.is_dataclass(kind) or bool(_CONFIG_CLASS.search(kind.__name__))
-    )
-
-
-def _configuration(name: str, namespace: Mapping[str, Any], tree: ast.Module) -> Any:
-    """The file's own configuration class, else one with an entry for everything that is read from `name`."""
-    own = [namespace[key] for key in class_nodes(tree) if inspect.isclass(namespace.get(key))]
-    imported = [kind for kind in namespace.values() if inspect.isclass(kind) and _CONFIG_CLASS.search(kind.__name__)]
-    kinds = [kind for kind in (*own, *imported) if _is_config(kind)]
-    # What extends another configuration is the more complete of the two.
-    for kind in sorted(kinds, key=lambda kind: any(kind in other.__mro__[1:] for other in kinds)):
-        return kind(**usual_arguments(kind, namespace, tree))
-    read: dict[str, Any] = {}
-    for node in ast.walk(tree):
-        match node:
-            case ast.Attribute(value=ast.Name(id=owner), attr=key) if owner == name:
-                read[key] = usual_argument(key)
-            case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str(key))) if owner == name:
-                read[key] = usual_argument(key)
-    return AnyConfig({key: 16 if value is None else value for key, value in read.items() if key != "get"})
-
-
-def _block(name: str, namespace: Mapping[str, Any], tree: ast.Module) -> Any:
-    """A class of the file that is meant by an argument such as `block`."""
-    word = _BLOCK_NAME.search(name)
-    modules = [namespace[key] for key in class_nodes(tree) if inspect.isclass(namespace.get(key))]
-    blocks = [
-        kind for kind in modules if issubclass(kind, nn.Module) and re.search(r"block|bottleneck", kind.__name__, re.I)
-    ]
-    return blocks[0] if word and blocks else None

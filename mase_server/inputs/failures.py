@@ -31,7 +31,7 @@ class Furthest:
 
     layers: int = 0
     inputs: list[Inputs] = field(default_factory=list)
-    kinds: set[tuple[str, ...]] = field(default_factory=set)
+    kinds: dict[tuple[str, ...], BaseException] = field(default_factory=dict)
     _count: int = 0
 
     @contextmanager
@@ -50,10 +50,14 @@ class Furthest:
     def failed(self, inputs: Inputs, error: BaseException) -> None:
         """The forward that was counted failed."""
         if self._count > self.layers:
-            self.layers, self.inputs, self.kinds = self._count, [], set()
+            self.layers, self.inputs, self.kinds = self._count, [], {}
         if self._count == self.layers:
             self.inputs.append(inputs)
-            self.kinds.add(kind_of(error))
+            self.kinds.setdefault(kind_of(error), error)
+
+    def errors(self) -> tuple[BaseException, ...]:
+        """What they failed with, one error of each kind."""
+        return tuple(self.kinds.values())
 
     def is_certain(self) -> bool:
         """Have enough tries told the same? One endless recursion is enough, since each takes long."""

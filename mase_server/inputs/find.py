@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,12 +14,13 @@ from typing import Any
 from torch import nn
 
 from mase_server.inputs import trouble
-from mase_server.inputs.arguments import Built, NoArgumentsError, build
+from mase_server.inputs.arguments import Built, Surroundings, build, rebuilt
 from mase_server.inputs.classes import class_nodes, library_classes, model_classes, roots
 from mase_server.inputs.comments import BadComment, read_comments
 from mase_server.inputs.found import Found, Hooks, bind, call_arguments, plain_hooks
 from mase_server.inputs.generate import complete, inputs_at
 from mase_server.inputs.guard import guarded
+from mase_server.inputs.guesses import NoArgumentsError
 from mase_server.inputs.instances import module_instances
 from mase_server.inputs.main import MainRun, run_main
 from mase_server.inputs.modes import on_meta
@@ -32,6 +34,9 @@ from mase_server.inputs.wishes import ClassWishes, Wishes
 from mase_server.snapshot import Problem
 from mase_server.tracing.problems import describe as told
 from mase_server.worker.request import TraceRequest
+
+#: Errors of a forward that are followed to the constructor's arguments.
+MAX_ERRORS = 3
 
 
 def find(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[Found | Problem]:
@@ -212,10 +217,15 @@ class _Finder:
     ) -> Built | None:
         asked = wish.constructor(kind.__name__)
         failed = [] if errors is None else errors
-        built = build(kind, namespace, self.tree, asked, self.hooks.shadows, failed, self.hooks.on_trial)
+        built = build(kind, self._around(namespace), asked, failed)
         if built is None or asked is None or wish.call is not None:
             return built
         return replace(built, source=self.options.inputs_from)
+
+    def _around(self, namespace: dict[str, Any]) -> Surroundings:
+        return Surroundings(
+            namespace, self.tree, self.hooks.shadows, self.hooks.on_trial, self.request.folder, self.request.path
+        )
 
     def _complete(self, built: Built, name: str) -> Iterator[Found | Problem]:
         """A model without a call: wished inputs, or a search for some."""
@@ -228,7 +238,9 @@ class _Finder:
             yield self._cover(found)
             return
         self.search_end = self.search_end or time.monotonic() + MAX_SECONDS
-        searched = search(built.model, self.hooks, seconds=max(1.0, self.search_end - time.monotonic()))
+        searched = self._search(built)
+        if searched.spec is None and built.source == "search" and remembered is None:
+            built, searched = self._repaired(built, searched)
         if searched.spec is None and remembered is not None:
             # They worked before the last edit: the error that they meet now is worth more than "nothing found".
             yield self._cover(self._of_spec(built, remembered, "search", how))
@@ -239,6 +251,20 @@ class _Finder:
             yield self._uncalled(name, built, searched)
         else:
             yield self._cover(self._of_spec(built, searched.spec, "search", searched.how + self._why_no_run()))
+
+    def _search(self, built: Built) -> Searched:
+        return search(built.model, self.hooks, seconds=max(1.0, self.search_end - time.monotonic()))
+
+    def _repaired(self, built: Built, searched: Searched) -> tuple[Built, Searched]:
+        """The model with other arguments, if those that were guessed are why no inputs succeed."""
+        namespace = vars(sys.modules[type(built.model).__module__])
+        for other in rebuilt(type(built.model), self._around(namespace), built, searched.errors[:MAX_ERRORS]):
+            if time.monotonic() > self.search_end:
+                break
+            again = self._search(other)
+            if again.spec is not None:
+                return other, again
+        return built, searched
 
     def _still_works(self, built: Built, remembered: Inputs, how: str) -> Found | None:
         """The model with the inputs of its last search, recorded already where the caller can do that."""

@@ -89,6 +89,16 @@ def usual_argument(name: str) -> Any:
     return next((value for pattern, value in ARGUMENTS if re.search(pattern, name.lower())), None)
 
 
+def other_arguments(name: str) -> list[Any]:
+    """What a constructor argument of this name may be when the usual value does not do."""
+    usual = usual_argument(name)
+    if isinstance(usual, bool) or not isinstance(usual, int):
+        return []
+    if re.search(r"size|res", name.lower()) and usual == 32:
+        return [64, 224, 256, 128, 96]
+    return [usual * 2, usual * 4, max(1, usual // 2), 1, usual + 1, usual * 8]
+
+
 def usual_list(name: str) -> list[int]:
     """What a list of this name usually is."""
     return next(list(value) for pattern, value in LISTS if re.search(pattern, name.lower()))

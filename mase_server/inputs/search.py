@@ -37,12 +37,14 @@ class Searched:
     """spec: inputs with which the forward succeeds, None when none was found. how: one sentence. example: a text.
 
     likely: inputs that get as far as any, where all that get so far meet the same error: it is the forward's own.
+    errors: what those that got furthest met, one of each kind.
     """
 
     spec: Inputs | None
     how: str
     example: str
     likely: Inputs | None = None
+    errors: tuple[BaseException, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def search(
     finally:
         model.train(mode)
     how = f"{len(errors)} tries failed ({tried(errors)})"
-    return Searched(None, how, example or "x: f32[1, 3, 224, 224]", furthest.likely())
+    return Searched(None, how, example or "x: f32[1, 3, 224, 224]", furthest.likely(), furthest.errors())
 
 
 def _attempt(model: nn.Module, inputs: Inputs, hooks: Hooks) -> BaseException | None:

@@ -66,7 +66,14 @@ def _defaults(arguments: ast.arguments) -> dict[str, ast.expr]:
     positional = [*arguments.posonlyargs, *arguments.args]
     pairs = zip(reversed(positional), reversed(arguments.defaults), strict=False)
     keywords = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    return {each.arg: value for each, value in (*pairs, *keywords) if value is not None}
+    given = {each.arg: value for each, value in (*pairs, *keywords) if value is not None}
+    # A factory that hands on what it is given is taken to be given nothing.
+    rest = {
+        each.arg: ast.parse(text, mode="eval").body
+        for each, text in ((arguments.kwarg, "{}"), (arguments.vararg, "()"))
+        if each
+    }
+    return {**given, **rest}
 
 
 def _bound(node: ast.expr) -> set[str]:

@@ -141,11 +141,6 @@ REFUSALS = {
             super().__init__()
             self.width = config.width
     """,
-    "an argument that goes on to another constructor": """
-        def __init__(self, **kwargs):
-            super().__init__()
-            self.inner = nn.Linear(**kwargs)
-    """,
     "weights that are not on this disk": """
         def __init__(self, weights="no/such/weights.bin"):
             super().__init__()

@@ -10,11 +10,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mase_server.inputs.arguments import build, usual_arguments
+from mase_server.inputs.arguments import Surroundings, build
 from mase_server.inputs.classes import model_classes, roots
 from mase_server.inputs.constructions import Constructions, origin
 from mase_server.inputs.consumers import ROWS, candidates
 from mase_server.inputs.forward import Wanted, first_use, keys_of, parts_of
+from mase_server.inputs.guesses import usual_arguments
 from mase_server.inputs.instances import module_instances
 from mase_server.inputs.names import usual_argument
 from mase_server.inputs.usage import UnknownNameError, evaluate
@@ -178,7 +179,7 @@ def test_usual_widths_divide_by_usual_head_counts_and_images_by_patches():
 def test_arguments_come_from_call_sites_then_builders_then_names(source, source_word, arguments):
     head = "class Net(nn.Module):\n    def __init__(self, width):\n        super().__init__()\n" + FORWARD
     namespace, tree = loaded(head + source)
-    built = build(namespace["Net"], namespace, tree, None, Shadows(), [])
+    built = build(namespace["Net"], Surroundings(namespace, tree, Shadows()), None, [])
     assert (built.source, built.arguments) == (source_word, arguments)
 
 
@@ -191,7 +192,7 @@ def test_a_configuration_without_a_class_is_guessed_from_what_is_read():
             def forward(self, x):
                 return self.layer(x)
     """)
-    built = build(namespace["Net"], namespace, tree, None, Shadows(), [])
+    built = build(namespace["Net"], Surroundings(namespace, tree, Shadows()), None, [])
     assert built.arguments == {"opt": {"hidden_dim": 64, "num_classes": 10}}
 
 

@@ -1,0 +1,161 @@
+"""What an exception out of a constructor or a forward says about the constructor's arguments."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FrameType, TracebackType
+from typing import Any
+
+Parts = Callable[[str], Iterator[Any]]
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A statement that the error passed through, outermost first, and the frame that ran it."""
+
+    node: ast.stmt
+    function: ast.FunctionDef
+    frame: FrameType
+
+    def value(self, node: ast.expr) -> Any:
+        """An expression's value as the error left the frame, None where it cannot be told without calls of others."""
+        if any(
+            isinstance(inner, ast.Call | ast.Await | ast.Yield) and not _is_plain(inner) for inner in ast.walk(node)
+        ):
+            return None
+        try:
+            names = {**self.frame.f_globals, **self.frame.f_locals}
+            return eval(compile(ast.Expression(node), "<clue>", "eval"), names)
+        except Exception:  # noqa: BLE001 - evaluates a piece of the person's code a second time
+            return None
+
+
+def _is_plain(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("len", "int", "sum")
+
+
+@dataclass(frozen=True, slots=True)
+class Clue:
+    """An error of a try with `arguments` (the defaults included), and the arguments that it may be about.
+
+    culprits: their names, the likeliest first.  parts: classes, functions and modules that an argument may be.
+    """
+
+    error: BaseException
+    text: str
+    arguments: Mapping[str, Any]
+    steps: tuple[Step, ...] = ()
+    culprits: tuple[str, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict)
+    parts: Parts = field(default=lambda name: iter(()))
+
+    def last(self) -> Step | None:
+        """The statement that raised, as far as it can be read."""
+        return self.steps[-1] if self.steps else None
+
+
+def clue_of(
+    error: BaseException, kind: Callable[..., Any], given: Mapping[str, Any], parts: Parts = lambda name: iter(())
+) -> Clue:
+    """Read an error that came out of `kind(**given)` or out of the forward of what it made."""
+    arguments = {**defaults_of(kind), **given}
+    text = f"{type(error).__name__}: {error}"
+    steps = tuple(_steps(error.__traceback__))
+    culprits = dict.fromkeys([*_of_steps(steps, arguments), *_of_words(_WORD.findall(text), arguments)])
+    return Clue(error, text, arguments, steps, tuple(culprits), given, parts)
+
+
+def place_of(error: BaseException) -> tuple[str, str, int]:
+    """What tells two errors apart: type, and where it was raised."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return (type(error).__name__, last.tb_frame.f_code.co_filename, last.tb_lineno) if last else ("", "", 0)
+
+
+def defaults_of(kind: Callable[..., Any]) -> dict[str, Any]:
+    """The parameters that need not be given, with their defaults."""
+    parameters = inspect.signature(kind).parameters.values()
+    return {each.name: each.default for each in parameters if each.default is not each.empty}
+
+
+def _steps(trace: TracebackType | None) -> Iterator[Step]:
+    while trace is not None:
+        found = _statement(trace.tb_frame, trace.tb_lineno)
+        if found is not None:
+            yield found
+        trace = trace.tb_next
+
+
+def _statement(frame: FrameType, line: int) -> Step | None:
+    """The innermost statement at a line of a frame's function; library frames are read like the person's own."""
+    code = frame.f_code
+    if code.co_name.startswith("<") or "torch/" in code.co_filename.replace("\\", "/").partition("site-packages/")[2]:
+        return None
+    try:
+        lines, first = inspect.getsourcelines(code)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, SyntaxError, TypeError, IndexError):
+        return None
+    at = line - first + 1
+    around = [
+        node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno <= at <= (node.end_lineno or at)
+    ]
+    functions = [node for node in around if isinstance(node, ast.FunctionDef)]
+    inner = max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
+    if inner is None or not functions or isinstance(inner, ast.FunctionDef):
+        return None
+    return Step(_guarding(inner, around), functions[0], frame)
+
+
+def _guarding(node: ast.stmt, around: list[ast.stmt]) -> ast.stmt:
+    """For a `raise`, the `if` around it: its test is what the error is about."""
+    if not isinstance(node, ast.Raise):
+        return node
+    tests = [each for each in around if isinstance(each, ast.If)]
+    return max(tests, key=lambda each: each.lineno, default=node)
+
+
+def _of_steps(steps: tuple[Step, ...], arguments: Mapping[str, Any]) -> Iterator[str]:
+    """Arguments that the statements read, the innermost first, also through local names and other parameters."""
+    for step in reversed(steps):
+        node: ast.AST = step.node.test if isinstance(step.node, ast.If | ast.Assert) else step.node
+        names = [each.id if isinstance(each, ast.Name) else each.attr for each in _named(node)]
+        seen = list(dict.fromkeys(names))
+        for name in seen:
+            seen += [each for each in _assigned_from(step.function, name) if each not in seen][:20]
+        yield from _of_words(seen, arguments)
+
+
+def _named(node: ast.AST) -> list[ast.Name | ast.Attribute]:
+    return [each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
+
+
+def _assigned_from(function: ast.FunctionDef, name: str) -> Iterator[str]:
+    """Names that a local name was computed from."""
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets=targets, value=ast.expr() as source):
+                pass
+            case ast.AugAssign(target=target, value=source) | ast.AnnAssign(target=target, value=ast.expr() as source):
+                targets = [target]
+            case ast.For(target=target, iter=source) | ast.comprehension(target=target, iter=source):
+                targets = [target]
+            case _:
+                continue
+        if name in {each.id if isinstance(each, ast.Name) else each.attr for item in targets for each in _named(item)}:
+            yield from (each.id for each in _named(source) if isinstance(each, ast.Name))
+
+
+def _of_words(words: list[str], arguments: Mapping[str, Any]) -> Iterator[str]:
+    """Arguments that are named exactly, then those that share a word's stem (`depths` and `depth`)."""
+    yield from (word for word in words if word in arguments)
+    stems = {word.lower().rstrip("s") for word in words if len(word) > 3}
+    yield from (name for name in arguments if name.lower().rstrip("s") in stems)

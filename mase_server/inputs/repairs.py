@@ -1,0 +1,248 @@
+"""Other constructor arguments, as the error of the last ones suggests: a bounded search that the errors lead.
+
+Each row of `ROWS` reads one way in which constructors and forwards complain, and says what could be changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from mase_server.inputs.clues import Clue
+from mase_server.inputs.names import other_arguments, usual_argument, usual_list
+
+Changes = Iterator[dict[str, Any]]
+
+#: As many arguments are changed at a time for one error, and as many proposals are made for it.
+MAX_CULPRITS = 6
+MAX_PROPOSALS = 24
+#: A value that stands for "leave this argument out".
+DROPPED = object()
+_NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
+
+
+def proposals(clue: Clue) -> list[dict[str, Any]]:
+    """Arguments to try next, the likeliest first; every one differs from those that failed."""
+    rows = ((row, match) for pattern, row in ROWS if (match := re.search(pattern, clue.text)))
+    changes = itertools.chain.from_iterable(row(clue, match) for row, match in rows)
+    found = []
+    for change in itertools.islice(changes, MAX_PROPOSALS):
+        changed = {name: value for name, value in {**clue.given, **change}.items() if value is not DROPPED}
+        if repr(changed) != repr(dict(clue.given)):
+            found.append(changed)
+    return found
+
+
+def _missing(clue: Clue, match: re.Match[str]) -> Changes:
+    names = re.findall(r"'(\w+)'", match[1])
+    yield {name: 16 if (usual := usual_argument(name)) is None else usual for name in names}
+
+
+def _unexpected(clue: Clue, match: re.Match[str]) -> Changes:
+    if match[1] in clue.given:
+        yield {match[1]: DROPPED}
+
+
+def _sequence(clue: Clue, match: re.Match[str]) -> Changes:
+    """A list where a number was given; all those at once that are about the same, then one by one."""
+    lengths = _lengths(clue)
+    scalars = [name for name in clue.culprits if _is_number(clue.arguments[name])][:MAX_CULPRITS]
+    for length, name in itertools.product(lengths, scalars):
+        yield {name: _list_of(name, clue.arguments[name], length)}
+
+
+def _lengths(clue: Clue) -> list[int]:
+    told = re.search(r"(?:tuples?|lists?|length|sequence)\D{0,12}?\b(\d+|one|two|three|four|five)\b", clue.text)
+    if told:
+        return [_NUMBERS.get(told[1]) or int(told[1])]
+    others = [len(value) for value in clue.given.values() if isinstance(value, list | tuple)]
+    return list(dict.fromkeys([*others, 4, 3, 2]))
+
+
+def _list_of(name: str, value: Any, length: int) -> tuple[Any, ...]:
+    """So many values around one: counts of layers stay small, widths grow."""
+    if value in (None, False) or isinstance(value, bool):
+        value = usual_argument(name) or 16
+    return tuple(value * (2**index if value >= 16 else 1) for index in range(length))
+
+
+def _scalar(clue: Clue, match: re.Match[str]) -> Changes:
+    for name in clue.culprits:
+        value = clue.arguments[name]
+        if isinstance(value, list | tuple) and value and name in clue.given:
+            yield {name: value[0]}
+
+
+def _resized(clue: Clue, match: re.Match[str]) -> Changes:
+    """Lists of another length: as many as were wanted, else one more or one less."""
+    wanted = next((int(group) for group in match.groups() if group and group.isdigit()), None)
+    lists = [name for name in clue.culprits if isinstance(clue.arguments[name], list | tuple)]
+    lists += [name for name, value in clue.given.items() if isinstance(value, list | tuple) and name not in lists]
+    for name in lists:
+        value = list(clue.arguments[name])
+        for length in [wanted] if wanted else [len(value) + 1, len(value) - 1, len(value) + 2]:
+            yield {name: tuple((value + value[-1:] * length)[:length])}
+
+
+def _whole(clue: Clue, match: re.Match[str]) -> Changes:
+    for name in clue.culprits:
+        if isinstance(clue.arguments[name], float):
+            yield {name: max(1, int(clue.arguments[name]))}
+
+
+def _option(clue: Clue, match: re.Match[str]) -> Changes:
+    """Words that the code compares an argument with, or keys of the table that it looks the argument up in."""
+    for step in reversed(clue.steps):
+        for node in ast.walk(step.function):
+            choices: list[Any] = []
+            match node:
+                case ast.Compare(left=ast.Name() as left, ops=[ast.Eq() | ast.In() | ast.NotIn()], comparators=[right]):
+                    held = step.value(right)
+                    choices = list(held) if isinstance(held, list | tuple | set | frozenset | dict) else [held]
+                    names = left
+                case ast.Subscript(value=table, slice=ast.Name() as names) if isinstance(step.value(table), dict):
+                    choices = list(step.value(table))
+                case _:
+                    continue
+            if names.id in clue.arguments:
+                yield from ({names.id: choice} for choice in choices[:4] if isinstance(choice, str | int))
+
+
+def _divisible(clue: Clue, match: re.Match[str]) -> Changes:
+    """For `a % b` in the failing statement: an `a` that `b` divides, whatever argument it was computed from."""
+    step = clue.last()
+    for node in ast.walk(step.node) if step else ():
+        if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and step):
+            continue
+        left, right = step.value(node.left), step.value(node.right)
+        if not (_is_whole(left) and _is_whole(right)) or left % right == 0:
+            continue
+        factor = math.lcm(left, right) // left
+        numbers = [name for name in clue.culprits if _is_whole(clue.arguments[name])][:MAX_CULPRITS]
+        yield from ({name: clue.arguments[name] * factor} for name in numbers if clue.arguments[name] != right)
+        yield from ({name: math.gcd(left, right)} for name in numbers if clue.arguments[name] == right)
+
+
+def _compared(clue: Clue, match: re.Match[str]) -> Changes:
+    """For `a == b` (also of lengths) in the failing statement: one made equal to the other."""
+    step = clue.last()
+    for node in ast.walk(step.node) if step else ():
+        match node:
+            case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() | ast.GtE() | ast.LtE()], comparators=[right]):
+                yield from _made_equal(clue, step.value(left) if step else None, step.value(right) if step else None)
+
+
+def _made_equal(clue: Clue, one: Any, other: Any) -> Changes:
+    if not (_is_whole(one) and _is_whole(other)) or one == other:
+        return
+    for name in clue.culprits[:MAX_CULPRITS]:
+        value = clue.arguments[name]
+        if isinstance(value, list | tuple) and value and len(value) in (one, other):
+            length = other if len(value) == one else one
+            yield {name: tuple((list(value) + [value[-1]] * length)[:length])}
+        elif _is_whole(value) and value in (one, other):
+            yield {name: other if value == one else one}
+
+
+def _sizes(clue: Clue, match: re.Match[str]) -> Changes:
+    """For two sizes that should agree: arguments that are one of them, or divide it, changed by as much."""
+    yield from _agreeing(clue, *(int(group) for group in match.groups()[:2]))
+
+
+def _channels(clue: Clue, match: re.Match[str]) -> Changes:
+    """A convolution on meta does not say which channels it had: its frame does."""
+    trace = clue.error.__traceback__
+    while trace is not None:
+        held = trace.tb_frame.f_locals
+        layer, given = held.get("self"), held.get("input")
+        shape, wanted = list(getattr(given, "shape", [])), getattr(layer, "in_channels", None)
+        if wanted is not None and len(shape) > 1:
+            yield from _agreeing(clue, int(wanted), int(shape[1]))
+            return
+        trace = trace.tb_next
+
+
+def _agreeing(clue: Clue, first: int, second: int) -> Changes:
+    numbers = [name for name, value in clue.arguments.items() if _is_whole(value) and value > 1]
+    for name, (had, wants) in itertools.product(numbers, ((second, first), (first, second))):
+        value = clue.arguments[name]
+        if had % value == 0 and wants % (had // value) == 0 and wants != had:
+            yield {name: wants // (had // value)}
+
+
+def _given(clue: Clue, match: re.Match[str]) -> Changes:
+    """Optional arguments that have to be given after all: all that are meant together, then one by one."""
+    absent = [name for name in clue.culprits if clue.arguments[name] is None]
+    values = {name: usual_list(name) if _means_list(name) else usual_argument(name) for name in absent}
+    known = {name: value for name, value in values.items() if value is not None}
+    if known:
+        yield known
+    yield from ({name: value} for name, value in known.items())
+
+
+def _means_list(name: str) -> bool:
+    return bool(re.search(r"sizes$|dims$|depths$|(?<!num)_layers$", name.lower()))
+
+
+def _another(clue: Clue, match: re.Match[str]) -> Changes:
+    """Another usual value for what the error is about."""
+    for name in clue.culprits[:MAX_CULPRITS]:
+        if isinstance(clue.arguments[name], bool):
+            yield {name: not clue.arguments[name]}
+        elif _is_number(clue.arguments[name]):
+            yield from ({name: value} for value in other_arguments(name) if value != clue.arguments[name])
+
+
+def _part(clue: Clue, match: re.Match[str]) -> Changes:
+    """A class, a function or a module where a number was given."""
+    for name in clue.culprits[:MAX_CULPRITS]:
+        if not inspect.isclass(clue.arguments[name]):
+            yield from ({name: part} for part in clue.parts(name))
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+Row = tuple[str, Callable[[Clue, re.Match[str]], Changes]]
+
+#: Pattern of `Type: message` -> what could be changed. Every row that fits is asked, in order.
+ROWS: tuple[Row, ...] = (
+    (r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)", _missing),
+    (r"unexpected keyword argument '(\w+)'", _unexpected),
+    (
+        r"object of type '\w+' has no len|object is not (subscriptable|iterable)|non-iterable|must be an iterable"
+        r"|(?i:be an? (tuple|list|sequence)|be (tuples?|lists?)\b)",
+        _sequence,
+    ),
+    (r"not enough values to unpack \(expected (\d+)|too many values to unpack \(expected (\d+)", _resized),
+    (r"(list|tuple) index out of range|argument 2 is (shorter|longer)", _resized),
+    (r"found element of type (list|tuple)|'(list|tuple)' (object|and)|and '(list|tuple)'|by non-int of type", _scalar),
+    (
+        r"object is not callable|^AttributeError: '\w+' object has no|is not a Module subclass|^StopIteration"
+        r"|missing \d+ required|unsupported operand",
+        _part,
+    ),
+    (r"found element of type float|'float' object", _whole),
+    (r"^AssertionError|^ValueError|divisible", _divisible),
+    (r"^AssertionError|^ValueError", _compared),
+    (r"^AssertionError|NoneType|^ValueError|None$", _given),
+    (r"^(KeyError|ValueError|AssertionError|NotImplementedError|UnboundLocalError|AttributeError|Exception)", _option),
+    (r"\(\d+x(\d+) and (\d+)x\d+\)", _sizes),
+    (r"Invalid channel dimensions", _channels),
+    (r"to have (\d+) channels, but got (\d+) channels", _sizes),
+    (r"tensor a \((\d+)\) must match the size of tensor b \((\d+)\)", _sizes),
+    (r"normalized_shape=\[(\d+)\].*, (\d+)\]\)$", _sizes),
+    (r"Expected size (\d+) but got size (\d+)", _sizes),
+    (r"must be equal to input_size\. Expected (\d+), got (\d+)", _sizes),
+    (r"embed_dim.* (\d+).*num_heads.* (\d+)|^AssertionError|^ValueError|^RuntimeError", _another),
+)

@@ -1,0 +1,174 @@
+"""Calls of a model's class anywhere in the workspace: tests, scripts, notebooks, code blocks of README and docstrings.
+
+Files are read as text, and parsed only where the class is called. Nothing of them is imported: names that a call uses
+must be simple assignments around it, or come from modules that the model's own file has loaded.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+#: Bounds of the search: files, seconds, and bytes of one file.
+MAX_FILES = 2000
+MAX_SECONDS = 0.5
+MAX_BYTES = 400_000
+_SUFFIXES = (".py", ".ipynb", ".md", ".rst")
+_SKIPPED = {"node_modules", "site-packages", "dist-packages", "__pycache__", "build", "dist", "venv", "env"}
+_BLOCK = re.compile(r"```[^\n]*\n(.*?)```", re.DOTALL)
+_MAGIC = re.compile(r"^\s*[!%].*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call, the code around it, the names that this code imports, and the file that it stands in."""
+
+    node: ast.Call
+    tree: ast.Module
+    names: dict[str, Any]
+    file: str
+
+
+def calls_in_workspace(folder: str, name: str, but: str, seconds: float = MAX_SECONDS) -> Iterator[Call]:
+    """Calls of the class `name` below `folder` outside the file `but`, those nearest to it first."""
+    end = time.monotonic() + seconds
+    wanted = re.compile(rf"\b{re.escape(name)}\s*\(".encode())
+    # A class is known by its file's name or by those of the packages around it.
+    known = {Path(but).stem, *Path(but).parent.parts[-3:]}
+    for count, path in enumerate(_files(folder, but)):
+        if count >= MAX_FILES or time.monotonic() > end:
+            return
+        text = _read(path)
+        if text is not None and wanted.search(text):
+            for tree in _codes(path, text.decode("utf-8", "replace"), name):
+                if _means(tree, name, known):
+                    yield from (Call(call, tree, _imported(tree), str(path)) for call in _calls(tree, name, known))
+
+
+def _means(tree: ast.Module, name: str, known: set[str]) -> bool:
+    """Is the class of this name in some code the one from a `known` module, as far as its imports tell?"""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef(name=defined) if defined == name:
+                return False
+            case ast.ImportFrom(module=module, names=names) if any(each.name in (name, "*") for each in names):
+                if module and not set(module.split(".")) & known:
+                    return False
+    return True
+
+
+def _files(folder: str, but: str) -> Iterator[Path]:
+    """Texts and code below the folder, what stands highest first; hidden and installed folders are passed over."""
+    waiting = [folder]
+    while waiting:
+        here = waiting.pop(0)
+        try:
+            entries = sorted(os.scandir(here), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if not entry.name.startswith(".") and entry.name not in _SKIPPED:
+                    waiting.append(entry.path)
+            elif entry.name.endswith(_SUFFIXES) and entry.path != but:
+                yield Path(entry.path)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes() if path.stat().st_size <= MAX_BYTES else None
+    except OSError:
+        return None
+
+
+def _codes(path: Path, text: str, name: str) -> Iterator[ast.Module]:
+    """The pieces of a file that are code and that mention the class."""
+    pieces = [text] if path.suffix == ".py" else _cells(text) if path.suffix == ".ipynb" else _BLOCK.findall(text)
+    for piece in pieces:
+        if name in piece and (tree := _parsed(piece)) is not None:
+            yield tree
+            if path.suffix == ".py":
+                yield from _examples(tree, name)
+
+
+def _cells(text: str) -> list[str]:
+    """The code of a notebook, as one program."""
+    try:
+        cells = json.loads(text)["cells"]
+        sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    except (ValueError, KeyError, TypeError):
+        return []
+    return [_MAGIC.sub("", "\n".join(sources))]
+
+
+def _parsed(code: str) -> ast.Module | None:
+    code = textwrap.dedent(code)
+    if re.search(r"^\s*>>> ", code, re.MULTILINE):
+        lines = (re.match(r"\s*(?:>>>|\.\.\.) ?(.*)", line) for line in code.splitlines())
+        code = "\n".join(line[1] for line in lines if line)
+    try:
+        return ast.parse(code)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _examples(tree: ast.Module, name: str) -> Iterator[ast.Module]:
+    """The code in docstrings that mentions the class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            text = ast.get_docstring(node) or ""
+            if name in text and ">>>" in text and (code := _parsed(text)) is not None:
+                yield code
+
+
+def examples_of(tree: ast.Module, name: str) -> Iterator[Call]:
+    """Calls of the class in the docstrings of its own file."""
+    for code in _examples(tree, name):
+        yield from (Call(call, code, _imported(code), "") for call in _calls(code, name))
+
+
+def _calls(tree: ast.Module, name: str, known: Set[str] = frozenset()) -> Iterator[ast.Call]:
+    """Calls of the class by its name; also as a member of a `known` module, which is then left out."""
+    aliases = {
+        alias.asname: alias.name.split(".")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=called)) if called == name:
+                yield node
+            case ast.Call(func=ast.Attribute(value=holder, attr=called) as func, args=args, keywords=keywords):
+                parts = [part for word in ast.unparse(holder).split(".") for part in aliases.get(word, [word])]
+                if called == name and not known.isdisjoint(parts):
+                    plain = ast.copy_location(ast.Name(name, ast.Load()), func)
+                    yield ast.copy_location(ast.Call(plain, args, keywords), node)
+
+
+def _imported(tree: ast.Module) -> dict[str, Any]:
+    """What the code imports, as far as it is loaded already."""
+    found: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    module = sys.modules.get(alias.name if alias.asname else alias.name.partition(".")[0])
+                    if module is not None:
+                        found[alias.asname or alias.name.partition(".")[0]] = module
+            case ast.ImportFrom(module=str(module), names=names):
+                held = sys.modules.get(module)
+                for alias in names:
+                    if hasattr(held, alias.name):
+                        found[alias.asname or alias.name] = getattr(held, alias.name)
+    return found

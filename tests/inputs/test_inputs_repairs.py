@@ -1,0 +1,225 @@
+"""Constructor arguments that nobody gave: the errors of a guess lead to arguments that the model accepts.
+
+Ground truth: what is found runs in plain eager PyTorch, with the arguments that are told.
+"""
+
+import textwrap
+
+import pytest
+import torch
+
+from mase_server.inputs.clues import clue_of
+from mase_server.inputs.find import find
+from mase_server.inputs.found import Found, call_arguments, plain_hooks
+from mase_server.inputs.generate import inputs_at
+from mase_server.inputs.names import other_arguments, usual_argument
+from mase_server.inputs.repairs import proposals
+from mase_server.tracing.shadow import Shadows
+from mase_server.worker.request import TraceRequest
+
+HEAD = "import torch\nfrom torch import nn\n\n\n"
+
+#: What a constructor insists on -> its body; each takes an image of three channels.
+INSISTING = {
+    "a width that its heads divide": """
+        def __init__(self, planes, splits=5):
+            super().__init__()
+            assert planes % splits == 0, "planes must be divisible by splits"
+            self.layer = nn.Conv2d(3, planes, 3)
+    """,
+    "a size computed from an argument": """
+        def __init__(self, image_size, patch=6):
+            super().__init__()
+            height, width = image_size, image_size
+            if height % patch != 0:
+                raise ValueError("the image cannot be cut")
+            self.layer = nn.Conv2d(3, 8, patch)
+    """,
+    "a tuple of three": """
+        def __init__(self, depth):
+            super().__init__()
+            assert isinstance(depth, tuple) and len(depth) == 3, "depth must be a tuple of 3"
+            self.layer = nn.Sequential(nn.Conv2d(3, 8, 3), *(nn.Conv2d(8, 8, 1) for _ in range(sum(depth))))
+    """,
+    "something that has a length": """
+        def __init__(self, planes):
+            super().__init__()
+            self.layer = nn.Sequential(*(nn.Conv2d(3, planes[0], 3) for _ in range(1 if len(planes) else 0)))
+    """,
+    "lists of the same length": """
+        def __init__(self, depths, dims=(8, 16, 32)):
+            super().__init__()
+            assert len(depths) == len(dims), "one depth for each dim"
+            self.layer = nn.Conv2d(3, dims[0], 3)
+    """,
+    "a word that it compares with": """
+        def __init__(self, flavour):
+            super().__init__()
+            if flavour == "plain":
+                self.layer = nn.Conv2d(3, 8, 3)
+            elif flavour == "strided":
+                self.layer = nn.Conv2d(3, 8, 3, stride=2)
+            else:
+                raise NotImplementedError(flavour)
+    """,
+    "a key of its table": """
+        def __init__(self, variant):
+            super().__init__()
+            self.layer = nn.Conv2d(3, {"tiny": 8, "small": 16}[variant], 3)
+    """,
+    "an option that is none by default": """
+        def __init__(self, planes=None):
+            super().__init__()
+            assert planes is not None, "planes must be supplied"
+            self.layer = nn.Conv2d(3, planes, 3)
+    """,
+    "arguments that go on to another constructor": """
+        def __init__(self, **kwargs):
+            super().__init__()
+            self.layer = nn.Conv2d(**kwargs)
+    """,
+    "a class to make its normalisation of": """
+        def __init__(self, norm):
+            super().__init__()
+            self.layer = nn.Conv2d(3, 8, 3)
+            self.norm = norm(8)
+    """,
+    "widths that agree in its forward": """
+        def __init__(self, planes, skipped=20):
+            super().__init__()
+            self.layer = nn.Sequential(nn.Conv2d(3, planes, 3), nn.Conv2d(skipped, 4, 1))
+    """,
+}
+
+
+def file_of(init, forward="return self.layer(x)"):
+    body = textwrap.indent(textwrap.dedent(init).strip(), "    ")
+    return f"{HEAD}class Net(nn.Module):\n{body}\n\n    def forward(self, x):\n        {forward}\n"
+
+
+def looked_at(folder, text, name="net.py"):
+    path = folder / name
+    path.write_text(text)
+    request = TraceRequest(str(path), str(folder), "", 1, scratch=str(folder.parent / "scratch"))
+    shadows = Shadows()
+    return list(find(request, text, plain_hooks(shadows)))
+
+
+def runs_in_eager(found):
+    torch.manual_seed(0)
+    model = found.construct().eval()
+    args, kwargs = call_arguments(model, inputs_at(found.spec))
+    with torch.no_grad():
+        return model(*args, **kwargs)
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "project").mkdir()
+    return tmp_path / "project"
+
+
+@pytest.mark.parametrize("init", INSISTING.values(), ids=INSISTING)
+def test_what_a_constructor_insists_on_is_learned_from_its_errors(workspace, init):
+    (found,) = looked_at(workspace, file_of(init))
+    assert isinstance(found, Found), found
+    assert found.arguments_from == "search"
+    assert runs_in_eager(found).shape[0] == 2
+
+
+def test_a_module_handed_over_is_one_of_the_file_and_is_made_anew_with_values(workspace):
+    text = f"""{HEAD}class TinyEncoder(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.width = 12
+        self.body = nn.Conv2d(channels, self.width, 3)
+
+    def forward(self, x):
+        return self.body(x)
+
+
+class Wrapper(nn.Module):
+    def __init__(self, *, encoder):
+        super().__init__()
+        self.encoder = encoder
+        self.head = nn.Linear(encoder.width, 5)
+
+    def forward(self, x):
+        return self.head(self.encoder(x).mean((2, 3)))
+"""
+    wrapper = next(item for item in looked_at(workspace, text) if isinstance(item, Found) and item.name == "Wrapper")
+    assert runs_in_eager(wrapper).shape == (2, 5)
+    assert not any(parameter.is_meta for parameter in wrapper.construct().parameters())
+
+
+def test_a_constructor_that_nothing_satisfies_ends_soon_with_its_problem(workspace):
+    init = """
+        def __init__(self, width):
+            super().__init__()
+            raise ValueError(f"no width will do, not even {width}")
+    """
+    (problem,) = looked_at(workspace, file_of(init))
+    assert (problem.code, problem.severity) == ("no-arguments", "warning")
+
+
+@pytest.mark.parametrize("name", ["planes", "dim", "heads", "patch_size", "image_size", "vocab_size"])
+def test_other_values_of_a_name_are_whole_positive_and_not_the_usual_one(name):
+    others = other_arguments(name)
+    assert others
+    assert all(isinstance(value, int) and value > 0 for value in others)
+    assert usual_argument(name) not in others or len(set(others)) > 1
+
+
+def raised_by(kind, **arguments):
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - which one is the test's parameter
+        kind(**arguments)
+    return clue_of(caught.value, kind, arguments)
+
+
+class _Heads:
+    def __init__(self, width, heads, spare=3):
+        inner = width * 2
+        assert inner % heads == 0
+
+
+class _Pair:
+    def __init__(self, size):
+        self.high, self.wide = size
+
+
+def test_the_arguments_behind_an_assertion_are_found_through_local_names():
+    clue = raised_by(_Heads, width=5, heads=4)
+    assert set(clue.culprits) >= {"width", "heads"}
+    assert "spare" not in clue.culprits
+
+
+def test_what_is_proposed_for_a_remainder_leaves_none():
+    clue = raised_by(_Heads, width=5, heads=4)
+    first = proposals(clue)[0]
+    assert first["width"] * 2 % first["heads"] == 0
+
+
+def test_what_has_to_be_unpacked_is_proposed_as_so_many():
+    clue = raised_by(_Pair, size=(1, 2, 3))
+    assert {"size": (1, 2)} in proposals(clue)
+
+
+def test_nothing_is_proposed_twice_in_place_of_what_failed():
+    clue = raised_by(_Heads, width=5, heads=4)
+    assert {"width": 5, "heads": 4} not in proposals(clue)
+
+
+def test_reading_an_error_calls_nothing_of_the_person_again():
+    calls = []
+
+    def noted(value):
+        calls.append(value)
+        return value
+
+    class Counting:
+        def __init__(self, width):
+            assert noted(width) % 7 == 0
+
+    proposals(raised_by(Counting, width=5))
+    assert calls == [5]

@@ -1,0 +1,127 @@
+"""Constructor arguments as the rest of the workspace uses a class: tests, notebooks, README, docstrings, factories.
+
+Ground truth: the arguments are those that the usage was written with here, and the model runs in plain eager PyTorch.
+"""
+
+import json
+import sys
+
+import pytest
+
+from mase_server.inputs.found import Found
+from mase_server.inputs.workspace import calls_in_workspace
+from tests.inputs.test_inputs_repairs import looked_at, runs_in_eager
+
+MODEL = """
+import torch
+from torch import nn
+
+
+class Mixer(nn.Module):
+    {docstring}
+    def __init__(self, entrance, inner, rate):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(entrance, inner), nn.Dropout(rate), nn.Linear(inner, 3))
+
+    def forward(self, x):
+        return self.layers(x)
+"""
+PLAIN = MODEL.format(docstring='"""Mixes."""')
+NOTEBOOK = {
+    "cells": [
+        {"cell_type": "markdown", "source": ["Mixer(1, 2, 3) is a model"]},
+        {"cell_type": "code", "source": ["%matplotlib inline\n", "from net import Mixer\n", "inner = 22\n"]},
+        {"cell_type": "code", "source": ["model = Mixer(11, inner, 0.3)"]},
+    ]
+}
+#: Where a class is used -> file name and text; each says entrance=11, inner=22, rate=0.3.
+USAGES = {
+    "a test": ("tests/test_net.py", "from net import Mixer\n\ndef test_it():\n    assert Mixer(11, 22, 0.3)\n"),
+    "a script with variables": ("train.py", "import net\nwidth = 11\nmodel = net.Mixer(width, width * 2, rate=0.3)\n"),
+    "a factory": ("zoo.py", "from net import Mixer\n\ndef tiny(r=0.3, **kw):\n    return Mixer(11, 22, r, **kw)\n"),
+    "a README": ("README.md", "```python\nfrom net import Mixer\nm = Mixer(\n    11, 22,\n    rate=0.3,\n)\n```\n"),
+    "a session in a README": ("README.rst", "```\n>>> m = Mixer(11, 22,\n...     0.3)\n>>> m\n```\n"),
+    "a notebook": ("demo.ipynb", json.dumps(NOTEBOOK)),
+}  # fmt: skip
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "project").mkdir()
+    return tmp_path / "project"
+
+
+def put(folder, name, text):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize("usage", USAGES.values(), ids=USAGES)
+def test_a_class_is_made_as_another_file_of_the_workspace_makes_it(workspace, usage):
+    put(workspace, *usage)
+    (found,) = looked_at(workspace, PLAIN)
+    assert isinstance(found, Found), found
+    assert (found.arguments, found.arguments_from) == ({"entrance": 11, "inner": 22, "rate": 0.3}, "usage")
+    assert runs_in_eager(found).shape[-1] == 3
+
+
+def test_a_class_is_made_as_its_docstring_makes_it(workspace):
+    text = MODEL.format(docstring='"""Mixes.\n\n    >>> m = Mixer(11, 22, 0.3)\n    """')
+    (found,) = looked_at(workspace, text)
+    assert (found.arguments, found.arguments_from) == ({"entrance": 11, "inner": 22, "rate": 0.3}, "usage")
+
+
+def test_another_class_of_the_same_name_is_not_taken_for_it(workspace):
+    put(workspace, "other.py", "class Mixer:\n    pass\n\nMixer(1, 2, 0.5)\n")
+    put(workspace, "third.py", "from elsewhere.models import Mixer\nMixer(3, 4, 0.5)\n")
+    put(workspace, "z_last.py", "from net import Mixer\nMixer(11, 22, 0.3)\n")
+    (found,) = looked_at(workspace, PLAIN)
+    assert found.arguments == {"entrance": 11, "inner": 22, "rate": 0.3}
+
+
+def test_the_files_own_calls_come_before_those_of_others(workspace):
+    put(workspace, "train.py", "from net import Mixer\nMixer(1, 2, 0.5)\n")
+    (found,) = looked_at(workspace, PLAIN + "\n\ndef make():\n    return Mixer(11, 22, 0.3)\n")
+    assert found.arguments["entrance"] == 11
+
+
+def test_a_file_that_uses_the_class_is_never_run(workspace):
+    canary = workspace / "canary"
+    text = f"from net import Mixer\nopen({str(canary)!r}, 'w').close()\nimport unheard_of\nMixer(11, 22, 0.3)\n"
+    put(workspace, "train.py", text)
+    (found,) = looked_at(workspace, PLAIN)
+    assert found.arguments["entrance"] == 11
+    assert not canary.exists()
+    assert "train" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("broken.py", "Mixer(11, 22, 0.3"),
+        ("broken.ipynb", "{Mixer(1"),
+        ("cells.ipynb", '["Mixer(1, 2, 3)"]'),
+        ("words.md", "```\nMixer( is not code\n```"),
+        ("unknown.py", "from net import Mixer\nMixer(*settings.read())\n"),
+        ("wrong.py", "from net import Mixer\nMixer('a', 'b', 'c')\n"),
+    ],
+)
+def test_what_cannot_be_used_is_passed_over(workspace, name, text):
+    put(workspace, name, text)
+    (found,) = looked_at(workspace, PLAIN)
+    assert isinstance(found, Found)
+    assert found.arguments_from == "search"
+
+
+def test_installed_and_hidden_folders_are_not_read(workspace):
+    for folder in (".venv/lib", "venv/lib", "node_modules", "lib/site-packages"):
+        put(workspace, f"{folder}/use.py", "from net import Mixer\nMixer(1, 2, 0.5)\n")
+    assert list(calls_in_workspace(str(workspace), "Mixer", str(workspace / "net.py"))) == []
+
+
+def test_a_search_without_time_reads_nothing(workspace):
+    put(workspace, "train.py", "from net import Mixer\nMixer(1, 2, 0.5)\n")
+    home = str(workspace / "net.py")
+    assert list(calls_in_workspace(str(workspace), "Mixer", home, seconds=-1.0)) == []
+    assert len(list(calls_in_workspace(str(workspace), "Mixer", home))) == 1
