@@ -43,7 +43,9 @@ _ALSO = FROM_DATA | CONSTRUCTORS | {
     torch._pad_packed_sequence, nn.utils.rnn.PackedSequence,
 }  # fmt: skip
 #: Reads or writes files, or calls what it is given.
-_NEVER = frozenset({"from_file", "call", "methodcaller", "attrgetter", "apply_", "map_", "map2_", "compile", "load"})
+_NEVER = frozenset(
+    {"from_file", "call", "methodcaller", "attrgetter", "apply_", "map_", "map2_", "compile", "load", "module_load"}
+)
 _BUILTINS = frozenset({"getattr", "abs", "int", "float", "bool", "len", "max", "min", "round", "slice", "sum", "tuple"})
 _DUNDER_METHODS = re.compile(
     r"__(r?(add|sub|mul|truediv|floordiv|mod|pow|matmul|and|or|xor|lshift|rshift|div)|i(add|sub|mul|truediv|floordiv|"

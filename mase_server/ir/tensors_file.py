@@ -66,12 +66,12 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     """The tensors of a file by name; CheckpointError for anything that is not exactly such a file."""
     with path.open("rb") as file:
         start = file.read(8)
-        if is_pickle(start):
+        length = int.from_bytes(start, "little")
+        if length > MAX_HEADER and is_pickle(start):  # a small length may begin like a pickle
             raise CheckpointError(
                 f"{path} is a pickle, as torch.save and MASE write them; reading one executes it, so it is not read. "
                 f"Load it where you trust it and export the graph again with mase_server"
             )
-        length = int.from_bytes(start, "little")
         if len(start) < 8 or length > MAX_HEADER:
             raise CheckpointError(f"{path} is not a file of tensors: it begins with {start!r}")
         header = _header(path, file.read(length), length)
