@@ -8,17 +8,26 @@ from typing import Any
 from torch import fx, nn
 
 from mase_server.ir.build import attribute
+from mase_server.ir.entry import TensorEntry
 
 
 class MaseMetadata:
     """The metadata of a node: `metadata["common"]["args"]["data_in_0"]["shape"]`.
 
+    node, model: the node, and the module that holds its graph; of a whole graph's metadata, None and the model.
     common: mase_op, mase_type, args and results by name, each tensor with type, precision, shape, torch_dtype and,
     read lazily, value; what is no tensor stands for itself.
     software: args and results by name, each with `stat`, the statistics that profiling found.
     hardware: is_implicit, max_parallelism, verilog_param, device_id (-1: none yet), toolchain, module, interface (for
     each parameter its storage and whether it is transposed), dependence_files.
     Source: `chop.ir.graph.mase_metadata.MaseMetadata`.
+
+    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2)), {"input": torch.randn(3, 4)}, add_metadata_args={})
+    >>> metadata = graph.nodes[1].meta["mase"]
+    >>> metadata["common"]["mase_op"], metadata["common"]["args"]["weight"]["shape"]
+    ('linear', [2, 4])
+    >>> metadata.module
+    Linear(in_features=4, out_features=2, bias=True)
     """
 
     known_types = ["fixed", "float", "NA", "int", "bool", "complex"]
@@ -65,5 +74,14 @@ def metadata_of(node: fx.Node, model: nn.Module) -> MaseMetadata:
         return found
     made = node.meta["mase"] = MaseMetadata(node, model)
     if isinstance(found, MaseMetadata):
-        made.parameters.update(found.parameters)
+        made.parameters.update(_own(found.parameters))
     return made
+
+
+def _own(tree: Any) -> Any:
+    """The same tree in containers of its own, so that two nodes never write into one."""
+    if isinstance(tree, TensorEntry):
+        return TensorEntry({key: _own(item) for key, item in tree.items()}, tree.lazy)
+    if isinstance(tree, dict):
+        return {key: _own(item) for key, item in tree.items()}
+    return [_own(item) for item in tree] if type(tree) is list else tree
