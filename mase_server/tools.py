@@ -18,7 +18,13 @@ class _Stderr(logging.Handler):
 def get_logger(name: str) -> logging.Logger:
     """The logger of this name, which writes to standard error; asking again gives the same one.
 
+    name: as for logging.getLogger.
     Source: `chop.tools.get_logger`.
+
+    >>> logger = get_logger("my_pass")
+    >>> logger.setLevel("INFO")
+    >>> logger is get_logger("my_pass")
+    True
     """
     logger = logging.getLogger(name)
     if not any(isinstance(handler, _Stderr) for handler in logger.handlers):

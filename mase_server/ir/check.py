@@ -21,6 +21,13 @@ class Check:
     largest: the largest absolute difference of any element.  relative: the same, divided by the largest absolute value
     of that output.  equal: bit for bit.  close: within the tolerances that were asked for.  where: the output that
     differs most.  outputs: how many tensors were compared.
+
+    >>> model = nn.Linear(4, 2)
+    >>> found = MaseGraph(model, {"input": torch.randn(3, 4)}).check_against(model)
+    >>> found
+    Check(largest=0.0, relative=0.0, equal=True, close=True, where='output', outputs=1)
+    >>> bool(found)
+    True
     """
 
     largest: float

@@ -19,9 +19,20 @@ _KEYS = frozenset({"args", "module", "dependence_files", "toolchain"})
 class CustomOps:
     """`custom_ops` of a MaseGraph: {"functions": {function: entry}, "modules": {class: entry}}.
 
+    functions, modules: the entry of each function and of each module class.
     entry: {"args": {parameter: "data_in" | "config" | None}, "module": hardware module, "dependence_files": [...],
     "toolchain": ...}, each key optional.  "data_in" numbers a tensor as data_in_i, "config" keeps the parameter's name,
     None leaves it out.
+
+    >>> entry = {"args": {"x": "data_in"}, "module": "my_double", "dependence_files": ["my_double.sv"]}
+    >>> def double(x):
+    ...     return x + x
+    >>> class Net(nn.Module):
+    ...     def forward(self, x):
+    ...         return torch.relu(double(x))
+    >>> graph = MaseGraph(Net(), {"x": torch.randn(2, 3)}, custom_ops={"functions": {double: entry}})
+    >>> [node.name for node in graph.nodes]
+    ['x', 'double', 'relu', 'output']
     """
 
     functions: Mapping[Callable[..., Any], Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))

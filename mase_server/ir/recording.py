@@ -133,7 +133,15 @@ def trace_torch_module(
 ) -> fx.GraphModule:
     """Trace a module into a GraphModule over its own modules and parameters; arguments as for MaseGraph.
 
+    model: a module, which is not changed.  cf_args: forward's arguments by name, tensors as example inputs.
+    custom_ops: functions and module classes that become one node each (see `CustomOps`).  hf_input_names: the inputs of
+    a Hugging Face model that become placeholders.  Raises what the forward raises, and ValueError where no inputs are
+    found.
     Source: `chop.ir.graph.mase_graph.trace_torch_module`.
+
+    >>> traced = trace_torch_module(nn.Sequential(nn.Linear(4, 2), nn.ReLU()))
+    >>> traced(torch.ones(7, 4)).shape
+    torch.Size([7, 2])
     """
     found = record(model, examples(model, cf_args, hf_input_names), CustomOps.of(custom_ops))
     return compiled(executable(found.builder.graph, model, found.run.constants))

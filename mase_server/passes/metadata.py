@@ -18,7 +18,13 @@ _HARDWARE: Mapping[str, Any] = MappingProxyType({"max_parallelism": None})
 
 
 def init_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
-    """Give every node an empty MaseMetadata under `node.meta["mase"]`; what is there already is kept."""
+    """Give every node an empty MaseMetadata under `node.meta["mase"]`; what is there already is kept.
+
+    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)})
+    >>> graph, _ = passes.init_metadata_analysis_pass(graph)
+    >>> list(graph.nodes[0].meta["mase"])
+    ['common', 'hardware', 'software']
+    """
     graph.init_metadata()
     return graph, {}
 
@@ -30,13 +36,24 @@ def add_common_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, 
     recorded on.  add_value: offer values, which are computed when they are read.  force_device_meta: offer meta tensors
     in place of values.  Raises ValueError for an unknown option or input.
     Source: `chop.passes.graph.analysis.add_metadata.add_common_metadata_analysis_pass`.
+
+    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)})
+    >>> graph, _ = passes.add_common_metadata_analysis_pass(graph, {"dummy_in": {"input": torch.randn(5, 4)}})
+    >>> graph.nodes[2].meta["mase"]["common"]["results"]["data_out_0"]["shape"]
+    [5, 2]
     """
     graph.annotate(**options("add_common_metadata_analysis_pass", pass_args, _COMMON))
     return graph, {}
 
 
 def add_software_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
-    """Add an empty `stat` for every tensor among the arguments and results; found statistics are kept."""
+    """Add an empty `stat` for every tensor among the arguments and results; found statistics are kept.
+
+    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)}, add_metadata_args={})
+    >>> graph, _ = passes.add_software_metadata_analysis_pass(graph)
+    >>> graph.nodes[1].meta["mase"]["software"]["args"]
+    {'data_in_0': {'stat': {}}, 'weight': {'stat': {}}, 'bias': {'stat': {}}}
+    """
     for node in graph.fx_graph.nodes:
         metadata = metadata_of(node, graph.module)
         for part in ("args", "results"):
@@ -47,13 +64,19 @@ def add_software_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str
     return graph, {}
 
 
-def add_hardware_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
+def add_hardware_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _HARDWARE) -> Result:
     """Add what a node becomes in hardware: implicitness, parallelism, parameters, interface.
 
     max_parallelism: elements per beat, innermost dimension first; None for none chosen yet.  The common metadata must
-    be there.
+    be there.  Raises ValueError where it is not, and for an unknown option.
+
+    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)}, add_metadata_args={})
+    >>> graph, _ = passes.add_hardware_metadata_analysis_pass(graph, {"max_parallelism": [2, 1]})
+    >>> hardware = graph.nodes[1].meta["mase"]["hardware"]
+    >>> hardware["module"], hardware["verilog_param"]["DATA_IN_0_PARALLELISM_DIM_0"]
+    ('fixed_linear', 2)
     """
-    given = options("add_hardware_metadata_analysis_pass", pass_args or _HARDWARE, _HARDWARE)
+    given = options("add_hardware_metadata_analysis_pass", pass_args, _HARDWARE)
     for node in graph.fx_graph.nodes:
         metadata = metadata_of(node, graph.module)
         if "mase_op" not in metadata["common"]:

@@ -47,8 +47,14 @@ def profile_statistics_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, A
     by: "type" (mase_op), "name" or "regex_name", which the two lists of nodes then hold.  target_weight_nodes with
     weight_statistics: of their parameters.  target_activation_nodes with activation_statistics: of the tensors that
     they get.  Statistics: {name: options}, e.g. {"range_quantile": {"dims": "all", "quantile": 0.97}}.
-    input_generator: gives inputs (a dict by name each time); num_samples: how many of them.  The common metadata must
+    input_generator: gives inputs (a dict by name each time).  num_samples: how many of them.  The common metadata must
     be there.  Raises ValueError for unknown options, statistics, and inputs that end too early.
+
+    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)}, add_metadata_args={})
+    >>> wanted = {"by": "type", "target_weight_nodes": ["linear"], "weight_statistics": {"range_min_max": {}}}
+    >>> graph, _ = passes.profile_statistics_analysis_pass(graph, wanted)
+    >>> graph.nodes[1].meta["mase"]["software"]["args"]["weight"]["stat"]["range_min_max"]["count"]
+    8
     """
     given = options("profile_statistics_analysis_pass", pass_args, _DEFAULTS)
     for node in graph.fx_graph.nodes:

@@ -28,6 +28,15 @@ def report_graph_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = 
 
     file_name: write the report there.  Gives {"nodes": count by kind, "modules": count by class, "parameters",
     "flops", "report": text}.
+
+    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)})
+    >>> _, found = passes.report_graph_analysis_pass(graph)
+    >>> print(found["report"])
+    Graph summary
+    nodes: 4 (1 placeholder, 2 call_module, 1 output)
+    modules: 1 Linear, 1 ReLU
+    parameters: 10 (40 bytes)
+    operations: 54 FLOPs, 160 bytes moved
     """
     given = options("report_graph_analysis_pass", pass_args, _FILE)
     kinds = Counter(node.op for node in graph.nodes)
@@ -49,7 +58,15 @@ def report_graph_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = 
 
 
 def report_node_type_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
-    """A table of every node: fx's operation and target, MASE's operator and type."""
+    """A table of every node: fx's operation and target, MASE's operator and type.
+
+    Gives {"rows": one dict for each node, "report": text}.  Raises ValueError where nodes have no metadata.
+
+    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)}, add_metadata_args={})
+    >>> _, found = passes.report_node_type_analysis_pass(graph)
+    >>> [row["mase_type"] for row in found["rows"]]
+    ['placeholder', 'module_related_func', 'module_related_func', 'output']
+    """
     head = ("name", "fx op", "target", "mase_op", "mase_type")
     return _table(graph, head, lambda node, metadata: (
         node.name, node.op, _target(node), metadata["common"].get("mase_op"), metadata["common"].get("mase_type"),
@@ -57,7 +74,15 @@ def report_node_type_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any
 
 
 def report_node_shape_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
-    """A table of every node: the shapes of its arguments and results."""
+    """A table of every node: the shapes of its arguments and results.
+
+    Gives {"rows": one dict for each node, "report": text}.  Raises ValueError where nodes have no metadata.
+
+    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)}, add_metadata_args={})
+    >>> _, found = passes.report_node_shape_analysis_pass(graph)
+    >>> found["rows"][2]
+    {'name': '_1', 'mase_op': 'relu', 'inputs': 'data_in_0 [3, 2]', 'outputs': 'data_out_0 [3, 2]'}
+    """
     head = ("name", "mase_op", "inputs", "outputs")
     return _table(graph, head, lambda node, metadata: (
         node.name, metadata["common"].get("mase_op"), _shapes(metadata, "args"), _shapes(metadata, "results"),
@@ -65,7 +90,16 @@ def report_node_shape_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, An
 
 
 def report_node_hardware_type_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
-    """A table of every node: the hardware that it becomes."""
+    """A table of every node: the hardware that it becomes.
+
+    Gives {"rows": one dict for each node, "report": text}.  Raises ValueError where nodes have no metadata.
+
+    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)}, add_metadata_args={})
+    >>> graph, _ = passes.add_hardware_metadata_analysis_pass(graph)
+    >>> _, found = passes.report_node_hardware_type_analysis_pass(graph)
+    >>> [row["module"] for row in found["rows"]]
+    [None, 'fixed_linear', 'fixed_relu', None]
+    """
     head = ("name", "fx op", "mase_op", "implicit", "toolchain", "module", "device")
     keys = ("is_implicit", "toolchain", "module", "device_id")
     return _table(graph, head, lambda node, metadata: (
@@ -76,8 +110,14 @@ def report_node_hardware_type_analysis_pass(graph: MaseGraph, pass_args: Mapping
 def report_node_meta_param_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _META) -> Result:
     """The whole metadata of every node.
 
-    which: some of "common", "hardware", "software", or "all".  save_path: write the report there.  Raises ValueError
-    for another part.
+    which: some of "common", "hardware", "software", or "all".  save_path: write the report there.
+    Gives {"rows": one dict for each node, "report": text}.
+    Raises ValueError for another part.
+
+    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)}, add_metadata_args={})
+    >>> _, found = passes.report_node_meta_param_analysis_pass(graph, {"which": ["software"]})
+    >>> list(found["rows"][0])
+    ['name', 'fx op', 'mase_op', 'mase_type', 'software']
     """
     given = options("report_node_meta_param_analysis_pass", pass_args, _META)
     wanted = _parts(given["which"])

@@ -23,7 +23,18 @@ _HARDWARE = (
 
 
 class MetadataError(ValueError):
-    """Metadata that breaks a rule. `problems`: one sentence for each."""
+    """Metadata that breaks a rule.
+
+    problems: one sentence for each.
+
+    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)}, add_metadata_args={})
+    >>> graph.nodes[1].meta["mase"]["common"]["mase_type"] = "layer"
+    >>> try:
+    ...     passes.verify_common_metadata_analysis_pass(graph)
+    ... except passes.MetadataError as error:
+    ...     print(error.problems[0].partition(";")[0])
+    node '_0': its mase_type is 'layer'
+    """
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
@@ -32,17 +43,37 @@ class MetadataError(ValueError):
 
 
 def verify_common_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
-    """Every node has an operator, a known type, whole entries, and gets what its source gives; else MetadataError."""
+    """Every node has an operator, a known type, whole entries, and gets what its source gives.
+
+    Raises MetadataError with every rule that is broken.
+
+    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)}, add_metadata_args={})
+    >>> graph, _ = passes.verify_common_metadata_analysis_pass(graph)
+    """
     return _verified(graph, _common)
 
 
 def verify_software_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
-    """Statistics speak only of arguments and results that there are; else MetadataError."""
+    """Statistics speak only of arguments and results that there are.
+
+    Raises MetadataError with every rule that is broken.
+
+    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)}, add_metadata_args={})
+    >>> graph, _ = passes.add_software_metadata_analysis_pass(graph)
+    >>> graph, _ = passes.verify_software_metadata_analysis_pass(graph)
+    """
     return _verified(graph, _software)
 
 
 def verify_hardware_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
-    """Hardware metadata is complete, with known toolchains and storage; else MetadataError."""
+    """Hardware metadata is complete, with known toolchains and storage.
+
+    Raises MetadataError with every rule that is broken.
+
+    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)}, add_metadata_args={})
+    >>> graph, _ = passes.add_hardware_metadata_analysis_pass(graph)
+    >>> graph, _ = passes.verify_hardware_metadata_analysis_pass(graph)
+    """
     return _verified(graph, _hardware)
 
 

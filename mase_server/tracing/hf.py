@@ -34,6 +34,12 @@ class QuantTracer(MaseTracer):
 
     scope: the scope of the node that is being made.  node_name_to_scope: {node name: (module path, module type)}.
     record_stack_traces: not in use; nodes know their positions anyway.
+    Source: `dmx.compressor.fx.tracer.QuantTracer`.
+
+    >>> tracer = QuantTracer()
+    >>> _ = tracer.trace(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)})
+    >>> tracer.node_name_to_scope["_1"]
+    ('1', <class 'torch.nn.modules.activation.ReLU'>)
     """
 
     def __init__(self) -> None:
@@ -42,15 +48,32 @@ class QuantTracer(MaseTracer):
 
 
 class HFQuantTracer(QuantTracer):
-    """A tracer of Hugging Face models that keeps the scope of every node."""
+    """A tracer of Hugging Face models that keeps the scope of every node.
+
+    Source: `dmx.compressor.fx.tracer.HFQuantTracer`.
+
+    >>> from transformers import BertConfig, BertModel
+    >>> model = BertModel(BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16))
+    >>> _, tracer = hf_symbolic_trace(model, input_names=["input_ids"], tracer_cls=HFQuantTracer)
+    >>> tracer.node_name_to_scope["encoder_layer_0_intermediate_dense"][0]
+    'encoder.layer.0.intermediate.dense'
+    """
 
 
 class DmxHFTracer(HFQuantTracer):
     """A tracer of Hugging Face models for which activations, norms and rotary embeddings are leaves.
 
-    autowrap_modules, autowrap_functions: Python modules and functions whose calls are one node each, as for fx.
-    activations, norms: classes of transformers' own become one node.  rotary: so do rotary embeddings, and each
-    architecture's own `apply_rotary_pos_emb`, whatever it is called besides.
+    autowrap_modules: Python modules of whose functions each call is one node, as for fx.  autowrap_functions: the same
+    for single functions.  activations, norms: transformers' own become one node.  rotary: so do rotary embeddings, and
+    each architecture's own `apply_rotary_pos_emb`, whatever it is called besides.
+    Source: `dmx.compressor.fx.tracer.DmxHFTracer`.
+
+    >>> from transformers import LlamaConfig, LlamaModel
+    >>> sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> model = LlamaModel(LlamaConfig(**sizes)).eval()
+    >>> traced, _ = hf_symbolic_trace(model, input_names=["input_ids"], tracer_cls=DmxHFTracer)
+    >>> [node.name for node in traced.graph.nodes if "rotary" in node.name]
+    ['rotary_emb', 'apply_rotary_pos_emb']
     """
 
     def __init__(
@@ -111,11 +134,17 @@ def hf_symbolic_trace(
 ) -> tuple[fx.GraphModule, MaseTracer]:
     """Trace a Hugging Face model; gives the GraphModule and the tracer.
 
+    model: a Hugging Face model, which is not changed.  tracer_cls: whose leaf rules count.
     input_names: the inputs of the traced model; the model's own dummy inputs decide if unset.  concrete_args: fixed
     values of other parameters.  dummy_inputs: examples of the inputs; made from the configuration where they lack.
     Raises ValueError for a name that forward does not have.
+    Source: `dmx.compressor.fx.tracer.hf_symbolic_trace`.
 
+    >>> from transformers import BertConfig, BertModel
+    >>> model = BertModel(BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16))
     >>> traced, tracer = hf_symbolic_trace(model, input_names=["input_ids", "attention_mask", "token_type_ids"])
+    >>> [node.name for node in traced.graph.nodes if node.op == "placeholder"]
+    ['input_ids', 'attention_mask', 'token_type_ids']
     """
     from mase_server.ir.recording import examples, with_padding
 
@@ -158,8 +187,14 @@ def symbolic_trace(
 ) -> tuple[fx.GraphModule, QuantTracer]:
     """Trace a module or a function; gives the GraphModule and the tracer.
 
+    root: a module, which is not changed, or a function.
     concrete_args: arguments that are fixed, or structures with `fx.PH` where values come in.  A module is recorded on
     the tensors among them, or on inputs that are looked for; where none are found it is traced with proxies.
+    Source: `dmx.compressor.fx.tracer.symbolic_trace`.
+
+    >>> traced, tracer = symbolic_trace(lambda x: torch.relu(x) + 1)
+    >>> [node.name for node in traced.graph.nodes]
+    ['x', 'relu', 'add', 'output']
     """
     tracer = QuantTracer()
     try:
@@ -183,6 +218,15 @@ def _module(root: Any, graph: fx.Graph, tracer: MaseTracer) -> fx.GraphModule:
 def disable_hooked_forward(model: nn.Module) -> Iterator[None]:
     """While inside, the forwards that accelerate's hooks replaced are the modules' own; hooked again on leaving,
     exceptions included.
+
+    model: the model whose modules may have been hooked.
+    Source: `dmx.compressor.fx.tracer.disable_hooked_forward`.
+
+    >>> layer = nn.Linear(4, 2)
+    >>> layer._old_forward, layer.forward = layer.forward, None
+    >>> with disable_hooked_forward(layer):
+    ...     layer(torch.randn(3, 4)).shape
+    torch.Size([3, 2])
     """
     hooked: list[tuple[nn.Module, Mapping[str, Any]]] = []
     for module in model.modules():

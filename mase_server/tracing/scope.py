@@ -13,7 +13,11 @@ import torch
 class Scope:
     """The module path and the module type that contain a node; `Scope("", None)` at the root.
 
+    module_path: the module's qualified name in the model.  module_type: its class.
     Source: `dmx.compressor.fx.tracer.Scope`.
+
+    >>> Scope("encoder.0", nn.Linear)
+    Scope(module_path='encoder.0', module_type=<class 'torch.nn.modules.linear.Linear'>)
     """
 
     module_path: str
@@ -23,7 +27,16 @@ class Scope:
 class ScopeContextManager:
     """Sets `scope` to a module while its forward runs, and puts the previous one back on leaving, exceptions included.
 
+    scope: the scope that is changed; `with` gives it.  current_module, current_module_path: the module and its
+    qualified name.
     Source: `dmx.compressor.fx.tracer.ScopeContextManager`.
+
+    >>> scope = Scope("", None)
+    >>> with ScopeContextManager(scope, nn.ReLU(), "act"):
+    ...     scope.module_path
+    'act'
+    >>> scope
+    Scope(module_path='', module_type=None)
     """
 
     def __init__(self, scope: Scope, current_module: torch.nn.Module, current_module_path: str) -> None:

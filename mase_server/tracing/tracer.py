@@ -14,7 +14,7 @@ from mase_server.tracing.calls import Run
 from mase_server.tracing.leaf_functions import as_leaves
 from mase_server.tracing.probe import Probed
 from mase_server.tracing.recorder import is_torch_leaf
-from mase_server.tracing.scope import Scope
+from mase_server.tracing.scope import Scope, ScopeContextManager
 from mase_server.tracing.session import Session
 from mase_server.tracing.values import holds_tensor
 
@@ -28,13 +28,14 @@ PROXY_METHODS = (
 class MaseTracer(fx.Tracer):
     """An fx tracer that runs the real forward on meta tensors instead of proxies.
 
-    custom_leaf_layers: module classes that become one node.  custom_leaf_modules, custom_leaf_functions: Python modules
-    and functions whose calls become one node each.  param_shapes_constant: kept for fx; recorded shapes of
-    parameters are always numbers.  A subclass that overrides one of PROXY_METHODS is traced with proxies, as fx does;
-    `create_node` is called for every recorded node, with `scope` set to the node's.
+    custom_leaf_layers: module classes that become one node.  custom_leaf_modules: Python modules; each call of one of
+    their functions becomes one node.  custom_leaf_functions: the same for single functions.
+    param_shapes_constant: kept for fx; recorded shapes of parameters are always numbers.  A subclass that overrides one
+    of PROXY_METHODS is traced with proxies, as fx does; `create_node` is called for every recorded node, with `scope`
+    set to the node's.
     Source: `chop.ir.graph.mase_graph.MaseTracer`.
 
-    >>> graph = MaseTracer().trace(nn.Linear(4, 2), {"input": torch.randn(3, 4)})
+    >>> graph = MaseTracer().trace(nn.Sequential(nn.Linear(4, 2)), {"input": torch.randn(3, 4)})
     >>> [node.op for node in graph.nodes]
     ['placeholder', 'call_module', 'output']
     """
@@ -84,7 +85,11 @@ class MaseTracer(fx.Tracer):
         return self.builder.build()
 
     def _create_recorded(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node:
-        return self.create_node(kind, target, args, kwargs)
+        if kind != "call_module":
+            return self.create_node(kind, target, args, kwargs)
+        # As in fx, the node of a leaf is inside of that leaf.
+        with ScopeContextManager(self.scope, self.root.get_submodule(target), target):
+            return self.create_node(kind, target, args, kwargs)
 
     def _enter(self, scope: Scope) -> None:
         self.scope.module_path, self.scope.module_type = scope.module_path, scope.module_type

@@ -217,6 +217,15 @@ def test_scopes_are_the_same_when_traced_with_proxies():
     assert recorded.node_name_to_scope == proxied.node_name_to_scope
 
 
+def test_the_node_of_a_leaf_is_inside_of_the_leaf_as_in_fx():
+    model = nn.Sequential(nn.Linear(4, 2), nn.Sequential(nn.ReLU(), nn.Dropout()))
+    recorded, proxied = QuantTracer(), fx.Tracer()
+    recorded.trace(model, {"input": torch.randn(3, 4)})
+    proxied.trace(model)
+    assert list(recorded.node_name_to_scope.values()) == list(proxied.node_name_to_scope.values())
+    assert recorded.node_name_to_scope["_1_0"] == ("1.0", nn.ReLU)
+
+
 def test_a_tracer_that_is_used_twice_knows_only_the_last_model():
     tracer = QuantTracer()
     tracer.trace(Outer(), {"x": torch.randn(2, 3, 4)})
