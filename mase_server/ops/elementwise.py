@@ -32,7 +32,7 @@ special.gammainc special.gammaincc special.zeta polar complex clamp_min clamp_ma
 
 UNARY = """
 exp sqrt log sin cos tan sinh cosh erf=erf,special.erf neg=neg,negative,operator.neg,Tensor.__neg__
-abs=abs,absolute,operator.abs,builtins.abs,Tensor.__abs__ not=logical_not,operator.not_
+abs=abs,absolute,operator.abs,builtins.abs,Tensor.__abs__ not=operator.not_ logical_not
 invert=bitwise_not,operator.invert,operator.inv,Tensor.__invert__
 rsqrt log1p log2 log10 exp2 expm1 atan acos asin acosh asinh atanh
 arccos arcsin arctan arccosh arcsinh arctanh reciprocal square sign sgn signbit floor ceil round trunc fix frac

@@ -54,7 +54,7 @@ NO_TENSOR = {
 #: Names in torch's namespaces that its documentation calls aliases of an operator that MASE names.
 ALIASES = {
     "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "negative": "neg", "absolute": "abs",
-    "not_equal": "ne", "less_equal": "le", "greater_equal": "ge", "logical_not": "not", "bitwise_not": "invert",
+    "not_equal": "ne", "less_equal": "le", "greater_equal": "ge", "bitwise_not": "invert",
     "concat": "cat", "concatenate": "cat", "swapaxes": "transpose", "swapdims": "transpose", "special_expit": "sigmoid",
     "special_erf": "erf", "special_softmax": "softmax", "special_log_softmax": "log_softmax",
     "special_logsumexp": "logsumexp", "linalg_matmul": "matmul", "spmm": "mm", "dsmm": "mm", "hsmm": "hspmm",
@@ -124,7 +124,7 @@ def test_every_public_leaf_module_is_known_and_is_no_builtin():
         (torch.amax, "amax"),
         (torch.argmin, "argmin"),
         (torch.clone, "clone"),
-        (torch.logical_not, "not"),
+        (torch.logical_not, "logical_not"),
     ],
 )
 def test_the_nine_swaps_of_mase_do_not_happen(target, expected):
