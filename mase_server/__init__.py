@@ -15,11 +15,7 @@ if TYPE_CHECKING:
     from mase_server.ir.custom import CustomOps
     from mase_server.ir.errors import CheckpointError
     from mase_server.ir.graph import MaseGraph
-    from mase_server.ir.metadata import MaseMetadata
-    from mase_server.ir.recording import trace_torch_module
-    from mase_server.ops.cost import Cost
-    from mase_server.tools import get_logger
-    from mase_server.tracing.hf import (
+    from mase_server.ir.hf import (
         DmxHFTracer,
         HFQuantTracer,
         QuantTracer,
@@ -27,8 +23,12 @@ if TYPE_CHECKING:
         hf_symbolic_trace,
         symbolic_trace,
     )
+    from mase_server.ir.metadata import MaseMetadata
+    from mase_server.ir.recording import trace_torch_module
+    from mase_server.ir.tracer import MaseTracer
+    from mase_server.ops.cost import Cost
+    from mase_server.tools import get_logger
     from mase_server.tracing.scope import Scope, ScopeContextManager
-    from mase_server.tracing.tracer import MaseTracer
 
 __version__ = "0.1.0"
 __all__ = [

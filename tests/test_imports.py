@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "ops": ("dtypes", "snapshot"),
     "tracing": ("ops", *SHARED),
     "ir": ("ops", "tracing", "inputs", *SHARED),
-    "inputs": ("ops", "tracing", "ir", "worker.request", *SHARED),
+    "inputs": ("ops", "tracing", "worker.request", *SHARED),
     "passes": ("ops", "tracing", "ir", "tools", *SHARED),
     "tools": (),
     "worker": (*COMPILER, *SHARED),
@@ -31,8 +31,6 @@ MAY_IMPORT = {
     "cli": ("daemon", "lsp", *SHARED, "worker.request", "directories"),
     "__main__": ("cli",),
 }
-#: Modules that put their half together from its parts, and what they may import beyond their own part's.
-TOGETHER = {"tracing/session.py": ("inputs",), "tracing/tracer.py": ("inputs", "ir"), "tracing/hf.py": ("inputs", "ir")}
 #: library -> the parts that may import it.
 LIBRARIES = {
     "lsprotocol": ("lsp",),
@@ -78,7 +76,7 @@ FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__in
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_one_way(path):
     part = part_of(path)
-    allowed = {part, *MAY_IMPORT[part], *TOGETHER.get(path.relative_to(PACKAGE).as_posix(), ())}
+    allowed = {part, *MAY_IMPORT[part]}
     for module in imports(path):
         if not module.startswith("mase_server."):
             continue

@@ -17,10 +17,10 @@ from mase_server.inputs.spec import Inputs, Spec, TensorSpec
 from mase_server.ir.build import GraphBuilder, compiled, executable
 from mase_server.ir.custom import CustomOps
 from mase_server.ir.facts import fact_of, plain
+from mase_server.ir.tracer import MaseTracer
 from mase_server.ops.types import TensorType
 from mase_server.tracing.calls import Run
 from mase_server.tracing.probe import Probed
-from mase_server.tracing.tracer import MaseTracer
 from mase_server.tracing.values import fields_of, holds_tensor
 
 #: Inputs that Hugging Face models share, with their usual forms.

@@ -20,13 +20,13 @@ from mase_server.inputs.constructions import places_of, rebuild_of
 from mase_server.inputs.find import find
 from mase_server.inputs.found import Found, Hooks, bind
 from mase_server.inputs.program import Loaded
+from mase_server.ir.session import Session
 from mase_server.snapshot import Problem
 from mase_server.tracing.bindings import Reports
 from mase_server.tracing.failure import RAISED
 from mase_server.tracing.importer import install
 from mase_server.tracing.libraries import reinstrument
 from mase_server.tracing.problems import Context, explain
-from mase_server.tracing.session import Session
 from mase_server.tracing.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows, ValueDependentError
 from mase_server.tracing.source import decode
 from mase_server.worker import memory

@@ -10,9 +10,9 @@ import torch
 
 from mase_server.inputs.found import Found
 from mase_server.ir.build import GraphBuilder
+from mase_server.ir.session import Session
 from mase_server.tracing.calls import Run
 from mase_server.tracing.probe import Probed, Wire
-from mase_server.tracing.session import Session
 from mase_server.tracing.values import DictOf, TupleOf, Value, describe
 
 

@@ -67,8 +67,11 @@ def targets(graph):
 def test_the_signature_is_the_documented_one():
     parameters = inspect.signature(MaseTracer).parameters
     assert {name: one.default for name, one in parameters.items()} == {
-        "custom_leaf_modules": (), "custom_leaf_layers": (), "custom_leaf_functions": (), "param_shapes_constant": False,
-    }  # fmt: skip
+        "custom_leaf_modules": (),
+        "custom_leaf_layers": (),
+        "custom_leaf_functions": (),
+        "param_shapes_constant": False,
+    }
 
 
 # Leaves

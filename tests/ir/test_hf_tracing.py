@@ -22,7 +22,7 @@ from transformers import (
     ViTModel,
 )
 
-from mase_server.tracing.hf import (
+from mase_server.ir.hf import (
     DmxHFTracer,
     HFQuantTracer,
     QuantTracer,

@@ -10,9 +10,9 @@ import torch
 from torch import fx, nn
 
 from mase_server import MaseGraph
+from mase_server.ir.session import Session
 from mase_server.tracing.calls import Run
 from mase_server.tracing.recorder import Recorder
-from mase_server.tracing.session import Session
 from mase_server.tracing.shadow import Shadows
 
 

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from mase_server.dtypes import SHORT
+from mase_server.ir.session import Session
 from mase_server.tracing.probe import Wire
 from mase_server.tracing.rungs import CHEAP_PARAMETERS, needs_values, real_copy, worth_a_real_run
-from mase_server.tracing.session import Session
 from mase_server.tracing.shadow import MetaMode, Shadows, ValueDependentError
 from tests.tracing.recording import session
 

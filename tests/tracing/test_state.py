@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mase_server import MaseGraph
-from mase_server.tracing.session import Session
+from mase_server.ir.session import Session
 
 DEEDS = {
     "in-place on a parameter": lambda m, x: m.fc.weight.data.mul_(2),

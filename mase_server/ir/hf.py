@@ -17,8 +17,8 @@ from typing import Any
 from torch import fx, nn
 
 from mase_server.ir.build import executable
+from mase_server.ir.tracer import MaseTracer
 from mase_server.tracing.scope import Scope, ScopeContextManager
-from mase_server.tracing.tracer import MaseTracer
 from mase_server.tracing.values import holds_tensor
 
 __all__ = [

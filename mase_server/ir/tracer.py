@@ -10,12 +10,12 @@ from torch import fx, nn
 from torch.fx._symbolic_trace import PH
 
 from mase_server.ir.build import GraphBuilder
+from mase_server.ir.session import Session
 from mase_server.tracing.calls import Run
 from mase_server.tracing.leaf_functions import as_leaves
 from mase_server.tracing.probe import Probed
 from mase_server.tracing.recorder import is_torch_leaf
 from mase_server.tracing.scope import Scope, ScopeContextManager
-from mase_server.tracing.session import Session
 from mase_server.tracing.values import holds_tensor
 
 #: Methods of an fx.Tracer that work on proxies: who overrides one wants proxies.
