@@ -66,25 +66,47 @@ class Surroundings:
     path: str = ""
 
 
-def build(kind: type[nn.Module], around: Surroundings, asked: str | None, errors: list[BaseException]) -> Built | None:
-    """An instance on meta: as `asked`, else by call sites of the file, builders, defaults, then call sites elsewhere in
-    the workspace, then the usual names, repaired by the errors that they give.
+def builds(
+    kind: type[nn.Module], around: Surroundings, asked: str | None, errors: list[BaseException]
+) -> Iterator[Built]:
+    """Instances on meta, the likeliest first: as `asked` and no other; else by call sites of the file, defaults,
+    builders, call sites elsewhere in the workspace; only where none of these does, with the usual names' arguments,
+    repaired by the errors that they give.
 
-    Each try runs in `on_trial()`, which sees the exception of one that fails. What each way raised is added to
-    `errors`, the person's own errors first.
+    Each try runs in `on_trial()`, which sees the exception of one that fails. Where nothing could be built, what each
+    way raised is added to `errors`, the person's own errors first.
     """
     guesses: list[BaseException] = []
-    search = Repairs(kind, around)
-    for plan in itertools.chain(_plans(kind, around, asked), () if asked is not None else search):
+    own: list[BaseException] = []
+    search, count = Repairs(kind, around), 0
+    for plan in _all_plans(kind, around, asked, search):
+        if plan.source == "search" and count:
+            return
         built = _tried(kind, plan, around)
         if isinstance(built, Built):
-            return built
+            count += 1
+            yield built
+            if plan.source == "search":
+                return
+            continue
         if plan.arguments is not None:
             search.failed(plan.arguments, built)
         told = plan.guessed or (plan.source == "default" and _unasked(kind, built))
-        (guesses if told else errors).append(built)
-    errors += [each if isinstance(each, NoArgumentsError) else NoArgumentsError(describe(each)) for each in guesses]
-    return None
+        (guesses if told else own).append(built)
+    if not count:
+        guessed = (each if isinstance(each, NoArgumentsError) else NoArgumentsError(describe(each)) for each in guesses)
+        errors += [*own, *guessed]
+
+
+def build(kind: type[nn.Module], around: Surroundings, asked: str | None, errors: list[BaseException]) -> Built | None:
+    """The first of `builds`."""
+    return next(builds(kind, around, asked, errors), None)
+
+
+def _all_plans(kind: type[nn.Module], around: Surroundings, asked: str | None, search: Repairs) -> Iterator[_Plan]:
+    yield from _plans(kind, around, asked)
+    if asked is None:
+        yield from search
 
 
 def rebuilt(
@@ -124,7 +146,7 @@ def _plans(kind: type[nn.Module], around: Surroundings, asked: str | None) -> It
     if asked is not None:
         yield _Plan("comment", lambda: eval(asked, namespace))
         return
-    for call in calls_of(tree, kind.__name__):
+    for call in filter(_says_something, calls_of(tree, kind.__name__)):
         yield _Plan("usage", partial(evaluate, call, namespace, tree), guessed=True)
     if not required(kind):
         yield _Plan("default", kind)
@@ -132,9 +154,16 @@ def _plans(kind: type[nn.Module], around: Surroundings, asked: str | None) -> It
         function = namespace.get(node.name)
         if callable(function) and not required(function):
             yield _Plan("usage", function, guessed=True)
-    for found in itertools.islice(_calls_elsewhere(kind, around), MAX_CALLS):
+    elsewhere = (found for found in _calls_elsewhere(kind, around) if _says_something(found.node))
+    for found in itertools.islice(elsewhere, MAX_CALLS):
         names = {**namespace, **found.names, kind.__name__: kind}
         yield _Plan("usage", partial(evaluate, found.node, names, found.tree), guessed=True)
+
+
+def _says_something(call: ast.Call) -> bool:
+    """Is this more than a call that only hands on what it was given?"""
+    handed = [isinstance(each, ast.Starred) for each in call.args] + [each.arg is None for each in call.keywords]
+    return not handed or not all(handed)
 
 
 def _calls_elsewhere(kind: type[nn.Module], around: Surroundings) -> Iterator[Call]:

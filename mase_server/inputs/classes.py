@@ -81,10 +81,9 @@ def calls_of(tree: ast.Module, name: str) -> list[ast.Call]:
 
 
 def builders(tree: ast.Module, name: str) -> list[ast.FunctionDef]:
-    """Functions at the top of the file that mention a class: they may build it."""
-    return [
-        node
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef)
-        and any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(node))
-    ]
+    """Functions at the top of the file that mention a class, then those that call such functions: they may build it."""
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    mentioned = {node.name: {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)} for node in functions}
+    direct = [node for node in functions if name in mentioned[node.name]]
+    names = {node.name for node in direct}
+    return direct + [node for node in functions if node not in direct and names & mentioned[node.name]]

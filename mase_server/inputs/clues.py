@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any
 
-Parts = Callable[[str], Iterator[Any]]
+Parts = Callable[[str, str], Iterator[Any]]
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
@@ -54,7 +54,7 @@ class Clue:
     steps: tuple[Step, ...] = ()
     culprits: tuple[str, ...] = ()
     given: Mapping[str, Any] = field(default_factory=dict)
-    parts: Parts = field(default=lambda name: iter(()))
+    parts: Parts = field(default=lambda name, attribute: iter(()))
 
     def last(self) -> Step | None:
         """The statement that raised, as far as it can be read."""
@@ -62,7 +62,10 @@ class Clue:
 
 
 def clue_of(
-    error: BaseException, kind: Callable[..., Any], given: Mapping[str, Any], parts: Parts = lambda name: iter(())
+    error: BaseException,
+    kind: Callable[..., Any],
+    given: Mapping[str, Any],
+    parts: Parts = lambda name, attribute: iter(()),
 ) -> Clue:
     """Read an error that came out of `kind(**given)` or out of the forward of what it made."""
     arguments = {**defaults_of(kind), **given}

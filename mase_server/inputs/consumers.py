@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from mase_server.inputs.patterns import Rearranged, wanted_by
-from mase_server.inputs.spec import TensorSpec
+from mase_server.inputs.spec import SequenceSpec, TensorSpec
 
 #: Symbols of sizes that are tried in turn, together: image sides, lengths, depths.
 IMAGE_SIDES = (32, 28, 64, 224, 96, 128, 256, 16, 299, 48, 227, 512, 84, 8, 331, 384, 572)
@@ -68,7 +68,8 @@ def _features(count: int) -> Candidates:
         if count % (side * side) == 0 and count // (side * side) in (1, 3, 4)
     ]
     rows = [floats("B")] if count == 1 else []
-    return images + found[:1] + rows + found[1:] + patches + [floats("B", "T", "S", count), floats(count)]
+    last = [floats("B", "H", "W", count), floats("B", "D", "H", "W", count)] if count <= 4096 else []
+    return images + found[:1] + rows + found[1:] + patches + [floats("B", "T", "S", count), floats(count)] + last
 
 
 def _index(below: int) -> Candidates:
@@ -82,7 +83,22 @@ def _recurrent(layer: nn.RNNBase) -> Candidates:
 
 def _norm(layer: nn.LayerNorm) -> Candidates:
     shape = tuple(int(size) for size in layer.normalized_shape)
-    return [floats("B", "T", *shape), floats("B", *shape)]
+    return [floats("B", "T", *shape), floats("B", *shape), floats("B", "H", "W", *shape)]
+
+
+def hidden_states(model: nn.Module) -> list[TensorSpec | SequenceSpec]:
+    """The state that the first recurrent layer of a model is handed; empty where it has none."""
+    for layer in model.modules():
+        if isinstance(layer, nn.RNNBase):
+            count = layer.num_layers * (2 if layer.bidirectional else 1)
+            state = floats(count, "B", layer.proj_size or layer.hidden_size)
+            both = SequenceSpec((state, floats(count, "B", layer.hidden_size)))
+            return [both, state] if isinstance(layer, nn.LSTM) else [state, both]
+        if isinstance(layer, nn.RNNCellBase):
+            state = floats("B", layer.hidden_size)
+            both = SequenceSpec((state, state))
+            return [both, state] if isinstance(layer, nn.LSTMCell) else [state, both]
+    return []
 
 
 def _attention(layer: Any) -> Candidates:

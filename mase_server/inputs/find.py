@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from types import ModuleType
@@ -14,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from mase_server.inputs import trouble
-from mase_server.inputs.arguments import Built, Surroundings, build, rebuilt
+from mase_server.inputs.arguments import Built, Surroundings, build, builds, rebuilt
 from mase_server.inputs.classes import class_nodes, library_classes, model_classes, roots
 from mase_server.inputs.comments import BadComment, read_comments
 from mase_server.inputs.found import Found, Hooks, bind, call_arguments, plain_hooks
@@ -37,6 +38,8 @@ from mase_server.worker.request import TraceRequest
 
 #: Errors of a forward that are followed to the constructor's arguments.
 MAX_ERRORS = 3
+#: Other ways to make a model, each of which is searched for inputs.
+MAX_WAYS = 4
 
 
 def find(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[Found | Problem]:
@@ -202,23 +205,26 @@ class _Finder:
 
     def _from_class(self, name: str, kind: type[nn.Module], namespace: dict[str, Any]) -> Iterator[Found | Problem]:
         errors: list[BaseException] = []
-        built = self._build(kind, namespace, self.wishes.of(name), errors)
+        ways = builds(kind, self._around(namespace), self.wishes.of(name).constructor(name), errors)
+        built = next(ways, None)
         if built is None:
             yield self._unbuilt(name, errors)
         else:
-            yield from self._complete(built, name)
+            yield from self._complete(self._as_wished(built, name), name, itertools.islice(ways, MAX_WAYS))
 
     def _build(
         self,
         kind: type[nn.Module],
         namespace: dict[str, Any],
         wish: ClassWishes,
-        errors: list[BaseException] | None = None,
     ) -> Built | None:
-        asked = wish.constructor(kind.__name__)
-        failed = [] if errors is None else errors
-        built = build(kind, self._around(namespace), asked, failed)
-        if built is None or asked is None or wish.call is not None:
+        built = build(kind, self._around(namespace), wish.constructor(kind.__name__), [])
+        return None if built is None else self._as_wished(built, kind.__name__)
+
+    def _as_wished(self, built: Built, name: str) -> Built:
+        """The same, its arguments known to come from an option where one gave them."""
+        wish = self.wishes.of(name)
+        if wish.constructor(name) is None or wish.call is not None:
             return built
         return replace(built, source=self.options.inputs_from)
 
@@ -227,7 +233,7 @@ class _Finder:
             namespace, self.tree, self.hooks.shadows, self.hooks.on_trial, self.request.folder, self.request.path
         )
 
-    def _complete(self, built: Built, name: str) -> Iterator[Found | Problem]:
+    def _complete(self, built: Built, name: str, others: Iterable[Built] = ()) -> Iterator[Found | Problem]:
         """A model without a call: wished inputs, or a search for some."""
         wish = self.wishes.of(name)
         if wish.inputs is not None:
@@ -239,8 +245,8 @@ class _Finder:
             return
         self.search_end = self.search_end or time.monotonic() + MAX_SECONDS
         searched = self._search(built)
-        if searched.spec is None and built.source == "search" and remembered is None:
-            built, searched = self._repaired(built, searched)
+        if searched.spec is None and remembered is None:
+            built, searched = self._otherwise(built, searched, others)
         if searched.spec is None and remembered is not None:
             # They worked before the last edit: the error that they meet now is worth more than "nothing found".
             yield self._cover(self._of_spec(built, remembered, "search", how))
@@ -255,10 +261,15 @@ class _Finder:
     def _search(self, built: Built) -> Searched:
         return search(built.model, self.hooks, seconds=max(1.0, self.search_end - time.monotonic()))
 
-    def _repaired(self, built: Built, searched: Searched) -> tuple[Built, Searched]:
-        """The model with other arguments, if those that were guessed are why no inputs succeed."""
-        namespace = vars(sys.modules[type(built.model).__module__])
-        for other in rebuilt(type(built.model), self._around(namespace), built, searched.errors[:MAX_ERRORS]):
+    def _otherwise(self, built: Built, searched: Searched, others: Iterable[Built]) -> tuple[Built, Searched]:
+        """The model made in another way, if the way in which it was made is why no inputs succeed."""
+        if built.source == "search":
+            namespace = vars(sys.modules[type(built.model).__module__])
+            others = rebuilt(type(built.model), self._around(namespace), built, searched.errors[:MAX_ERRORS])
+        elif built.source == "usage" and searched.likely is not None:
+            # It is made as the person makes it, and its forward has a mistake.
+            return built, searched
+        for other in others:
             if time.monotonic() > self.search_end:
                 break
             again = self._search(other)

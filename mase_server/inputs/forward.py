@@ -115,6 +115,16 @@ def parts_of(model: nn.Module, name: str) -> int:
     return 0
 
 
+def reads_members(model: nn.Module, name: str) -> bool:
+    """Does forward read members of a parameter by a number (`features[0]`)?"""
+    source = Source.of(model, model.forward)
+    reads = (node for node in _in_order(source.node) if isinstance(node, ast.Subscript)) if source else ()
+    return any(
+        isinstance(node.value, ast.Name) and node.value.id == name and isinstance(node.slice, ast.Constant)
+        for node in reads
+    )
+
+
 def first_use(model: nn.Module, wanted: Wanted) -> Use | None:
     """The first layer that a parameter of a model's forward reaches."""
     source = Source.of(model, model.forward)
@@ -146,6 +156,9 @@ class _Follower:
     def statement(self, node: ast.AST) -> Use | None:
         if isinstance(node, ast.For | ast.With | ast.If | ast.While | ast.Try):
             return self._block(node)
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.comprehension) and self._is_wanted(inner.iter):
+                self.aliases |= {each.id for each in ast.walk(inner.target) if isinstance(each, ast.Name)}
         for inner in _in_order(node):
             found = self._expression(inner)
             if found is not None:

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -114,7 +115,7 @@ def _value(name: str, annotation: Any, namespace: Mapping[str, Any], tree: ast.M
         return _configuration(name, namespace, tree)
     if annotation is bool:
         return False
-    if "list" in str(annotation).lower() or "sequence" in str(annotation).lower():
+    if re.search(r"list|sequence|iterable|tuple", str(annotation).lower()):
         return usual_list(name)
     usual = usual_argument(name)
     if usual is not None and annotation is not str:
@@ -127,6 +128,8 @@ def _value(name: str, annotation: Any, namespace: Mapping[str, Any], tree: ast.M
         return annotation(16)
     if annotation is inspect.Parameter.empty:
         return 16
+    if annotation is not str and (part := next(parts_for(name, "", namespace, tree), None)) is not None:
+        return part
     raise NoArgumentsError(f"no value is usual for the argument {name!r}")
 
 
@@ -169,14 +172,36 @@ def _instance(kind: type[nn.Module], namespace: Mapping[str, Any], tree: ast.Mod
     return Made(lambda: kind(**made(usual_arguments(kind, namespace, tree))), f"{kind.__name__}(...)")
 
 
-def parts_for(name: str, around: Mapping[str, Any], tree: ast.Module) -> Iterator[Any]:
-    """Classes, functions and modules that an argument of this name may be: usual ones, then the file's own."""
+def parts_for(name: str, attribute: str, around: Mapping[str, Any], tree: ast.Module) -> Iterator[Any]:
+    """Classes, functions and modules that an argument of this name may be: usual ones, then the file's own.
+
+    attribute: what was read from the argument and not there; empty where that was not the trouble.
+    """
     lower = name.lower()
     yield from (part for pattern, parts in PARTS if re.search(pattern, lower) for part in parts)
     modules = {key: kind for key, kind in around.items() if inspect.isclass(kind) and issubclass(kind, nn.Module)}
     alike = [kind for key, kind in modules.items() if lower in key.lower() or key.lower() in lower]
     yield from alike
     yield from (_instance(kind, around, tree) for kind in alike)
+    if attribute:
+        yield from (_instance(kind, vars(sys.modules[kind.__module__]), tree) for kind in _having(attribute, around))
     if _FUNCTION_NAME.search(lower):
         yield Made(nn.Identity, "Identity()")
         yield nn.Identity
+
+
+def _having(attribute: str, around: Mapping[str, Any]) -> Iterator[type[nn.Module]]:
+    """Model classes of the file's package whose constructor sets an attribute of this name."""
+    package = str(around.get("__package__") or around.get("__name__", "")).partition(".")[0]
+    spaces = [around, *(vars(module) for name, module in sys.modules.items() if name.partition(".")[0] == package)]
+    written = re.compile(rf"self\.{re.escape(attribute)}\b[^=\n]*=[^=]")
+    seen: dict[type, None] = {}
+    for kind in (value for space in spaces for value in list(space.values()) if inspect.isclass(value)):
+        if issubclass(kind, nn.Module) and kind not in seen and kind.__module__.partition(".")[0] != "torch":
+            seen[kind] = None
+            try:
+                source = inspect.getsource(kind)
+            except (OSError, TypeError):
+                continue
+            if written.search(source):
+                yield kind

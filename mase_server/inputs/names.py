@@ -20,7 +20,7 @@ ARGUMENTS: tuple[tuple[str, Any], ...] = (
     (r"(num|n)_?(q_|query_)?heads?$|^heads?$|nhead|attention_heads", 4),
     (r"kv_?heads?", 2),
     (r"head_?dim|dim_?head", 16),
-    (r"depth|(num|n)_?(hidden_)?(layers?|blocks?|stages?)|^layers?$|^blocks?$|repeat", 2),
+    (r"depth|(num|n)_?(hidden_)?(layers?|blocks?|stages?|levels?|hierarchies|scales?)|^layers?$|^blocks?$|repeat", 2),
     (r"mlp_?ratio|expansion|ratio|mult(iplier)?$", 4),
     (r"dropout|drop(_|$)|^p$|_p$|drop_?path|^eps(ilon)?$|alpha|beta|slope|temperature|momentum|rate$", 0.1),
     (r"mlp_?dim|intermediate|ffn?(_|$)|feed_?forward|dim_?ff|hidden_?features", 128),
@@ -44,6 +44,15 @@ LISTS: tuple[tuple[str, list[int]], ...] = (
 INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
     (r"len(gth)?s?$|_len", (TensorSpec("i64", ("B",), "lengths", "T"),)),
     (r"edge_?index|^edges?$", (TensorSpec("i64", (2, "E"), "below", "N"),)),
+    (r"^edge_?(weight|attr|attributes?|features?)s?$", (TensorSpec("f32", ("E",)), TensorSpec("f32", ("E", 1)))),
+    (
+        r"^(pts|points?|xyz|coords?|coordinates|point_?cloud|pc|pcd|cloud)$",
+        (TensorSpec("f32", ("B", "N", 3)), TensorSpec("f32", ("B", 3, "N")), TensorSpec("f32", ("N", 3))),
+    ),
+    (
+        r"^(wavs?|waves?|waveforms?|audios?|speech|raw|signals?)$",
+        (TensorSpec("f32", ("B", "L")), TensorSpec("f32", ("B", 1, "L"))),
+    ),
     (r"^batch$|batch_?(idx|index)|graph_?ids?", (TensorSpec("i64", ("N",), "zeros"),)),
     (
         r"^adj|adjacency|^a$|laplacian",
@@ -82,6 +91,11 @@ INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
         (TensorSpec("i64", ("B", "T"), "below", "V"), TensorSpec("i64", ("B",), "below", "V")),
     ),
 )  # fmt: skip
+
+#: Names of the state that a recurrent model is handed.
+STATE = re.compile(
+    r"^(hidden|hid|h|hx|h_?0|hc|states?|h_state|(prev|init|initial|last)_(hidden|state|h)|hidden_states?)$"
+)
 
 
 def usual_argument(name: str) -> Any:

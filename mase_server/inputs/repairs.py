@@ -6,7 +6,6 @@ Each row of `ROWS` reads one way in which constructors and forwards complain, an
 from __future__ import annotations
 
 import ast
-import inspect
 import itertools
 import math
 import re
@@ -39,7 +38,7 @@ def proposals(clue: Clue) -> list[dict[str, Any]]:
 
 
 def _missing(clue: Clue, match: re.Match[str]) -> Changes:
-    names = re.findall(r"'(\w+)'", match[1])
+    names = [name for name in re.findall(r"'(\w+)'", match[1]) if name != "self"]
     yield {name: 16 if (usual := usual_argument(name)) is None else usual for name in names}
 
 
@@ -87,6 +86,12 @@ def _resized(clue: Clue, match: re.Match[str]) -> Changes:
         value = list(clue.arguments[name])
         for length in [wanted] if wanted else [len(value) + 1, len(value) - 1, len(value) + 2]:
             yield {name: tuple((value + value[-1:] * length)[:length])}
+
+
+def _reversed(clue: Clue, match: re.Match[str]) -> Changes:
+    for name in clue.culprits:
+        if isinstance(clue.arguments[name], list | tuple):
+            yield {name: tuple(reversed(clue.arguments[name]))}
 
 
 def _whole(clue: Clue, match: re.Match[str]) -> Changes:
@@ -179,7 +184,7 @@ def _given(clue: Clue, match: re.Match[str]) -> Changes:
     """Optional arguments that have to be given after all: all that are meant together, then one by one."""
     absent = [name for name in clue.culprits if clue.arguments[name] is None]
     values = {name: usual_list(name) if _means_list(name) else usual_argument(name) for name in absent}
-    known = {name: value for name, value in values.items() if value is not None}
+    known = {name: 16 if value is None else value for name, value in values.items()}
     if known:
         yield known
     yield from ({name: value} for name, value in known.items())
@@ -200,9 +205,9 @@ def _another(clue: Clue, match: re.Match[str]) -> Changes:
 
 def _part(clue: Clue, match: re.Match[str]) -> Changes:
     """A class, a function or a module where a number was given."""
+    lacked = re.search(r"has no attribute '(\w+)'", clue.text)
     for name in clue.culprits[:MAX_CULPRITS]:
-        if not inspect.isclass(clue.arguments[name]):
-            yield from ({name: part} for part in clue.parts(name))
+        yield from ({name: part} for part in itertools.islice(clue.parts(name, lacked[1] if lacked else ""), 8))
 
 
 def _is_whole(value: Any) -> bool:
@@ -228,11 +233,12 @@ ROWS: tuple[Row, ...] = (
     (r"(list|tuple) index out of range|argument 2 is (shorter|longer)", _resized),
     (r"found element of type (list|tuple)|'(list|tuple)' (object|and)|and '(list|tuple)'|by non-int of type", _scalar),
     (
-        r"object is not callable|^AttributeError: '\w+' object has no|is not a Module subclass|^StopIteration"
+        r"object is not callable|^AttributeError: (type object )?'\w+' .*has no|is not a Module subclass|^StopIteration"
         r"|missing \d+ required|unsupported operand",
         _part,
     ),
     (r"found element of type float|'float' object", _whole),
+    (r"(?i)\border|sort|decreas|descend|ascend|increas", _reversed),
     (r"^AssertionError|^ValueError|divisible", _divisible),
     (r"^AssertionError|^ValueError", _compared),
     (r"^AssertionError|NoneType|^ValueError|None$", _given),
@@ -244,5 +250,5 @@ ROWS: tuple[Row, ...] = (
     (r"normalized_shape=\[(\d+)\].*, (\d+)\]\)$", _sizes),
     (r"Expected size (\d+) but got size (\d+)", _sizes),
     (r"must be equal to input_size\. Expected (\d+), got (\d+)", _sizes),
-    (r"embed_dim.* (\d+).*num_heads.* (\d+)|^AssertionError|^ValueError|^RuntimeError", _another),
+    (r"embed_dim.* (\d+).*num_heads.* (\d+)|^AssertionError|^ValueError|^RuntimeError|^EinopsError", _another),
 )

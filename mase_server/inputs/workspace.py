@@ -41,7 +41,7 @@ class Call:
 def calls_in_workspace(folder: str, name: str, but: str, seconds: float = MAX_SECONDS) -> Iterator[Call]:
     """Calls of the class `name` below `folder` outside the file `but`, those nearest to it first."""
     end = time.monotonic() + seconds
-    wanted = re.compile(rf"\b{re.escape(name)}\s*\(".encode())
+    wanted = re.compile(rf"\b{re.escape(name)}(\.\w+)?\s*\(".encode())
     # A class is known by its file's name or by those of the packages around it.
     known = {Path(but).stem, *Path(but).parent.parts[-3:]}
     for count, path in enumerate(_files(folder, but)):
@@ -149,6 +149,9 @@ def _calls(tree: ast.Module, name: str, known: Set[str] = frozenset()) -> Iterat
         match node:
             case ast.Call(func=ast.Name(id=called)) if called == name:
                 yield node
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=called), attr=made)) if called == name:
+                if re.match(r"from_|build|create|make", made):
+                    yield node
             case ast.Call(func=ast.Attribute(value=holder, attr=called) as func, args=args, keywords=keywords):
                 parts = [part for word in ast.unparse(holder).split(".") for part in aliases.get(word, [word])]
                 if called == name and not known.isdisjoint(parts):
