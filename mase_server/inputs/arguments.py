@@ -6,6 +6,7 @@ import ast
 import heapq
 import inspect
 import itertools
+import os
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -33,15 +34,21 @@ MAX_SECONDS = 2.0
 #: Calls elsewhere in the workspace that are tried.
 MAX_CALLS = 12
 
+_GUESSED = "its constructor's arguments are guessed from their names"
+
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A model with the arguments it was made with, where they came from, and how to make it again."""
+    """A model with the arguments it was made with, where they came from, and how to make it again.
+
+    how: what was assumed to make it, as a clause; empty where its own file or a person says it.
+    """
 
     model: nn.Module
     arguments: dict[str, Any]
     source: str
     construct: Callable[[], nn.Module] | None
+    how: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,7 @@ class _Plan:
     make: Callable[[], Any]
     guessed: bool = False
     arguments: dict[str, Any] | None = None
+    how: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +146,7 @@ def _tried(kind: type[nn.Module], plan: _Plan, around: Surroundings) -> Built | 
     arguments = call.bound()
     # Modules among the arguments live on meta: whoever wants the model with values has to make them again too.
     again = plan.make if any(isinstance(value, nn.Module) for value in arguments.values()) else call.rebuild()
-    return Built(model, plan.arguments or arguments, plan.source, again)
+    return Built(model, plan.arguments or arguments, plan.source, again, plan.how)
 
 
 def _plans(kind: type[nn.Module], around: Surroundings, asked: str | None) -> Iterator[_Plan]:
@@ -157,7 +165,9 @@ def _plans(kind: type[nn.Module], around: Surroundings, asked: str | None) -> It
     elsewhere = (found for found in _calls_elsewhere(kind, around) if _says_something(found.node))
     for found in itertools.islice(elsewhere, MAX_CALLS):
         names = {**namespace, **found.names, kind.__name__: kind}
-        yield _Plan("usage", partial(evaluate, found.node, names, found.tree), guessed=True)
+        where = os.path.relpath(found.file, around.folder) if found.file else "its file's docstring"
+        make = partial(evaluate, found.node, names, found.tree)
+        yield _Plan("usage", make, guessed=True, how=f"made as {where} makes it")
 
 
 def _says_something(call: ast.Call) -> bool:
@@ -203,7 +213,7 @@ class Repairs:
 
     def _plan(self, arguments: dict[str, Any]) -> _Plan:
         self._seen.add(repr(arguments))
-        return _Plan("search", lambda: self.kind(**made(arguments)), guessed=True, arguments=arguments)
+        return _Plan("search", lambda: self.kind(**made(arguments)), guessed=True, arguments=arguments, how=_GUESSED)
 
     def failed(self, arguments: dict[str, Any], error: BaseException) -> None:
         """These arguments gave an error: think of others."""

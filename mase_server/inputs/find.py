@@ -256,7 +256,8 @@ class _Finder:
         elif searched.spec is None:
             yield self._uncalled(name, built, searched)
         else:
-            yield self._cover(self._of_spec(built, searched.spec, "search", searched.how + self._why_no_run()))
+            how = "; ".join(filter(None, (searched.how, built.how))) + self._why_no_run()
+            yield self._cover(self._of_spec(built, searched.spec, "search", how))
 
     def _search(self, built: Built) -> Searched:
         return search(built.model, self.hooks, seconds=max(1.0, self.search_end - time.monotonic()))

@@ -63,7 +63,13 @@ def test_a_class_is_made_as_another_file_of_the_workspace_makes_it(workspace, us
     (found,) = looked_at(workspace, PLAIN)
     assert isinstance(found, Found), found
     assert (found.arguments, found.arguments_from) == ({"entrance": 11, "inner": 22, "rate": 0.3}, "usage")
+    assert found.found.endswith(f"; made as {usage[0]} makes it")
     assert runs_in_eager(found).shape[-1] == 3
+
+
+def test_arguments_that_nobody_wrote_are_said_to_be_guessed(workspace):
+    (found,) = looked_at(workspace, PLAIN)
+    assert found.found.endswith("; its constructor's arguments are guessed from their names")
 
 
 def test_a_class_is_made_as_its_docstring_makes_it(workspace):
