@@ -108,7 +108,8 @@ def test_what_the_passes_add_is_verified(build, inputs):
 
 NEVER_NAMED = [
     ("rsqrt", torch.rsqrt), ("log1p", torch.log1p), ("atan", torch.atan), ("acos", torch.acos), ("asin", torch.asin),
-    ("amax", torch.amax), ("argmin", torch.argmin), ("clone", torch.clone), ("not", torch.logical_not),
+    ("amax", torch.amax), ("argmin", torch.argmin), ("clone", torch.clone),
+    ("logical_not", torch.logical_not),
 ]  # fmt: skip
 
 
