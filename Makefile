@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CLIENT := mase_client_vscode
-CODE := mase_server tests benchmarks
+CODE := mase_server tests benchmarks docs/*.py
 
-.PHONY: help venv tools vsix editor demo test quick lint types bench clean
+.PHONY: help venv tools vsix editor demo test quick lint types bench docs clean
 
 help:
 	@echo "make demo    every example with its hints, in the terminal"
@@ -16,6 +16,7 @@ help:
 	@echo "make test    everything that is checked"
 	@echo "make quick   lint, types and the fast tests, under a minute"
 	@echo "make bench   the figures of the README"
+	@echo "make docs    the reference pages, from docstrings and tables"
 
 venv: $(STAMP)
 
@@ -67,6 +68,9 @@ bench: venv
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/latency.py
 	$(BIN)/python benchmarks/big.py
+
+docs: venv
+	$(BIN)/python -m docs.generate
 
 clean:
 	rm -rf $(VENV) .tools tests/output *.egg-info

@@ -14,17 +14,20 @@ _LEVELS = ("debug", "info", "warning", "error")
 
 def lsp(arguments: list[str]) -> NoReturn:
     """Serve one editor. Exit status: 0 after an orderly end, 1 else, 2 for wrong arguments."""
-    parser = argparse.ArgumentParser(
-        "mase-server lsp", description="Serve an editor, over stdio unless told otherwise."
-    )
-    parser.add_argument("--stdio", action="store_true", help="speak over standard input and output (the default)")
-    parser.add_argument("--tcp", metavar="HOST:PORT", type=_address, help="wait for one editor there instead")
-    parser.add_argument("--trust", action="store_true", help="trust every folder that the editor opens")
-    parser.add_argument("--log", choices=_LEVELS, default="warning", help="what goes to standard error")
-    parser.add_argument("--clientProcessId", type=int, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    options = parser().parse_args(arguments)
     logging.basicConfig(level=options.log.upper(), stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     run(trusted=options.trust, address=options.tcp)
+
+
+def parser() -> argparse.ArgumentParser:
+    """What the command line of `mase-server lsp` takes."""
+    made = argparse.ArgumentParser("mase-server lsp", description="Serve an editor, over stdio unless told otherwise.")
+    made.add_argument("--stdio", action="store_true", help="speak over standard input and output (the default)")
+    made.add_argument("--tcp", metavar="HOST:PORT", type=_address, help="wait for one editor there instead")
+    made.add_argument("--trust", action="store_true", help="trust every folder that the editor opens")
+    made.add_argument("--log", choices=_LEVELS, default="warning", help="what goes to standard error")
+    made.add_argument("--clientProcessId", type=int, help=argparse.SUPPRESS)
+    return made
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -15,7 +15,8 @@ class Status:
     """One `mase/status`: where one generation of one model file is. Exactly one end state a generation.
 
     sha256: of the content asked for.  shown_sha256: of the content whose hints are shown.  live: its child still holds
-    the graphs.  seconds: since the generation was asked for.
+    the graphs.  seconds: since the generation was asked for.  generation: counts the texts that were asked for.
+    stale: what is shown was traced from an older text.
     """
 
     path: str

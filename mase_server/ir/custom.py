@@ -19,8 +19,8 @@ _KEYS = frozenset({"args", "module", "dependence_files", "toolchain"})
 class CustomOps:
     """`custom_ops` of a MaseGraph: {"functions": {function: entry}, "modules": {class: entry}}.
 
-    functions, modules: the entry of each function and of each module class.
-    entry: {"args": {parameter: "data_in" | "config" | None}, "module": hardware module, "dependence_files": [...],
+    functions: the entry of each function.  modules: the entry of each module class.
+    An entry is {"args": {parameter: "data_in" | "config" | None}, "module": hardware module, "dependence_files": [...],
     "toolchain": ...}, each key optional.  "data_in" numbers a tensor as data_in_i, "config" keeps the parameter's name,
     None leaves it out.
 

@@ -44,9 +44,11 @@ Gathered = dict[tuple[fx.Node, str], dict[str, Statistic]]
 def profile_statistics_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Gather statistics into `software.args.$name.stat` of the nodes that are asked for.
 
-    by: "type" (mase_op), "name" or "regex_name", which the two lists of nodes then hold.  target_weight_nodes with
-    weight_statistics: of their parameters.  target_activation_nodes with activation_statistics: of the tensors that
-    they get.  Statistics: {name: options}, e.g. {"range_quantile": {"dims": "all", "quantile": 0.97}}.
+    by: "type" (mase_op), "name" or "regex_name", which the two lists of nodes then hold.  target_weight_nodes: nodes of
+    whose parameters statistics are wanted.  weight_statistics: which ones.  target_activation_nodes: nodes of whose
+    inputs statistics are wanted.  activation_statistics: which ones.  Statistics are given as {name: options}, e.g.
+    {"range_quantile": {"dims": "all", "quantile": 0.97}}; there are record, variance_precise, variance_online,
+    range_min_max, range_n_sigma, range_quantile and abs_mean.
     input_generator: gives inputs (a dict by name each time).  num_samples: how many of them.  The common metadata must
     be there.  Raises ValueError for unknown options, statistics, and inputs that end too early.
 

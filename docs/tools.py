@@ -1,0 +1,213 @@
+"""Pages of the tools: command line, requests and settings of the editor, diagnostics, comments, JSON."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+from collections.abc import Iterator
+from dataclasses import fields
+from enum import EnumType
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from docs.described import described
+from docs.diagnostics import CODES
+from docs.library import grid
+from mase_server.cli import lsp, report
+from mase_server.cli.commands import app
+from mase_server.daemon.api import API
+from mase_server.daemon.status import END_STATES, STATES, Status
+from mase_server.dtypes import SHORT
+from mase_server.inputs import comments, text
+from mase_server.inputs.spec import FILLS
+from mase_server.lsp.features import COMMANDS
+from mase_server.lsp.listener import STATUS
+from mase_server.lsp.settings import SETTINGS
+from mase_server.snapshot import KINDS, MODEL_KEYS
+
+_PACKAGE = Path(__file__).parents[1] / "mase_client_vscode" / "package.json"
+_BACK = "[All reference pages](README.md)\n"
+
+#: What the JSON of `mase-server shapes` has for each file.
+FILE_KEYS = {
+    "file": "the path as it was given",
+    "python": "version of the interpreter that ran it; null where nothing was traced",
+    "torch": "version of its torch; null where nothing was traced",
+    "seconds": "how long importing and tracing took",
+    "models": "a list, see below",
+    "tensors": "a list, see below",
+    "problems": "a list, see below",
+}
+TENSOR_KEYS = {
+    "line": "from 1", "column": "from 0, in Unicode code points",
+    "end_line": "of the end", "end_column": "of the end, exclusive",
+    "name": 'the bound name; "" for returned values and expressions',
+    "kind": f"{', '.join(KINDS[:-1])}; {KINDS[-1]} with `--all`",
+    "function": 'qualified name of the function around it; "" at module level',
+    "values": "each distinct value that was seen there, see below",
+}  # fmt: skip
+VALUE_KEYS = {
+    "dtype": "short name of the element type",
+    "shape": "sizes in this run",
+    "symbols": 'what each dimension is, e.g. `["B", "T", "768"]`; null where sizes were not varied',
+    "model": "index into `models`",
+    "count": "how often it was seen",
+    "scopes": "paths of the modules in which it was seen",
+}
+PROBLEM_KEYS = {
+    "line": "from 1", "column": "from 0, in Unicode code points",
+    "end_line": "of the end", "end_column": "of the end, exclusive",
+    "severity": "error, warning, information or hint",
+    "code": "one of the [codes](diagnostics.md)",
+    "message": "what happened, and what to do next",
+}  # fmt: skip
+
+
+def tool_pages() -> dict[str, str]:
+    """By file name, every page that is not of the library."""
+    makers = {
+        "cli.md": _cli, "requests.md": _requests, "settings.md": _settings, "diagnostics.md": _diagnostics,
+        "comments.md": _comments, "shapes-json.md": _shapes_json,
+    }  # fmt: skip
+    return {name: "\n".join([*maker(), _BACK]) for name, maker in makers.items()}
+
+
+def _cli() -> Iterator[str]:
+    yield f"# The command line\n\n{app.info.help}\n"
+    commands = {command.callback.__name__: command.callback for command in app.registered_commands if command.callback}
+    for name in sorted(commands.keys() - {"lsp"}):
+        yield f"## mase-server {name}\n\n{inspect.getdoc(commands[name])}\n"
+        yield grid(("option", "default", "meaning"), _typed(name, commands[name]))
+    parser = lsp.parser()
+    yield f"## {parser.prog}\n\n{parser.description} {described(lsp.lsp.__doc__).notes[0]}\n"
+    yield grid(("option", "default", "meaning"), map(_parsed, _actions(parser)))
+
+
+def _typed(command: str, callback: Any) -> Iterator[tuple[str, str, str]]:
+    """A row for each parameter of a typer command."""
+    made = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
+    options = {each.name: each.opts for each in made.params}
+    hints = get_type_hints(callback, include_extras=True)
+    for name, parameter in inspect.signature(callback).parameters.items():
+        kind, info = get_args(hints[name]) if get_origin(hints[name]) is Annotated else (hints[name], None)
+        choices = " or ".join(f"`{each.value}`" for each in kind) if isinstance(kind, EnumType) else ""
+        is_argument = isinstance(info, typer.models.ArgumentInfo)
+        called = (info.metavar or f"{name.upper()}...") if is_argument else ", ".join(options[name])
+        value = parameter.default
+        default = "" if value in (parameter.empty, None, False) else f"`{getattr(value, 'value', value)}`"
+        yield f"`{called}`", default, " ".join(filter(None, (info.help or "The folder.", choices and f"{choices}.")))
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    hidden = (argparse.SUPPRESS, None)
+    return (each for each in parser._actions if each.help not in hidden and each.dest != "help")
+
+
+def _parsed(action: argparse.Action) -> tuple[str, str, str]:
+    choices = "|".join(action.choices or ())
+    called = " ".join(filter(None, (action.option_strings[0], action.metavar or choices)))
+    default = "" if action.default in (None, False) else f"`{action.default}`"
+    return f"`{called}`", default, f"{action.help}"
+
+
+def _requests() -> Iterator[str]:
+    yield (
+        "# Requests of the editor's protocol\n\n`mase-server lsp` speaks the Language Server Protocol (inlay hints, "
+        "hovers, code lenses, diagnostics, quick fixes) and answers these requests besides.\n\nA file is named by "
+        "`uri`, or by `textDocument` as in the protocol, and a place by `position` in the present text; where a table "
+        "says `path`, `line` and `column`, these are what they become: an absolute path, and a place in the text that was "
+        "traced, lines from 1, columns from 0 in Unicode code points. Parameters with a `?` may be left out. What is "
+        "missing, unknown or of another type is answered with InvalidParams.\n"
+    )
+    for method in API:
+        yield f"## {method.name}\n\n{_models_linked(inspect.getdoc(method.function))}\n"
+        rows = [(f"`{name}`", kind.__name__) for name, kind in method.params.items()]
+        yield grid(("parameter", "type"), rows) if rows else "It has no parameters.\n"
+    yield "## A model\n"
+    yield grid(("key", "meaning"), ((f"`{key}`", told) for key, told in MODEL_KEYS.items()))
+    yield from _status()
+    yield "## Commands\n\nFor `workspace/executeCommand`.\n"
+    told = ((name, (inspect.getdoc(command) or "").removeprefix(f"{name}: ")) for name, command in COMMANDS.items())
+    yield grid(("command", "what it does"), ((f"`{name}`", text[:1].upper() + text[1:]) for name, text in told))
+    yield (
+        "## Initialization options\n\n`trusted` (true or false) says whether code of the workspace may run; an editor "
+        "that does not send it is asked once a folder. `interpreter` is the path of a Python, or a map from a folder's "
+        "URI to one. The [settings](settings.md) may be here too.\n"
+    )
+
+
+def _models_linked(text: str | None) -> str:
+    return (text or "").replace("`snapshot.MODEL_KEYS`", "the keys of [a model](#a-model)")
+
+
+def _status() -> Iterator[str]:
+    found = described(Status.__doc__)
+    where = found.summary.removeprefix("One `mase/status`: ")
+    yield f"## {STATUS}\n\nA notification from the server: {where} {' '.join(found.notes)}\n"
+    known = {**found.entries, "uri": "of the file.", "state": f"{_states()}.", "message": "one sentence for people."}
+    names = ["uri", *(each.name for each in fields(Status) if each.name != "path")]
+    yield grid(("field", "meaning"), ((f"`{name}`", known.get(name, "")) for name in names))
+
+
+def _states() -> str:
+    return f"{', '.join(sorted(STATES - END_STATES))}; at the end one of {', '.join(sorted(END_STATES))}"
+
+
+def _settings() -> Iterator[str]:
+    properties = json.loads(_PACKAGE.read_text("utf-8"))["contributes"]["configuration"]["properties"]
+    served = {f"mase.{setting.key}" for setting in SETTINGS}
+    yield (
+        "# Settings\n\nAn editor answers `workspace/configuration` for the section `mase` with these; other clients "
+        "may send them as initialization options. A value of the wrong kind is logged, and the default stays.\n"
+    )
+    for title, wanted in (("Read by the server", True), ("Read by the VS Code extension alone", False)):
+        rows = [_setting(name, schema) for name, schema in properties.items() if (name in served) == wanted]
+        yield f"## {title}\n\n{grid(('setting', 'default', 'meaning'), rows)}"
+
+
+def _setting(name: str, schema: dict[str, Any]) -> tuple[str, str, str]:
+    text = schema.get("markdownDescription") or schema["description"]
+    choices = f" One of {', '.join(schema['enum'])}." if "enum" in schema else ""
+    return f"`{name}`", f"`{json.dumps(schema['default'])}`", text + choices
+
+
+def _diagnostics() -> Iterator[str]:
+    yield (
+        "# Diagnostics\n\nEvery diagnostic has one of these codes; its message says what happened, to which value, "
+        "where, and what to do next. Where a mend is certain there is a quick fix.\n"
+    )
+    yield grid(("code", "what it means"), ((f"[`{code}`](#{code})", text) for code, (text, _) in CODES.items()))
+    yield from (f"## {code}\n\n{text}\n\n**Next:** {step}\n" for code, (text, step) in CODES.items())
+
+
+def _comments() -> Iterator[str]:
+    yield "# Comments\n\nWhat a `# mase:` comment says wins over everything that is found otherwise.\n"
+    yield f"{(inspect.getdoc(comments) or '').partition(chr(10) * 2)[2].replace(' (see text.py)', '')}\n"
+    yield f"## Inputs\n\n{(inspect.getdoc(text) or '').replace('the words of `FILLS`', 'the words below')}\n"
+    yield "The same text is taken by the setting `mase.inputs` and by `mase-server shapes --input`.\n"
+    yield "```python\n# mase: ids: i64[B=2, T=16] < 50257; mask: bool[B, T] ones; use_cache = False\n```\n"
+    yield f"## How values are made\n\n{grid(('word', 'values'), ((f'`{word}`', told) for word, told in FILLS.items()))}"
+    rows = ((f"`{short}`", f"`torch.{name}`") for name, short in SHORT.items())
+    yield f"## Element types\n\n{grid(('short', 'torch'), rows)}"
+
+
+def _shapes_json() -> Iterator[str]:
+    yield (
+        "# The JSON of `mase-server shapes --format json`\n\nOne object for each file, one file a line. "
+        "[The command](cli.md).\n"
+    )
+    models = {key: MODEL_KEYS[key] for key in report._MODEL}
+    tables = (
+        ("A file", FILE_KEYS), ("One of `models`", models), ("One of `tensors`", TENSOR_KEYS),
+        ("One of `values`", VALUE_KEYS), ("One of `problems`", PROBLEM_KEYS),
+    )  # fmt: skip
+    for title, meanings in tables:
+        rows = ((f"`{key}`", told) for key, told in meanings.items())
+        yield f"## {title}\n\n{grid(('key', 'meaning'), rows)}"
+    yield (
+        'A value that holds several tensors is `{"tuple": [...]}` or `{"dict": {...}}` with `model`, `count` and '
+        "`scopes` beside it, nested as in the code.\n"
+    )
