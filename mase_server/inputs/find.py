@@ -250,7 +250,8 @@ class _Finder:
         if searched.spec is None and remembered is not None:
             # They worked before the last edit: the error that they meet now is worth more than "nothing found".
             yield self._cover(self._of_spec(built, remembered, "search", how))
-        elif searched.likely is not None and built.source != "search":
+        elif searched.likely is not None and built.source != "search" and not built.how:
+            # Only where nothing about the model was assumed is the error likely to be the forward's own.
             how = f"found by search: the likeliest inputs, though the forward fails with them ({searched.how})"
             yield self._cover(self._of_spec(built, searched.likely, "search", how))
         elif searched.spec is None:

@@ -131,3 +131,21 @@ def test_a_search_without_time_reads_nothing(workspace):
     home = str(workspace / "net.py")
     assert list(calls_in_workspace(str(workspace), "Mixer", home, seconds=-1.0)) == []
     assert len(list(calls_in_workspace(str(workspace), "Mixer", home))) == 1
+
+
+def test_a_part_made_as_another_file_makes_it_is_no_error_where_its_inputs_are_not_found(workspace):
+    put(workspace, "whole.py", "from net import Joined\nJoined(24)\n")
+    text = """import torch
+from torch import nn
+
+
+class Joined(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.wide, self.mixed = nn.Identity(), nn.Conv2d(width, 4, 1)
+
+    def forward(self, one, other):
+        return self.mixed(torch.cat([self.wide(one), self.wide(other)], dim=1))
+"""
+    items = looked_at(workspace, text)
+    assert not [item for item in items if isinstance(item, Found) and "fails with them" in item.found]
