@@ -118,9 +118,9 @@ def _requests() -> Iterator[str]:
         "# Requests of the editor's protocol\n\n`mase-server lsp` speaks the Language Server Protocol (inlay hints, "
         "hovers, code lenses, diagnostics, quick fixes) and answers these requests besides.\n\nA file is named by "
         "`uri`, or by `textDocument` as in the protocol, and a place by `position` in the present text; where a table "
-        "says `path`, `line` and `column`, these are what they become: an absolute path, and a place in the text that was "
-        "traced, lines from 1, columns from 0 in Unicode code points. Parameters with a `?` may be left out. What is "
-        "missing, unknown or of another type is answered with InvalidParams.\n"
+        "says `path`, `line` and `column`, these are what they become: an absolute path, and a place in the text "
+        "that was traced, lines from 1, columns from 0 in Unicode code points. Parameters with a `?` may be left out. "
+        "What is missing, unknown or of another type is answered with InvalidParams.\n"
     )
     for method in API:
         yield f"## {method.name}\n\n{_models_linked(inspect.getdoc(method.function))}\n"

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import mase_server
-from docs import generate, library, tools
-from docs.diagnostics import CODES
+from docs import generate, tools
 from mase_server import passes
 from mase_server.daemon.api import API
 from mase_server.lsp.features import COMMANDS, FEATURES
@@ -55,9 +54,7 @@ def test_a_page_that_is_no_longer_made_is_taken_away(tmp_path):
 
 
 def test_pages_are_the_same_in_another_process():
-    script = (
-        "import hashlib; from docs.generate import pages; print(hashlib.sha256(repr(pages()).encode()).hexdigest())"
-    )
+    script = "from docs.generate import pages; print(pages())"
     runs = {
         subprocess.run(
             [sys.executable, "-c", script], cwd=ROOT, env={"PYTHONHASHSEED": seed}, capture_output=True, check=True
@@ -138,7 +135,7 @@ def test_every_page_is_reached_from_the_index():
     assert reached == set(PAGES)
 
 
-@pytest.mark.parametrize("kind", [thing for thing in vars(library).values() if False] or ["MaseGraph", "MaseMetadata"])
+@pytest.mark.parametrize("kind", ["MaseGraph", "MaseMetadata"])
 def test_every_public_member_has_a_section(kind):
     cls = getattr(mase_server, kind)
     own = [name for base in cls.__mro__[:-1] for name in vars(base) if not name.startswith("_")]
@@ -187,8 +184,8 @@ def test_every_setting_of_the_extension_is_on_its_page():
 
 def test_the_json_page_has_the_keys_that_the_command_prints(tmp_path):
     env = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "XDG_STATE_HOME": str(tmp_path / "state")}
-    file = tmp_path / "broken.py"
-    file.write_text((EXAMPLES / "mlp.py").read_text() + "\n\nclass Broken(nn.Module):\n    pass\n")
+    file = tmp_path / "model.py"
+    file.write_text((EXAMPLES / "mlp.py").read_text() + "\n\n# mase: x: f32[1,\n")
     run = [sys.executable, "-m", "mase_server", "shapes", "--format", "json", "--python", sys.executable, str(file)]
     out = subprocess.run(run, cwd=ROOT, env=env, capture_output=True, check=False).stdout
     report = json.loads(out)
@@ -197,4 +194,4 @@ def test_the_json_page_has_the_keys_that_the_command_prints(tmp_path):
     assert list(tools.TENSOR_KEYS) == list(report["tensors"][0])
     assert list(tools.VALUE_KEYS) == list(report["tensors"][0]["values"][0])
     assert list(tools.PROBLEM_KEYS) == list(report["problems"][0])
-    assert report["problems"][0]["code"] in CODES
+    assert report["problems"][0]["code"] == "bad-comment"
