@@ -14,7 +14,7 @@ from mase_server.ir.entry import TensorEntry
 class MaseMetadata:
     """The metadata of a node: `metadata["common"]["args"]["data_in_0"]["shape"]`.
 
-    node, model: the node, and the module that holds its graph; of a whole graph's metadata, None and the model.
+    node: the node; None for what is known of a whole graph.  model: the module that holds the graph.
     common: mase_op, mase_type, args and results by name, each tensor with type, precision, shape, torch_dtype and,
     read lazily, value; what is no tensor stands for itself.
     software: args and results by name, each with `stat`, the statistics that profiling found.
