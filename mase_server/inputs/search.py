@@ -182,10 +182,12 @@ def _choices(model: nn.Module, name: str) -> list[_Choice]:
         return [_Choice(SequenceSpec(tuple(part.spec for part in row)), _why(row)) for row in _rows(parts)]
     if (count := _listed(model, name)) > 0:
         wanted = Wanted(name, 0) if reads_members(model, name) else Wanted(name)
-        return [
+        lists = [
             _Choice(SequenceSpec((choice.spec,) * length, is_list=True), f"a list, {choice.why}")
             for length, choice in itertools.product((count, 1, 4), _leaf(model, name, wanted)[:6])
         ]
+        # What is only iterated over may be one tensor too.
+        return lists[:1] + _leaf(model, name, wanted)[:1] + lists[1:]
     return _leaf(model, name, Wanted(name))
 
 
