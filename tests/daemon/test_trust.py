@@ -26,12 +26,12 @@ def test_a_folder_below_a_trusted_one_is_trusted_but_not_through_dots_or_links(t
 
 
 def test_trust_can_be_taken_back(tmp_path):
-    grant(tmp_path, "/work/a")
-    grant(tmp_path, "/work/b")
-    assert revoke(tmp_path, "/work/a")
-    assert not revoke(tmp_path, "/work/a")
-    assert not is_trusted(tmp_path, "/work/a")
-    assert is_trusted(tmp_path, "/work/b")
+    grant(tmp_path, "/projects/a")
+    grant(tmp_path, "/projects/b")
+    assert revoke(tmp_path, "/projects/a")
+    assert not revoke(tmp_path, "/projects/a")
+    assert not is_trusted(tmp_path, "/projects/a")
+    assert is_trusted(tmp_path, "/projects/b")
 
 
 def test_the_file_is_the_users_alone(tmp_path):
