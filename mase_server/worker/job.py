@@ -39,7 +39,7 @@ from mase_server.worker.trials import Trials
 Emit = Callable[[dict[str, Any]], None]
 
 #: Seconds of recording after which numbers are shown before the symbols are known.
-GLANCE = 0.3
+GLANCE = 0.15
 
 
 def trace(request: TraceRequest, emit: Emit) -> list[Traced]:
