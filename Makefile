@@ -53,8 +53,10 @@ lint: venv
 types: venv
 	$(BIN)/mypy
 
+# The browser's driver keeps an event loop of its own running, so the editor has a process of its own.
 test: lint types vsix
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not editor"
+	$(BIN)/python -m pytest -m editor tests/editor
 
 # What runs in this process and needs no other: the compiler's core, and the server's own pure parts.
 QUICK := tests/test_imports.py tests/test_wire.py tests/tracing tests/worker/test_job.py tests/worker/test_trials.py \
