@@ -24,9 +24,12 @@ class SpecError(ValueError):
         self.message, self.line, self.column = message, line, column
 
 
+#: What identifiers may hold beside letters, digits and underscores: Unicode's Other_ID_Start and Other_ID_Continue.
+_OTHERS = "\u00b7\u0387\u1369-\u1371\u19da\u2118\u212e\u309b\u309c"
 _TOKEN = re.compile(
     r"(?P<newline>[\n;])|(?P<space>[ \t\r]+)|(?P<number>-?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf\b))"
-    r"|(?P<name>[^\W\d]\w*)|(?P<string>'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\")|(?P<sign>[\[\](){},:=<])"
+    rf"|(?P<name>(?:[^\W\d]|[\u2118\u212e\u309b\u309c])[\w{_OTHERS}]*)"
+    r"|(?P<string>'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\")|(?P<sign>[\[\](){},:=<])"
 )
 _CONSTANTS = {"True": True, "False": False, "None": None}
 

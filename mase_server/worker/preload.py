@@ -99,6 +99,7 @@ class _Watch:
 
     def __init__(self) -> None:
         self._tasks = _task_count()
+        self._threads = _torch_threads()
         self._backward = False
         variable = sys.modules["torch.autograd.variable"].Variable if "torch" in sys.modules else None
         self._variable: Any = variable
@@ -111,11 +112,9 @@ class _Watch:
 
     def harmed(self) -> bool:
         """Did it start a thread, raise torch's thread count, or run a backward?"""
-        threads = 1
         if self._variable is not None:
             self._variable._execution_engine = self._engine
-            threads = sys.modules["torch"].get_num_threads()
-        return self._backward or threads > 1 or _task_count() > self._tasks
+        return self._backward or _torch_threads() > self._threads or _task_count() > self._tasks
 
 
 class _NoticingEngine:
@@ -129,6 +128,11 @@ class _NoticingEngine:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
+
+
+def _torch_threads() -> int:
+    torch = sys.modules.get("torch")
+    return 1 if torch is None else int(torch.get_num_threads())
 
 
 def _task_count() -> int:
