@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +40,8 @@ class Call:
     """A torch call, its tensors as `TensorType`.
 
     module, path: the leaf module it was made in, if any.  names: the source text of operands by position, (0, 1) being
-    the second item of a list in first place.  symbols: names of dimension sizes, e.g. {2: "B"}.
+    the second item of a list in first place.  symbols: for a tensor's type, its
+    dimensions as probing proved them, e.g. ("B", "576").
     """
 
     func: Callable[..., Any]
@@ -49,7 +50,7 @@ class Call:
     module: nn.Module | None = None
     path: str = ""
     names: Mapping[Any, str] = field(default_factory=dict)
-    symbols: Mapping[int, str] = field(default_factory=dict)
+    symbols: Mapping[TensorType, Sequence[str]] = field(default_factory=dict)
 
     def get(self, index: int, name: str, default: Any = None) -> Any:
         """An argument by position or keyword."""
@@ -62,7 +63,9 @@ class Call:
 
     def type_of(self, tensor: TensorType) -> str:
         """A tensor's type and shape, named sizes with their names."""
-        sizes = (f"{self.symbols[size]}={size}" if size in self.symbols else str(size) for size in tensor.shape)
+        plain = [str(size) for size in tensor.shape]
+        names = self.symbols.get(tensor, plain)
+        sizes = (size if name == size else f"{name}={size}" for name, size in zip(names, plain, strict=True))
         return f"{short(tensor.dtype)}[{', '.join(sizes)}]"
 
     @property

@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import nn
 
+from mase_server.ops.types import TensorType
 from mase_server.snapshot import Problem
 from mase_server.tracing import mends
 from mase_server.tracing.complaints import Call, Complaint
@@ -62,7 +63,7 @@ class Context:
     path: the file being edited.  roots: folders of the workspace.  phase: import | construct | forward.
     model: the class's name.  where: the place in `path` if no frame of the workspace is in the traceback (the class's
     name).  constructions: for each module of the model, by id, where it was made: (file, line, end_line, column,
-    end_column), columns in UTF-8 bytes as in `co_positions`.  symbols: names of sizes, e.g. {2: "B"}.
+    end_column), columns in UTF-8 bytes as in `co_positions`.  symbols: see `complaints.Call`.
     """
 
     path: str
@@ -71,7 +72,7 @@ class Context:
     model: str = "the model"
     where: Span = (1, 0, 1, 0)
     constructions: Mapping[int, tuple[str, int, int, int, int]] = field(default_factory=dict)
-    symbols: Mapping[int, str] = field(default_factory=dict)
+    symbols: Mapping[TensorType, Sequence[str]] = field(default_factory=dict)
 
     def owns(self, path: str) -> bool:
         """Is the file the edited one or another one of the workspace?"""

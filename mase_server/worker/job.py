@@ -186,7 +186,7 @@ class TraceJob:
             model=traced.name,
             where=self.places.model(traced.name),
             constructions=places_of(model),
-            symbols={size: name for name, size in traced.session.inputs.sizes.items()},
+            symbols=traced.proved_dimensions(),
         )
         return explain(traced.error, traced.session.base.failure, context)
 

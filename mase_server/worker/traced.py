@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
+from mase_server.dtypes import SHORT
 from mase_server.inputs.found import Found
 from mase_server.ir.build import GraphBuilder
 from mase_server.ir.session import Session
+from mase_server.ops.types import TensorType
 from mase_server.tracing.calls import Run
 from mase_server.tracing.probe import Probed, Wire
 from mase_server.tracing.values import DictOf, TupleOf, Value, describe
@@ -49,6 +51,17 @@ class Traced:
         builder = GraphBuilder(self.run, self.probed)
         builder.build()
         return [None if node is None else node.name for node in builder.nodes]
+
+    def proved_dimensions(self) -> dict[TensorType, tuple[str, ...]]:
+        """The symbols of each type of tensor that was recorded; a type whose tensors differ in them has none."""
+        wire = self.wire()
+        seen: dict[TensorType, set[tuple[str, ...]]] = {}
+        for calls in zip(*(run.calls for run in self.runs), strict=True):
+            first = calls[0].value
+            if isinstance(first, TensorType):
+                _, _, texts = wire.value([call.value for call in calls], SHORT)
+                seen.setdefault(first, set()).add(tuple(texts or map(str, first.shape)))
+        return {tensor: texts.pop() for tensor, texts in seen.items() if len(texts) == 1}
 
     def knows(self, value: Any) -> bool:
         """Is a value (or all tensors in a container) one that this recording made or took?"""

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from mase_server.ops.types import TensorType
 from mase_server.snapshot import Problem
 from mase_server.tracing.failure import Failure
 from mase_server.tracing.importer import WorkspaceImporter
@@ -351,7 +352,8 @@ def test_autocast_mixes_types_without_complaint() -> None:
 
 
 def test_dimensions_are_named_where_they_have_names(bench: Workbench) -> None:
-    problem = bench.forward(net("pass", "return x + y", "x, y"), ones(2, 3), ones(2, 4), symbols={2: "B"})
+    named = {TensorType("float32", (2, size)): ("B", str(size)) for size in (3, 4)}
+    problem = bench.forward(net("pass", "return x + y", "x, y"), ones(2, 3), ones(2, 4), symbols=named)
     assert "f32[B=2, 3]" in problem.message
 
 

@@ -425,3 +425,14 @@ if __name__ == "__main__":
     names = job.payload["nodes"]["target"]
     assert names[:2] == ["x", "vmap"]
     assert all(name.isidentifier() for name in names)
+
+
+def test_a_size_that_only_equals_the_batch_is_not_called_so(tmp_path):
+    text = (
+        "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.a, self.b = nn.Linear(4, 16), nn.Linear(5, 2)\n\n"
+        "    def forward(self, x):\n        return self.b(self.a(x))\n\n\n"
+        'if __name__ == "__main__":\n    Net()(torch.randn(16, 4))\n'
+    )
+    (problem,) = Job(tmp_path, text).payload["problems"]
+    assert "f32[B=16, 16]" in problem["message"]
