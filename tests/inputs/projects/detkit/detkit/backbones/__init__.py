@@ -1,0 +1,1 @@
+from .darknet import Darknet

@@ -1,0 +1,1 @@
+from .retina_head import RetinaHead
