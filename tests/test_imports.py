@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "mase_server"
 
-COMPILER = ("ops", "tracing", "ir", "inputs", "passes")
+COMPILER = ("ops", "tracing", "ir", "inputs", "formats", "passes")
 SHARED = ("snapshot", "wire", "dtypes")
 #: part of the package -> the other parts that it may import.
 MAY_IMPORT = {
@@ -23,7 +23,8 @@ MAY_IMPORT = {
     "tracing": ("ops", *SHARED),
     "ir": ("ops", "tracing", "inputs", *SHARED),
     "inputs": ("ops", "tracing", "worker.request", *SHARED),
-    "passes": ("ops", "tracing", "ir", "tools", *SHARED),
+    "formats": (),
+    "passes": ("ops", "tracing", "ir", "formats", "tools", *SHARED),
     "tools": (),
     "worker": (*COMPILER, *SHARED),
     "daemon": (*SHARED, "worker.request", "worker.jobs", "directories"),

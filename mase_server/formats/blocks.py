@@ -1,0 +1,56 @@
+"""Blocks: neighbouring elements that share an exponent or a scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil, prod
+
+import torch
+from torch import Tensor
+
+from mase_server.formats.format import NumberFormat
+from mase_server.formats.rounding import finite
+
+
+def check_block(format: NumberFormat, block: tuple[int, ...]) -> None:
+    """ValueError, quoting it, for a block size that is not some positive whole numbers."""
+    if not block or any(type(size) is not int or size < 1 for size in block):
+        raise ValueError(f"{format.name}: block_size is {block!r}, expected positive whole numbers, e.g. (1, 16)")
+
+
+def blockwise(values: Tensor, block: tuple[int, ...], rounded: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Round each block knowing its largest magnitude.
+
+    block: sizes over the last dimensions, the last one last; leading ones of a longer tensor count one by one, and a
+    shorter tensor takes the last sizes.  A block at an edge is smaller.  rounded: takes blocks and the largest
+    magnitude of each, which broadcasts over them; NaN is left out of it, infinities count as the largest finite value.
+    """
+    if values.dim() == 0:
+        return blockwise(values.reshape(1), block, rounded).reshape(())
+    split, sizes = _split(values, block[-values.dim() :])
+    inner = tuple(range(split.dim() - 2 * len(sizes) + 1, split.dim(), 2))
+    largest = finite(split, nan=0.0).abs_().amax(dim=inner, keepdim=True)
+    whole = rounded(split, largest).reshape(_padded(values, sizes))
+    return whole[tuple(slice(0, size) for size in values.shape)]
+
+
+def _padded(values: Tensor, block: tuple[int, ...]) -> list[int]:
+    """The shape in whole blocks."""
+    first = values.dim() - len(block)
+    return [*values.shape[:first], *(ceil(n / b) * b for n, b in zip(values.shape[first:], block, strict=True))]
+
+
+def _split(values: Tensor, block: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
+    """Each of the last dimensions as [blocks, size], filled with zeros at the end."""
+    shape = _padded(values, block)
+    missing = [whole - size for size, whole in zip(values.shape, shape, strict=True)]
+    if any(missing):
+        values = torch.nn.functional.pad(values, [pad for each in reversed(missing) for pad in (0, each)])
+    first = values.dim() - len(block)
+    pairs = [pair for whole, size in zip(shape[first:], block, strict=True) for pair in (whole // size, size)]
+    return values.reshape([*shape[:first], *pairs]), block
+
+
+def shared_bits(bits: int, block: tuple[int, ...]) -> float:
+    """An element's share of the bits that a whole block has once."""
+    return bits / prod(block)

@@ -1,0 +1,122 @@
+"""The interface of a number format, and the gradient that goes straight through its rounding."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from mase_server.formats.rounding import clamp
+
+#: Element types that are wide enough to round in; narrower ones are computed in float32.
+_WIDE = (torch.float32, torch.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What a format can hold: its lowest and highest finite value, and its smallest positive one."""
+
+    lowest: float
+    highest: float
+    smallest: float
+
+
+@dataclass(frozen=True, slots=True)
+class NumberFormat(ABC):
+    """A set of values, and the rounding into it.
+
+    Values are carried by floating-point tensors: `quantise` gives the same shape and element type, and runs on meta.
+    NaN stays NaN; infinities saturate.  Subclasses are frozen dataclasses whose fields are the format's parameters, in
+    the order of the text form; a field's metadata may give MASE's `key` for it in a configuration.
+    """
+
+    #: MASE's name in metadata and configurations, and further names that mean the same.
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def nearest(self, values: Tensor) -> Tensor:
+        """The nearest values of the format to a float32 or float64 tensor, without gradient."""
+
+    @property
+    @abstractmethod
+    def bits(self) -> float:
+        """Bits of an element on average, its share of what a block or a tensor shares included (scales of whole
+        tensors or channels are not counted)."""
+
+    @property
+    @abstractmethod
+    def range(self) -> Range | None:
+        """What it can hold; None where the data decide."""
+
+    @property
+    def precision(self) -> list[int]:
+        """MASE's `precision` of a tensor in this format: its whole numbers, the width first."""
+        return [value for value in self._values().values() if isinstance(value, int) and not isinstance(value, bool)]
+
+    def passes_gradient(self, values: Tensor) -> Tensor | None:
+        """Where the gradient goes through, as a mask; None for everywhere. Saturated values learn nothing."""
+        limits = self.range
+        return None if limits is None else (values >= limits.lowest) & (values <= limits.highest)
+
+    def quantise(self, values: Tensor) -> Tensor:
+        """The nearest values of the format; the gradient goes straight through. TypeError for integer tensors."""
+        if not values.is_floating_point():
+            raise TypeError(f"{self} rounds floating-point tensors, not {values.dtype}: convert it with .float() first")
+        return _StraightThrough.apply(values, self)  # type: ignore[no-any-return, no-untyped-call]
+
+    def round(self, values: Tensor) -> Tensor:
+        """`quantise` without a gradient."""
+        given = values.detach()
+        if given.dtype in _WIDE:
+            return self.nearest(given)
+        rounded, limits = self.nearest(given.float()).to(values.dtype), self.range
+        # A narrow carrier may round the ends of the range to the outside.
+        return rounded if limits is None else clamp(rounded, limits.lowest, limits.highest)
+
+    def to_config(self) -> dict[str, Any]:
+        """The parameters under MASE's keys, without the argument's prefix."""
+        keys = {each.name: key_of(each) for each in dataclasses.fields(self)}
+        return {"name": self.name, **{keys[name]: value for name, value in self._values().items()}}
+
+    def _values(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+
+    def __str__(self) -> str:
+        shown = [_text(each, getattr(self, each.name)) for each in dataclasses.fields(self)]
+        return f"{self.name}({','.join(filter(None, shown))})" if any(shown) else self.name
+
+
+def key_of(field: dataclasses.Field[Any]) -> str:
+    """MASE's key of a parameter in a configuration, without the argument's prefix."""
+    return str(field.metadata.get("key", field.name))
+
+
+def _text(field: dataclasses.Field[Any], value: Any) -> str:
+    """A parameter that has no default stands by itself, another one by name, where it differs."""
+    if field.default is dataclasses.MISSING:
+        return str(value)
+    return "" if value == field.default else f"{field.name}={value!r}".replace(" ", "")
+
+
+class _StraightThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, format: NumberFormat) -> Tensor:
+        ctx.mask = format.passes_gradient(values)
+        return format.round(values)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (gradient,) = gradients
+        return (gradient if ctx.mask is None else gradient * ctx.mask), None
+
+
+def check(format: NumberFormat, parameter: str, low: float, high: float) -> None:
+    """ValueError, quoting it, where a parameter is not a whole number within bounds (both included)."""
+    value = getattr(format, parameter)
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{format.name}: {parameter} is {value!r}, expected a whole number from {low} to {high}")

@@ -1,0 +1,84 @@
+"""Microscaling floating point (OCP MX)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from mase_server.formats.blocks import blockwise, check_block, shared_bits
+from mase_server.formats.format import NumberFormat, Range, check
+from mase_server.formats.mxint import SCALES, shared_exponent
+from mase_server.formats.rounding import power_of_two, to_float
+
+#: (width, exponent_width) of the specification's element types -> the highest value, and the bias.
+ELEMENTS: dict[tuple[int, int], tuple[float, int]] = {
+    (8, 5): (57344.0, 15),
+    (8, 4): (448.0, 7),
+    (6, 3): (28.0, 3),
+    (6, 2): (7.5, 1),
+    (4, 2): (6.0, 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MxFloat(NumberFormat):
+    """FP8 (E5M2, E4M3), FP6 (E3M2, E2M3) or FP4 (E2M1) elements, times a power of two for each block.
+
+    width, exponent_width: of an element, one of (8,5) (8,4) (6,3) (6,2) (4,2).  block_size: elements that share a
+    scale, over the last dimensions.  The scale is 2**(floor(log2(largest magnitude)) - the element type's highest
+    exponent), in 8 bits.  Rounds half to even, saturates.
+    Source: OCP Microscaling Formats (MX) Specification 1.0, sections 5.3 and 6.3; MASE's `mxfp`.
+    """
+
+    width: int
+    exponent_width: int
+    block_size: tuple[int, ...] = (32,)
+
+    name: ClassVar[str] = "mxfp"
+
+    def __post_init__(self) -> None:
+        if (self.width, self.exponent_width) not in ELEMENTS:
+            known = " ".join(f"({width},{exponent})" for width, exponent in ELEMENTS)
+            raise ValueError(
+                f"mxfp: no element type has width {self.width!r}, exponent {self.exponent_width!r}: {known}"
+            )
+        check(self, "width", 4, 8)
+        check_block(self, self.block_size)
+
+    @property
+    def mantissa_width(self) -> int:
+        """Bits of an element's mantissa, without the hidden one."""
+        return self.width - 1 - self.exponent_width
+
+    @property
+    def bits(self) -> float:
+        """The width, and a share of the scale."""
+        return self.width + shared_bits(8, self.block_size)
+
+    @property
+    def range(self) -> Range:
+        """Of blocks with the lowest and with the highest scale, as far as float32 carries them."""
+        highest, bias = ELEMENTS[self.width, self.exponent_width]
+        top = min(highest * 2.0 ** SCALES[1], (2.0 - 2.0**-23) * 2.0**127)
+        return Range(-top, top, 2.0 ** (SCALES[0] + 1 - bias - self.mantissa_width))
+
+    def nearest(self, values: Tensor) -> Tensor:
+        """Block by block."""
+        return blockwise(values, self.block_size, self._rounded)
+
+    def _rounded(self, block: Tensor, largest: Tensor) -> Tensor:
+        highest, bias = ELEMENTS[self.width, self.exponent_width]
+        _, top = _split(highest)
+        shared = shared_exponent(largest, top)
+        limit = power_of_two(shared + top, block) * (highest / 2.0**top)
+        return to_float(block, self.mantissa_width, shared + 1 - bias, limit)
+
+
+def _split(value: float) -> tuple[float, int]:
+    """A value as fraction in [1, 2) and exponent."""
+    exponent = 0
+    while value >= 2:
+        value, exponent = value / 2, exponent + 1
+    return value, exponent

@@ -1,0 +1,86 @@
+"""Every format by name: found in this package's files, made from a text or from one of MASE's configurations."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from mase_server.formats.format import NumberFormat, key_of
+
+
+def _found() -> dict[str, type[NumberFormat]]:
+    """Name or alias -> class, for every concrete format that a file of this package defines."""
+    found: dict[str, type[NumberFormat]] = {}
+    for file in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        if file.name in {"registry", "functional"}:
+            continue
+        for kind in vars(importlib.import_module(f"{__package__}.{file.name}")).values():
+            if isinstance(kind, type) and issubclass(kind, NumberFormat) and "name" in vars(kind):
+                found |= dict.fromkeys((kind.name, *kind.aliases), kind)
+    return found
+
+
+#: Name or alias -> class.
+FORMATS: Mapping[str, type[NumberFormat]] = _found()
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str) -> NumberFormat:
+    """The format that a text such as `fixed(8,4)` or `mxfp(4,3,block_size=32)` names: the inverse of `str`.
+
+    ValueError, quoting it, for an unknown name, a missing or unknown parameter, or one out of range.
+    """
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+        call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+        if not isinstance(call.func, ast.Name):
+            raise ValueError("a format begins with its name")
+        given = [ast.literal_eval(each) for each in call.args]
+        named = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+    except (SyntaxError, ValueError) as error:
+        raise ValueError(f"{text!r} is no number format ({error}); an example: fixed(8,4)") from None
+    kind = _kind(call.func.id)
+    try:
+        return kind(*given, **named)
+    except TypeError:
+        raise ValueError(f"{text!r} does not fit {usage(kind)}") from None
+
+
+def from_config(config: Mapping[str, Any], argument: str = "") -> NumberFormat | None:
+    """The format of one argument in MASE's configuration; None where the configuration leaves it as it is.
+
+    config: e.g. {"name": "integer", "data_in_width": 8, "data_in_frac_width": 4}.  argument: data_in | weight | bias.
+    Without an argument the keys have no prefix.  ValueError for an unknown name or a value out of range.
+    """
+    kind = _kind(config.get("name"))
+    prefix = f"{argument}_" if argument else ""
+    fields = dataclasses.fields(kind)
+    given = {each.name: config[prefix + key_of(each)] for each in fields if prefix + key_of(each) in config}
+    if not given and argument:
+        return None
+    missing = [prefix + key_of(each) for each in fields if each.name not in given and _required(each)]
+    if missing:
+        raise ValueError(f"the configuration of {kind.name} lacks {', '.join(missing)}; it has {', '.join(config)}")
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+
+
+def usage(kind: type[NumberFormat]) -> str:
+    """How a format is written, e.g. `fixed(width, fraction_width, is_signed=True)`."""
+    shown = [each.name if _required(each) else f"{each.name}={each.default!r}" for each in dataclasses.fields(kind)]
+    return f"{kind.name}({', '.join(shown)})"
+
+
+def _required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING
+
+
+def _kind(name: Any) -> type[NumberFormat]:
+    if name not in FORMATS:
+        raise ValueError(f"no number format is called {name!r}; there are {', '.join(sorted(FORMATS))}")
+    return FORMATS[name]

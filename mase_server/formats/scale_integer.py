@@ -1,0 +1,74 @@
+"""Integers times a scale that the data decide."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from mase_server.formats.format import NumberFormat, Range, check
+from mase_server.formats.rounding import finite
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleInteger(NumberFormat):
+    """Symmetric integers: value = integer * scale, where scale = largest magnitude / (2**(width-1) - 1).
+
+    width: bits, sign included, 2..24.  axis: the dimension whose every index has a scale of its own (per channel);
+    None for one scale for the tensor.  Rounds half to even.  Source: MASE's `scale_integer` quantiser.
+    """
+
+    width: int
+    axis: int | None = None
+
+    name: ClassVar[str] = "scale_integer"
+
+    def __post_init__(self) -> None:
+        check(self, "width", 2, 24)
+
+    @property
+    def bits(self) -> float:
+        """The width; scales are not counted."""
+        return float(self.width)
+
+    @property
+    def range(self) -> Range | None:
+        """The data decide."""
+        return None
+
+    @property
+    def precision(self) -> list[int]:
+        """The width."""
+        return [self.width]
+
+    def nearest(self, values: Tensor) -> Tensor:
+        """Divide by the scale, round, multiply."""
+        scale = self.scale(values)
+        highest = (1 << (self.width - 1)) - 1
+        # The quotient of the largest value may be a hair over the highest integer, its product over the finite ones.
+        return finite((values / scale).round_().clamp_(-highest, highest).mul_(scale), nan=math.nan)
+
+    def scale(self, values: Tensor) -> Tensor:
+        """The scale of each channel, or of the tensor, broadcasting over it; 1 where all is zero."""
+        largest = reduced(finite(values.abs(), nan=0.0), self.axis, "amax")
+        scale = largest / ((1 << (self.width - 1)) - 1)
+        return torch.where(scale > 0, scale, torch.ones_like(scale))
+
+
+def reduced(values: Tensor, axis: int | None, how: str) -> Tensor:
+    """amax, mean or sum over all but `axis`, broadcasting over the tensor. IndexError where it has no such axis."""
+    if values.numel() == 0:
+        return values.new_zeros(())
+    # Sums of values near the end of the range must not overflow.
+    options: dict[str, Any] = {} if how == "amax" else {"dtype": torch.float64}
+    if axis is None or values.dim() == 0:
+        return getattr(values, how)(**options).to(values.dtype)  # type: ignore[no-any-return]
+    if not -values.dim() <= axis < values.dim():
+        raise IndexError(f"axis {axis} is out of range for a tensor of shape {list(values.shape)}")
+    others = tuple(each for each in range(values.dim()) if each != axis % values.dim())
+    if not others:
+        return values
+    return getattr(values, how)(dim=others, keepdim=True, **options).to(values.dtype)  # type: ignore[no-any-return]
