@@ -108,6 +108,8 @@ MODEL_KEYS = {
     "generic": "bool: proven at other sizes", "symbols": "{symbol: size in this run}",
     "fixed": "texts on what the graph is fixed to, e.g. 'fixed to batch 2'",
     "seconds": "float, time of the recording alone",
+    "comment": "{text, why, inputs, line, column}: the `# mase:` comment that asks for what was assumed, without its "
+    "`#`, and above which line it goes; None where `why` says what has no text form; inputs: the one for these alone",
 }  # fmt: skip
 
 

@@ -96,6 +96,7 @@ class ModelView:
     symbols: dict[str, int]
     fixed: Sequence[str]
     seconds: float
+    comment: dict[str, Any] = field(default_factory=dict)
 
 
 class GraphSnapshot:

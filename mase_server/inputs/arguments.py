@@ -20,6 +20,7 @@ from torch import nn
 from mase_server.inputs.classes import builders, calls_of
 from mase_server.inputs.clues import clue_of, place_of
 from mase_server.inputs.constructions import Constructions
+from mase_server.inputs.expressions import NAMES
 from mase_server.inputs.guesses import PLURAL, NoArgumentsError, made, parts_for, required, usual_arguments
 from mase_server.inputs.repairs import proposals
 from mase_server.inputs.usage import evaluate
@@ -152,7 +153,7 @@ def _tried(kind: type[nn.Module], plan: _Plan, around: Surroundings) -> Built | 
 def _plans(kind: type[nn.Module], around: Surroundings, asked: str | None) -> Iterator[_Plan]:
     namespace, tree = around.namespace, around.tree
     if asked is not None:
-        yield _Plan("comment", lambda: eval(asked, namespace))
+        yield _Plan("comment", lambda: eval(asked, {**NAMES, **namespace}))
         return
     for call in filter(_says_something, calls_of(tree, kind.__name__)):
         yield _Plan("usage", partial(evaluate, call, namespace, tree), guessed=True)

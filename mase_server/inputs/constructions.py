@@ -83,8 +83,14 @@ class Constructions:
 _current: Constructions | None = None
 
 
-#: id -> (module, the frame that called its constructor), for every module made while anything recorded.
-_marks: dict[int, tuple[nn.Module, Mark]] = {}
+#: id -> (the constructor call, the frame that made it), for every module made while anything recorded.
+_marks: dict[int, tuple[Construction, Mark]] = {}
+
+
+def construction_of(model: nn.Module) -> Construction | None:
+    """The call that made `model`, whoever recorded it; None for copies and for what was made unseen."""
+    entry = _marks.get(id(model))
+    return None if entry is None else entry[0]
 
 
 def places_of(model: nn.Module) -> dict[int, tuple[str, int, int, int, int]]:
@@ -109,8 +115,9 @@ def _new(cls: type[nn.Module], *args: Any, **kwargs: Any) -> Any:
     frame = sys._getframe(1)
     copied = frame.f_code is copyreg.__newobj__.__code__  # type: ignore[attr-defined]
     if _current is not None and not copied:
-        _current.add(Construction(made, args, kwargs))
-        _marks[id(made)] = (made, (frame.f_code, frame.f_lasti))
+        construction = Construction(made, args, kwargs)
+        _current.add(construction)
+        _marks[id(made)] = (construction, (frame.f_code, frame.f_lasti))
     return made
 
 

@@ -16,6 +16,7 @@ from torch import nn
 
 from mase_server.inputs import trouble
 from mase_server.inputs.arguments import Built, Surroundings, build, builds, rebuilt
+from mase_server.inputs.assumed import comment_for
 from mase_server.inputs.classes import class_nodes, library_classes, model_classes, roots
 from mase_server.inputs.comments import BadComment, read_comments
 from mase_server.inputs.found import Found, Hooks, bind, call_arguments, plain_hooks
@@ -76,12 +77,15 @@ class _Finder:
         self.covered: set[str] = set()
         self.shown = 0
         self.explanation: BaseException | None = None
+        #: What the file's names stand for, once it has run.
+        self.names: dict[str, Any] = {}
         self.search_end = 0.0
         #: Seconds that the file may run by itself; the rest of the time is for what it defines.
         self.patience = request.seconds * 2 / 3
 
     def run(self) -> Iterator[Found | Problem]:
         run, program = self._load()
+        self.names = vars(run.module)
         yield from map(self._cover, program)
         problem = None if program else self._in_run(run)
         if problem is not None:
@@ -174,7 +178,8 @@ class _Finder:
     def _cover(self, found: Found) -> Found:
         self.shown += 1
         self.covered |= {type(part).__name__ for part in found.model.modules()}
-        return found
+        comment = comment_for(found.model, found.arguments_from, found.inputs_from, found.spec, self.names)
+        return replace(found, comment=comment)
 
     def _instances(self, module: ModuleType) -> Iterator[Found | Problem]:
         """Models that the file keeps in its own variables and never calls."""
@@ -237,7 +242,8 @@ class _Finder:
         """A model without a call: wished inputs, or a search for some."""
         wish = self.wishes.of(name)
         if wish.inputs is not None:
-            yield self._cover(self._of_spec(built, wish.inputs, wish.inputs_from, f"inputs from {wish.inputs_from}"))
+            how = "; ".join(filter(None, (f"inputs from {wish.inputs_from}", built.how)))
+            yield self._cover(self._of_spec(built, wish.inputs, wish.inputs_from, how))
             return
         remembered, how = self.hooks.remembered.get(name, (None, ""))
         if remembered is not None and (found := self._still_works(built, remembered, how)) is not None:

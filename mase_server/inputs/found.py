@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from mase_server.inputs.assumed import NOTHING_ASSUMED, Comment
 from mase_server.inputs.modes import outside_modes
 from mase_server.inputs.program import Loaded, compile_plainly
 from mase_server.inputs.spec import Inputs
@@ -30,7 +31,7 @@ class Found:
     spec: the same with named dimensions; `inputs_at(spec, sizes)` and `call_arguments` make them at other sizes.
     inputs_from: comment|option|settings|main|instance|search; arguments_from: the same words or default.
     training: the mode to trace in.  construct: makes the model again, None where nobody knows how.
-    recorded: `hooks.on_call` has already been given this very call.
+    recorded: `hooks.on_call` has already been given this very call.  comment: asks for what was assumed.
     """
 
     model: nn.Module
@@ -46,6 +47,7 @@ class Found:
     training: bool
     construct: Callable[[], nn.Module] | None
     recorded: bool = False
+    comment: Comment = NOTHING_ASSUMED
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,58 +1,83 @@
-"""Code actions: the mends that problems bring along, as quick fixes."""
+"""Code actions: the mends that problems bring along, and comments for what was assumed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
+from mase_server.lsp.assumptions import Offer, comments, touches
 from mase_server.lsp.diagnostics import of_problem
 
 if TYPE_CHECKING:
     from mase_server.lsp.page import Page
     from mase_server.lsp.server import Server
-    from mase_server.snapshot import Problem
 
 
 async def code_actions(ls: Server, params: lsp.CodeActionParams) -> list[lsp.CodeAction] | None:
-    """textDocument/codeAction: the fixes of the problems that the range touches, while their lines are untouched."""
-    only = params.context.only
-    if only and not any(lsp.CodeActionKind.QuickFix.startswith(str(getattr(kind, "value", kind))) for kind in only):
-        return []
-    page = ls.problem_page(ls.path_of(params.text_document.uri))
-    if page is None:
+    """textDocument/codeAction: what the range offers: mends of problems, and comments for what was assumed."""
+    path = ls.path_of(params.text_document.uri)
+    pages = {"fix": ls.problem_page(path), "comment": ls.page(params.text_document.uri)}
+    if not any(pages.values()):
         return None
-    lazy = ls.resolves_edits
+    only = params.context.only
     actions = []
-    for number, problem in enumerate(page.view.problems()):
-        place = page.range(problem)
-        if place is None or not _touch(place, params.range):
+    for source, page in pages.items():
+        if page is None:
             continue
-        diagnostics = [of_problem(ls, problem, place)]
-        for index, fix in enumerate(problem.fixes):
-            edit = workspace_edit(ls, fix)
-            if edit is not None:
-                data = {"path": page.document.path, "sha256": page.traced, "problem": number, "fix": index}
-                actions.append(_action(fix, diagnostics, None if lazy else edit, data))
+        for offer in _SOURCES[source](ls, page, params.range):
+            edit = workspace_edit(ls, offer.fix, page)
+            if edit is None or not _wanted(offer.kind, only):
+                continue
+            if not offer.disabled or ls.can("text_document", "code_action", "disabled_support"):
+                data = {"path": path, "sha256": page.traced, "source": source, "key": offer.key}
+                actions.append(_action(offer, None if ls.resolves_edits else edit, data))
     return actions
 
 
 async def resolve(ls: Server, action: lsp.CodeAction) -> lsp.CodeAction:
     """codeAction/resolve: the edit for the text of now; none if the fix is gone or its lines were edited since."""
     data: dict[str, Any] = action.data if isinstance(action.data, dict) else {}
-    page = ls.problem_page(str(data.get("path")))
-    if page is not None and page.traced == data.get("sha256"):
-        problem = _nth(page, data["problem"])
-        if problem is not None and data["fix"] < len(problem.fixes):
-            action.edit = workspace_edit(ls, problem.fixes[data["fix"]])
+    path, source = str(data.get("path")), data.get("source")
+    page = ls.page(ls.uri_of(path)) if source == "comment" else ls.problem_page(path)
+    if page is None or page.traced != data.get("sha256") or source not in _SOURCES:
+        return action
+    for offer in _SOURCES[source](ls, page, None):
+        if offer.key == data["key"]:
+            action.edit = workspace_edit(ls, offer.fix, page)
     return action
 
 
-def workspace_edit(ls: Server, fix: dict[str, Any]) -> lsp.WorkspaceEdit | None:
-    """The edits of a fix where their lines stand now; None if any of those lines was edited."""
+def _mends(ls: Server, page: Page, place: lsp.Range | None) -> Iterator[Offer]:
+    """The fixes of the problems that the range touches, while their lines are untouched."""
+    for number, problem in enumerate(page.view.problems()):
+        at = page.range(problem)
+        if at is None or not touches(at, place):
+            continue
+        diagnostics = [of_problem(ls, problem, at)]
+        for index, fix in enumerate(problem.fixes):
+            yield Offer(fix, lsp.CodeActionKind.QuickFix, [number, index], diagnostics=diagnostics)
+
+
+#: What an action may come from -> what that offers in a range, everywhere where it is None.
+_SOURCES: dict[str, Callable[[Server, Page, lsp.Range | None], Iterator[Offer]]] = {
+    "fix": _mends,
+    "comment": comments,
+}
+
+
+def _wanted(kind: lsp.CodeActionKind, only: Sequence[lsp.CodeActionKind | str] | None) -> bool:
+    """Does the client ask for this kind, by its name or one above it?"""
+    names = [str(getattr(each, "value", each)) for each in only or [kind]]
+    return any(f"{kind.value}.".startswith(f"{name}." if name else "") for name in names)
+
+
+def workspace_edit(ls: Server, fix: dict[str, Any], own: Page) -> lsp.WorkspaceEdit | None:
+    """The edits of a fix that `own` offers where their lines stand now; None if any of those lines was edited."""
     by_uri: dict[str, list[lsp.TextEdit]] = {}
     for edit in fix["edits"]:
-        page = ls.problem_page(edit["file"])
+        page = own if edit["file"] == own.document.path else ls.problem_page(edit["file"])
         place = None if page is None else page.place_of(edit)
         if place is None:
             return None
@@ -68,27 +93,13 @@ def _versioned(ls: Server, uri: str, edits: list[lsp.TextEdit]) -> lsp.TextDocum
     return lsp.TextDocumentEdit(lsp.OptionalVersionedTextDocumentIdentifier(uri, version), edits)
 
 
-def _action(
-    fix: dict[str, Any], diagnostics: list[lsp.Diagnostic], edit: lsp.WorkspaceEdit | None, data: dict[str, Any]
-) -> lsp.CodeAction:
+def _action(offer: Offer, edit: lsp.WorkspaceEdit | None, data: dict[str, Any]) -> lsp.CodeAction:
     return lsp.CodeAction(
-        title=fix["title"],
-        kind=lsp.CodeActionKind.QuickFix,
-        diagnostics=diagnostics,
-        is_preferred=bool(fix.get("preferred")),
-        edit=edit,
+        title=offer.fix["title"],
+        kind=offer.kind,
+        diagnostics=offer.diagnostics or None,
+        is_preferred=bool(offer.fix.get("preferred")),
+        disabled=lsp.CodeActionDisabled(offer.disabled) if offer.disabled else None,
+        edit=None if offer.disabled else edit,
         data=data,
     )
-
-
-def _nth(page: Page, number: int) -> Problem | None:
-    problems = page.view.problems()
-    return problems[number] if number < len(problems) else None
-
-
-def _touch(one: lsp.Range, other: lsp.Range) -> bool:
-    return _point(one.start) <= _point(other.end) and _point(other.start) <= _point(one.end)
-
-
-def _point(position: lsp.Position) -> tuple[int, int]:
-    return position.line, position.character

@@ -38,7 +38,9 @@ FEATURES: tuple[tuple[str, Handler, Any], ...] = (
     (
         lsp.TEXT_DOCUMENT_CODE_ACTION,
         actions.code_actions,
-        lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.QuickFix], resolve_provider=True),
+        lsp.CodeActionOptions(
+            code_action_kinds=[lsp.CodeActionKind.QuickFix, lsp.CodeActionKind.RefactorRewrite], resolve_provider=True
+        ),
     ),
     (lsp.CODE_ACTION_RESOLVE, actions.resolve, None),
     (lsp.WINDOW_WORK_DONE_PROGRESS_CANCEL, progress.cancel, None),

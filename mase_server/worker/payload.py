@@ -200,6 +200,7 @@ def model_map(traced: Traced, flops: int | None, nodes: int, places: Places) -> 
         "generic": probed is not None and probed.generic,
         "symbols": {} if probed is None else dict(probed.symbols),
         "fixed": fixed_texts(traced), "seconds": traced.seconds,
+        "comment": {**asdict(found.comment), **places.above(found.name)},
     }  # fmt: skip
 
 

@@ -52,6 +52,16 @@ class Places:
         path = self.files[0]
         return line, self.column(path, line, column), end_line, self.column(path, end_line, end_column)
 
+    def above(self, name: str) -> dict[str, int]:
+        """{"line", "column"} of the statement that makes a model: what is written above it goes there."""
+        nodes = ast.walk(self._tree) if self._tree is not None else ()
+        for node in nodes:
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                return {"line": first, "column": node.col_offset}
+        line, *_ = self.model(name)
+        return {"line": line, "column": 0}
+
 
 def _model_places(tree: ast.Module | None) -> dict[str, tuple[int, int, int, int]]:
     """name -> (line, column, end line, end column), columns in UTF-8 bytes."""

@@ -3,8 +3,8 @@
 `x = f(y)  # => f32[B:2, 10]` says that x was bound to a tensor of shape (2, 10) whose first dimension is B;
 ` / ` separates what several runs saw, `;` the parameters of a `def`.
 `# !! message` is an error on its line; `# !! message ~~ old -> new` has a fix; `# !! @other.py message` is an error at
-the first character of the file beside it. A file without `# model NAME` has no
-model. So a test's source says everything that the server has to show, and where.
+the first character of the file beside it. `class Net:  # no text: why` is a model whose assumptions have no text form.
+A file without `# model NAME` has no model. So a test's source says everything that the server has to show, and where.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def payload_of(path: str, text: str, generation: int = 1):
         if claim:
             _add_sites(payload, node, claim.group(1), lines)
         if isinstance(node, ast.ClassDef):
-            payload["models"].append(_model(node))
+            payload["models"].append(_model(node, lines[node.lineno - 1]))
     payload["problems"] = [problem for number, line in enumerate(lines, 1) for problem in _problems(path, number, line)]
     return payload
 
@@ -79,12 +79,15 @@ def _add(payload, kind, name, place, claim, lines):
             rows[column].append(cell)
 
 
-def _model(node):
+def _model(node, line):
     start = node.col_offset + len("class ")
     place = {"file_index": 0, "line": node.lineno, "column": start, "end_line": node.lineno}
     facts = {"name": node.name, "arguments": {}, "inputs": {}, "inputs_from": "search", "arguments_from": "default"}
     numbers = {"nodes": 3, "parameters": 1010, "parameter_bytes": 4040, "flops": 2000, "seconds": 0.012}
     words = {"found": "inputs found by search: x = f32[2, 10]", "mode": "eval", "rung": "meta", "generic": True}
+    why = line.partition("# no text: ")[2]
+    inputs = "mase: x: f32[B=2, 10]"
+    comment = {"text": None if why else inputs, "why": why, "inputs": inputs}
     return {
         **place,
         "end_column": start + len(node.name),
@@ -93,6 +96,7 @@ def _model(node):
         **words,
         "symbols": {"B": 2},
         "fixed": [],
+        "comment": {**comment, "line": node.lineno, "column": node.col_offset},
     }
 
 

@@ -231,3 +231,46 @@ def read(path):
         return path.read_bytes()
     except OSError:
         return b""
+
+
+ASSUMED = """\
+import torch
+from torch import nn
+
+
+class Head(nn.Module):
+    def __init__(self, width, num_classes, act=nn.ReLU):
+        super().__init__()
+        self.fc = nn.Linear(width, num_classes)
+        self.act = act()
+
+    def forward(self, x):
+        y = self.act(self.fc(x))
+        return y
+"""
+
+
+async def test_the_assumed_comment_reproduces_the_trace_and_is_then_no_assumption(editor):
+    path = editor.folder / "head.py"
+    editor.open(path, ASSUMED)
+    assert await editor.end_state(path) == "ready"
+    before = await editor.hints(path)
+    [model] = await editor.request("mase/models", {"path": str(path)})
+    assert (model["inputs_from"], model["arguments_from"]) == ("search", "search")
+    row = at(ASSUMED, "class Head", "")[0]
+    actions = {action.title: action for action in await editor.actions(path, row, 0)}
+    [change] = actions[
+        "Write the assumed constructor arguments and inputs as a `# mase:` comment"
+    ].edit.document_changes
+    [edit] = change.edits
+    lines = ASSUMED.splitlines(keepends=True)
+    commented = "".join([*lines[: edit.range.start.line], edit.new_text, *lines[edit.range.start.line :]])
+    editor.retype(path, ASSUMED, commented)
+    assert await editor.hints(path) == {(line + 1, column): text for (line, column), text in before.items()}
+    editor.save(path, commented)
+    assert await editor.end_state(path) == "ready"
+    [again] = await editor.request("mase/models", {"path": str(path)})
+    assert (again["inputs_from"], again["arguments_from"]) == ("comment", "comment")
+    assert (again["inputs"], again["arguments"]) == (model["inputs"], model["arguments"])
+    assert await editor.hints(path) == {(line + 1, column): text for (line, column), text in before.items()}
+    assert not await editor.actions(path, row + 1, 0)

@@ -1,0 +1,89 @@
+"""What was assumed to show a model, as the `# mase:` comment that asks for just that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from mase_server.inputs.constructions import construction_of
+from mase_server.inputs.expressions import NoTextError, call
+from mase_server.inputs.generate import complete
+from mase_server.inputs.spec import ConstantSpec, Inputs, MapSpec, SequenceSpec, Spec
+from mase_server.inputs.text import SpecError, parse, write
+
+#: Where arguments come from that nobody has to say again: the class or its file gives them.
+_SAID = frozenset({"default", "instance", "comment", "main"})
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A comment without its `#`: `mase: Net(width=3); x: f32[B=2, 3]`.
+
+    text: None where `why` says what has no text form.  inputs: the comment that says only these, None likewise.
+    """
+
+    text: str | None
+    why: str = ""
+    inputs: str | None = None
+
+
+NOTHING_ASSUMED = Comment(None, "nothing was assumed")
+
+
+def comment_for(
+    model: nn.Module, arguments_from: str, inputs_from: str, spec: Inputs, names: Mapping[str, Any]
+) -> Comment:
+    """The comment that reproduces a trace. names: those of the file, with which arguments may be written."""
+    inputs: str | None = None
+    try:
+        inputs = inputs_text(spec) if inputs_from != "comment" else ""
+        construction = "" if arguments_from in _SAID else _construction(model, names)
+    except NoTextError as error:
+        return Comment(None, str(error), f"mase: {inputs}" if inputs else None)
+    parts = [part for part in (construction, inputs) if part]
+    return Comment(f"mase: {'; '.join(parts)}", "", f"mase: {inputs}") if parts else NOTHING_ASSUMED
+
+
+def _construction(model: nn.Module, names: Mapping[str, Any]) -> str:
+    made = construction_of(model)
+    if made is None:
+        raise NoTextError(f"nobody saw how {type(model).__name__} was made")
+    try:
+        return call(type(model), made.bound(), names)
+    except NoTextError as error:
+        raise NoTextError(f"the constructor arguments: {error}") from None
+
+
+def inputs_text(spec: Inputs) -> str:
+    """Inputs as text that reads back as the same inputs; NoTextError names the first that has none."""
+    for name, entry in spec.entries.items():
+        if (trouble := next(_without_text(entry), None)) is not None:
+            raise NoTextError(f"the input {name}: {trouble}")
+    text = write(spec)
+    try:
+        same = complete(parse(text)) == complete(spec)
+    except SpecError:
+        same = False
+    if not same:
+        raise NoTextError("the inputs do not read back the same")
+    return text
+
+
+def _without_text(spec: Spec) -> Iterator[str]:
+    match spec:
+        case SequenceSpec(items, _, build):
+            if build is not None:
+                yield "a tuple of a type of its own has no text form"
+            for item in items:
+                yield from _without_text(item)
+        case MapSpec(pairs, build):
+            if build is not None:
+                yield "an object of a class of its own has no text form"
+            for _, item in pairs:
+                yield from _without_text(item)
+        case ConstantSpec(value):
+            if not isinstance(value, bool | int | float | str | None):
+                yield f"a {type(value).__name__} has no text form"

@@ -1,0 +1,258 @@
+"""The comment that asks for what was assumed: it reads back as the same values, and the trace that it asks for is the
+same; what has no text form is named."""
+
+import dataclasses
+import enum
+import functools
+import inspect
+import math
+import textwrap
+import types
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from mase_server.inputs import comments, expressions
+from mase_server.inputs.assumed import comment_for, inputs_text
+from mase_server.inputs.constructions import Constructions
+from mase_server.inputs.expressions import NAMES, NoTextError
+from mase_server.inputs.find import find
+from mase_server.inputs.found import plain_hooks
+from mase_server.inputs.guesses import AnyConfig
+from mase_server.inputs.spec import ConstantSpec, Inputs, MapSpec, SequenceSpec, TensorSpec
+from mase_server.inputs.text import write
+from mase_server.tracing.shadow import Shadows
+from mase_server.worker.request import TraceRequest
+
+
+class Mode(enum.Enum):
+    FAST = 1
+
+
+@dataclasses.dataclass
+class Config:
+    dim: int = 8
+    heads: tuple[int, ...] = (1, 2)
+    name: str = "a"
+
+
+def build(**arguments):
+    return arguments
+
+
+HERE = {"build": build, "Config": Config, "Mode": Mode, "math": math}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (3, "3"),
+        (-0.5, "-0.5"),
+        (float("inf"), "float('inf')"),
+        (True, "True"),
+        (None, "None"),
+        ("it's", '"it\'s"'),
+        ([1, (2,), (3, 4)], "[1, (2,), (3, 4)]"),
+        ({"a": [1]}, "{'a': [1]}"),
+        (nn.ReLU, "nn.ReLU"),
+        (torch.relu, "torch.relu"),
+        (torch.float16, "torch.float16"),
+        (math.sqrt, "math.sqrt"),
+        (Mode.FAST, "Mode.FAST"),
+        (Config(), "Config()"),
+        (Config(dim=9), "Config(dim=9)"),
+        (AnyConfig(dim=3), "config(dim=3)"),
+        (types.SimpleNamespace(dim=3), "SimpleNamespace(dim=3)"),
+        (range(2, 4), "range(2, 4)"),
+        (Path("a/b"), "'a/b'"),
+    ],
+)
+def test_a_value_is_written_so_that_it_reads_back(value, text):
+    written = expressions.call(build, {"x": value}, HERE)
+    assert written == f"build(x={text})"
+    back = eval(written, {**NAMES, **HERE})["x"]
+    assert (str(back) if isinstance(value, Path) else back) == (str(value) if isinstance(value, Path) else value)
+
+
+def test_a_partial_and_a_module_are_written_as_the_calls_that_made_them():
+    with Constructions().recording():
+        layer = nn.Linear(3, out_features=4, bias=False)
+    values = {"norm": functools.partial(nn.LayerNorm, eps=1e-6), "layer": layer}
+    text = expressions.call(build, values, HERE)
+    made = eval(text, {**NAMES, **HERE})
+    assert made["norm"](5).eps == 1e-6
+    assert (made["layer"].in_features, made["layer"].out_features, made["layer"].bias) == (3, 4, None)
+
+
+def test_positions_stay_positions_where_more_may_follow():
+    def function(first, *rest, last):
+        return first, rest, last
+
+    bound = inspect.signature(function).bind(1, 2, 3, last=4)
+    text = expressions.call(function, bound.arguments, {"function": function})
+    assert text == "function(1, 2, 3, last=4)"
+
+
+class Secret:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (Secret(), "x: a Secret has no text form"),
+        ([torch.zeros(2)], "x: a Tensor has no text form"),
+        (Secret, "x: Secret has no name here"),
+        (lambda: 3, "x: <lambda> has no name here"),
+        (nn.Identity(), "x: how its Identity is made cannot be said in one expression"),
+        ([0] * 1000, "their text would have 3009 characters"),
+    ],
+)
+def test_what_has_no_text_form_is_named(value, message):
+    with pytest.raises(NoTextError) as raised:
+        expressions.call(build, {"x": value}, HERE)
+    assert str(raised.value) == message
+
+
+def test_one_part_used_twice_has_no_text_form_since_its_text_would_make_two():
+    with Constructions().recording():
+        part = nn.Linear(2, 2)
+    with pytest.raises(NoTextError, match="Linear is made cannot be said"):
+        expressions.call(build, {"a": part, "b": part}, HERE)
+
+
+TENSOR = TensorSpec("f32", ("B", 3))
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (ConstantSpec(Secret()), "the input x: a Secret has no text form"),
+        (MapSpec((("a", TENSOR),), build=Secret), "the input x: an object of a class of its own has no text form"),
+        (SequenceSpec((TENSOR,), build=tuple), "the input x: a tuple of a type of its own has no text form"),
+        (SequenceSpec((MapSpec((("a", ConstantSpec(Secret())),)),)), "the input x: a Secret has no text form"),
+    ],
+)
+def test_inputs_without_a_text_form_are_named(entry, message):
+    with pytest.raises(NoTextError) as raised:
+        inputs_text(Inputs({"x": entry}, {"B": 2}))
+    assert str(raised.value) == message
+
+
+def test_what_was_said_already_is_not_said_again():
+    with Constructions().recording():
+        model = nn.Linear(3, 4)
+    spec = Inputs({"input": TENSOR}, {"B": 2})
+    said = {
+        (arguments, inputs): comment_for(model, arguments, inputs, spec, {}).text
+        for arguments in ("search", "default", "comment")
+        for inputs in ("search", "comment")
+    }
+    call, inputs = "nn.Linear(in_features=3, out_features=4)", "input: f32[B=2, 3]"
+    assert said == {
+        ("search", "search"): f"mase: {call}; {inputs}",
+        ("search", "comment"): f"mase: {call}",
+        ("default", "search"): f"mase: {inputs}",
+        ("default", "comment"): None,
+        ("comment", "search"): f"mase: {inputs}",
+        ("comment", "comment"): None,
+    }
+
+
+SOURCES = {
+    "usual arguments": """
+        class Net(nn.Module):
+            def __init__(self, dim, num_classes):
+                super().__init__()
+                self.fc = nn.Linear(dim, num_classes)
+            def forward(self, x):
+                return self.fc(x)
+        """,
+    "a configuration of the file": """
+        from dataclasses import dataclass
+        @dataclass
+        class Config:
+            dim: int = 24
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.fc = nn.Linear(config.dim, 3)
+            def forward(self, tokens, mask=None):
+                return self.fc(tokens)
+        """,
+    "a configuration that is only read": """
+        class Net(nn.Module):
+            def __init__(self, cfg):
+                super().__init__()
+                self.table = nn.Embedding(cfg["vocab_size"], cfg["dim"])
+            def forward(self, ids):
+                return self.table(ids)
+        """,
+    "a decorated class": """
+        def same(kind):
+            return kind
+        @same
+        class Net(nn.Module):
+            def __init__(self, act_layer):
+                super().__init__()
+                self.conv, self.act = nn.Conv2d(3, 8, 3), act_layer()
+            def forward(self, image):
+                return self.act(self.conv(image))
+        """,
+    "parts as arguments": """
+        class Encoder(nn.Module):
+            def __init__(self, dim):
+                super().__init__()
+                self.fc = nn.Linear(dim, 8)
+            def forward(self, x):
+                return self.fc(x)
+        class Net(nn.Module):
+            def __init__(self, encoder: Encoder, num_classes):
+                super().__init__()
+                self.encoder, self.head = encoder, nn.Linear(8, num_classes)
+            def forward(self, x):
+                return self.head(self.encoder(x))
+        """,
+}
+
+
+def shown(folder, source):
+    path = folder / "net.py"
+    path.write_text(source)
+    request = TraceRequest(str(path), str(folder), "", 1, scratch=str(folder))
+    [found] = find(request, source, plain_hooks(Shadows()))
+    return found
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_the_comment_gives_the_same_model_and_the_same_inputs(source, tmp_path):
+    text = "import torch\nfrom torch import nn\n" + textwrap.dedent(source)
+    found = shown(tmp_path, text)
+    assert found.inputs_from == "search"
+    assert found.comment.text is not None, found.comment.why
+    head = "@same\n" if "@same" in text else ""
+    commented = text.replace(f"{head}class Net(", f"# {found.comment.text}\n{head}class Net(")
+    again = shown(tmp_path, commented)
+    assert again.inputs_from == "comment"
+    assert again.arguments_from == "comment"
+    assert write(again.spec) == write(found.spec)
+    assert str(again.model) == str(found.model)
+    assert {name: value.shape for name, value in again.model.named_parameters()} == {
+        name: value.shape for name, value in found.model.named_parameters()
+    }
+
+
+def test_guessed_arguments_are_told_though_the_inputs_come_from_a_comment(tmp_path):
+    source = "import torch\nfrom torch import nn\n# mase: x: f32[2, 64]" + textwrap.dedent(SOURCES["usual arguments"])
+    found = shown(tmp_path, source)
+    assert found.inputs_from == "comment"
+    assert found.found == "inputs from comment; its constructor's arguments are guessed from their names"
+    assert found.comment.text == "mase: Net(dim=64, num_classes=10)"
+
+
+def test_a_comment_that_was_written_is_one_that_is_read():
+    text = 'mase: Net(name="a; b)", size=(1, 2)); x: f32[B=2, 3]'
+    [wish] = comments.read_comments(f"# {text}\n", comments.ast.parse(""))
+    assert wish.call == 'Net(name="a; b)", size=(1, 2))'
