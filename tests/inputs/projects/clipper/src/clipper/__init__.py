@@ -1,0 +1,2 @@
+from .model import CLIP
+from .tokenizer import tokenize

@@ -1,0 +1,1 @@
+from segm.models import AttentionUNet, DeepLabV3Plus, SegFormerLite
