@@ -10,7 +10,7 @@ Nothing here knows of graphs: a format takes a tensor and gives one of the same 
 from __future__ import annotations
 
 from mase_server.formats.format import NumberFormat, Range
-from mase_server.formats.functional import quantise
+from mase_server.formats.functional import quantise, with_parameters
 from mase_server.formats.registry import FORMATS, from_config, parse
 
-__all__ = ["FORMATS", "NumberFormat", "Range", "from_config", "parse", "quantise"]
+__all__ = ["FORMATS", "NumberFormat", "Range", "from_config", "parse", "quantise", "with_parameters"]

@@ -1,8 +1,12 @@
-"""Rounding as a function of a tensor and a text, as it stands in a graph: readable, and kept by checkpoints."""
+"""Rounding as functions that stand in graphs: readable, and kept by checkpoints."""
 
 from __future__ import annotations
 
-from torch import Tensor
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from mase_server.formats.registry import parse
 
@@ -13,3 +17,11 @@ def quantise(values: Tensor, format: str) -> Tensor:
     format: its text, e.g. "fixed(8,4)".  ValueError for a text that names none, TypeError for an integer tensor.
     """
     return parse(format).quantise(values)
+
+
+def with_parameters(layer: nn.Module, parameters: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
+    """What a layer gives with other parameters in place of its own, by name; its buffers stay its own.
+
+    For layers that have a state or a forward that no single function computes.
+    """
+    return functional_call(layer, dict(parameters), args, kwargs)

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from torch.overrides import get_overridable_functions
 
+from mase_server import formats
 from mase_server.ir.errors import CheckpointError
 from mase_server.tracing.calling import CONSTRUCTORS, FROM_DATA
 
@@ -36,11 +37,13 @@ _NAMESPACES: dict[str, Any] = {
     "operator": operator,
     "math": math,
     "builtins": builtins,
+    "mase_server.formats": formats,
 }
 #: Tensor functions that torch's own list leaves out.
 _ALSO = FROM_DATA | CONSTRUCTORS | {
     torch.rand_like, torch.randn_like, torch.randint_like, torch.broadcast_shapes, torch._pack_padded_sequence,
     torch._pad_packed_sequence, nn.utils.rnn.PackedSequence,
+    formats.quantise, formats.with_parameters,
 }  # fmt: skip
 #: Reads or writes files, or calls what it is given.
 _NEVER = frozenset(

@@ -9,11 +9,13 @@ from typing import Any
 
 from torch import fx, nn
 
+from mase_server.formats import with_parameters
 from mase_server.ir.custom import CustomOps
 from mase_server.ir.entry import TensorEntry
-from mase_server.ir.facts import Facts, Produced, call_of, leaves
+from mase_server.ir.facts import Facts, Produced, call_of, leaves, map_nodes, produced
 from mase_server.ir.formats import format_of, number_format, torch_dtype
 from mase_server.ir.metadata import metadata_of
+from mase_server.ir.number_formats import number_formats
 from mase_server.ir.values import ValueSource
 from mase_server.ops.table import named_arguments, op_info
 from mase_server.ops.types import OpCall, TensorType
@@ -29,6 +31,7 @@ class Annotator:
 
     def __init__(self, model: fx.GraphModule, facts: Facts, custom: CustomOps, values: ValueSource | None) -> None:
         self.model, self.facts, self.custom, self.values = model, facts, custom, values
+        self.formats = number_formats(model.graph, model)
 
     def annotate(self) -> None:
         """Every node of the graph."""
@@ -53,6 +56,9 @@ class Annotator:
         found = named_arguments(call) if entry is None or "args" not in entry else custom_arguments(call, entry["args"])
         own = dict(call.module.named_parameters()) if call.module is not None else {}
         by_name = {name.replace(".", "_"): parameter for name, parameter in own.items()}
+        if node.target is with_parameters:
+            given = map_nodes(node.args[1], lambda source: produced(self.facts[source], source))
+            found |= {name.replace(".", "_"): value for name, value in given.items()}
         return {
             name: self._weight(value, by_name[name])
             if name in by_name and not isinstance(value, Produced)
@@ -72,7 +78,8 @@ class Annotator:
         return value
 
     def _entry(self, tensor: TensorType, node: fx.Node | None, path: tuple[Any, ...]) -> TensorEntry:
-        kind, precision = format_of(tensor.dtype)
+        format = self.formats.get(node) if node is not None else None
+        kind, precision = format_of(tensor.dtype) if format is None else (format.name, format.precision)
         fields = {
             "shape": list(tensor.shape), "torch_dtype": torch_dtype(tensor), "type": kind, "precision": precision,
         }  # fmt: skip

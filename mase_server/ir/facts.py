@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from mase_server.formats import with_parameters
 from mase_server.ir.build import attribute, underlying
 from mase_server.ops.types import OpCall, TensorType
 from mase_server.tracing.calls import Run
@@ -77,16 +78,23 @@ def _between(node: fx.Node, facts: Facts, model: nn.Module) -> Any:
 
 
 def call_of(node: fx.Node, facts: Facts, model: nn.Module) -> OpCall:
-    """The call that a node makes, with the types of its tensors in place of nodes."""
+    """The call that a node makes, with the types of its tensors in place of nodes.
+
+    A layer that is called with other parameters than its own is called all the same.
+    """
     module = attribute(model, str(node.target)) if node.op == "call_module" else None
     target = module if module is not None else underlying(node.target)
 
     def known(source: fx.Node) -> Any:
         return produced(facts[source], source)
 
-    return OpCall(
-        node.op, target, map_nodes(node.args, known), map_nodes(node.kwargs, known), facts.get(node), module
-    )  # fmt: skip
+    kind, args = node.op, node.args
+    if node.target is with_parameters:
+        layer, _, *rest = args
+        assert isinstance(layer, fx.Node)
+        kind, args = "call_module", tuple(rest)
+        target = module = attribute(model, str(layer.target))
+    return OpCall(kind, target, map_nodes(args, known), map_nodes(node.kwargs, known), facts.get(node), module)
 
 
 def map_nodes(value: Any, change: Callable[[fx.Node], Any]) -> Any:

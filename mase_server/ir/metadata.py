@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import fx, nn
 
+from mase_server.formats import FORMATS
 from mase_server.ir.build import attribute
 from mase_server.ir.entry import TensorEntry
 
@@ -30,7 +31,7 @@ class MaseMetadata:
     Linear(in_features=4, out_features=2, bias=True)
     """
 
-    known_types = ["fixed", "float", "NA", "int", "bool", "complex"]
+    known_types = ["fixed", "float", "NA", "int", "bool", "complex", *sorted({*FORMATS} - {"fixed"})]
     known_toolchain = ["INTERNAL", "EXTERNAL", "HLS"]
     known_storage = ["BRAM"]
 

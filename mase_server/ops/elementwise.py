@@ -46,7 +46,7 @@ special.modified_bessel_i0 special.modified_bessel_i1 special.modified_bessel_k0
 special.multigammaln special.ndtr special.ndtri special.polygamma special.psi special.round
 special.scaled_modified_bessel_k0 special.scaled_modified_bessel_k1 special.sinc special.spherical_bessel_j0
 fake_quantize_per_tensor_affine fake_quantize_per_channel_affine fused_moving_avg_obs_fake_quant
-quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic dequantize int_repr
+quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic dequantize int_repr quantise=formats.quantise
 """
 
 POLYNOMIALS = """

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from mase_server.formats import functional
 from mase_server.ops.costs import safe, traffic
 from mase_server.ops.types import Formula
 
@@ -33,6 +34,7 @@ SPACES: dict[str, object] = {
     "rnn": nn.utils.rnn,
     "_VF": torch._C._VariableFunctions,
     "aten": torch.ops.aten,
+    "formats": functional,
 }
 
 PLAIN_MODULES = (torch, nn.functional)

@@ -10,6 +10,7 @@ from mase_server.passes.metadata import (
     init_metadata_analysis_pass,
 )
 from mase_server.passes.profile import profile_statistics_analysis_pass
+from mase_server.passes.quantize import quantize_transform_pass
 from mase_server.passes.report import (
     report_graph_analysis_pass,
     report_node_hardware_type_analysis_pass,
@@ -32,6 +33,7 @@ __all__ = [
     "calculate_avg_bits_mg_analysis_pass",
     "init_metadata_analysis_pass",
     "profile_statistics_analysis_pass",
+    "quantize_transform_pass",
     "report_graph_analysis_pass",
     "report_node_hardware_type_analysis_pass",
     "report_node_meta_param_analysis_pass",

@@ -1,0 +1,122 @@
+"""Which nodes are quantised, and into which formats: MASE's configurations, chosen by type, name, regex or scope."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx, nn
+
+from mase_server.formats import NumberFormat, from_config, parse
+from mase_server.ir.number_formats import operator_of
+from mase_server.ops.table import NAMES
+
+#: Operators that compute, and so are quantised by a default configuration.
+COMPUTES = frozenset(
+    {
+        "linear", "bilinear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+        "matmul", "bmm", "baddbmm", "addmm", "einsum", "scaled_dot_product_attention", "multihead_attention",
+        "embedding", "embedding_bag", "lstm", "gru", "rnn",
+        "layer_norm", "rms_norm", "group_norm", "batch_norm", "batch_norm1d", "batch_norm2d", "batch_norm3d",
+        "instance_norm", "relu", "relu6", "leaky_relu", "prelu", "elu", "selu", "celu", "gelu", "silu", "mish",
+        "sigmoid", "tanh", "softplus", "softsign", "hardswish", "hardsigmoid", "hardtanh", "hardshrink", "softshrink",
+        "logsigmoid", "glu", "softmax", "log_softmax", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d",
+        "adaptive_avg_pool2d", "adaptive_avg_pool3d", "add", "sub", "mul", "div", "mean",
+    }
+)  # fmt: skip
+
+_WAYS = ("type", "name", "regex_name", "scope")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What becomes of one node: MASE's configuration of it, or one format for everything."""
+
+    values: Mapping[str, Any]
+    everywhere: NumberFormat | None = None
+
+    @classmethod
+    def of(cls, entry: Any) -> Config | None:
+        """Of {"config": {"name": ..., ...}}, of the inner map alone, or of a format's text; None for name None."""
+        if isinstance(entry, str):
+            return cls({}, parse(entry))
+        values = entry.get("config", entry) if isinstance(entry, Mapping) else None
+        if not isinstance(values, Mapping) or "name" not in values:
+            example = '{"config": {"name": None}} or "fixed(8,4)"'
+            raise ValueError(f"quantize: {entry!r} is no configuration; examples: {example}")
+        return None if values["name"] in (None, "NA") else cls(values)
+
+    def format_of(self, argument: str) -> NumberFormat | None:
+        """The format of an argument by MASE's name (data_in_0, weight, bias) or of `data_out`; None to leave it."""
+        if self.everywhere is not None:
+            return self.everywhere
+        if argument.startswith("data_in"):
+            return from_config(self.values, "data_in")
+        if argument == "data_out":
+            return from_config(self.values, "data_out") or from_config(self.values, "data_in")
+        return from_config(self.values, argument)
+
+
+class Chooser:
+    """The configuration of every node. ValueError for pass_args that cannot be read, or that name nothing there is."""
+
+    def __init__(self, pass_args: Mapping[str, Any], model: nn.Module) -> None:
+        self.model = model
+        self.way = pass_args.get("by", "type")
+        if self.way not in _WAYS:
+            raise ValueError(f"quantize: by is {self.way!r}, expected one of {', '.join(_WAYS)}")
+        self.default = Config.of(pass_args.get("default", {"config": {"name": None}}))
+        own = {str(key): value for key, value in pass_args.items() if key not in ("by", "default")}
+        self.entries = {key: Config.of(value) for key, value in own.items()}
+        if self.way == "type" and (unknown := [key for key in own if key not in NAMES]):
+            raise ValueError(f"quantize: no operator is called {unknown[0]!r}; with by=type keys are MASE's operators")
+        self._used: set[str] = set()
+
+    def of(self, node: fx.Node) -> Config | None:
+        """The configuration of a node; None to leave it as it is."""
+        if node.op not in ("call_function", "call_method", "call_module"):
+            return None
+        operator = operator_of(node, self.model)
+        key = _FINDERS[self.way](self, node, operator)
+        if key is not None:
+            self._used.add(key)
+            return self.entries[key]
+        return self.default if operator in COMPUTES else None
+
+    @property
+    def unused(self) -> list[str]:
+        """Keys that matched no node."""
+        return [key for key in self.entries if key not in self._used]
+
+    def _by_type(self, node: fx.Node, operator: str) -> str | None:
+        return operator if operator in self.entries else None
+
+    def _by_name(self, node: fx.Node, operator: str) -> str | None:
+        return next((name for name in names_of(node) if name in self.entries), None)
+
+    def _by_regex_name(self, node: fx.Node, operator: str) -> str | None:
+        return next((key for key in self.entries if any(re.match(key, name) for name in names_of(node))), None)
+
+    def _by_scope(self, node: fx.Node, operator: str) -> str | None:
+        path = names_of(node)[-1]
+        above = [key for key in self.entries if path == key or path.startswith(f"{key}.") or key == ""]
+        chosen = max(above, key=len, default=None)
+        return chosen if chosen is not None and operator in COMPUTES else None
+
+
+_FINDERS: Mapping[str, Callable[[Chooser, fx.Node, str], str | None]] = {
+    "type": Chooser._by_type,
+    "name": Chooser._by_name,
+    "regex_name": Chooser._by_regex_name,
+    "scope": Chooser._by_scope,
+}
+
+
+def names_of(node: fx.Node) -> tuple[str, ...]:
+    """A node's name, and the path of the module that it is or stands in."""
+    if node.op == "call_module":
+        return node.name, str(node.target)
+    scope = node.meta.get("scope")
+    return node.name, "" if scope is None else str(scope.module_path)
