@@ -103,6 +103,19 @@ def places_of(model: nn.Module) -> dict[int, tuple[str, int, int, int, int]]:
     return found
 
 
+def arguments_of(model: nn.Module) -> dict[str, Any]:
+    """What the constructor of `model` was given or takes by default, by name; {} where nobody saw it made."""
+    made = construction_of(model)
+    if made is None:
+        return {}
+    try:
+        bound = inspect.signature(type(model)).bind(*made.args, **made.kwargs)
+    except (TypeError, ValueError):
+        return {}
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
 def rebuild_of(model: nn.Module) -> Callable[[], nn.Module] | None:
     """How to make `model` again, while its construction is being recorded."""
     made = None if _current is None else _current.of(model)

@@ -87,6 +87,8 @@ class _Finder:
         run, program = self._load()
         self.names = vars(run.module)
         yield from map(self._cover, program)
+        if program and run.error is not None and self.hooks.on_end is not None:
+            self.hooks.on_end(run.error, run.failure)
         problem = None if program else self._in_run(run)
         if problem is not None:
             yield problem

@@ -17,7 +17,7 @@ from mase_server.inputs.modes import outside_modes
 from mase_server.inputs.program import Loaded, compile_plainly
 from mase_server.inputs.spec import Inputs
 from mase_server.inputs.watch import OnCall
-from mase_server.tracing.failure import RAISED
+from mase_server.tracing.failure import RAISED, Failure
 from mase_server.tracing.shadow import MetaMode, Shadows
 
 Attempt = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], BaseException | None]
@@ -57,7 +57,8 @@ class Hooks:
     on_call: a model was called by the person's program; gives the call's output back to it.
     attempt: does a forward succeed with these arguments?  load: a file's code, and the globals that it needs.
     on_trial: surrounds each try to construct a model.  remembered: what the last search found for each class, and how.
-    record: records a model there and then, as `on_call` does; did its forward succeed?
+    record: records a model there and then, as `on_call` does; did its forward succeed?  on_end: an exception ended the
+    person's program after it had called its models; with the torch call that raised it, if one did.
     """
 
     shadows: Shadows
@@ -67,6 +68,7 @@ class Hooks:
     on_trial: Callable[[], AbstractContextManager[None]] = nullcontext
     remembered: Mapping[str, tuple[Inputs, str]] = field(default_factory=dict)
     record: Callable[[Found], bool] | None = None
+    on_end: Callable[[BaseException, Failure | None], None] | None = None
 
 
 def plain_hooks(shadows: Shadows) -> Hooks:

@@ -10,8 +10,9 @@ from types import ModuleType
 from mase_server.inputs.constructions import Constructions
 from mase_server.inputs.program import Loaded, as_program, compile_plainly, execute, module_for
 from mase_server.inputs.watch import PATIENCE, OnCall, Reached, TimeUp, Watch
-from mase_server.tracing.failure import RAISED
-from mase_server.tracing.shadow import MetaMode, Shadows
+from mase_server.tracing.failing import FailureMode
+from mase_server.tracing.failure import RAISED, Failure
+from mase_server.tracing.shadow import Shadows
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class MainRun:
     """What a program did.
 
     reached: the first call of each model, in order.  error: what ended the program, if it was an exception of its own
-    (SystemExit included).  time_up: no model was called in time; where the program was then is in its traceback.
+    (SystemExit included).  failure: the torch call that raised it, if one did.  time_up: no model was called in time;
+    where the program was then is in its traceback.
     """
 
     module: ModuleType
@@ -27,6 +29,7 @@ class MainRun:
     constructions: Constructions
     error: BaseException | None
     time_up: TimeUp | None = None
+    failure: Failure | None = None
 
 
 def run_main(
@@ -46,14 +49,16 @@ def run_main(
     constructions = Constructions()
     watch = Watch(on_call, constructions, folder, patience=patience)
     error: BaseException | None = None
+    mode = FailureMode(shadows)
     with ExitStack() as stack:
         stack.enter_context(as_program(path, folder))
         module = module_for(path, name)
         stack.enter_context(constructions.recording())
         try:
             loaded = load(path)
-            with watch.active(), MetaMode(shadows):
+            with watch.active(), mode:
                 module = execute(loaded, module)
         except RAISED as raised:  # the border to the person's program
             error = raised
-    return MainRun(module, tuple(watch.reached.values()), constructions, error, watch.time_up)
+    reached = tuple(watch.reached.values())
+    return MainRun(module, reached, constructions, error, watch.time_up, mode.failure)

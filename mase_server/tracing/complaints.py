@@ -23,16 +23,52 @@ class Misfit:
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
-    """code: of the diagnostic.  text: one or two sentences.  misfit: what a quick fix may change.
+class Rename:
+    """A method or function whose name at the failing call should be another."""
 
-    rename: a method whose name at the call should be another, as (old, new).
-    """
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """An operand of the failing call, by its place, that should pass through a method: `float()`, `transpose(1, 2)`."""
+
+    at: Any
+    method: str
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An argument of the failing call itself that should have another value: name, position, value."""
+
+    parameter: str
+    index: int
+    should: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """The first two operands of the failing call should change places."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherKind:
+    """The leaf module should be of another class of torch.nn, made with the same arguments."""
+
+    kind: str
+
+
+Mend = Misfit | Rename | Convert | Option | Swap | OtherKind
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """code: of the diagnostic.  text: one or two sentences.  mend: what a quick fix may change."""
 
     code: str
     text: str
-    misfit: Misfit | None = None
-    rename: tuple[str, str] | None = None
+    mend: Mend | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +103,11 @@ class Call:
         names = self.symbols.get(tensor, plain)
         sizes = (size if name == size else f"{name}={size}" for name, size in zip(names, plain, strict=True))
         return f"{short(tensor.dtype)}[{', '.join(sizes)}]"
+
+    def varies(self, tensor: TensorType, dim: int) -> bool:
+        """Is this size known to depend on the inputs' sizes?"""
+        names = self.symbols.get(tensor)
+        return names is not None and not names[dim].isdigit()
 
     @property
     def layer(self) -> str:

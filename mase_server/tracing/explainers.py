@@ -15,7 +15,7 @@ from torch import nn
 
 from mase_server.dtypes import short
 from mase_server.ops.types import TensorType
-from mase_server.tracing.complaints import Call, Complaint, Misfit, name_of
+from mase_server.tracing.complaints import Call, Complaint, Convert, Mend, Misfit, Option, OtherKind, Swap, name_of
 
 SHAPE, DTYPE = "shape-mismatch", "dtype-mismatch"
 
@@ -44,7 +44,7 @@ def _callables(names: Iterable[str]) -> set[Callable[..., Any]]:
     return {getattr(home, name) for home in homes for name in names if hasattr(home, name)}
 
 
-def _explains(*names: str) -> Callable[[Explainer], Explainer]:
+def explains(*names: str) -> Callable[[Explainer], Explainer]:
     """Register for the functions, tensor methods and operators of these names."""
 
     def register(explainer: Explainer) -> Explainer:
@@ -55,7 +55,7 @@ def _explains(*names: str) -> Callable[[Explainer], Explainer]:
     return register
 
 
-def _explains_layers(*kinds: type[nn.Module]) -> Callable[[Explainer], Explainer]:
+def explains_layers(*kinds: type[nn.Module]) -> Callable[[Explainer], Explainer]:
     """Register for layers that check their input themselves, before any torch function sees it."""
 
     def register(explainer: Explainer) -> Explainer:
@@ -77,7 +77,7 @@ _MATMULS = ("matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv", "dot", "ad
 PRODUCTS = frozenset(_callables(("linear", *_TRANSPOSED, *_MATMULS)))
 
 
-@_explains("linear", *_CONVOLUTIONS, *_TRANSPOSED, *_MATMULS)
+@explains("linear", *_CONVOLUTIONS, *_TRANSPOSED, *_MATMULS)
 def _one_type(call: Call) -> Complaint | None:
     """Products do not promote: both sides have one type."""
     operands = [(at, tensor) for at, tensor in call.tensors() if tensor.shape]
@@ -86,9 +86,8 @@ def _one_type(call: Call) -> Complaint | None:
     if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
         return None
     (at, first), (other_at, second) = operands[:2]
-    to = "float" if second.dtype == "float32" else f"to(torch.{second.dtype})"
-    name = call.names.get(at, "it")
-    advice = f"Convert it: `{name}.{to}()`." if to == "float" else f"Convert it: `{name}.{to}`."
+    to = "float()" if second.dtype == "float32" else f"to(torch.{second.dtype})"
+    advice = f"Convert it: `{call.names.get(at, 'it')}.{to}`."
     if call.module is not None:
         text = f"{call.layer} computes in {short(second.dtype)},\nbut {call.show(first, at)} is {short(first.dtype)}."
     else:
@@ -96,47 +95,58 @@ def _one_type(call: Call) -> Complaint | None:
         text = (
             f"{name_of(call.func)} needs one type,\nbut {call.show(first, at, 'the first operand')} and {other} differ."
         )
-    return Complaint(DTYPE, f"{text} {advice}")
+    return Complaint(DTYPE, f"{text} {advice}", Convert(at, to))
 
 
-@_explains("embedding", "embedding_bag")
+@explains("embedding", "embedding_bag")
 def _embedding(call: Call) -> Complaint | None:
     indices = call.get(0, "input")
     if not isinstance(indices, TensorType) or indices.dtype in ("int64", "int32"):
         return None
     name = call.names.get(0, "it")
     text = f"{call.layer} looks up integers,\nbut {call.show(indices, 0)} is {short(indices.dtype)}."
-    return Complaint(DTYPE, f"{text} Indices must be i64 or i32: `{name}.long()`.")
+    return Complaint(DTYPE, f"{text} Indices must be i64 or i32: `{name}.long()`.", Convert(0, "long()"))
 
 
 # Layers
 
 
-@_explains("linear")
+@explains("linear")
 def _linear(call: Call) -> Complaint | None:
     x, weight = call.get(0, "input"), call.get(1, "weight")
-    if not (_tensors(x, weight) and x.shape and len(weight.shape) == 2) or x.shape[-1] == weight.shape[1]:
+    if not (tensors(x, weight) and x.shape and len(weight.shape) == 2) or x.shape[-1] == weight.shape[1]:
         return None
     expected, came = weight.shape[1], x.shape[-1]
     text = f"{call.layer} expects {expected} features,\nbut the last dimension of {call.show(x, 0)} is {came}."
     if len(x.shape) == 1:
         return Complaint(SHAPE, f"{text} It has one dimension: was the batch flattened too? `flatten(1)` keeps it.")
-    return Complaint(SHAPE, text, _misfit(call, "in_features", 0, expected, came))
+    return Complaint(SHAPE, text, _reshaped(x, expected) or _misfit(call, "in_features", 0, expected, came))
 
 
-@_explains(*_CONVOLUTIONS)
+def _reshaped(x: TensorType, features: int) -> Convert | None:
+    """What brings so many features to the end, where just one thing does."""
+    rank = len(x.shape)
+    if rank > 2 and math.prod(x.shape[1:]) == features:
+        return Convert(0, "flatten(1)")
+    at = [dim for dim, size in enumerate(x.shape) if size == features and dim > 0]
+    if at == [1] and rank in (3, 4):
+        return Convert(0, "transpose(1, 2)" if rank == 3 else "permute(0, 2, 3, 1)")
+    return None
+
+
+@explains(*_CONVOLUTIONS)
 def _convolution(call: Call) -> Complaint | None:
     x, weight = call.get(0, "input"), call.get(1, "weight")
-    if not _tensors(x, weight):
+    if not tensors(x, weight):
         return None
     groups = call.get(6, "groups", 1)
     return _channels(call, x, len(weight.shape) - 2, weight.shape[1] * groups)
 
 
-@_explains(*_TRANSPOSED)
+@explains(*_TRANSPOSED)
 def _transposed(call: Call) -> Complaint | None:
     x, weight = call.get(0, "input"), call.get(1, "weight")
-    return _channels(call, x, len(weight.shape) - 2, weight.shape[0]) if _tensors(x, weight) else None
+    return _channels(call, x, len(weight.shape) - 2, weight.shape[0]) if tensors(x, weight) else None
 
 
 def _channels(call: Call, x: TensorType, spatial: int, expected: int) -> Complaint | None:
@@ -149,14 +159,25 @@ def _channels(call: Call, x: TensorType, spatial: int, expected: int) -> Complai
         return None
     came = x.shape[at]
     text = f"{call.layer} expects {_count(expected, 'channel')},\nbut {call.show(x, 0)} has {came} (dimension {at})."
-    fits = getattr(call.module, "groups", 1) == 1
-    return Complaint(SHAPE, text, _misfit(call, "in_channels", 0, expected, came) if fits else None)
+    return Complaint(SHAPE, text, _channel_mend(call, x, at, expected))
 
 
-@_explains("layer_norm", "rms_norm")
+def _channel_mend(call: Call, x: TensorType, at: int, expected: int) -> Mend | None:
+    """Channels that came last are moved; else the layer is made for those that came."""
+    rank = len(x.shape)
+    if at == 1 and x.shape[-1] == expected and x.shape.count(expected) == 1:
+        return Convert(0, {3: "transpose(1, 2)", 4: "permute(0, 3, 1, 2)"}.get(rank, "movedim(-1, 1)"))
+    # A depthwise layer's groups follow its channels where both are written as one name.
+    groups = getattr(call.module, "groups", 1)
+    if call.varies(x, at) or groups not in (1, expected):
+        return None
+    return _misfit(call, "in_channels", 0, expected, x.shape[at])
+
+
+@explains("layer_norm", "rms_norm")
 def _trailing(call: Call) -> Complaint | None:
     x, shape = call.get(0, "input"), call.get(1, "normalized_shape")
-    if not _tensors(x) or not isinstance(shape, list | tuple) or tuple(x.shape[-len(shape) :]) == tuple(shape):
+    if not tensors(x) or not isinstance(shape, list | tuple) or tuple(x.shape[-len(shape) :]) == tuple(shape):
         return None
     came = x.shape[-len(shape) :]
     text = f"{call.layer} normalises trailing dimensions {list(shape)},\nbut {call.show(x, 0)} ends in {list(came)}."
@@ -164,23 +185,23 @@ def _trailing(call: Call) -> Complaint | None:
     return Complaint(SHAPE, text, misfit)
 
 
-@_explains("batch_norm", "instance_norm")
+@explains("batch_norm", "instance_norm")
 def _batch_norm(call: Call) -> Complaint | None:
     x = call.get(0, "input")
     sizes = [tensor.shape[0] for at, tensor in call.tensors() if at != 0 and len(tensor.shape) == 1]
-    if not _tensors(x) or len(x.shape) < 2 or not sizes or x.shape[1] == sizes[0]:
+    if not tensors(x) or len(x.shape) < 2 or not sizes or x.shape[1] == sizes[0]:
         return None
     text = f"{call.layer} expects {_count(sizes[0], 'channel')},\nbut {call.show(x, 0)} has {x.shape[1]} (dimension 1)."
     return Complaint(SHAPE, text, _misfit(call, "num_features", 0, sizes[0], x.shape[1]))
 
 
-@_explains("group_norm")
+@explains("group_norm")
 def _group_norm(call: Call) -> Complaint | None:
     x, groups, weight = call.get(0, "input"), call.get(1, "num_groups"), call.get(2, "weight")
-    if not _tensors(x) or len(x.shape) < 2:
+    if not tensors(x) or len(x.shape) < 2:
         return None
     channels = x.shape[1]
-    if _tensors(weight) and weight.shape[0] != channels:
+    if tensors(weight) and weight.shape[0] != channels:
         text = f"{call.layer} expects {_count(weight.shape[0], 'channel')},\nbut {call.show(x, 0)} has {channels}."
         fits = channels % groups == 0
         return Complaint(SHAPE, text, _misfit(call, "num_channels", 1, weight.shape[0], channels) if fits else None)
@@ -191,31 +212,32 @@ def _group_norm(call: Call) -> Complaint | None:
     return None
 
 
-@_explains_layers(*(kind for name, kind in vars(nn).items() if name.startswith("BatchNorm")))
+@explains_layers(*(kind for name, kind in vars(nn).items() if name.startswith("BatchNorm")))
 def _batch_norm_layout(call: Call) -> Complaint | None:
     x = call.get(0, "input")
     layouts = {"1": ("[N, C] or [N, C, L]", (2, 3)), "2": ("[N, C, H, W]", (4,)), "3": ("[N, C, D, H, W]", (5,))}
     layout, ranks = layouts[type(call.func).__name__[len("BatchNorm")]]
-    if not _tensors(x) or len(x.shape) in ranks:
+    if not tensors(x) or len(x.shape) in ranks:
         return None
     text = f"{call.layer} expects {layout},\nbut {call.show(x, 0)} has {_count(len(x.shape), 'dimension')}."
-    return Complaint(SHAPE, text)
+    kinds = {2: "BatchNorm1d", 3: "BatchNorm1d", 4: "BatchNorm2d", 5: "BatchNorm3d"}
+    return Complaint(SHAPE, text, OtherKind(kinds[len(x.shape)]) if len(x.shape) in kinds else None)
 
 
-@_explains_layers(nn.RNNBase)
+@explains_layers(nn.RNNBase)
 def _recurrent(call: Call) -> Complaint | None:
     x, expected = call.get(0, "input"), getattr(call.func, "input_size", None)
-    if not _tensors(x) or not x.shape or not isinstance(expected, int) or x.shape[-1] == expected:
+    if not tensors(x) or not x.shape or not isinstance(expected, int) or x.shape[-1] == expected:
         return None
     came = x.shape[-1]
     text = f"{call.layer} expects {expected} features,\nbut the last dimension of {call.show(x, 0)} is {came}."
     return Complaint(SHAPE, text, _misfit(call, "input_size", 0, expected, came))
 
 
-@_explains("multi_head_attention_forward")
+@explains("multi_head_attention_forward")
 def _attention(call: Call) -> Complaint | None:
     query, expected = call.get(0, "query"), call.get(3, "embed_dim_to_check")
-    if not _tensors(query) or not query.shape or query.shape[-1] == expected:
+    if not tensors(query) or not query.shape or query.shape[-1] == expected:
         return None
     name = call.layer.partition("(")[0]
     text = f"{name}(embed_dim={expected}) does not fit the last dimension"
@@ -225,24 +247,50 @@ def _attention(call: Call) -> Complaint | None:
 # Products, joins, element-wise
 
 
-@_explains("matmul", "__matmul__", "mm", "bmm")
+@explains("matmul", "__matmul__", "mm", "bmm")
 def _product(call: Call) -> Complaint | None:
     a, b = call.get(0, "input"), call.get(1, "mat2", call.kwargs.get("other"))
-    if not _tensors(a, b) or not a.shape or not b.shape:
+    if not tensors(a, b) or not a.shape or not b.shape:
         return None
     left, right = call.show(a, 0, "the left side"), call.show(b, 1, "the right side")
     inner, row = a.shape[-1], b.shape[-2] if len(b.shape) > 1 else b.shape[0]
     if inner != row:
         where = f"the last dimension of {left} is {inner},\nand dimension {-min(2, len(b.shape))} of {right} is {row}"
-        hint = " Transposed, the right side would fit." if len(b.shape) > 1 and inner == b.shape[-1] else ""
-        return Complaint(SHAPE, f"{name_of(call.func)}: {where}; they must be equal.{hint}")
+        mend, hint = _product_mend(a, b)
+        return Complaint(SHAPE, f"{name_of(call.func)}: {where}; they must be equal.{hint}", mend)
     clash = _clash([a.shape[:-2], b.shape[:-2]])
     if clash is None:
         return None
     return Complaint(SHAPE, f"{name_of(call.func)}: the batch dimensions of {left} and {right} differ:\n{clash}.")
 
 
-@_explains("cat", "concat", "concatenate")
+def _product_mend(a: TensorType, b: TensorType) -> tuple[Mend | None, str]:
+    """Which one change makes the inner sizes of a product equal, and a sentence about it."""
+    if len(a.shape) < 2 or len(b.shape) < 2:
+        return None, ""
+    swapped, transposed = b.shape[-1] == a.shape[-2], a.shape[-1] == b.shape[-1]
+    if transposed and not swapped:
+        return Convert(1, "transpose(-2, -1)"), " Transposed, the right side would fit."
+    if swapped and not transposed and a.shape[:-2] == b.shape[:-2]:
+        return Swap(), " The other way round, they would fit."
+    return None, " Transposed, the right side would fit." if transposed else ""
+
+
+@explains("bmm")
+def _batched(call: Call) -> Complaint | None:
+    a, b = call.get(0, "input"), call.get(1, "mat2")
+    if not tensors(a, b) or (len(a.shape), len(b.shape)) == (3, 3):
+        return None
+    left, right = call.show(a, 0, "the left side"), call.show(b, 1, "the right side")
+    text = f"bmm needs two batches of matrices, [B, N, M] and [B, M, P],\nbut was given {left} and {right}."
+    if len(a.shape) == 2 and len(b.shape) == 3 and a.shape == b.shape[:2]:
+        return Complaint(SHAPE, text, Convert(0, "unsqueeze(1)"))
+    if len(b.shape) == 2 and len(a.shape) == 3 and b.shape == (a.shape[0], a.shape[2]):
+        return Complaint(SHAPE, text, Convert(1, "unsqueeze(2)"))
+    return Complaint(SHAPE, text)
+
+
+@explains("cat", "concat", "concatenate")
 def _cat(call: Call) -> Complaint | None:
     parts = _parts(call)
     dim = call.get(1, "dim", call.kwargs.get("axis", 0))
@@ -250,13 +298,25 @@ def _cat(call: Call) -> Complaint | None:
     parts = [(at, part) for at, part in parts if part.shape != (0,)]
     if len(parts) < 2 or not isinstance(dim, int):
         return None
+    if not all(-len(part.shape) <= dim < len(part.shape) for _, part in parts):
+        shown = " and ".join(call.show(part, at, f"part {at[1]}") for at, part in parts[:2])
+        return Complaint(SHAPE, f"cat along dimension {dim}, but there is no such dimension in {shown}.")
     (first_at, first), *others = parts
     for at, other in others:
         what = _unlike(first.shape, other.shape, dim)
         if what is not None:
             a, b = call.show(first, first_at, "part 0"), call.show(other, at, f"part {at[1]}")
-            return Complaint(SHAPE, f"cat along dimension {dim}: {a} and {b} do not fit:\n{what}.")
+            mend = _join_mend([part.shape for _, part in parts])
+            return Complaint(SHAPE, f"cat along dimension {dim}: {a} and {b} do not fit:\n{what}.", mend)
     return None
+
+
+def _join_mend(shapes: list[tuple[int, ...]]) -> Option | None:
+    """The only dimension along which all would fit."""
+    if len({len(shape) for shape in shapes}) > 1:
+        return None
+    fits = [dim for dim in range(len(shapes[0])) if all(_unlike(shapes[0], shape, dim) is None for shape in shapes[1:])]
+    return Option("dim", 1, fits[0]) if len(fits) == 1 else None
 
 
 def _unlike(first: tuple[int, ...], other: tuple[int, ...], dim: int) -> str | None:
@@ -269,7 +329,7 @@ def _unlike(first: tuple[int, ...], other: tuple[int, ...], dim: int) -> str | N
     return None
 
 
-@_explains("stack", "hstack", "vstack", "dstack")
+@explains("stack", "hstack", "vstack", "dstack")
 def _stack(call: Call) -> Complaint | None:
     parts = _parts(call)
     for at, other in parts[1:]:
@@ -291,7 +351,7 @@ _COMPARISONS = tuple(f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "g
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "truediv": "/", "iadd": "+=", "isub": "-=", "imul": "*="}
 
 
-@_explains(*_ELEMENTWISE, *_OPERATORS, *_COMPARISONS)
+@explains(*_ELEMENTWISE, *_OPERATORS, *_COMPARISONS)
 def _broadcast(call: Call) -> Complaint | None:
     operands = list(call.tensors())
     clash = _clash([tensor.shape for _, tensor in operands])
@@ -315,13 +375,13 @@ def _clash(shapes: Iterable[tuple[int, ...]]) -> str | None:
 # Shapes
 
 
-@_explains("view", "reshape", "_unsafe_view")
+@explains("view", "reshape", "_unsafe_view")
 def _view(call: Call) -> Complaint | None:
     x = call.get(0, "input")
     sizes = call.args[1:] or (call.kwargs.get("shape", call.kwargs.get("size", ())),)
     if len(sizes) == 1 and isinstance(sizes[0], list | tuple):
         sizes = tuple(sizes[0])
-    if not _tensors(x) or not sizes or not all(isinstance(size, int) for size in sizes):
+    if not tensors(x) or not sizes or not all(isinstance(size, int) for size in sizes):
         return None
     total, given = math.prod(x.shape), math.prod(size for size in sizes if size != -1)
     text = f"{name_of(call.func)}({', '.join(map(str, sizes))}): {call.show(x, 0)} has {total} elements"
@@ -331,27 +391,12 @@ def _view(call: Call) -> Complaint | None:
     return None if total == given else Complaint(SHAPE, f"{text},\nthe new shape {given}.")
 
 
-@_explains("cross_entropy", "nll_loss")
-def _classes(call: Call) -> Complaint | None:
-    x, target = call.get(0, "input"), call.get(1, "target")
-    if not _tensors(x, target) or not x.shape or target.dtype.startswith("float"):
-        return None
-    expected = (*x.shape[:1], *x.shape[2:]) if len(x.shape) > 1 else ()
-    if target.shape == expected:
-        return None
-    a, b = call.show(x, 0, "the prediction"), call.show(target, 1, "the target")
-    if expected and target.shape and expected[0] != target.shape[0]:
-        text = f"{call.layer}: the batch of {a} is {expected[0]},\nthat of {b} is {target.shape[0]}."
-    else:
-        text = f"{call.layer}: {a} has its classes in dimension 1, so the target must be {list(expected)},\nbut is {b}."
-    return Complaint(SHAPE, text)
-
-
 def _parts(call: Call) -> list[tuple[Any, TensorType]]:
     return [(at, tensor) for at, tensor in call.tensors() if isinstance(at, tuple)]
 
 
-def _tensors(*values: Any) -> bool:
+def tensors(*values: Any) -> bool:
+    """Are all of these tensors?"""
     return all(isinstance(value, TensorType) for value in values)
 
 

@@ -7,37 +7,33 @@ import difflib
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from traceback import walk_tb
-from types import TracebackType
 from typing import Any
 
 from torch import nn
 
 from mase_server.ops.types import TensorType
 from mase_server.snapshot import Problem
+from mase_server.tracing import losses as losses  # its rows are registered by importing it
 from mase_server.tracing import mends
-from mase_server.tracing.complaints import Call, Complaint
+from mase_server.tracing.complaints import Call, Complaint, Convert, Misfit, Option, OtherKind, Rename, Swap
 from mase_server.tracing.explainers import explain_call
 from mase_server.tracing.failure import Failure
-from mase_server.tracing.positions import Position, is_hidden, resolve
+from mase_server.tracing.packages import install
+from mase_server.tracing.placeholders import MissingPackageError, behind
+from mase_server.tracing.positions import Position
+from mase_server.tracing.refits import Made, refit, remake
+from mase_server.tracing.scenes import Scene, raw
 from mase_server.tracing.shadow import ValueDependentError
-from mase_server.tracing.source import Span, decode
+from mase_server.tracing.slips import explain_slip
+from mase_server.tracing.source import Span
 
 #: Places shown beside the main one.
 MAX_RELATED = 20
-
-#: What to install for a module whose package has another name.
-_PACKAGES = {
-    "cv2": "opencv-python", "PIL": "pillow", "sklearn": "scikit-learn", "skimage": "scikit-image", "yaml": "pyyaml",
-    "bs4": "beautifulsoup4", "dateutil": "python-dateutil", "attr": "attrs", "google.protobuf": "protobuf",
-    "pytorch_lightning": "pytorch-lightning", "tensorboardX": "tensorboardX", "umap": "umap-learn",
-    "Crypto": "pycryptodome", "dotenv": "python-dotenv", "flash_attn": "flash-attn", "open_clip": "open-clip-torch",
-    "segmentation_models_pytorch": "segmentation-models-pytorch", "torch_geometric": "torch-geometric",
-}  # fmt: skip
 
 _MEND_IMPORT = ' Mend it, or put it under `if __name__ == "__main__":` if no model needs it.'
 _MEND_CONSTRUCTOR = " Mend it, or say other arguments in a comment above the class: `# mase: {model}(...)`."
@@ -63,7 +59,8 @@ class Context:
     path: the file being edited.  roots: folders of the workspace.  phase: import | construct | forward.
     model: the class's name.  where: the place in `path` if no frame of the workspace is in the traceback (the class's
     name).  constructions: for each module of the model, by id, where it was made: (file, line, end_line, column,
-    end_column), columns in UTF-8 bytes as in `co_positions`.  symbols: see `complaints.Call`.
+    end_column), columns in UTF-8 bytes as in `co_positions`.  symbols: see `complaints.Call`.  root: the model.
+    arguments: what a module's constructor was given or takes by default, by name.
     """
 
     path: str
@@ -73,6 +70,8 @@ class Context:
     where: Span = (1, 0, 1, 0)
     constructions: Mapping[int, tuple[str, int, int, int, int]] = field(default_factory=dict)
     symbols: Mapping[TensorType, Sequence[str]] = field(default_factory=dict)
+    root: nn.Module | None = None
+    arguments: Callable[[nn.Module], Mapping[str, Any]] = lambda module: {}
 
     def owns(self, path: str) -> bool:
         """Is the file the edited one or another one of the workspace?"""
@@ -92,13 +91,23 @@ def explain(
     return _Explanation(error, failure if mine else None, context).problem(complaint)
 
 
+def is_certain(error: BaseException, failure: Failure | None, context: Context) -> bool:
+    """Is the exception surely the code's own, wherever its numbers came from?"""
+    return _Explanation(error, failure if failure and failure.error is error else None, context).is_certain()
+
+
 class _Explanation:
     def __init__(self, error: BaseException, failure: Failure | None, context: Context) -> None:
-        self.error = error
+        self.error = error = behind(error)
         self.failure = failure
         self.context = context
-        self.frames = list(_frames(error.__traceback__))
-        self._files: dict[str, mends.File] = {}
+        self.scene = Scene(error, failure)
+        self.frames = self.scene.frames
+
+    def is_certain(self) -> bool:
+        """Does the call itself, or the variables around it, show what is wrong?"""
+        owned = bool(self.frames) and self.context.owns(self.frames[0].file)
+        return owned and (self._from_call() is not None or explain_slip(self.scene) is not None)
 
     def problem(self, given: Complaint | None = None) -> Problem:
         """Code and message as given, else by the kind of error; place by the frames."""
@@ -110,7 +119,7 @@ class _Explanation:
         primary = next((frame for frame in own if frame.file == self.context.path), own[0] if own else None)
         file, span = (self.context.path, self.context.where)
         if primary is not None:
-            file, span = primary.file, self._span(primary)
+            file, span = primary.file, self.scene.span(primary)
         related = [self._related(frame) for frame in _distinct(own) if frame is not primary]
         if isinstance(self.error, SyntaxError) and self.error.filename:
             place = self._syntax_place(self.error)
@@ -136,12 +145,12 @@ class _Explanation:
             case ValueDependentError():
                 return self._too_big(self.error), []
             case AttributeError():
-                return self._attribute(self.error)
+                return explain_slip(self.scene) or self._attribute(self.error)
             case NotImplementedError() if 'is missing the required "forward"' in str(self.error):
                 return self._no_forward(), []
         if any(text in str(self.error) for text in _VALUE_DEPENDENT):
             return _value_dependent(_first_line(self.error)), []
-        return self._from_call() or (self._plain(), [])
+        return self._from_call() or explain_slip(self.scene) or (self._plain(), [])
 
     def _plain(self) -> Complaint:
         code, form, step = _PHASES[self.context.phase]
@@ -157,7 +166,7 @@ class _Explanation:
         return f" {call.layer} was given {' and '.join(shown)}." if shown else ""
 
     def _call(self, failure: Failure) -> Call:
-        names = self._names(failure)
+        names = self.scene.names()
         path = failure.path or failure.scope if failure.module is not None else ""
         return Call(failure.func, failure.args, failure.kwargs, failure.module, path, names, self.context.symbols)
 
@@ -169,7 +178,7 @@ class _Explanation:
         if found is None and "view size is not compatible" in str(self.error):
             x = call.show(call.args[0], 0)
             text = f"view needs neighbouring memory,\nbut {x} was transposed or permuted: use reshape, which copies."
-            found = Complaint("shape-mismatch", text, rename=("view", "reshape"))
+            found = Complaint("shape-mismatch", text, Rename("view", "reshape"))
         return None if found is None else (found, self._fixes(found))
 
     def _import(self, error: ImportError) -> Complaint:
@@ -177,9 +186,10 @@ class _Explanation:
         top = name.partition(".")[0]
         if not isinstance(error, ModuleNotFoundError) or not name or self._in_workspace(top):
             return Complaint("import-error", f"{_first_line(error).rstrip('.')}.")
-        package = _PACKAGES.get(name, _PACKAGES.get(top, top))
         text = f"No module named '{name}' in {sys.executable}."
-        return Complaint("missing-package", f"{text} Install it there: {sys.executable} -m pip install {package}")
+        if isinstance(error, MissingPackageError):
+            text = f"{error.thing} is needed here, but {name} cannot be imported in {sys.executable}."
+        return Complaint("missing-package", f"{text} {install(name)}")
 
     def _in_workspace(self, top: str) -> bool:
         folders = [Path(self.context.path).parent, *map(Path, self.context.roots)]
@@ -213,8 +223,6 @@ class _Explanation:
 
     def _attribute(self, error: AttributeError) -> tuple[Complaint, list[mends.Fix]]:
         text = _first_line(error).rstrip(".")
-        if "before Module.__init__() call" in text:
-            return Complaint("constructor-error", f"{text}: call `super().__init__()` first in `__init__`."), []
         if not isinstance(error.name, str) or error.obj is None:
             return Complaint("attribute-error", f"{text}."), []
         near = difflib.get_close_matches(error.name, _attributes(error.obj), n=1, cutoff=0.6)
@@ -227,22 +235,57 @@ class _Explanation:
     # Quick fixes
 
     def _fixes(self, complaint: Complaint) -> list[mends.Fix]:
+        """The quick fix that a complaint about a torch call asks for, where the source shows how to write it."""
+        here, operands = self.scene.here(), self.scene.operands()
+        if complaint.mend is None or here is None or not self.context.owns(here[0].path):
+            return []
         fix = None
-        if complaint.rename is not None:
-            fix = self._rename(*complaint.rename)
-        elif complaint.misfit is not None and self.failure is not None and self.failure.module is not None:
-            made = self._made_at()
-            kind = type(self.failure.module).__name__
-            # One line that made several layers (a loop, a class used twice) cannot be changed for only one of them.
-            if made and self.context.owns(made[0]) and list(self.context.constructions.values()).count(made) == 1:
-                fix = mends.refit(self._file(made[0]), made[1:], kind, complaint.misfit)
+        match complaint.mend:
+            case Rename(old, new):
+                fix = self._rename(old, new)
+            case Misfit() as misfit:
+                fix = refit(self._chain(), misfit)
+            case OtherKind(kind):
+                fix = remake(self._chain(), kind)
+            case Convert(at, method) if at in operands:
+                fix = mends.convert(here[0], operands[at], method)
+            case Option(parameter, index, should):
+                # A method's first operand stands before its name.
+                at = index if _is_argument(here[1], operands) else index - 1
+                fix = mends.set_option(here[0], here[1], parameter, at, should)
+            case Swap() if 0 in operands and 1 in operands:
+                fix = mends.swap(here[0], operands[0], operands[1])
         return [fix] if fix else []
 
     def _rename(self, old: str, new: str) -> mends.Fix | None:
         frame = self.frames[0] if self.frames else None
         if frame is None or not self.context.owns(frame.file):
             return None
-        return mends.rename(self._file(frame.file), _raw(frame), old, new)
+        return mends.rename(self.scene.file(frame.file), raw(frame), old, new)
+
+    def _chain(self) -> list[Made]:
+        """The failed layer and the person's modules around it, innermost first, as far as it is known who made them."""
+        if self.failure is None or self.failure.module is None:
+            return []
+        path, root = self.failure.path, self.context.root
+        around = [] if root is None else [root, *self._ancestors(root, path)]
+        own = [module for module in reversed(around) if not type(module).__module__.startswith("torch.nn")]
+        found = []
+        for module in (self.failure.module, *own):
+            made = self.context.constructions.get(id(module))
+            if made is None or not self.context.owns(made[0]):
+                break
+            count = list(self.context.constructions.values()).count(made)
+            file, arguments = self.scene.file(made[0]), self.context.arguments(module)
+            found.append(Made(file, made[1:], type(module).__name__, count, arguments))
+        return found
+
+    @staticmethod
+    def _ancestors(root: nn.Module, path: str) -> Iterator[nn.Module]:
+        parts = path.split(".")[:-1]
+        for length in range(1, len(parts) + 1):
+            with suppress(AttributeError):
+                yield root.get_submodule(".".join(parts[:length]))
 
     def _made_at(self) -> tuple[str, int, int, int, int] | None:
         return None if self.failure is None else self.context.constructions.get(id(self.failure.module))
@@ -252,26 +295,14 @@ class _Explanation:
         if made is None or self.failure is None or not self.context.owns(made[0]):
             return []
         line, end_line, column, end_column = made[1:]
-        places = self._file(made[0]).places
+        places = self.scene.file(made[0]).places
         span = (line, places.column(line, column), end_line, places.column(end_line, end_column))
         return [_place(made[0], span, f"`{self.failure.path}` is made here")]
 
     # Places and names
 
-    def _file(self, path: str) -> mends.File:
-        if path not in self._files:
-            self._files[path] = mends.File(path, _text(path))
-        return self._files[path]
-
-    def _span(self, frame: Position) -> Span:
-        if frame.column < 0:
-            return frame.line, 0, frame.line, 0
-        places = self._file(frame.file).places
-        start, end = places.column(frame.line, frame.column), places.column(frame.end_line, frame.end_column)
-        return frame.line, start, frame.end_line, end
-
     def _related(self, frame: Position) -> dict[str, Any]:
-        return _place(frame.file, self._span(frame), _where(frame.function))
+        return _place(frame.file, self.scene.span(frame), _where(frame.function))
 
     def _syntax_place(self, error: SyntaxError) -> Span:
         line, column = error.lineno or 1, max((error.offset or 1) - 1, 0)
@@ -279,83 +310,24 @@ class _Explanation:
         end = (error.end_offset or 0) - 1
         return line, column, end_line, end if end > column or end_line > line else column + 1
 
-    def _names(self, failure: Failure) -> dict[Any, str]:
-        """The source texts of the call's operands, read off the innermost frame's expression."""
-        if not self.frames or not Path(self.frames[0].file).is_file() or self._between(failure):
-            return {}
-        node = self._file(self.frames[0].file).at(_raw(self.frames[0]))
-        operands: list[ast.expr] = []
-        match node:
-            case ast.BinOp(left=left, right=right):
-                reverse = getattr(failure.func, "__name__", "").startswith("__r")
-                operands = [right, left] if reverse else [left, right]
-            case ast.Call(func=ast.Attribute(value=value), args=args) if _is_method(failure, value):
-                operands = [value, *args]
-            case ast.Call(args=args):
-                operands = args
-        return dict(_short_texts(operands))
-
-    def _between(self, failure: Failure) -> bool:
-        """Did a container of torch's (nn.Sequential) call the leaf, so that its input has no name in the source?"""
-        between = False
-        for frame, _ in walk_tb(self.error.__traceback__):
-            if not is_hidden(frame.f_code):
-                between = False
-            elif frame.f_code.co_name == "forward":
-                receiver = frame.f_locals.get("self")
-                between |= isinstance(receiver, nn.Module) and receiver is not failure.module
-        return between
-
-
-def _is_method(failure: Failure, receiver: ast.expr) -> bool:
-    """Is `a.f(b)` a tensor's method and not a function of a module, or a layer?"""
-    is_module = isinstance(receiver, ast.Name) and receiver.id in ("torch", "F", "nn", "functional")
-    return failure.module is None and not is_module
-
-
-def _short_texts(operands: Sequence[ast.expr]) -> Iterator[tuple[Any, str]]:
-    for index, operand in enumerate(operands):
-        parts = operand.elts if isinstance(operand, ast.List | ast.Tuple) else ()
-        for at, node in ((index, operand), *(((index, i), part) for i, part in enumerate(parts))):
-            text = ast.unparse(node)
-            if len(text) <= 40 and not isinstance(node, ast.Starred):
-                yield at, text
-
-
-def _frames(traceback: TracebackType | None) -> Iterator[Position]:
-    """The frames of a traceback that are not torch's or ours, innermost first."""
-    found = []
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if not is_hidden(code):
-            found.append(resolve((code, traceback.tb_lasti)))
-        traceback = traceback.tb_next
-    yield from reversed(found)
-
 
 def _distinct(frames: Sequence[Position]) -> Iterator[Position]:
     yield from dict.fromkeys(frames)
+
+
+def _is_argument(call: ast.expr | None, operands: Mapping[Any, ast.expr]) -> bool:
+    """Is the first operand an argument of the call, and not what its method is called on?"""
+    return isinstance(call, ast.Call) and 0 in operands and operands[0] in call.args
 
 
 def _where(function: str) -> str:
     return "at module level" if function in ("", "<module>") else f"in {function}"
 
 
-def _raw(frame: Position) -> mends.Raw:
-    return frame.line, frame.end_line, frame.column, frame.end_column
-
-
 def _place(file: str, span: Span, message: str) -> dict[str, Any]:
     line, column, end_line, end_column = span
     place = {"line": line, "column": column, "end_line": end_line, "end_column": end_column}
     return {"file": file, **place, "message": message}
-
-
-def _text(path: str) -> str:
-    try:
-        return decode(Path(path).read_bytes())
-    except (OSError, SyntaxError, UnicodeDecodeError):
-        return ""
 
 
 def _attributes(thing: Any) -> list[str]:

@@ -16,17 +16,18 @@ from typing import Any
 
 from torch import nn
 
-from mase_server.inputs.constructions import places_of, rebuild_of
+from mase_server.inputs.constructions import arguments_of, places_of, rebuild_of
 from mase_server.inputs.find import find
 from mase_server.inputs.found import Found, Hooks, bind
 from mase_server.inputs.program import Loaded
 from mase_server.ir.session import Session
+from mase_server.ops.types import TensorType
 from mase_server.snapshot import Problem
 from mase_server.tracing.bindings import Reports
-from mase_server.tracing.failure import RAISED
+from mase_server.tracing.failure import RAISED, Failure
 from mase_server.tracing.importer import install
 from mase_server.tracing.libraries import reinstrument
-from mase_server.tracing.problems import Context, explain
+from mase_server.tracing.problems import Context, explain, is_certain
 from mase_server.tracing.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows, ValueDependentError
 from mase_server.tracing.source import decode
 from mase_server.worker import memory
@@ -62,6 +63,8 @@ class TraceJob:
         self.sessions: dict[int, Traced] = {}
         self.traced: list[Traced] = []
         self.problems: list[Problem] = []
+        #: What ended the person's program after it had called its models.
+        self.ended: tuple[BaseException, Failure | None] | None = None
         self.libraries = request.instrument
         self.modules_before = set(sys.modules)
 
@@ -93,6 +96,8 @@ class TraceJob:
             traced.probed = traced.session.probe(traced.run, outcomes.get(traced.name))
             if traced.error is not None:
                 self.problems.append(self._problem(traced))
+        if (ending := self._ending()) is not None:
+            self.problems.append(ending)
         self._send(complete=True)
         return self.traced
 
@@ -112,6 +117,7 @@ class TraceJob:
             self.reports.on_trial,
             memory.inputs(self.request.fit),
             self._record_found,
+            self._on_end,
         )
         for item in find(self.request, text, hooks):
             if isinstance(item, Problem):
@@ -176,6 +182,21 @@ class TraceJob:
         traced.found = found
         return traced
 
+    def _on_end(self, error: BaseException, failure: Failure | None) -> None:
+        """The person's program ended with an exception after it had called its models."""
+        self.ended = (error, failure)
+
+    def _ending(self) -> Problem | None:
+        """What ended the program, where it is no model's own error and surely the code's."""
+        if self.ended is None or any(self.ended[0] is one.error for one in self.traced):
+            return None
+        error, failure = self.ended
+        symbols: dict[TensorType, tuple[str, ...]] = {}
+        for traced in self.traced:
+            symbols |= traced.proved_dimensions()
+        context = Context(self.request.path, [self.request.folder], phase="import", symbols=symbols)
+        return explain(error, failure, context) if is_certain(error, failure, context) else None
+
     def _problem(self, traced: Traced) -> Problem:
         assert traced.session.base is not None
         assert traced.error is not None
@@ -187,6 +208,8 @@ class TraceJob:
             where=self.places.model(traced.name),
             constructions=places_of(model),
             symbols=traced.proved_dimensions(),
+            root=model,
+            arguments=arguments_of,
         )
         return explain(traced.error, traced.session.base.failure, context)
 

@@ -297,7 +297,7 @@ def test_mixed_types_are_told_with_the_conversion(bench: Workbench, name: str) -
 
 
 CHECKED_BY_THE_LAYER = {
-    "batch_norm": ("nn.BatchNorm2d(8)", ones(2, 32), ["[N, C, H, W]", "f32[2, 32] has 2 dimensions"], []),
+    "batch_norm": ("nn.BatchNorm2d(8)", ones(2, 32), ["[N, C, H, W]", "f32[2, 32] has 2 dimensions"], ["BatchNorm2d -> BatchNorm1d"]),
     "lstm": ("nn.LSTM(5, 6)", ones(2, 3, 4), ["5 features", "f32[2, 3, 4] is 4"], ["input_size=5 -> 4"]),
 }  # fmt: skip
 
