@@ -16,7 +16,7 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
 
 from rich.console import Console
 from rich.table import Table
-from zoo import Outcome, check, names
+from small_models import Outcome, check, names
 
 
 def main() -> int:

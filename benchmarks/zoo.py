@@ -1,177 +1,156 @@
-"""Hugging Face base models of all kinds, shrunk, with random weights; and what it means that one works."""
+"""Every model type of transformers, from its default configuration: traced, run again from its graph, timed.
+
+Usage: python benchmarks/zoo.py [TYPE ...] [--results FILE] [--failed] [--again] [--all]
+
+Results go to a file of JSON lines, one a type, as they come; a type that is there already is not run again, unless it
+is named, `--again` runs all, or `--failed` those that failed.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", OMP_NUM_THREADS="1")
+
 import torch
-from torch import nn
-from transformers import AutoConfig, AutoModel, PretrainedConfig
+from forks import Limits, forked
+from hf_check import Outcome, check
+from hf_types import model_types
+from rich.console import Console
+from rich.table import Table
 
-from mase_server import MaseGraph, passes
-from mase_server.ir.feeding import feed, flattened
-from mase_server.tracing.rebuild import Rebuild
-
-#: Attributes of a configuration -> the largest value that it keeps.
-LIMITS: Mapping[str, int] = {
-    **dict.fromkeys(
-        ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers",
-         "num_decoder_layers", "num_encoder_layers", "depth", "num_blocks"), 2,
-    ),
-    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "embed_dim", "emb_dim", "word_embed_proj_dim"), 64),
-    **dict.fromkeys(
-        ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads", "decoder_attention_heads",
-         "num_encoder_attention_heads", "num_decoder_attention_heads"), 4,
-    ),
-    **dict.fromkeys(
-        ("intermediate_size", "ffn_dim", "d_ff", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim", "hidden_dim",
-         "dff", "moe_intermediate_size", "shared_expert_intermediate_size"), 128,
-    ),
-    "projection_size": 64,
-    "num_key_value_heads": 2, "head_dim": 16, "d_kv": 16, "vocab_size": 1000, "image_size": 64, "embedding_size": 64,
-    "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 8, "num_experts_per_tok": 2,
-    "max_position_embeddings": 512, "n_positions": 512, "n_ctx": 512, "max_source_positions": 50, "max_length": 100,
-}  # fmt: skip
-
-KINDS: Mapping[str, str] = {
-    "encoder": """bert roberta distilbert albert electra deberta deberta-v2 mpnet mobilebert squeezebert xlm-roberta
-        camembert ernie layoutlm convbert fnet nystromformer funnel roformer megatron-bert modernbert rembert esm
-        data2vec-text""",
-    "decoder": """gpt2 gpt_neo gpt_neox gptj opt bloom llama mistral mixtral qwen2 qwen3 qwen2_moe gemma gemma2
-        gemma3_text phi phi3 falcon mpt codegen stablelm starcoder2 olmo olmo2 cohere granite persimmon ctrl openai-gpt
-        xglm biogpt mamba""",
-    "encoder-decoder": "t5 mt5 bart mbart pegasus marian m2m_100 blenderbot umt5",
-    "vision": "vit deit beit swin convnext resnet regnet mobilenet_v2 dinov2 poolformer segformer mobilevit",
-    "audio": "wav2vec2 hubert whisper wavlm audio-spectrogram-transformer speech_to_text",
-    "multimodal": "clip siglip blip vilt chinese_clip",
-}
-
-#: Where the limits alone do not fit together.
-SPECIAL: Mapping[str, Mapping[str, Any]] = {
-    "funnel": {
-        "block_sizes": [1, 1, 1],
-        "block_repeats": [1, 1, 1],
-        "d_model": 64,
-        "n_head": 4,
-        "d_head": 16,
-        "d_inner": 128,
-    },
-    "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
-    "gptj": {"rotary_dim": 8},
-    "codegen": {"rotary_dim": 8},
-    "swin": {"embed_dim": 24, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4},
-    "convnext": {"hidden_sizes": [16, 32, 32, 32], "depths": [1, 1, 1, 1], "hidden_size": 32},
-    "audio-spectrogram-transformer": {"max_length": 128},
-}  # fmt: skip
+RESULTS = Path(tempfile.gettempdir()) / "mase-zoo.jsonl"
+#: Shares and the ratio that are promised.
+TRACED, SAME, RATIO = 0.97, 0.98, 1.7
 
 
-def names() -> Iterator[tuple[str, str]]:
-    """(kind, model type) of every model."""
-    for kind, text in KINDS.items():
-        for name in text.split():
-            yield kind, name
+def main() -> int:
+    """Run what is missing and print the table; the exit status says whether the figures hold."""
+    options = _options()
+    warnings.simplefilter("ignore")
+    console = Console(width=170, highlight=False)
+    if not hasattr(os, "fork"):
+        console.print("this needs os.fork, which this system does not have")
+        return 2
+    known = {} if options.again else read(options.results)
+    wanted = [name for name in model_types() if _is_wanted(name, known.get(name), options)]
+    limits = Limits(options.seconds, options.memory)
+    with options.results.open("w" if options.again else "a") as stream:
+        for name, found in forked(wanted, check, limits, options.at_once):
+            known[name] = outcome_of(name, found)
+            stream.write(json.dumps({"name": name, **found}) + "\n")
+            stream.flush()
+            if options.progress:
+                console.print(_progress(known[name]), markup=False)
+    outcomes = [known[name] for name in model_types() if name in known and (not options.types or name in options.types)]
+    console.print(table(outcomes, everything=options.all))
+    console.print("\n".join(summary(outcomes)), markup=False)
+    return 0 if holds(outcomes) else 1
 
 
-def configuration(name: str) -> PretrainedConfig:
-    """The type's own configuration, cut down."""
-    config = AutoConfig.for_model(name, **SPECIAL.get(name, {}))
-    _shrink(config, set(SPECIAL.get(name, {})))
-    config.architectures = config.architectures or []
-    return config
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("types", nargs="*", metavar="TYPE", help="model types; all of them if none is named")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file of JSON lines (%(default)s)")
+    parser.add_argument("--failed", action="store_true", help="run those again that failed")
+    parser.add_argument("--again", action="store_true", help="forget the results")
+    parser.add_argument("--all", action="store_true", help="print a row for every type, not only for those that failed")
+    parser.add_argument("--progress", action="store_true", help="print a line for every type as it ends")
+    parser.add_argument("--seconds", type=int, default=Limits().seconds, help="processor seconds of a type")
+    parser.add_argument("--memory", type=int, default=Limits().memory, help="GiB of a type")
+    parser.add_argument("--at-once", type=int, default=2, help="children at a time")
+    return parser.parse_args()
 
 
-def _shrink(config: PretrainedConfig, fixed: set[str]) -> None:
-    for key, limit in LIMITS.items():
-        value = getattr(config, key, None)
-        if type(value) is int and value > limit and key not in fixed:
-            with contextlib.suppress(NotImplementedError):
-                setattr(config, key, limit)
-    for key in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
-        value = getattr(config, key, None)
-        if type(value) is int and value >= (getattr(config, "vocab_size", None) or value + 1):
-            setattr(config, key, 1)
-    for value in vars(config).values():
-        if isinstance(value, PretrainedConfig):
-            _shrink(value, fixed)
+def _is_wanted(name: str, known: Outcome | None, options: argparse.Namespace) -> bool:
+    if options.types:
+        return name in options.types
+    return known is None or (options.failed and not known.not_built and not known.same)
 
 
-def build(name: str) -> nn.Module:
-    """The base model with random weights, in eval mode."""
-    torch.manual_seed(0)
-    model: nn.Module = AutoModel.from_config(configuration(name))
-    return model.eval()
+def read(path: Path) -> dict[str, Outcome]:
+    """Kept results; the last line of a type counts."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    maps: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    return {found["name"]: outcome_of(found["name"], found) for found in maps}
 
 
-@dataclass(slots=True)
-class Outcome:
-    """How far one model came, and why not further."""
-
-    kind: str
-    name: str
-    traced: bool = False
-    annotated: bool = False
-    equal: bool = False
-    nodes: int = 0
-    seconds: float = 0.0
-    inputs: list[str] = field(default_factory=list)
-    reason: str = ""
-
-    @property
-    def good(self) -> bool:
-        """Did everything work?"""
-        return self.traced and self.annotated and self.equal
+def outcome_of(name: str, found: dict[str, Any]) -> Outcome:
+    """What a child gave; a child that died is a type that failed."""
+    return Outcome(name, why=str(found["died"])) if "died" in found else Outcome(**found)
 
 
-def check(kind: str, name: str) -> Outcome:
-    """Trace, annotate and compare one model; nothing is raised."""
-    outcome = Outcome(kind, name)
-    try:
-        _check(outcome)
-    except Exception as error:  # noqa: BLE001 - one model's fault is a row of the table
-        outcome.reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:150]}"
-    return outcome
+def _progress(one: Outcome) -> str:
+    return f"{one.name}: {reason(one) or f'{one.nodes} nodes'}"
 
 
-def _check(outcome: Outcome) -> None:
-    model = build(outcome.name)
-    started = time.process_time()
-    graph = MaseGraph(model)
-    outcome.nodes, outcome.traced = len(graph.nodes), True
-    outcome.seconds = time.process_time() - started
-    arguments = dict(graph.arguments)
-    outcome.inputs = list(arguments)
-    outcome.equal = same(graph, model, arguments)
-    graph, _ = passes.init_metadata_analysis_pass(graph)
-    graph, _ = passes.add_common_metadata_analysis_pass(graph, {"dummy_in": arguments, "add_value": False})
-    outcome.annotated = not unannotated(graph)
-    if not outcome.annotated:
-        outcome.reason = f"without metadata: {', '.join(unannotated(graph)[:3])}"
+def reason(one: Outcome) -> str:
+    """Why a type is not traced, or its graph not the same; empty where all is well."""
+    return f"not built: {one.not_built}" if one.not_built else one.why
 
 
-def same(graph: MaseGraph, model: nn.Module, arguments: Mapping[str, Any]) -> bool:
-    """Does the graph give what the model gives, bit for bit?"""
-    with torch.no_grad():
-        torch.manual_seed(1)
-        theirs = Rebuild.of(model(**arguments)).tensors
-        torch.manual_seed(1)
-        ours = Rebuild.of(graph.model(*feed(graph.fx_graph, flattened(arguments, model)))).tensors
-    return len(theirs) > 0 and len(ours) == len(theirs) and all(map(_identical, ours, theirs))
+def table(outcomes: list[Outcome], *, everything: bool) -> Table:
+    """A row for each type that failed (or each type), with the reason."""
+    found = Table("type", "model", "inputs", "nodes", "rung", "traced", "same", "trace ms", "plain ms", "why not")
+    for one in outcomes:
+        if everything or not (one.not_built or one.same):
+            times = [f"{1000 * each:.0f}" if each else "" for each in (one.trace, one.plain)]
+            marks = ["yes" if mark else "no" for mark in (one.traced, one.same)]
+            found.add_row(one.name, one.model, one.inputs, str(one.nodes or ""), one.rung, *marks, *times, reason(one))
+    return found
 
 
-def _identical(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.dtype == other.dtype and one.shape == other.shape and torch.equal(one.nan_to_num(), other.nan_to_num())
+def summary(outcomes: list[Outcome]) -> Iterator[str]:
+    """The figures, and why types could not be built."""
+    built, traced, same = _counts(outcomes)
+    yield f"{len(outcomes)} types of transformers, torch {torch.__version__}"
+    yield f"{built} could be built here, {sum(one.cut for one in outcomes)} of them cut to two layers"
+    yield f"{traced} of {built} traced ({_share(traced, built)}; promised {TRACED:.0%})"
+    yield f"{same} of {traced} graphs give the same types again ({_share(same, traced)}; promised {SAME:.0%})"
+    ratios = _ratios(outcomes)
+    if ratios:
+        ninth = statistics.quantiles(ratios, n=10)[-1] if len(ratios) > 1 else ratios[0]
+        yield (
+            f"recording takes {statistics.median(ratios):.2f} times the plain forward on meta (median of {len(ratios)} "
+            f"types that meta alone runs; nine in ten below {ninth:.2f}; promised {RATIO})"
+        )
+    yield "not built:"
+    for why, count in Counter(one.not_built for one in outcomes if one.not_built).most_common():
+        names = [one.name for one in outcomes if one.not_built == why]
+        yield f"  {count:4} {why}: {', '.join(names)}"
 
 
-def unannotated(graph: MaseGraph) -> list[str]:
-    """Names of nodes without an operator, or with tensors of unknown type."""
-    bad = []
-    for node in graph.nodes:
-        common = node.meta["mase"]["common"]
-        entries = [entry for entry in common.get("results", {}).values() if isinstance(entry, dict)]
-        if not common.get("mase_op") or any("type" not in entry or "shape" not in entry for entry in entries):
-            bad.append(node.name)
-    return bad
+def holds(outcomes: list[Outcome]) -> bool:
+    """Are the promises kept?"""
+    built, traced, same = _counts(outcomes)
+    ratios = _ratios(outcomes) or [0.0]
+    return traced >= TRACED * built and same >= SAME * traced and statistics.median(ratios) <= RATIO
+
+
+def _counts(outcomes: list[Outcome]) -> tuple[int, int, int]:
+    """How many were built, traced, and gave the same again."""
+    built = sum(not one.not_built for one in outcomes)
+    return built, sum(one.traced for one in outcomes), sum(one.same for one in outcomes)
+
+
+def _ratios(outcomes: list[Outcome]) -> list[float]:
+    return [one.trace / one.plain for one in outcomes if one.trace and one.plain]
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "none"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

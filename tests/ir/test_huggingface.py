@@ -23,29 +23,29 @@ SAMPLE = (
 )  # fmt: skip
 
 
-def load_zoo():
-    """benchmarks/zoo.py, which is no package."""
-    spec = importlib.util.spec_from_file_location("zoo", BENCHMARKS / "zoo.py")
+def load_models():
+    """benchmarks/small_models.py, which is no package."""
+    spec = importlib.util.spec_from_file_location("small_models", BENCHMARKS / "small_models.py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules["zoo"] = module
+    sys.modules["small_models"] = module
     spec.loader.exec_module(module)
     return module
 
 
-zoo = load_zoo()
-KIND = {name: kind for kind, name in zoo.names()}
+models = load_models()
+KIND = {name: kind for kind, name in models.names()}
 
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_model_is_traced_annotated_and_equal_to_eager(name):
-    outcome = zoo.check(KIND[name], name)
+    outcome = models.check(KIND[name], name)
     assert outcome.reason == ""
     assert (outcome.traced, outcome.annotated, outcome.equal) == (True, True, True)
     assert outcome.nodes > 20
 
 
 def test_the_list_has_at_least_sixty_models_of_all_kinds():
-    counts = {kind: len(text.split()) for kind, text in zoo.KINDS.items()}
+    counts = {kind: len(text.split()) for kind, text in models.KINDS.items()}
     assert sum(counts.values()) >= 60
     assert len(KIND) == sum(counts.values())
     assert counts["encoder"] >= 22
@@ -54,23 +54,23 @@ def test_the_list_has_at_least_sixty_models_of_all_kinds():
 
 
 def test_the_comparison_notices_another_result():
-    model = zoo.build("bert")
+    model = models.build("bert")
     graph = MaseGraph(model)
     arguments = dict(graph.arguments)
-    assert zoo.same(graph, model, arguments)
+    assert models.same(graph, model, arguments)
     with torch.no_grad():
         graph.fx_graph  # noqa: B018 - the graph is bound to the model's own weights
     for node in graph.fx_graph.nodes:
         if node.op == "call_function" and "scaled_dot" in node.name:
             node.kwargs = {**node.kwargs, "is_causal": not node.kwargs.get("is_causal", False), "attn_mask": None}
     graph.model.recompile()
-    assert not zoo.same(graph, model, arguments)
+    assert not models.same(graph, model, arguments)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "t5", "vit"])
 def test_a_checkpoint_of_a_model_gives_what_the_model_gives(name, tmp_path):
-    model = zoo.build(name)
+    model = models.build(name)
     graph = MaseGraph(model)
     arguments = dict(graph.arguments)
     export(graph, tmp_path / name)
-    assert zoo.same(load(tmp_path / name), model, arguments)
+    assert models.same(load(tmp_path / name), model, arguments)
