@@ -1,0 +1,143 @@
+"""One model file, seen twice, each time in a process of its own: what the product shows, and what eager PyTorch binds.
+
+Both are texts: a place "12:8-12:9 binding x in Net.forward" and the values seen there, "('f32', (2, 3))".
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mase_server.inputs.find import find
+from mase_server.inputs.found import Found, call_arguments, plain_hooks
+from mase_server.inputs.generate import inputs_at
+from mase_server.snapshot import KINDS, Payload
+from mase_server.tracing.shadow import Shadows
+from mase_server.tracing.source import decode
+from mase_server.worker.job import trace
+from mase_server.worker.request import TraceRequest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.ground_truth.record import Recorder
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A model file and the folder that an editor would have open."""
+
+    folder: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.folder}::{self.path}"
+
+    @classmethod
+    def parse(cls, text: str) -> File:
+        """The inverse of `str`; without a folder, the file's own."""
+        folder, _, path = text.strip().rpartition("::")
+        return cls(folder or str(Path(path).parent), path)
+
+    @property
+    def source(self) -> str:
+        """The file's text."""
+        return decode(Path(self.path).read_bytes())
+
+
+def product(file: File) -> dict[str, Any]:
+    """What the product's own job shows with nothing configured, or {"died": why}; it instruments this process."""
+    started, first = time.perf_counter(), list[float]()
+    payloads: list[Payload] = []
+
+    def emit(message: dict[str, Any]) -> None:
+        if "payload" in message:
+            payloads.append(message["payload"])
+            if message["payload"]["models"] and not first:
+                first.append(time.perf_counter() - started)
+
+    try:
+        trace(_request(file), emit)
+    except BaseException as error:  # noqa: BLE001 - a crash of the product is a row of the table
+        return {"died": _told(error)}
+    last = payloads[-1]
+    return {
+        "rows": _rows(last),
+        "models": [{key: model[key] for key in ("name", "inputs_from", "arguments_from")} for model in last["models"]],
+        "problems": [{key: one[key] for key in ("severity", "code", "line", "message")} for one in last["problems"]],
+        "first": first[0] if first else None,
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def eager(file: File) -> dict[str, Any]:
+    """What each model that the product finds binds on real tensors of the inputs that it shows."""
+    try:
+        found = list(find(_request(file), file.source, plain_hooks(Shadows())))
+    except BaseException as error:  # noqa: BLE001 - what eager cannot do, it cannot judge
+        return {"died": _told(error)}
+    return {"models": [_run(file, one) for one in found if isinstance(one, Found)]}
+
+
+def _request(file: File) -> TraceRequest:
+    return TraceRequest(file.path, file.folder, "", 1, scratch=tempfile.mkdtemp())
+
+
+def _rows(payload: Payload) -> list[tuple[str, int, str]]:
+    """(place, model's index, value) of everything shown in the file itself, without plain expressions."""
+    sites, rows = payload["sites"], payload["rows"]
+    found = []
+    for site, model, value in zip(rows["site"], rows["model"], rows["value"], strict=True):
+        kind = KINDS[sites["kind"][site]]
+        if kind != "expression" and sites["file"][site] == 0:
+            position = [sites[key][site] for key in ("line", "column", "end_line", "end_column")]
+            place = _place((*position, kind, sites["name"][site], sites["function"][site]))
+            found.append((place, model, repr(_plain(payload["values"][value]))))
+    return found
+
+
+def _place(fields: tuple[Any, ...]) -> str:
+    line, column, end_line, end_column, kind, name, function = fields
+    return f"{line}:{column}-{end_line}:{end_column} {kind} {name} in {function}"
+
+
+def _plain(value: Any) -> Any:
+    """A payload's value without symbols, as the recorder describes it."""
+    match value:
+        case None:
+            return None
+        case [dtype, shape, *_]:
+            return (dtype, tuple(shape))
+        case {"tuple": items}:
+            return ("tuple", tuple(_plain(each) for each in items))
+        case {"dict": items}:
+            return ("dict", tuple((key, _plain(each)) for key, each in items.items()))
+    return ("python", value["python"])
+
+
+def _run(file: File, found: Found) -> dict[str, Any]:
+    """One model for real. error: why eager did not run it to its end."""
+    if found.construct is None:
+        return {"name": found.name, "error": "nobody knows how to make it again", "truth": {}}
+    recorder, error = Recorder(Path(file.path)), ""
+    torch.manual_seed(0)
+    try:
+        with recorder.recording(), torch.no_grad():
+            model = found.construct().train(found.training)
+            args, kwargs = call_arguments(model, inputs_at(found.spec))
+            model(*args, **kwargs)
+    except BaseException as raised:  # noqa: BLE001 - what eager cannot do, it cannot judge
+        error = _told(raised)
+    truth = {_place(astuple(place)): sorted(map(repr, seen)) for place, seen in recorder.truth.items()}
+    return {"name": found.name, "error": error, "truth": truth}
+
+
+def _told(error: BaseException) -> str:
+    where = traceback.extract_tb(error.__traceback__)[-1:]
+    place = f" at {where[0].filename}:{where[0].lineno}" if where else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}{place}"

@@ -1,0 +1,152 @@
+"""Files of other people, judged: which count, what is compared, and that a wrong shape is found out."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+NET = """import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.fc = nn.Linear(4, width)
+
+    def forward(self, x):
+        hidden = self.fc(x)
+        return hidden.relu()
+"""
+
+UNREACHABLE = """
+
+class Odd(nn.Module):
+    def __init__(self, recipe):
+        super().__init__()
+        self.layer = recipe.cook("soup").layer_of(recipe)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+
+
+@pytest.fixture(scope="module")
+def scripts():
+    """The modules of benchmarks/, which is no package, by name."""
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        yield {name: importlib.import_module(name) for name in ("forks", "judge", "observed", "public")}
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.fixture
+def judged(scripts, tmp_path):
+    """The verdict on a file with this text."""
+
+    def judged(text: str):
+        path = tmp_path / "net.py"
+        path.write_text(text)
+        files = [scripts["observed"].File(str(tmp_path), str(path))]
+        (verdict,) = scripts["judge"].judge(files, scripts["forks"].Limits(60))
+        return verdict
+
+    return judged
+
+
+def test_a_file_that_is_shown_whole_agrees_with_eager(judged):
+    verdict = judged(NET)
+    assert (verdict.outcome, verdict.covered, verdict.classes) == ("shown", 1, 1)
+    # the parameter, the binding and the return of forward
+    assert verdict.places == 3
+    assert (verdict.wrong, verdict.missing, verdict.errors, verdict.unjudged) == ([], [], [], [])
+    assert verdict.models == ["Net (search/default)"]
+    assert 0 < verdict.first <= verdict.seconds
+
+
+def test_a_class_without_shapes_leaves_a_file_shown_in_part(judged):
+    verdict = judged(NET + UNREACHABLE)
+    assert (verdict.outcome, verdict.covered, verdict.classes) == ("part", 1, 2)
+
+
+def test_a_file_without_a_model_says_why_nothing_is_shown(judged):
+    verdict = judged("import torch\nfrom torch import nn\n" + UNREACHABLE)
+    assert (verdict.outcome, verdict.covered, verdict.classes) == ("nothing", 0, 1)
+    assert verdict.why.startswith("no-arguments: ")
+
+
+def test_a_true_error_of_a_file_is_told_apart_from_what_is_shown(judged):
+    verdict = judged(NET + "\n\nNet()(torch.randn(2, 5))\n")
+    assert [error.split(":")[0] for error in verdict.errors] == ["11 shape-mismatch"]
+    (unjudged,) = verdict.unjudged
+    assert unjudged.startswith("Net: RuntimeError: mat1 and mat2")
+
+
+PLACE, OTHER = "11:8-11:14 binding hidden in Net.forward", "3:0-3:1 binding x in Other.forward"
+RIGHT, FALSE = "('f32', (2, 8))", "('f32', (2, 9))"
+
+
+@pytest.mark.parametrize(
+    ("shown", "truth", "wrong", "missing"),
+    [
+        ({PLACE: [RIGHT]}, {PLACE: [RIGHT]}, 0, 0),
+        ({PLACE: [FALSE]}, {PLACE: [RIGHT]}, 1, 0),
+        ({PLACE: [RIGHT, FALSE]}, {PLACE: [RIGHT]}, 1, 0),
+        ({PLACE: [RIGHT]}, {PLACE: [RIGHT, FALSE]}, 0, 1),
+        ({}, {PLACE: [RIGHT]}, 0, 1),
+        # A function that eager did not run cannot be judged.
+        ({PLACE: [RIGHT], OTHER: [FALSE]}, {PLACE: [RIGHT]}, 0, 0),
+    ],
+)
+def test_what_eager_does_not_bind_is_wrong_and_what_is_not_shown_is_missing(scripts, shown, truth, wrong, missing):
+    assert tuple(map(len, scripts["judge"].differences(shown, truth))) == (wrong, missing)
+
+
+def test_classes_count_by_their_own_forward_wherever_they_are_nested(scripts):
+    source = "class A:\n class B:\n  def forward(s): 0\ndef f():\n class C:\n  def forward(s): 0\nclass D(A.B): pass\n"
+    assert scripts["judge"].classes(source) == ["A.B", "f.<locals>.C"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Eight model files and three that do not count."""
+    for index in range(8):
+        (tmp_path / f"net{index}.py").write_text(NET)
+    (tmp_path / "alias.py").write_text("from torch.nn import Module as M\nclass A(M):\n def forward(s, x): return x\n")
+    (tmp_path / "no_forward.py").write_text("from torch import nn\nclass A(nn.Module): pass\n")
+    (tmp_path / "broken.py").write_text("class A(nn.Module:\n")
+    (tmp_path / "no_module.py").write_text("class A:\n def forward(s, x): return x\n")
+    return tmp_path
+
+
+def test_files_are_drawn_in_the_order_of_the_hash_of_their_path(scripts, folder):
+    names = [path.name for _, path in scripts["public"].drawn(folder)]
+    counted = [f"net{index}.py" for index in range(8)] + ["alias.py"]
+    assert names == sorted(counted, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
+
+
+def test_the_halves_share_no_file_and_leave_none_out(scripts, folder):
+    chosen = scripts["public"].chosen
+    dev, held = ({file.path for file in chosen([folder], half, None)} for half in ("dev", "held-out"))
+    assert dev
+    assert held
+    assert dev & held == set()
+    assert dev | held == {file.path for file in chosen([folder], None, None)}
+
+
+def test_the_limit_takes_the_first_of_the_draw(scripts, folder):
+    chosen = scripts["public"].chosen
+    assert chosen([folder], None, 2) == chosen([folder], None, None)[:2]
+
+
+def test_a_list_is_judged_as_it_stands(scripts, tmp_path):
+    (tmp_path / "list.txt").write_text("/a/space::/a/space/a/net.py\n\n/alone/net.py\n")
+    files = scripts["public"].chosen([tmp_path / "list.txt"], None, None)
+    assert [str(file) for file in files] == ["/a/space::/a/space/a/net.py", "/alone::/alone/net.py"]
