@@ -7,16 +7,16 @@ import heapq
 import inspect
 import itertools
 import os
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from torch import nn
 
+from mase_server.inputs.budget import FILE_SECONDS, Budget
 from mase_server.inputs.classes import builders, calls_of
 from mase_server.inputs.clues import clue_of, place_of
 from mase_server.inputs.constructions import Constructions
@@ -24,7 +24,7 @@ from mase_server.inputs.expressions import NAMES
 from mase_server.inputs.guesses import PLURAL, NoArgumentsError, made, parts_for, required, usual_arguments
 from mase_server.inputs.repairs import proposals
 from mase_server.inputs.usage import evaluate
-from mase_server.inputs.workspace import Call, calls_in_workspace, examples_of
+from mase_server.inputs.workspace import Call, Workspace, examples_of
 from mase_server.tracing.failure import RAISED
 from mase_server.tracing.problems import describe
 from mase_server.tracing.shadow import MetaMode, Shadows
@@ -65,14 +65,17 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a class is made with and among. folder, path: of the workspace and the file; empty: only the file counts."""
+    """What a class is made with and among.
+
+    workspace: an empty one, where only the file counts.  budget: how long ways to make a model may be looked for.
+    """
 
     namespace: dict[str, Any]
     tree: ast.Module
     shadows: Shadows
     on_trial: Callable[[], AbstractContextManager[None]] = nullcontext
-    folder: str = ""
-    path: str = ""
+    workspace: Workspace = field(default_factory=lambda: Workspace(""))
+    budget: Budget = field(default_factory=lambda: Budget.of(FILE_SECONDS))
 
 
 def builds(
@@ -166,7 +169,7 @@ def _plans(kind: type[nn.Module], around: Surroundings, asked: str | None) -> It
     elsewhere = (found for found in _calls_elsewhere(kind, around) if _says_something(found.node))
     for found in itertools.islice(elsewhere, MAX_CALLS):
         names = {**namespace, **found.names, kind.__name__: kind}
-        where = os.path.relpath(found.file, around.folder) if found.file else "its file's docstring"
+        where = os.path.relpath(found.file, around.workspace.folder) if found.file else "its file's docstring"
         make = partial(evaluate, found.node, names, found.tree)
         yield _Plan("usage", make, guessed=True, how=f"made as {where} makes it")
 
@@ -179,8 +182,7 @@ def _says_something(call: ast.Call) -> bool:
 
 def _calls_elsewhere(kind: type[nn.Module], around: Surroundings) -> Iterator[Call]:
     yield from examples_of(around.tree, kind.__name__)
-    if around.folder:
-        yield from calls_in_workspace(around.folder, kind.__name__, around.path)
+    yield from around.workspace.calls(kind.__name__)
 
 
 class Repairs:
@@ -198,11 +200,11 @@ class Repairs:
         self._order = itertools.count()
 
     def __iter__(self) -> Iterator[_Plan]:
-        end = time.monotonic() + MAX_SECONDS
+        budget = self.around.budget.part(most=MAX_SECONDS)
         if self.usual:
             yield from (self._usual(), self._usual(PLURAL))
         for _ in range(MAX_REPAIRS):
-            if not self._waiting or time.monotonic() > end:
+            if not self._waiting or budget.is_spent():
                 return
             yield self._plan(heapq.heappop(self._waiting)[2])
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import ast
 import itertools
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 from torch import nn
 
 from mase_server.inputs import trouble
+from mase_server.inputs.absences import problems_of
 from mase_server.inputs.arguments import Built, Surroundings, build, builds, rebuilt
 from mase_server.inputs.assumed import comment_for
+from mase_server.inputs.budget import FILE_SECONDS, Budget
 from mase_server.inputs.classes import class_nodes, library_classes, model_classes, roots
 from mase_server.inputs.comments import BadComment, read_comments
 from mase_server.inputs.found import Found, Hooks, bind, call_arguments, plain_hooks
@@ -28,12 +30,15 @@ from mase_server.inputs.main import MainRun, run_main
 from mase_server.inputs.modes import on_meta
 from mase_server.inputs.program import Place, as_program, modules_kept
 from mase_server.inputs.roles import describe, name_dimensions
-from mase_server.inputs.search import MAX_SECONDS, Searched, search, works
+from mase_server.inputs.search import Searched, search, works
 from mase_server.inputs.spec import Inputs
 from mase_server.inputs.text import SpecError
 from mase_server.inputs.watch import Reached
 from mase_server.inputs.wishes import ClassWishes, Wishes
+from mase_server.inputs.workspace import Workspace
 from mase_server.snapshot import Problem
+from mase_server.tracing.importer import owns
+from mase_server.tracing.missing import MissingImports
 from mase_server.tracing.problems import describe as told
 from mase_server.worker.request import TraceRequest
 
@@ -56,6 +61,8 @@ def find(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[Found | P
     with ExitStack() as stack:
         stack.enter_context(guarded(request.scratch, request.bytecode_cache))
         stack.enter_context(as_program(request.path, request.folder))
+        missing = MissingImports(partial(owns, request.folder))
+        stack.enter_context(missing.tolerated())
         stack.enter_context(modules_kept("__main__", Place.of(request.path).name))
         comments = read_comments(source, tree)
         yield from (trouble.at_comment(request.path, each) for each in comments if isinstance(each, BadComment))
@@ -67,6 +74,7 @@ def find(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[Found | P
             return
         if not wishes.skips_file():
             yield from _Finder(request, tree, hooks, wishes).run()
+            yield from problems_of(missing, request.path)
 
 
 class _Finder:
@@ -79,7 +87,10 @@ class _Finder:
         self.explanation: BaseException | None = None
         #: What the file's names stand for, once it has run.
         self.names: dict[str, Any] = {}
-        self.search_end = 0.0
+        self.workspace = Workspace(request.folder, request.path)
+        #: The time for all that is searched for, from the first search on; and that of the class whose turn it is.
+        self.budget: Budget | None = None
+        self.turn = Budget.of(0.0)
         #: Seconds that the file may run by itself; the rest of the time is for what it defines.
         self.patience = request.seconds * 2 / 3
 
@@ -188,6 +199,7 @@ class _Finder:
         for instance in module_instances(vars(module), self.request.folder, self.nodes):
             name = type(instance.model).__name__
             if name not in self.covered and self.wishes.wants(name):
+                self._take_turn(1)
                 yield from self._complete(Built(instance.model, {}, "instance", None), name)
 
     def _searched(self, module: ModuleType) -> Iterator[Found | Problem]:
@@ -195,8 +207,9 @@ class _Finder:
         if not classes and not self.shown:
             classes = library_classes(vars(module), self.tree, self.request.folder)
         names = [self.options.model] if self.options.model else roots(classes, self.tree)
-        for name in names:
+        for index, name in enumerate(names):
             if name in classes and name not in self.covered and self.wishes.wants(name):
+                self._take_turn(len(names) - index)
                 yield from self._from_class(name, classes[name], vars(module))
         if not classes and not self.shown:
             message = "No class of this file extends torch.nn.Module, and running it called no model"
@@ -236,9 +249,12 @@ class _Finder:
         return replace(built, source=self.options.inputs_from)
 
     def _around(self, namespace: dict[str, Any]) -> Surroundings:
-        return Surroundings(
-            namespace, self.tree, self.hooks.shadows, self.hooks.on_trial, self.request.folder, self.request.path
-        )
+        return Surroundings(namespace, self.tree, self.hooks.shadows, self.hooks.on_trial, self.workspace, self.turn)
+
+    def _take_turn(self, waiting: int) -> None:
+        """A class's share of the time: half of what is left, all of it for the last of those that wait."""
+        self.budget = self.budget or Budget.of(FILE_SECONDS)
+        self.turn = self.budget.part(1.0 if waiting == 1 else 0.5)
 
     def _complete(self, built: Built, name: str, others: Iterable[Built] = ()) -> Iterator[Found | Problem]:
         """A model without a call: wished inputs, or a search for some."""
@@ -251,7 +267,6 @@ class _Finder:
         if remembered is not None and (found := self._still_works(built, remembered, how)) is not None:
             yield self._cover(found)
             return
-        self.search_end = self.search_end or time.monotonic() + MAX_SECONDS
         searched = self._search(built)
         if searched.spec is None and remembered is None:
             built, searched = self._otherwise(built, searched, others)
@@ -269,7 +284,8 @@ class _Finder:
             yield self._cover(self._of_spec(built, searched.spec, "search", how))
 
     def _search(self, built: Built) -> Searched:
-        return search(built.model, self.hooks, seconds=max(1.0, self.search_end - time.monotonic()))
+        # Where these inputs do not work, other arguments want their time too.
+        return search(built.model, self.hooks, budget=self.turn.part(0.6))
 
     def _otherwise(self, built: Built, searched: Searched, others: Iterable[Built]) -> tuple[Built, Searched]:
         """The model made in another way, if the way in which it was made is why no inputs succeed."""
@@ -280,7 +296,7 @@ class _Finder:
             # It is made as the person makes it, and its forward has a mistake.
             return built, searched
         for other in others:
-            if time.monotonic() > self.search_end:
+            if self.turn.is_spent():
                 break
             again = self._search(other)
             if again.spec is not None:

@@ -7,22 +7,26 @@ must be simple assignments around it, or come from modules that the model's own 
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import os
 import re
 import sys
 import textwrap
-import time
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: Bounds of the search: files, seconds, and bytes of one file.
+from mase_server.inputs.budget import Budget
+
+#: Bounds of what is read for one file's models: files, seconds, bytes of one file, and of all.
 MAX_FILES = 2000
 MAX_SECONDS = 0.5
 MAX_BYTES = 400_000
+MAX_TOTAL = 40_000_000
 _SUFFIXES = (".py", ".ipynb", ".md", ".rst")
+CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
 _SKIPPED = {"node_modules", "site-packages", "dist-packages", "__pycache__", "build", "dist", "venv", "env"}
 _BLOCK = re.compile(r"```[^\n]*\n(.*?)```", re.DOTALL)
 _MAGIC = re.compile(r"^\s*[!%].*$", re.MULTILINE)
@@ -38,20 +42,55 @@ class Call:
     file: str
 
 
-def calls_in_workspace(folder: str, name: str, but: str, seconds: float = MAX_SECONDS) -> Iterator[Call]:
-    """Calls of the class `name` below `folder` outside the file `but`, those nearest to it first."""
-    end = time.monotonic() + seconds
-    wanted = re.compile(rf"\b{re.escape(name)}(\.\w+)?\s*\(".encode())
-    # A class is known by its file's name or by those of the packages around it.
-    known = {Path(but).stem, *Path(but).parent.parts[-3:]}
-    for count, path in enumerate(_files(folder, but)):
-        if count >= MAX_FILES or time.monotonic() > end:
-            return
-        text = _read(path)
-        if text is not None and wanted.search(text):
-            for tree in _codes(path, text.decode("utf-8", "replace"), name):
+class Workspace:
+    """The texts below a folder, what stands highest first; each is read once, whatever is looked for in them.
+
+    folder: an empty one has no texts.  but: a file that is left out.  seconds: for all the reading.
+    """
+
+    def __init__(self, folder: str, but: str = "", seconds: float = MAX_SECONDS) -> None:
+        self.folder, self.but, self.seconds = folder, but, seconds
+        self._read: list[tuple[Path, bytes]] = []
+        self._unread: Iterator[tuple[Path, bytes]] | None = None
+
+    def texts(self, suffixes: tuple[str, ...] = _SUFFIXES) -> Iterator[tuple[Path, bytes]]:
+        """Files of these kinds, as far as there was time to read them."""
+        at = 0
+        while True:
+            for path, text in self._read[at:]:
+                at += 1
+                if path.name.endswith(suffixes):
+                    yield path, text
+            if at == len(self._read) and not self._read_next():
+                return
+
+    def calls(self, name: str) -> Iterator[Call]:
+        """Calls of the class `name`."""
+        wanted = re.compile(rf"\b{re.escape(name)}(\.\w+)?\s*\(".encode())
+        # A class is known by its file's name or by those of the packages around it.
+        known = {Path(self.but).stem, *Path(self.but).parent.parts[-3:]}
+        for path, text in self.texts():
+            for tree in _codes(path, text.decode("utf-8", "replace"), name) if wanted.search(text) else ():
                 if _means(tree, name, known):
                     yield from (Call(call, tree, _imported(tree), str(path)) for call in _calls(tree, name, known))
+
+    def _read_next(self) -> bool:
+        if self._unread is None:
+            self._unread = self._readable()
+        found = next(self._unread, None)
+        if found is not None:
+            self._read.append(found)
+        return found is not None
+
+    def _readable(self) -> Iterator[tuple[Path, bytes]]:
+        budget, total = Budget.of(self.seconds), 0
+        for path in itertools.islice(_files(self.folder, self.but) if self.folder else (), MAX_FILES):
+            text = _read(path)
+            total += len(text or b"")
+            if budget.is_spent() or total > MAX_TOTAL:
+                return
+            if text is not None:
+                yield path, text
 
 
 def _means(tree: ast.Module, name: str, known: set[str]) -> bool:
@@ -79,7 +118,7 @@ def _files(folder: str, but: str) -> Iterator[Path]:
             if entry.is_dir(follow_symlinks=False):
                 if not entry.name.startswith(".") and entry.name not in _SKIPPED:
                     waiting.append(entry.path)
-            elif entry.name.endswith(_SUFFIXES) and entry.path != but:
+            elif entry.name.endswith((*_SUFFIXES, *CONFIGURATIONS)) and entry.path != but:
                 yield Path(entry.path)
 
 

@@ -5,11 +5,12 @@ Ground truth: the arguments are those that the usage was written with here, and 
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
 from mase_server.inputs.found import Found
-from mase_server.inputs.workspace import calls_in_workspace
+from mase_server.inputs.workspace import Workspace
 from tests.inputs.test_inputs_repairs import looked_at, runs_in_eager
 
 MODEL = """
@@ -123,14 +124,14 @@ def test_what_cannot_be_used_is_passed_over(workspace, name, text):
 def test_installed_and_hidden_folders_are_not_read(workspace):
     for folder in (".venv/lib", "venv/lib", "node_modules", "lib/site-packages"):
         put(workspace, f"{folder}/use.py", "from net import Mixer\nMixer(1, 2, 0.5)\n")
-    assert list(calls_in_workspace(str(workspace), "Mixer", str(workspace / "net.py"))) == []
+    assert list(Workspace(str(workspace), str(workspace / "net.py")).calls("Mixer")) == []
 
 
 def test_a_search_without_time_reads_nothing(workspace):
     put(workspace, "train.py", "from net import Mixer\nMixer(1, 2, 0.5)\n")
     home = str(workspace / "net.py")
-    assert list(calls_in_workspace(str(workspace), "Mixer", home, seconds=-1.0)) == []
-    assert len(list(calls_in_workspace(str(workspace), "Mixer", home))) == 1
+    assert list(Workspace(str(workspace), home, seconds=0.0).calls("Mixer")) == []
+    assert len(list(Workspace(str(workspace), home).calls("Mixer"))) == 1
 
 
 def test_a_part_made_as_another_file_makes_it_is_no_error_where_its_inputs_are_not_found(workspace):
@@ -149,3 +150,12 @@ class Joined(nn.Module):
 """
     items = looked_at(workspace, text)
     assert not [item for item in items if isinstance(item, Found) and "fails with them" in item.found]
+
+
+def test_each_file_of_a_workspace_is_read_once_for_all_its_classes(workspace, monkeypatch):
+    put(workspace, "train.py", "from net import Mixer, Other\nMixer(1, 2, 0.5)\nOther(3)\n")
+    searched, reads = Workspace(str(workspace), str(workspace / "net.py")), []
+    original = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: reads.append(path.name) or original(path))
+    assert [len(list(searched.calls(name))) for name in ("Mixer", "Other", "Mixer", "Absent")] == [1, 1, 1, 0]
+    assert reads == ["train.py"]

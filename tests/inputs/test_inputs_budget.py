@@ -1,0 +1,90 @@
+"""One clock for everything that a file is searched for."""
+
+import pytest
+
+from mase_server.inputs import find as finding
+from mase_server.inputs.budget import Budget
+from mase_server.inputs.found import Found
+from mase_server.snapshot import Problem
+from tests.inputs.test_inputs_repairs import HEAD, looked_at
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_a_budget_is_spent_when_its_seconds_are_over():
+    clock = Clock()
+    budget = Budget.of(2.0, clock)
+    clock.now += 1.5
+    assert (budget.left(), budget.is_spent()) == (0.5, False)
+    clock.now += 1.0
+    assert (budget.left(), budget.is_spent()) == (0.0, True)
+
+
+@pytest.mark.parametrize(("share", "most", "seconds"), [(0.5, 9.0, 2.0), (1.0, 3.0, 3.0), (1.0, 9.0, 4.0)])
+def test_a_part_of_a_budget_ends_no_later_than_the_whole(share, most, seconds):
+    clock = Clock()
+    part = Budget.of(4.0, clock).part(share, most)
+    assert part.left() == seconds
+
+
+def test_what_is_spent_has_no_parts():
+    clock = Clock()
+    budget = Budget.of(1.0, clock)
+    clock.now += 5.0
+    assert budget.part().is_spent()
+
+
+EASY = """class Easy{index}(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.layer = nn.Conv2d(3, dim, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+"""
+HARD = """class Hard(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        raise ValueError(f"never {dim}")
+
+    def forward(self, x):
+        return x
+
+
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "project").mkdir()
+    return tmp_path / "project"
+
+
+def test_without_any_time_the_likeliest_of_every_class_is_still_tried(workspace, monkeypatch):
+    monkeypatch.setattr(finding, "FILE_SECONDS", 0.0)
+    items = looked_at(workspace, HEAD + HARD + "".join(EASY.format(index=index) for index in range(3)))
+    assert [item.name for item in items if isinstance(item, Found)] == ["Easy0", "Easy1", "Easy2"]
+    assert [item.code for item in items if isinstance(item, Problem)] == ["no-arguments"]
+
+
+def test_the_first_of_many_classes_has_half_of_the_time_and_the_last_all_that_is_left():
+    finder = finding._Finder.__new__(finding._Finder)
+    clock = Clock()
+    finder.budget = Budget.of(8.0, clock)
+    given = []
+    for waiting in (3, 2, 1):
+        finder._take_turn(waiting)
+        given.append(finder.turn.left())
+        clock.now += finder.turn.left()
+    assert given == [4.0, 2.0, 2.0]
