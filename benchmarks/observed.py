@@ -27,6 +27,9 @@ from mase_server.worker.request import TraceRequest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.ground_truth.record import Recorder
 
+#: Rewritten code, kept from one file of a package to the next as the server keeps it from save to save.
+_CACHE = tempfile.TemporaryDirectory()
+
 
 @dataclass(frozen=True, slots=True)
 class File:
@@ -85,7 +88,7 @@ def eager(file: File) -> dict[str, Any]:
 
 
 def _request(file: File) -> TraceRequest:
-    return TraceRequest(file.path, file.folder, "", 1, scratch=tempfile.mkdtemp())
+    return TraceRequest(file.path, file.folder, "", 1, scratch=tempfile.mkdtemp(), bytecode_cache=_CACHE.name)
 
 
 def _rows(payload: Payload) -> list[tuple[str, int, str]]:
