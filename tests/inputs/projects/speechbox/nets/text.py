@@ -1,0 +1,3 @@
+_pad = '_'
+_letters = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
+symbols = [_pad] + list('!\'(),.:;? -') + list(_letters)
