@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from mase_server.passes.bits import calculate_avg_bits_mg_analysis_pass
+from mase_server.passes.fusion import conv_bn_fusion_transform_pass, remove_dropout_transform_pass
+from mase_server.passes.lora import fuse_lora_weights_transform_pass, insert_lora_adapter_transform_pass
 from mase_server.passes.metadata import (
     add_common_metadata_analysis_pass,
     add_hardware_metadata_analysis_pass,
@@ -31,9 +33,13 @@ __all__ = [
     "add_hardware_metadata_analysis_pass",
     "add_software_metadata_analysis_pass",
     "calculate_avg_bits_mg_analysis_pass",
+    "conv_bn_fusion_transform_pass",
+    "fuse_lora_weights_transform_pass",
     "init_metadata_analysis_pass",
+    "insert_lora_adapter_transform_pass",
     "profile_statistics_analysis_pass",
     "quantize_transform_pass",
+    "remove_dropout_transform_pass",
     "report_graph_analysis_pass",
     "report_node_hardware_type_analysis_pass",
     "report_node_meta_param_analysis_pass",

@@ -16,8 +16,8 @@ from mase_server.ir.number_formats import MOVES, format_text, operator_of, round
 from mase_server.ops.table import named_arguments
 from mase_server.ops.types import TensorType
 from mase_server.passes.arguments import Result
+from mase_server.passes.functional import as_function
 from mase_server.passes.quantize.config import Chooser, Config
-from mase_server.passes.quantize.functional import as_function
 from mase_server.passes.quantize.values import Values, is_floating
 
 _IN_PLACE = frozenset({operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow})

@@ -1,0 +1,137 @@
+"""Transforms that must leave what a model gives as it was, against the model itself."""
+
+import copy
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from mase_server import MaseGraph, passes
+from tests.ir.models import bert_inputs, bert_tiny
+
+
+def trained(model):
+    """Running statistics that are not those of a fresh layer, then eval mode."""
+    model.train()
+    for part in model.modules():
+        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
+            part.running_mean.normal_()
+            part.running_var.uniform_(0.5, 2)
+            nn.init.normal_(part.weight)
+            nn.init.normal_(part.bias)
+    return model.eval()
+
+
+class Shared(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        y = self.conv(x)
+        return self.bn(y) + y
+
+
+FUSED = [
+    (nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()), (2, 3, 8, 8)),
+    (nn.Sequential(nn.Conv1d(3, 4, 3, bias=False), nn.BatchNorm1d(4)), (2, 3, 8)),
+    (nn.Sequential(nn.ConvTranspose2d(4, 6, 2, stride=2), nn.BatchNorm2d(6)), (2, 4, 5, 5)),
+    (nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)), (5, 6)),
+]
+
+
+@pytest.mark.parametrize(("model", "shape"), FUSED)
+def test_a_norm_disappears_into_the_layer_before_it(model, shape):
+    model, x = trained(model), torch.randn(shape)
+    before, expected = copy.deepcopy(model.state_dict()), model(x)
+    graph, found = passes.conv_bn_fusion_transform_pass(MaseGraph(model, {"input": x}))
+    assert found == {"fused": [("0", "1")], "kept": {}}
+    assert not any(node.target == "1" for node in graph.nodes)
+    torch.testing.assert_close(graph.model(x), expected)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(model(x), expected), "the person's model was changed"
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "reason"),
+    [
+        (Shared().eval(), (1, 3, 4, 4), "conv is used elsewhere too"),
+        (nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), (2, 3, 8, 8), "it uses the statistics of each batch"),
+        (nn.Sequential(nn.ReLU(), nn.BatchNorm2d(3)).eval(), (1, 3, 4, 4), "what comes before it is no convolution"),
+        (nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(5)).eval(), (2, 5, 6), "it normalises over another dimension"),
+    ],
+)
+def test_a_norm_stays_where_fusing_would_change_something(model, shape, reason):
+    x = torch.randn(shape)
+    name = "x" if isinstance(model, Shared) else "input"
+    graph, found = passes.conv_bn_fusion_transform_pass(MaseGraph(model, {name: x}))
+    assert found["fused"] == []
+    assert reason in next(iter(found["kept"].values()))
+    if not model.training:
+        assert torch.equal(graph.model(x), model(x))
+
+
+def test_dropouts_go_and_the_output_stays():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.ReLU(), nn.Dropout(0.1)).eval()
+    x = torch.randn(3, 4)
+    graph, found = passes.remove_dropout_transform_pass(MaseGraph(model, {"input": x}))
+    assert found["removed"] == ["_1", "_3"]
+    assert torch.equal(graph.model(x), model(x))
+
+
+def test_an_adapter_changes_nothing_until_it_has_learnt():
+    """MASE's own drops the bias: the output moves at once."""
+    model, x = nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 3)), torch.randn(4, 6)
+    graph, found = passes.insert_lora_adapter_transform_pass(MaseGraph(model, {"input": x}), {"rank": 2})
+    assert found["inserted"] == {"_0": [6, 5], "_2": [5, 3]}
+    assert torch.equal(graph.model(x), model(x))
+    own = {name for name, _ in model.named_parameters()}
+    adapters = [parameter for name, parameter in graph.model.named_parameters() if name not in own]
+    assert len(adapters) == 4
+    optimiser = torch.optim.SGD(adapters, 0.1)
+    for _ in range(3):
+        optimiser.zero_grad()
+        graph.model(x).square().sum().backward()
+        optimiser.step()
+    learnt = graph.model(x)
+    assert not torch.equal(learnt, model(x))
+    graph, found = passes.fuse_lora_weights_transform_pass(graph)
+    assert found["fused"] == ["_0", "_2"]
+    torch.testing.assert_close(graph.model(x), learnt)
+    assert not any("lora" in name for name, _ in graph.model.named_parameters())
+
+
+def test_what_an_adapter_adds_is_b_a_x_times_alpha_over_rank():
+    model, x = nn.Sequential(nn.Linear(6, 5)), torch.randn(4, 6)
+    graph, _ = passes.insert_lora_adapter_transform_pass(MaseGraph(model, {"input": x}), {"rank": 2, "lora_alpha": 3.0})
+    a, b = graph.module._0_lora_a, graph.module._0_lora_b
+    with torch.no_grad():
+        b.normal_()
+        torch.testing.assert_close(graph.model(x), model(x) + x @ a.T @ b.T * 1.5)
+
+
+def test_adapters_of_bert_are_annotated_and_change_nothing():
+    model, inputs = bert_tiny(), dict(bert_inputs())
+    graph, found = passes.insert_lora_adapter_transform_pass(MaseGraph(model, inputs), {"rank": 4, "lora_dropout": 0.1})
+    graph.annotate(add_value=False)
+    passes.verify_common_metadata_analysis_pass(graph)
+    assert len(found["inserted"]) == sum(isinstance(part, nn.Linear) for part in model.modules())
+    check = graph.check_against(model)
+    assert check, check
+
+
+@pytest.mark.parametrize(
+    ("pass_args", "message"),
+    [
+        ({"rank": 0}, "rank is 0, expected a whole number of at least 1"),
+        ({"lora_dropout": 1.0}, "lora_dropout is 1.0, expected a probability below 1"),
+        (
+            {"ranks": 1},
+            "insert_lora_adapter_transform_pass has no option 'ranks'; it takes rank, lora_alpha,",
+        ),
+    ],
+)
+def test_options_out_of_range_are_quoted(pass_args, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        passes.insert_lora_adapter_transform_pass(MaseGraph(nn.Sequential(nn.Linear(2, 2))), pass_args)
