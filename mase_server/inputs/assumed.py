@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,15 +36,46 @@ NOTHING_ASSUMED = Comment(None, "nothing was assumed")
 def comment_for(
     model: nn.Module, arguments_from: str, inputs_from: str, spec: Inputs, names: Mapping[str, Any]
 ) -> Comment:
-    """The comment that reproduces a trace. names: those of the file, with which arguments may be written."""
-    inputs: str | None = None
+    """The comment above a class that reproduces a trace. names: those of the file, to write arguments with."""
+    return _comment(
+        lambda: "" if arguments_from in _SAID else _construction(model, names),
+        lambda: "" if inputs_from == "comment" else inputs_text(spec),
+    )
+
+
+def comment_naming(
+    owner: str,
+    arguments: Mapping[str, Any],
+    arguments_from: str,
+    inputs_from: str,
+    spec: Inputs,
+    names: Mapping[str, Any],
+) -> Comment:
+    """The same for what is no class: `owner` is a variable, or a function and `arguments` those that it was given."""
+    function, _, part = owner.partition("[")
+    makes = arguments_from not in _SAID and arguments
+
+    def construction() -> str:
+        if makes and part:
+            raise NoTextError(f"{function} makes several models")
+        return call(names[function], arguments, names) if makes else ""
+
+    def inputs() -> str:
+        text = "" if inputs_from == "comment" else inputs_text(spec)
+        return text if makes or not text else f"{owner}: {text}"
+
+    return _comment(construction, inputs)
+
+
+def _comment(construction: Callable[[], str], inputs: Callable[[], str]) -> Comment:
+    """The text of a comment from the texts of its two parts, of which one may have none."""
+    written = ""
     try:
-        inputs = inputs_text(spec) if inputs_from != "comment" else ""
-        construction = "" if arguments_from in _SAID else _construction(model, names)
+        written = inputs()
+        parts = [part for part in (construction(), written) if part]
     except NoTextError as error:
-        return Comment(None, str(error), f"mase: {inputs}" if inputs else None)
-    parts = [part for part in (construction, inputs) if part]
-    return Comment(f"mase: {'; '.join(parts)}", "", f"mase: {inputs}") if parts else NOTHING_ASSUMED
+        return Comment(None, str(error), f"mase: {written}" if written else None)
+    return Comment(f"mase: {'; '.join(parts)}", "", f"mase: {written}") if parts else NOTHING_ASSUMED
 
 
 def _construction(model: nn.Module, names: Mapping[str, Any]) -> str:

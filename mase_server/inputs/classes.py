@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, TypeGuard
 
 from torch import nn
 
 from mase_server.inputs.constructions import origin
+from mase_server.inputs.entries import entry_of
 
 
 def model_classes(namespace: Mapping[str, Any], tree: ast.Module) -> dict[str, type[nn.Module]]:
-    """The nn.Module classes that the file itself defines and that have a forward, in order."""
-    names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
-    found = ((name, namespace.get(name)) for name in names)
+    """The nn.Module classes that the file itself defines, outside of functions, and that can be run, in order."""
+    found = ((path.rpartition(".")[2], _held(namespace, path)) for path in _class_paths(tree))
     return {name: kind for name, kind in found if _can_run(kind)}
 
 
@@ -26,25 +26,61 @@ def library_classes(namespace: Mapping[str, Any], tree: ast.Module, folder: str)
 
 
 def _can_run(kind: Any) -> TypeGuard[type[nn.Module]]:
-    if not inspect.isclass(kind):
-        return False
-    return issubclass(kind, nn.Module) and kind.forward is not nn.Module.forward and not inspect.isabstract(kind)
+    return inspect.isclass(kind) and issubclass(kind, nn.Module) and entry_of(kind) is not None
+
+
+def _held(namespace: Mapping[str, Any], path: str) -> Any:
+    """What `Outer.Inner` stands for, None where there is nothing."""
+    first, *names = path.split(".")
+    held = namespace.get(first)
+    for name in names:
+        held = vars(held).get(name) if inspect.isclass(held) else None
+    return held
 
 
 def class_nodes(tree: ast.Module) -> dict[str, ast.ClassDef]:
-    """Every top-level class statement by name."""
-    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    """Every class statement outside of functions by the class's own name."""
+    return {node.name: node for node in reversed(_class_paths(tree).values())}
+
+
+def _class_paths(tree: ast.Module) -> dict[str, ast.ClassDef]:
+    """Class statements by how the class is reached, `Outer.Inner`; those under `if` and `try` too."""
+    found: dict[str, ast.ClassDef] = {}
+
+    def walk(node: ast.AST, path: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef):
+                found.setdefault(f"{path}{child.name}", child)
+                walk(child, f"{path}{child.name}.")
+            elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.expr):
+                walk(child, path)
+
+    walk(tree, "")
+    return found
 
 
 def roots(classes: Mapping[str, type[nn.Module]], tree: ast.Module) -> list[str]:
     """Classes that no other class of the file uses or extends; the last one where they all use each other."""
     used: set[str] = set()
+    owners = {*class_nodes(tree), "self", "cls"}
     for name, node in class_nodes(tree).items():
         if name in classes:
-            used |= {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)} - {name}
+            used |= _names(node, owners) - {name}
     used |= _used_by_helpers(classes, tree) | _handed_over(classes, tree)
     found = [name for name in classes if name not in used]
     return found or list(classes)[-1:]
+
+
+def _names(node: ast.AST, owners: Container[str]) -> set[str]:
+    """The names that stand in some code, and those that are read from `owners`, as in `Outer.Inner`."""
+    found = set()
+    for inner in ast.walk(node):
+        match inner:
+            case ast.Name(id=name):
+                found.add(name)
+            case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner in owners:
+                found.add(name)
+    return found
 
 
 def _used_by_helpers(classes: Mapping[str, type[nn.Module]], tree: ast.Module) -> set[str]:

@@ -3,6 +3,7 @@
 - `# mase: x: f32[1, 784]` gives inputs (see text.py); `# mase: Net: x: f32[1, 784]` gives those of one class.
 - `# mase: Net(width=3)` gives constructor arguments; inputs may follow after a `;`.
 - `# mase: skip` leaves a class out, or the file; `# mase: skip Net` names the class.
+- A function that builds a model, or a variable that holds one, is named as a class is: `# mase: build(10); x: f32[8]`.
 
 Without a class name a comment belongs to the class in or directly above which it stands, otherwise to the file.
 """
@@ -20,8 +21,9 @@ from mase_server.inputs.spec import Inputs
 from mase_server.inputs.text import SpecError, parse
 
 _COMMENT = re.compile(r"#\s*mase:\s*")
-_SKIP = re.compile(r"skip(?:\s+(?P<name>\w+))?\s*$")
-_NAMED = re.compile(r"(?P<name>\w+)\s*:\s*(?=\w+\s*[:=])")
+_NAME = r"(?P<name>\w+(?:\.\w+)*(?:\[[^\]]*\])*)"
+_SKIP = re.compile(rf"skip(?:\s+{_NAME})?\s*$")
+_NAMED = re.compile(rf"{_NAME}\s*:\s*(?=\w+\s*[:=])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +54,23 @@ class BadComment:
 def read_comments(source: str, tree: ast.Module) -> list[Wish | BadComment]:
     """Every `# mase:` comment of a file, in order."""
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    names = {node.name for node in classes} | _module_names(tree)
     lines = source.splitlines()
     read: list[Wish | BadComment] = []
     for line, column, text in _comments(source):
         try:
-            read.append(_wish(text, line, column, _owner(line, classes, lines), {node.name for node in classes}))
+            read.append(_wish(text, line, column, _owner(line, classes, lines), names))
         except SpecError as error:
             start = column + error.column
             read.append(BadComment(line, start, max(start + 1, column + len(text)), error.message))
     return read
+
+
+def _module_names(tree: ast.Module) -> set[str]:
+    """The functions and variables of a file that may hold or make a model."""
+    found = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    targets = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
+    return found | {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def _comments(source: str) -> Iterator[tuple[int, int, str]]:
@@ -92,12 +102,12 @@ def _is_inside(line: int, node: ast.ClassDef, lines: list[str]) -> bool:
     return node.lineno <= line and all(len(text) - len(text.lstrip()) > node.col_offset for text in below)
 
 
-def _wish(text: str, line: int, column: int, owner: str | None, classes: set[str]) -> Wish:
+def _wish(text: str, line: int, column: int, owner: str | None, names: set[str]) -> Wish:
     if skip := _SKIP.match(text):
         return Wish(skip["name"] or owner, None, None, True, line, column)
     start, call = 0, None
     named = _NAMED.match(text)
-    if named and named["name"] in classes:
+    if named and re.split(r"[.\[]", named["name"])[0] in names:
         owner, start = named["name"], named.end()
     elif re.match(r"\w+\s*\(", text):
         call, start = _call(text)

@@ -18,9 +18,8 @@ from typing import Any
 
 from torch import nn
 
+from mase_server.inputs.distributed import is_wrapper
 from mase_server.tracing.positions import Mark, is_hidden, resolve
-
-_WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Constructions:
     def children(self) -> set[int]:
         """Ids of the modules that are part of another one; what wraps a whole model does not count."""
         # An `__init__` that failed leaves a module without its tables.
-        wholes = (made.model for made in self if not isinstance(made.model, _WRAPPERS))
+        wholes = (made.model for made in self if not is_wrapper(made.model))
         tables = (vars(model).get("_modules", {}) for model in wholes)
         return {id(child) for table in tables for child in table.values()}
 

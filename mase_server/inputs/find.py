@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -17,17 +17,21 @@ from torch import nn
 from mase_server.inputs import trouble
 from mase_server.inputs.absences import problems_of
 from mase_server.inputs.arguments import Built, Surroundings, build, builds, rebuilt
-from mase_server.inputs.assumed import comment_for
+from mase_server.inputs.assumed import Comment, comment_for, comment_naming
 from mase_server.inputs.budget import FILE_SECONDS, Budget
 from mase_server.inputs.classes import class_nodes, library_classes, model_classes, roots
 from mase_server.inputs.comments import BadComment, read_comments
+from mase_server.inputs.distributed import alone
+from mase_server.inputs.entries import FORWARD, entry_of, forward_owner, further_entry, makes, run_by
+from mase_server.inputs.factories import called, factories
 from mase_server.inputs.found import Found, Hooks, bind, call_arguments, plain_hooks
 from mase_server.inputs.generate import complete, inputs_at
 from mase_server.inputs.guard import guarded
-from mase_server.inputs.guesses import NoArgumentsError
-from mase_server.inputs.instances import module_instances
+from mase_server.inputs.guesses import NoArgumentsError, required
+from mase_server.inputs.instances import Instance, is_model, module_instances
 from mase_server.inputs.main import MainRun, run_main
 from mase_server.inputs.modes import on_meta
+from mase_server.inputs.names import usual_argument
 from mase_server.inputs.program import Place, as_program, modules_kept
 from mase_server.inputs.roles import describe, name_dimensions
 from mase_server.inputs.search import Searched, search, works
@@ -46,6 +50,8 @@ from mase_server.worker.request import TraceRequest
 MAX_ERRORS = 3
 #: Other ways to make a model, each of which is searched for inputs.
 MAX_WAYS = 4
+#: Seconds for classes that no shown model uses: what others show does not wait for them much longer.
+REST_SECONDS = 3.0
 
 
 def find(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[Found | Problem]:
@@ -63,6 +69,7 @@ def find(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[Found | P
         stack.enter_context(as_program(request.path, request.folder))
         missing = MissingImports(partial(owns, request.folder))
         stack.enter_context(missing.tolerated())
+        stack.enter_context(alone(source))
         stack.enter_context(modules_kept("__main__", Place.of(request.path).name))
         comments = read_comments(source, tree)
         yield from (trouble.at_comment(request.path, each) for each in comments if isinstance(each, BadComment))
@@ -82,6 +89,8 @@ class _Finder:
         self.request, self.tree, self.hooks, self.wishes = request, tree, hooks, wishes
         self.options, self.path = request.options, request.path
         self.nodes = class_nodes(tree)
+        #: Every class statement of the file, those inside functions too.
+        self.classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
         self.covered: set[str] = set()
         self.shown = 0
         self.explanation: BaseException | None = None
@@ -163,7 +172,8 @@ class _Finder:
         if wish.constructor(type(model).__name__) is not None:
             built = self._build(type(model), vars(run.module), wish) or built
         if wish.inputs is not None:
-            return self._of_spec(built, wish.inputs, wish.inputs_from, f"inputs from {wish.inputs_from}")
+            name = type(built.model).__name__
+            return self._of_spec(built, name, wish.inputs, wish.inputs_from, f"inputs from {wish.inputs_from}")
         inputs = bind(model, reached.args, reached.kwargs)
         spec = describe(inputs, model, self.hooks.shadows.get)
         return Found(
@@ -172,14 +182,16 @@ class _Finder:
             recorded=reached.shown and built.model is model,
         )  # fmt: skip
 
-    def _of_spec(self, built: Built, spec: Inputs, source: str, how: str) -> Found:
+    def _of_spec(self, built: Built, name: str, spec: Inputs, source: str, how: str) -> Found:
+        entry = _entry(name, built.model)
+        run_by(built.model, entry)
         # Whoever writes numbers says which sizes to run with, not that no others are possible.
         spec = complete(spec) if spec.symbols() else name_dimensions(spec.entries, built.model)
         inputs = on_meta(inputs_at(spec), self.hooks.shadows)
         args, kwargs = call_arguments(built.model, inputs)
         return Found(
-            built.model, type(built.model).__name__, args, kwargs, inputs, spec, source, built.arguments, built.source,
-            how, False, built.construct,
+            built.model, name, args, kwargs, inputs, spec, source, built.arguments, built.source, how, False,
+            makes(built.construct, entry),
         )  # fmt: skip
 
     # ----------------------------------------------------------------------------------------------- what is left
@@ -190,27 +202,49 @@ class _Finder:
 
     def _cover(self, found: Found) -> Found:
         self.shown += 1
-        self.covered |= {type(part).__name__ for part in found.model.modules()}
-        comment = comment_for(found.model, found.arguments_from, found.inputs_from, found.spec, self.names)
-        return replace(found, comment=comment)
+        kinds = {type(part) for part in found.model.modules()}
+        # Whose forward a shown class has inherited is shown by that.
+        self.covered |= {kind.__name__ for kind in kinds} | {forward_owner(kind).__name__ for kind in kinds}
+        return replace(found, comment=found.comment or self._comment(found))
+
+    def _comment(self, found: Found) -> Comment:
+        came_from = found.arguments_from, found.inputs_from, found.spec, self.names
+        if found.name.partition(".")[0] in self.classes:
+            return comment_for(found.model, *came_from)
+        return comment_naming(found.name, found.arguments, *came_from)
 
     def _instances(self, module: ModuleType) -> Iterator[Found | Problem]:
         """Models that the file keeps in its own variables and never calls."""
+        before = set(self.covered)
         for instance in module_instances(vars(module), self.request.folder, self.nodes):
-            name = type(instance.model).__name__
-            if name not in self.covered and self.wishes.wants(name):
+            name = self._name(instance)
+            if name not in before and self.wishes.wants(name):
                 self._take_turn(1)
                 yield from self._complete(Built(instance.model, {}, "instance", None), name)
+
+    def _name(self, instance: Instance) -> str:
+        """The class of the file that a model is of, else the expression that gives it."""
+        kind = type(instance.model).__name__
+        return kind if kind in self.classes else instance.name
 
     def _searched(self, module: ModuleType) -> Iterator[Found | Problem]:
         classes = model_classes(vars(module), self.tree)
         if not classes and not self.shown:
             classes = library_classes(vars(module), self.tree, self.request.folder)
         names = [self.options.model] if self.options.model else roots(classes, self.tree)
+        problems: list[tuple[str, Problem]] = []
         for index, name in enumerate(names):
             if name in classes and name not in self.covered and self.wishes.wants(name):
                 self._take_turn(len(names) - index)
-                yield from self._from_class(name, classes[name], vars(module))
+                for item in self._from_class(name, classes[name], vars(module)):
+                    if isinstance(item, Found):
+                        yield item
+                    else:
+                        problems.append((name, item))
+        yield from self._from_factories(module, classes)
+        if not self.options.model:
+            yield from self._from_rest(classes, set(names), module)
+        yield from (problem for name, problem in problems if name not in self.covered)
         if not classes and not self.shown:
             message = "No class of this file extends torch.nn.Module, and running it called no model"
             if self.explanation is not None:
@@ -223,12 +257,53 @@ class _Finder:
             message = f"No model {self.options.model!r} in this file; it has {', '.join(classes) or 'none'}."
             yield trouble.at_class(self.path, None, "error", "no-model", message)
 
+    def _from_factories(self, module: ModuleType, classes: Mapping[str, object]) -> Iterator[Found | Problem]:
+        """What functions of the file build, where no class of the file has shown it."""
+        for factory in factories(vars(module), self.tree):
+            known = factory.names & set(classes)
+            if (known and known <= self.covered) or not self.wishes.wants(factory.name):
+                continue
+            asked = self.wishes.of(factory.name).call
+            self._take_turn(1)
+            for instance, built in called(factory, self._around(vars(module)), asked):
+                name = self._name(instance)
+                if name not in self.covered and is_model(instance.model, self.request.folder, self.classes):
+                    found = self._complete(built, name)
+                    # Nobody is told that something of use to others gives no model that could be shown.
+                    yield from (each for each in found if isinstance(each, Found) or not self.shown)
+
+    def _from_rest(
+        self, classes: Mapping[str, type[nn.Module]], tried: set[str], module: ModuleType
+    ) -> Iterator[Found]:
+        """Classes that no shown model has, each alone, where that succeeds; and what shown classes have besides."""
+        budget = Budget.of(REST_SECONDS)
+        shown = [kind for name, kind in classes.items() if name in self.covered and further_entry(kind)]
+        while left := {name: kind for name, kind in classes.items() if name not in self.covered | tried}:
+            for name in roots(left, self.tree):
+                tried.add(name)
+                if self.wishes.wants(name) and not budget.is_spent():
+                    yield from self._alone(name, left[name], module, budget)
+        for kind in shown:
+            if not budget.is_spent() and (entry := further_entry(kind)) is not None:
+                yield from self._alone(f"{kind.__name__}.{entry}", kind, module, budget)
+
+    def _alone(self, name: str, kind: type[nn.Module], module: ModuleType, budget: Budget) -> Iterator[Found]:
+        """A class that is worth showing, but no problem if it cannot be."""
+        self.turn = budget.part(0.5)
+        asked = self.wishes.of(kind.__name__).constructor(kind.__name__)
+        for built in builds(kind, self._around(vars(module)), asked, []):
+            searched = self._search(built, name)
+            if searched.spec is not None:
+                found = self._of_spec(built, name, searched.spec, "search", _sentence(searched.how, built.how))
+                yield self._cover(replace(found, rest=True))
+            return
+
     def _from_class(self, name: str, kind: type[nn.Module], namespace: dict[str, Any]) -> Iterator[Found | Problem]:
         errors: list[BaseException] = []
         ways = builds(kind, self._around(namespace), self.wishes.of(name).constructor(name), errors)
         built = next(ways, None)
         if built is None:
-            yield self._unbuilt(name, errors)
+            yield self._unbuilt(name, kind, errors)
         else:
             yield from self._complete(self._as_wished(built, name), name, itertools.islice(ways, MAX_WAYS))
 
@@ -260,34 +335,37 @@ class _Finder:
         """A model without a call: wished inputs, or a search for some."""
         wish = self.wishes.of(name)
         if wish.inputs is not None:
-            how = "; ".join(filter(None, (f"inputs from {wish.inputs_from}", built.how)))
-            yield self._cover(self._of_spec(built, wish.inputs, wish.inputs_from, how))
+            how = _sentence(f"inputs from {wish.inputs_from}", built.how)
+            yield self._cover(self._of_spec(built, name, wish.inputs, wish.inputs_from, how))
             return
         remembered, how = self.hooks.remembered.get(name, (None, ""))
-        if remembered is not None and (found := self._still_works(built, remembered, how)) is not None:
+        if remembered is not None and (found := self._still_works(built, name, remembered, how)) is not None:
             yield self._cover(found)
             return
-        searched = self._search(built)
+        searched = self._search(built, name)
         if searched.spec is None and remembered is None:
-            built, searched = self._otherwise(built, searched, others)
+            built, searched = self._otherwise(built, name, searched, others)
         if searched.spec is None and remembered is not None:
             # They worked before the last edit: the error that they meet now is worth more than "nothing found".
-            yield self._cover(self._of_spec(built, remembered, "search", how))
+            yield self._cover(self._of_spec(built, name, remembered, "search", how))
         elif searched.likely is not None and built.source != "search" and not built.how:
             # Only where nothing about the model was assumed is the error likely to be the forward's own.
             how = f"found by search: the likeliest inputs, though the forward fails with them ({searched.how})"
-            yield self._cover(self._of_spec(built, searched.likely, "search", how))
+            yield self._cover(self._of_spec(built, name, searched.likely, "search", how))
         elif searched.spec is None:
             yield self._uncalled(name, built, searched)
         else:
-            how = "; ".join(filter(None, (searched.how, built.how))) + self._why_no_run()
-            yield self._cover(self._of_spec(built, searched.spec, "search", how))
+            how = _sentence(searched.how, built.how) + self._why_no_run()
+            yield self._cover(self._of_spec(built, name, searched.spec, "search", how))
 
-    def _search(self, built: Built) -> Searched:
+    def _search(self, built: Built, name: str) -> Searched:
+        run_by(built.model, _entry(name, built.model))
         # Where these inputs do not work, other arguments want their time too.
         return search(built.model, self.hooks, budget=self.turn.part(0.6))
 
-    def _otherwise(self, built: Built, searched: Searched, others: Iterable[Built]) -> tuple[Built, Searched]:
+    def _otherwise(
+        self, built: Built, name: str, searched: Searched, others: Iterable[Built]
+    ) -> tuple[Built, Searched]:
         """The model made in another way, if the way in which it was made is why no inputs succeed."""
         if built.source == "search":
             namespace = vars(sys.modules[type(built.model).__module__])
@@ -298,15 +376,15 @@ class _Finder:
         for other in others:
             if self.turn.is_spent():
                 break
-            again = self._search(other)
+            again = self._search(other, name)
             if again.spec is not None:
                 return other, again
         return built, searched
 
-    def _still_works(self, built: Built, remembered: Inputs, how: str) -> Found | None:
+    def _still_works(self, built: Built, name: str, remembered: Inputs, how: str) -> Found | None:
         """The model with the inputs of its last search, recorded already where the caller can do that."""
         try:
-            found = self._of_spec(built, remembered, "search", how)
+            found = self._of_spec(built, name, remembered, "search", how)
         except (TypeError, ValueError):  # inputs of another signature
             return None
         if self.hooks.record is not None:
@@ -315,22 +393,26 @@ class _Finder:
 
     # -------------------------------------------------------------------------------------------------- problems
 
-    def _unbuilt(self, name: str, errors: list[BaseException]) -> Problem:
+    def _unbuilt(self, name: str, kind: type[nn.Module], errors: list[BaseException]) -> Problem:
         step = f"Say how it is made with a comment above it, e.g. `# mase: {name}(...)`"
+        node = self.nodes.get(name)
+        fixes = trouble.comment_above(self.path, node, f"mase: {_example_call(kind)}")
         if errors and trouble.constructing(errors[0]):
             return trouble.in_constructor(self.path, self.request.folder, errors[0], name)
         reason = f" ({trouble.tried(map(_reason, errors))})" if errors else ""
-        return trouble.at_class(
-            self.path, self.nodes.get(name), self._severity(), "no-arguments",
-            f"No constructor arguments were found for {name}{reason}. {step}.",
-        )  # fmt: skip
+        message = f"No constructor arguments were found for {name}{reason}. {step}."
+        return replace(trouble.at_class(self.path, node, self._severity(), "no-arguments", message), fixes=fixes)
 
     def _uncalled(self, name: str, built: Built, searched: Searched) -> Problem:
         message = (
             f"No inputs were found for {name}: {searched.how}{self._why_no_run()}. "
             f"Say them with a comment above the class, e.g. `# mase: {searched.example}`."
         )
-        return trouble.at_class(self.path, self.nodes.get(name), self._severity(), "no-inputs", message)
+        node = self.nodes.get(name)
+        # Only a training step to show is not what most people open the file for.
+        severity = self._severity() if _entry(name, built.model) == FORWARD else "information"
+        fixes = trouble.comment_above(self.path, node, f"mase: {searched.example}")
+        return replace(trouble.at_class(self.path, node, severity, "no-inputs", message), fixes=fixes)
 
     def _why_no_run(self) -> str:
         """Why the file's own run gave no inputs, as the end of a sentence."""
@@ -345,3 +427,22 @@ class _Finder:
 def _reason(error: BaseException) -> str:
     """Why a class could not be made; of a guess that failed, only what it says."""
     return str(error) if isinstance(error, NoArgumentsError) else told(error)
+
+
+def _entry(name: str, model: nn.Module) -> str:
+    """The method that a model is run by: the one that its name says, as in `Net.training_step`, else its class's."""
+    kind, _, method = name.partition(".")
+    if method and kind == type(model).__name__:
+        return method
+    return entry_of(type(model)) or FORWARD
+
+
+def _example_call(kind: type[nn.Module]) -> str:
+    """A constructor call to be filled in: `Net(dim=64, encoder=...)`."""
+    usual = {each.name: usual_argument(each.name) for each in required(kind)}
+    texts = (f"{name}={'...' if value is None else repr(value)}" for name, value in usual.items())
+    return f"{kind.__name__}({', '.join(texts)})"
+
+
+def _sentence(*clauses: str) -> str:
+    return "; ".join(filter(None, clauses))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mase_server.inputs.assumed import NOTHING_ASSUMED, Comment
+from mase_server.inputs.assumed import Comment
 from mase_server.inputs.modes import outside_modes
 from mase_server.inputs.program import Loaded, compile_plainly
 from mase_server.inputs.spec import Inputs
@@ -32,6 +32,7 @@ class Found:
     inputs_from: comment|option|settings|main|instance|search; arguments_from: the same words or default.
     training: the mode to trace in.  construct: makes the model again, None where nobody knows how.
     recorded: `hooks.on_call` has already been given this very call.  comment: asks for what was assumed.
+    rest: shown alone because no other model has it: what others show counts more.
     """
 
     model: nn.Module
@@ -47,7 +48,8 @@ class Found:
     training: bool
     construct: Callable[[], nn.Module] | None
     recorded: bool = False
-    comment: Comment = NOTHING_ASSUMED
+    comment: Comment | None = None
+    rest: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,12 +85,20 @@ def calm() -> Iterator[None]:
         stack.enter_context(patch.object(torch, "save", lambda *args, **kwargs: None))
         stack.enter_context(patch.object(torch, "compile", _identity))
         stack.enter_context(patch.object(torch.jit, "script", _identity))
+        stack.enter_context(patch.object(torch.jit, "trace", _called))
         stack.enter_context(patch.object(torch.nn.Module, "compile", lambda self, *args, **kwargs: None))
         yield
 
 
 def _identity(thing: Any = None, *args: Any, **kwargs: Any) -> Any:
     return (lambda inner: inner) if thing is None else thing
+
+
+def _called(function: Callable[..., Any], example_inputs: Any = (), *args: Any, **kwargs: Any) -> Callable[..., Any]:
+    """What torch.jit.trace gives, after the call that it makes."""
+    given = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
+    function(*given)
+    return function
 
 
 def _loader(original: Callable[..., None]) -> Callable[..., None]:

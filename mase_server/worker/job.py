@@ -94,7 +94,7 @@ class TraceJob:
         for traced in self.traced:
             self.emit({"event": "stage", "stage": "probing", "message": traced.name})
             traced.probed = traced.session.probe(traced.run, outcomes.get(traced.name))
-            if traced.error is not None:
+            if traced.error is not None and not traced.found.rest:
                 self.problems.append(self._problem(traced))
         if (ending := self._ending()) is not None:
             self.problems.append(ending)

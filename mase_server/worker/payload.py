@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from mase_server.dtypes import SHORT
+from mase_server.inputs.assumed import NOTHING_ASSUMED
 from mase_server.ir.build import used_calls
 from mase_server.ops.cost import parameters_of
 from mase_server.ops.types import TensorType
@@ -146,9 +147,13 @@ class _Tables:
     def add_events(self, model: int, traced: Traced, node_rows: Sequence[int]) -> None:
         """What was bound while the model ran: equal values at one site become one row."""
         groups: dict[tuple[int, int], tuple[list[int], dict[int, None], int]] = {}
+        # What is shown only because nothing else shows it says nothing where something else does.
+        taken = set(self.rows["site"]) if traced.found.rest else set()
         for events in aligned([run.events for run in traced.runs]):
             first = events[0]
             key = (self.site(first.site), self.value(model, [event.value for event in events]))
+            if key[0] in taken:
+                continue
             node = node_rows[first.node] if 0 <= first.node < len(node_rows) else -1
             count, scopes, _ = groups.setdefault(key, ([0], {}, node))
             count[0] += 1
@@ -200,7 +205,7 @@ def model_map(traced: Traced, flops: int | None, nodes: int, places: Places) -> 
         "generic": probed is not None and probed.generic,
         "symbols": {} if probed is None else dict(probed.symbols),
         "fixed": fixed_texts(traced), "seconds": traced.seconds,
-        "comment": {**asdict(found.comment), **places.above(found.name)},
+        "comment": {**asdict(found.comment or NOTHING_ASSUMED), **places.above(found.name)},
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ class Places:
         self._indices = {path: 0}
         self._tree = tree
         self._lines: dict[str, list[str]] = {}
-        self._models: Mapping[str, tuple[int, int, int, int]] | None = None
+        self._models: Mapping[str, _Place] | None = None
 
     def file(self, path: str) -> int:
         """The index of a file."""
@@ -45,35 +45,71 @@ class Places:
         return column if text.isascii() else len(text.encode()[:column].decode(errors="ignore"))
 
     def model(self, name: str) -> tuple[int, int, int, int]:
-        """Where a model stands in the file: its class, else the first place that names it, else the first line."""
-        if self._models is None:
-            self._models = _model_places(self._tree)
-        line, column, end_line, end_column = self._models.get(name, (1, 0, 1, 0))
+        """Where a model stands in the file: its class, function or variable, else the first place that names it."""
+        places = self._places()
+        whole = name.partition("[")[0]
+        line, column, end_line, end_column, _ = places.get(whole) or places.get(whole.partition(".")[0], _TOP)
         path = self.files[0]
         return line, self.column(path, line, column), end_line, self.column(path, end_line, end_column)
 
     def above(self, name: str) -> dict[str, int]:
         """{"line", "column"} of the statement that makes a model: what is written above it goes there."""
-        nodes = ast.walk(self._tree) if self._tree is not None else ()
-        for node in nodes:
-            if isinstance(node, ast.ClassDef) and node.name == name:
-                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-                return {"line": first, "column": node.col_offset}
-        line, *_ = self.model(name)
-        return {"line": line, "column": 0}
+        *_, statement = self._places().get(name.partition("[")[0].partition(".")[0], _TOP)
+        if statement is None:
+            return {"line": self.model(name)[0], "column": 0}
+        first = min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", ()))])
+        return {"line": first, "column": statement.col_offset}
+
+    def _places(self) -> Mapping[str, _Place]:
+        if self._models is None:
+            self._models = _model_places(self._tree)
+        return self._models
 
 
-def _model_places(tree: ast.Module | None) -> dict[str, tuple[int, int, int, int]]:
-    """name -> (line, column, end line, end column), columns in UTF-8 bytes."""
-    found: dict[str, tuple[int, int, int, int]] = {}
-    for node in ast.walk(tree) if tree is not None else ():
+#: line, column, end line, end column, columns in UTF-8 bytes; and the statement, if one makes what is named.
+_Place = tuple[int, int, int, int, ast.stmt | None]
+_TOP: _Place = (1, 0, 1, 0, None)
+
+
+def _model_places(tree: ast.Module | None) -> dict[str, _Place]:
+    """Where each name is called, kept in a variable, or defined: what comes last counts, the first place of it."""
+    found: dict[str, _Place] = {}
+    if tree is None:
+        return found
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             function = node.func
             name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
-            place = (function.lineno, function.col_offset, function.end_lineno or 0, function.end_col_offset or 0)
-            found.setdefault(name, place)
-    for node in ast.walk(tree) if tree is not None else ():
+            found.setdefault(name, _around(function, None))
+    for statement in reversed(tree.body):
+        for target in _targets(statement):
+            found[target.id] = _around(target, statement)
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            found[node.name] = _named(node, "def ")
+    for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
-            start = node.col_offset + len("class ")
-            found[node.name] = (node.lineno, start, node.lineno, start + len(node.name.encode()))
+            found[node.name] = _named(node, "class ")
+            for inner in node.body:
+                if isinstance(inner, ast.FunctionDef):
+                    found[f"{node.name}.{inner.name}"] = _named(inner, "def ")
     return found
+
+
+def _targets(statement: ast.stmt) -> list[ast.Name]:
+    """The names that a statement of the module gives a value."""
+    match statement:
+        case ast.Assign(targets=targets):
+            return [name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+        case ast.AnnAssign(target=ast.Name() as name):
+            return [name]
+    return []
+
+
+def _named(node: ast.ClassDef | ast.FunctionDef, keyword: str) -> _Place:
+    start = node.col_offset + len(keyword)
+    return node.lineno, start, node.lineno, start + len(node.name.encode()), node
+
+
+def _around(node: ast.expr, statement: ast.stmt | None) -> _Place:
+    return node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0, statement

@@ -43,7 +43,7 @@ EXPECTED = {
     "lstm_packed_main": {"Tagger": ("main", "tokens: i64[B=3, T=9] < 50; lengths: i64[B] lengths(T)")},
     "masked_transformer_main": {"Decoder": ("main", "src: i64[T=11, B=4] < 90; src_mask: f32[T, T] causal")},
     "mnist_mlp_main": {"Net": ("main", "x: f32[B=64, 1, H=28, W=28]")},
-    "module_level": {"Sequential": ("search", "input: f32[B=2, 1, 28, 28]")},
+    "module_level": {"classifier": ("search", "input: f32[B=2, 1, 28, 28]")},
     "module_level_call": {"Regressor": ("main", "x: f32[B=100, 6]")},
     "moe": {"MoE": ("search", "x: f32[B=2, T=16, 64]")},
     "needs_download": {"Student": ("search", "x: f32[B=2, 1, H=32, W=32]")},

@@ -1,0 +1,453 @@
+"""Which models of a file are shown: every class, roots first; what functions build, what variables hold, what wraps
+others; and nothing that is left to others."""
+
+import re
+import textwrap
+
+import pytest
+import torch
+from torch import nn
+
+from mase_server.inputs.classes import model_classes, roots
+from mase_server.inputs.entries import entry_of, further_entry
+from mase_server.inputs.find import find
+from mase_server.inputs.found import Found, call_arguments, plain_hooks
+from mase_server.inputs.generate import inputs_at
+from mase_server.inputs.text import write
+from mase_server.snapshot import Problem
+from mase_server.tracing.shadow import Shadows
+from mase_server.worker.request import TraceRequest
+from tests.worker.jobs import Job
+
+HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
+NET = """
+class Net(nn.Module):
+    def __init__(self, width=5):
+        super().__init__()
+        self.fc = nn.Linear(width, 3)
+
+    def forward(self, x):
+        y = self.fc(x)
+        return y
+"""
+
+
+def shown(folder, source):
+    """What is found in a file, by name; and its problems."""
+    path = folder / "models.py"
+    path.write_text(HEAD + textwrap.dedent(source))
+    request = TraceRequest(str(path), str(folder), "", 1, scratch=str(folder))
+    items = list(find(request, path.read_text(), plain_hooks(Shadows())))
+    found = [item for item in items if isinstance(item, Found)]
+    return found, [item for item in items if isinstance(item, Problem)]
+
+
+def inputs(found):
+    return {each.name: write(each.spec) for each in found}
+
+
+# ------------------------------------------------------------------------------------------------------- functions
+
+BUILDERS = {
+    "a sequence": "def build(width=5, classes=3):\n    return nn.Sequential(nn.Linear(width, classes))\n",
+    "through a name and a move": (
+        "def build(width=5):\n    model = nn.Sequential(nn.Linear(width, 3))\n    return model.to('cuda')\n"
+    ),
+    "through another function": (
+        "def block(i, o):\n    return nn.Sequential(nn.Linear(i, o), nn.ReLU())\n"
+        "def build(width=5):\n    net = nn.Sequential(block(width, 8), block(8, 3))\n    net.eval()\n    return net\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("source", BUILDERS.values(), ids=BUILDERS)
+def test_a_function_that_builds_a_model_is_a_root(source, tmp_path):
+    found, problems = shown(tmp_path, source)
+    assert inputs(found) == {"build": "input: f32[B=2, 5]"}
+    assert problems == []
+
+
+def test_a_function_is_called_with_usual_arguments_and_says_so(tmp_path):
+    [found], problems = shown(
+        tmp_path, "def make_mlp(in_dim, num_classes):\n    return nn.Sequential(nn.Linear(in_dim, num_classes))\n"
+    )
+    assert problems == []
+    assert found.arguments_from == "search"
+    assert "its builder's arguments are guessed from their names" in found.found
+    call = ", ".join(f"{name}={value}" for name, value in found.arguments.items())
+    assert found.comment.text == f"mase: make_mlp({call}); {write(found.spec)}"
+
+
+def test_a_comment_gives_the_arguments_of_a_function(tmp_path):
+    [found], problems = shown(
+        tmp_path,
+        "# mase: build(7); input: f32[B=4, 7]\ndef build(width):\n    return nn.Sequential(nn.Linear(width, 3))\n",
+    )
+    assert problems == []
+    assert (found.arguments_from, found.inputs_from) == ("comment", "comment")
+    assert (found.model[0].in_features, write(found.spec)) == (7, "input: f32[B=4, 7]")
+
+
+def test_the_comment_of_a_function_reproduces_what_was_assumed(tmp_path):
+    source = "def build(embed_dim):\n    return nn.Sequential(nn.Linear(embed_dim, 3))\n"
+    [found], _ = shown(tmp_path, source)
+    [again], _ = shown(tmp_path, f"# {found.comment.text}\n{source}")
+    assert (again.inputs_from, again.arguments_from) == ("comment", "comment")
+    assert (str(again.model), write(again.spec)) == (str(found.model), write(found.spec))
+
+
+def test_a_function_that_builds_several_models_shows_each(tmp_path):
+    source = """
+        def networks():
+            generator = nn.Sequential(nn.Linear(16, 64))
+            return generator, nn.Sequential(nn.Linear(64, 1))
+        """
+    found, problems = shown(tmp_path, source)
+    assert inputs(found) == {"networks[0]": "input: f32[B=2, 16]", "networks[1]": "input: f32[B=2, 64]"}
+    assert problems == []
+    assert found[1].comment.text == "mase: networks[1]: input: f32[B=2, 64]"
+
+
+def test_a_function_that_only_computes_or_trains_is_left_alone(tmp_path):
+    source = f"""
+        ran = []
+        def loss(x):
+            ran.append(x)
+            y = F.relu(x)
+            return y
+        def train():
+            ran.append(0)
+            model = Net()
+            return 0.5
+        {textwrap.indent(NET, " " * 8)}
+        """
+    found, problems = shown(tmp_path, source)
+    assert inputs(found) == {"Net": "x: f32[B=2, 5]"}
+    assert problems == []
+
+
+def test_a_function_whose_class_is_shown_already_shows_nothing_more(tmp_path):
+    found, _ = shown(tmp_path, NET + "def build():\n    return Net()\n")
+    assert [each.name for each in found] == ["Net"]
+
+
+def test_a_class_inside_a_function_is_shown_as_the_function_makes_it(tmp_path):
+    source = "def make(width=6):\n" + textwrap.indent(NET.replace("Net", "Local"), "    ") + "    return Local(width)\n"
+    found, problems = shown(tmp_path, source)
+    assert inputs(found) == {"Local": "x: f32[B=2, 6]"}
+    assert problems == []
+
+
+# ------------------------------------------------------------------------------------------------------- variables
+
+
+def test_every_model_that_a_variable_a_list_or_a_dict_holds_is_shown(tmp_path):
+    source = """
+        first = nn.Sequential(nn.Linear(4, 2))
+        second = nn.Sequential(nn.Linear(6, 2))
+        several = {"small": nn.Sequential(nn.Linear(8, 2)), "more": [nn.Sequential(nn.Linear(9, 2))]}
+        """
+    found, problems = shown(tmp_path, source)
+    assert inputs(found) == {
+        "first": "input: f32[B=2, 4]",
+        "second": "input: f32[B=2, 6]",
+        "several['small']": "input: f32[B=2, 8]",
+        "several['more'][0]": "input: f32[B=2, 9]",
+    }
+    assert problems == []
+
+
+def test_a_comment_may_name_a_variable(tmp_path):
+    source = "first = nn.Sequential(nn.Linear(4, 2))\n# mase: nets[1]: input: f32[B=3, T=7, 6]\n"
+    found, _ = shown(tmp_path, source + "nets = [first, nn.Sequential(nn.Linear(6, 2))]\n")
+    assert inputs(found) == {"first": "input: f32[B=2, 4]", "nets[1]": "input: f32[B=3, T=7, 6]"}
+
+
+def test_two_models_of_one_class_are_both_shown_and_two_equal_ones_once(tmp_path):
+    found, _ = shown(tmp_path, NET + "a = Net(width=7)\nb = Net(width=9)\nteacher = Net(width=9)\n")
+    assert [(each.name, write(each.spec)) for each in found] == [("Net", "x: f32[B=2, 7]"), ("Net", "x: f32[B=2, 9]")]
+
+
+# -------------------------------------------------------------------------------------------------------- wrappers
+
+WRAPPED = {
+    "DataParallel": "model = nn.DataParallel(Net(7))",
+    "DistributedDataParallel": "torch.distributed.init_process_group('nccl')\n"
+    "model = nn.parallel.DistributedDataParallel(Net(7), device_ids=[torch.distributed.get_rank()])",
+    "both": "model = nn.DataParallel(torch.compile(Net(7)))",
+    "sharded": "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nmodel = FSDP(Net(7))",
+    "fully sharded": "from torch.distributed.fsdp import fully_shard\nmodel = fully_shard(Net(7))",
+    "compiled": "model = torch.compile(Net(7), mode='max-autotune')",
+    "scripted": "model = torch.jit.script(Net(7))",
+    "traced": "model = torch.jit.trace(Net(7), torch.ones(4, 7))",
+}
+
+
+@pytest.mark.parametrize("made", WRAPPED.values(), ids=WRAPPED)
+def test_a_wrapped_model_that_is_called_is_the_model_inside(made, tmp_path):
+    [found], problems = shown(tmp_path, f"{NET}\n{made}\nout = model(torch.ones(4, 7))\n")
+    assert problems == []
+    assert (found.name, found.inputs_from, write(found.spec)) == ("Net", "main", "x: f32[B=4, 7] ones")
+
+
+@pytest.mark.parametrize("made", [made for name, made in WRAPPED.items() if name != "traced"])
+def test_a_wrapped_model_that_is_only_kept_is_shown_too(made, tmp_path):
+    [found], problems = shown(tmp_path, f"{NET}\n{made}\n")
+    assert problems == []
+    assert (found.name, write(found.spec)) == ("Net", "x: f32[B=2, 7]")
+
+
+def test_what_wraps_a_model_still_gives_it(tmp_path):
+    source = (
+        f"{NET}\nmodel = nn.parallel.DistributedDataParallel(Net(7))\ninner = model.module\ninner(torch.ones(2, 7))\n"
+    )
+    [found], problems = shown(tmp_path, source)
+    assert problems == []
+    assert found.inputs_from == "main"
+
+
+# --------------------------------------------------------------------------------------------------------- classes
+
+
+def test_a_class_that_main_does_not_reach_is_shown_alone(tmp_path):
+    other = NET.replace("Net", "Other").replace("width=5", "width=9")
+    found, problems = shown(tmp_path, f"{NET}{other}\nif __name__ == '__main__':\n    Net()(torch.ones(4, 5))\n")
+    assert {each.name: (each.inputs_from, write(each.spec)) for each in found} == {
+        "Net": ("main", "x: f32[B=4, 5] ones"),
+        "Other": ("search", "x: f32[B=2, 9]"),
+    }
+    assert problems == []
+
+
+def test_the_parts_of_a_class_that_cannot_be_made_are_shown_alone_and_only_it_is_told(tmp_path):
+    source = f"""{NET}
+class Whole(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = Net(4)
+        raise RuntimeError("no licence")
+
+    def forward(self, x):
+        return self.part(x)
+"""
+    found, problems = shown(tmp_path, source)
+    assert inputs(found) == {"Net": "x: f32[B=2, 4]"}
+    assert [problem.code for problem in problems] == ["constructor-error"]
+
+
+def test_an_alternative_that_no_instance_uses_is_shown_alone_and_silent_where_it_fails(tmp_path):
+    source = f"""{NET}
+class Wide(nn.Module):
+    def __init__(self, width=5):
+        super().__init__()
+        self.fc = nn.Linear(width, 11)
+
+    def forward(self, x):
+        return self.fc(x)
+
+class Impossible(nn.Module):
+    def __init__(self, secret):
+        super().__init__()
+        raise ValueError(secret)
+
+    def forward(self, x):
+        return x
+
+class Whole(nn.Module):
+    def __init__(self, wide=False, impossible=False):
+        super().__init__()
+        self.part = Wide() if wide else Impossible(3) if impossible else Net()
+
+    def forward(self, x):
+        return self.part(x)
+"""
+    found, problems = shown(tmp_path, source)
+    assert {each.name: each.rest for each in found} == {"Whole": False, "Wide": True}
+    assert problems == []
+
+
+def test_classes_inside_classes_and_under_conditions_are_found(tmp_path):
+    inner = textwrap.indent(NET.replace("Net", "Inner"), "    ")
+    found, problems = shown(tmp_path, f"class Holder:\n{inner}\nif torch:\n{inner.replace('Inner', 'Guarded')}")
+    assert {each.name for each in found} == {"Inner", "Guarded"}
+    assert problems == []
+
+
+OPEN = {
+    "raises": "def forward(self, x):\n        raise NotImplementedError",
+    "raises with words": 'def forward(self, x):\n        """Left open."""\n        raise NotImplementedError("do it")',
+    "does nothing": "def forward(self, x): ...",
+    "abstract": "@abc.abstractmethod\n    def forward(self, x):\n        return x",
+    "has none": "def encode(self, x):\n        return x",
+}
+
+
+@pytest.mark.parametrize("method", OPEN.values(), ids=OPEN)
+def test_a_base_that_leaves_its_forward_to_others_is_nothing_to_tell(method, tmp_path):
+    base = f"import abc\nclass Base(nn.Module, abc.ABC):\n    {method}\n"
+    found, problems = shown(tmp_path, base + NET.replace("nn.Module", "Base"))
+    assert [each.name for each in found] == ["Net"]
+    assert problems == []
+
+
+def test_a_base_whose_forward_a_shown_class_runs_is_not_shown_again(tmp_path):
+    found, _ = shown(tmp_path, NET + "class More(Net):\n    def __init__(self):\n        super().__init__(8)\n")
+    assert inputs(found) == {"More": "x: f32[B=2, 8]"}
+
+
+def test_generic_classes_and_mixins_do_not_matter(tmp_path):
+    source = "from typing import Generic, TypeVar\nT = TypeVar('T')\n"
+    source += "class Mixin:\n    def double(self, x):\n        return 2 * x\n"
+    net = NET.replace("nn.Module", "nn.Module, Mixin, Generic[T]").replace("self.fc(x)", "self.double(self.fc(x))")
+    found, problems = shown(tmp_path, source + net)
+    assert inputs(found) == {"Net": "x: f32[B=2, 5]"}
+    assert problems == []
+
+
+def test_a_class_of_a_librarys_name_is_not_taken_for_a_part_of_who_uses_the_librarys():
+    source = "class Linear(nn.Module):\n    def forward(self, x):\n        return x\n" + NET
+    namespace = {"torch": torch, "nn": nn}
+    exec(source, namespace)
+    tree = __import__("ast").parse(source)
+    assert roots(model_classes(namespace, tree), tree) == ["Linear", "Net"]
+
+
+def test_a_model_without_inputs_is_shown(tmp_path):
+    source = NET.replace("def forward(self, x):", "def forward(self):").replace("self.fc(x)", "self.fc.weight * 2")
+    found, problems = shown(tmp_path, source)
+    assert (inputs(found), problems) == ({"Net": ""}, [])
+
+
+# --------------------------------------------------------------------------------------------------------- entries
+
+CALLED = NET.replace("def forward", "def __call__")
+LIGHTNING = """
+class LightningModule(nn.Module):
+    def forward(self, *args, **kwargs):
+        return super().forward(*args, **kwargs)
+
+    def training_step(self, *args, **kwargs):
+        pass
+"""
+STEP = """
+class Lit(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(5, 3)
+{forward}
+    def training_step(self, features, batch_idx):
+        hidden = self.fc(features)
+        return hidden.square().mean()
+"""
+
+
+def test_a_call_of_its_own_is_what_a_model_runs(tmp_path):
+    [found], problems = shown(tmp_path, CALLED)
+    assert problems == []
+    assert write(found.spec) == "x: f32[B=2, 5]"
+    args, kwargs = call_arguments(found.model, inputs_at(found.spec))
+    assert found.construct()(*args, **kwargs).shape == (2, 3)
+
+
+def test_a_lightning_module_without_forward_is_run_by_its_training_step(tmp_path):
+    found, problems = shown(tmp_path, LIGHTNING + STEP.format(forward=""))
+    assert problems == []
+    assert [each.name for each in found] == ["Lit"]
+    assert write(found[0].spec).startswith("features: f32[B=2, 5]")
+
+
+def test_a_training_step_beside_a_forward_is_shown_too(tmp_path):
+    forward = "\n    def forward(self, x):\n        return self.fc(x)\n"
+    found, problems = shown(tmp_path, LIGHTNING + STEP.format(forward=forward))
+    assert problems == []
+    assert [(each.name, each.rest) for each in found] == [("Lit", False), ("Lit.training_step", True)]
+
+
+def test_the_names_of_a_training_step_get_shapes(tmp_path):
+    job = Job(tmp_path, LIGHTNING + STEP.format(forward=""))
+    assert job.value("hidden") == ["f32", [2, 3], ["B", "3"]]
+
+
+def test_which_method_runs_a_class():
+    class Plain(nn.Module):
+        def forward(self, x):
+            return x
+
+    class Called(nn.Module):
+        def __call__(self, x):
+            return x
+
+    class Stepped(Plain):
+        def training_step(self, batch):
+            return batch
+
+    assert [entry_of(kind) for kind in (Plain, Called, Stepped, nn.Module)] == ["forward", "__call__", "forward", None]
+    assert [further_entry(kind) for kind in (Plain, Called, Stepped)] == [None, None, "training_step"]
+
+
+# ------------------------------------------------------------------------------------------------- rows and problems
+
+
+SPARE = """
+def widen(x):
+    doubled = torch.cat([x, x], -1)
+    return doubled
+
+class Spare(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(16, 4)
+
+    def forward(self, x):
+        spare = widen(self.fc(x))
+        return spare
+
+class Net(nn.Module):
+    def __init__(self, spare=False):
+        super().__init__()
+        self.fc = Spare() if spare else nn.Linear(7, 5)
+
+    def forward(self, x):
+        y = widen(self.fc(x))
+        return y
+
+if __name__ == "__main__":
+    Net()(torch.ones(4, 7))
+"""
+
+
+def test_what_is_shown_only_for_want_of_better_says_nothing_where_a_root_does(tmp_path):
+    job = Job(tmp_path, SPARE)
+    assert job.value("doubled") == ["f32", [4, 10], ["B", "10"]]
+    assert job.value("spare") == ["f32", [2, 8], ["B", "8"]]
+
+
+def test_a_model_nobody_can_make_has_a_fix_that_writes_the_comment_to_fill_in(tmp_path):
+    source = """
+def same(kind):
+    return kind
+
+@same
+class Net(nn.Module):
+    def __init__(self, embed_dim, path: str):
+        super().__init__()
+        self.fc = nn.Linear(embed_dim, len(open(path).read()))
+
+    def forward(self, x):
+        return self.fc(x)
+"""
+    _, [problem] = shown(tmp_path, source)
+    assert problem.code == "no-arguments"
+    [fix] = problem.fixes
+    [edit] = fix["edits"]
+    assert re.fullmatch(r"# mase: Net\(embed_dim=\d+, path=\.\.\.\)\n", edit["new_text"])
+    assert (HEAD + source).splitlines()[edit["line"] - 1] == "@same"
+
+
+def test_a_model_nobody_can_call_has_one_too(tmp_path):
+    forward = 'def forward(self, x):\n        raise ValueError("not " + str(x.shape))\n'
+    source = "class Net(nn.Module):\n    def __init__(self, dim):\n        super().__init__()\n    " + forward
+    _, [problem] = shown(tmp_path, source)
+    assert problem.code == "no-inputs"
+    [fix] = problem.fixes
+    assert fix["edits"][0]["new_text"].startswith("# mase: x: ")
