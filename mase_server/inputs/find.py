@@ -24,6 +24,7 @@ from mase_server.inputs.comments import BadComment, read_comments
 from mase_server.inputs.distributed import alone
 from mase_server.inputs.entries import FORWARD, entry_of, forward_owner, further_entry, makes, run_by
 from mase_server.inputs.factories import called, factories
+from mase_server.inputs.failures import unavoidable
 from mase_server.inputs.found import Found, Hooks, bind, call_arguments, plain_hooks
 from mase_server.inputs.generate import complete, inputs_at
 from mase_server.inputs.guard import guarded
@@ -348,10 +349,10 @@ class _Finder:
         if searched.spec is None and remembered is not None:
             # They worked before the last edit: the error that they meet now is worth more than "nothing found".
             yield self._cover(self._of_spec(built, name, remembered, "search", how))
-        elif searched.likely is not None and built.source != "search" and not built.how:
-            # Only where nothing about the model was assumed is the error likely to be the forward's own.
+        elif (failing := _failing(built, searched)) is not None:
             how = f"found by search: the likeliest inputs, though the forward fails with them ({searched.how})"
-            yield self._cover(self._of_spec(built, name, searched.likely, "search", how))
+            found = self._of_spec(built, name, failing, "search", how)
+            yield self._cover(replace(found, doubtful=searched.likely is None))
         elif searched.spec is None:
             yield self._uncalled(name, built, searched)
         else:
@@ -422,6 +423,15 @@ class _Finder:
 
     def _severity(self) -> str:
         return "information" if self.shown else "warning"
+
+
+def _failing(built: Built, searched: Searched) -> Inputs | None:
+    """The inputs to show although the forward fails with them, where the error is likely to be its own."""
+    if any(map(unavoidable, searched.errors)):
+        return searched.likely
+    # Wrong arguments of the constructor make a forward fail too.
+    assumed = built.source == "search" or bool(built.how)
+    return None if assumed else searched.likely or searched.plausible
 
 
 def _reason(error: BaseException) -> str:

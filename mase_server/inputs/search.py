@@ -39,6 +39,7 @@ class Searched:
     """spec: inputs with which the forward succeeds, None when none was found. how: one sentence. example: a text.
 
     likely: inputs that get as far as any, where all that get so far meet the same error: it is the forward's own.
+    plausible: inputs that get as far as any, where all that get so far fail at the same line.
     errors: what those that got furthest met, one of each kind.
     """
 
@@ -47,6 +48,7 @@ class Searched:
     example: str
     likely: Inputs | None = None
     errors: tuple[BaseException, ...] = ()
+    plausible: Inputs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,8 @@ def search(
     finally:
         model.train(mode)
     how = f"{len(errors)} tries failed ({tried(errors)})"
-    return Searched(None, how, example or "x: f32[1, 3, 224, 224]", furthest.likely(), furthest.errors())
+    example = example or "x: f32[1, 3, 224, 224]"
+    return Searched(None, how, example, furthest.likely(), furthest.errors(), furthest.plausible())
 
 
 def _attempt(model: nn.Module, inputs: Inputs, hooks: Hooks) -> BaseException | None:

@@ -11,6 +11,7 @@ import gc
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from mase_server.inputs.constructions import arguments_of, places_of, rebuild_of
 from mase_server.inputs.find import find
 from mase_server.inputs.found import Found, Hooks, bind
 from mase_server.inputs.program import Loaded
+from mase_server.inputs.text import write
 from mase_server.ir.session import Session
 from mase_server.ops.types import TensorType
 from mase_server.snapshot import Problem
@@ -211,7 +213,8 @@ class TraceJob:
             root=model,
             arguments=arguments_of,
         )
-        return explain(traced.error, traced.session.base.failure, context)
+        problem = explain(traced.error, traced.session.base.failure, context)
+        return _doubted(problem, traced) if traced.found.doubtful else problem
 
     def _send(self, *, complete: bool) -> None:
         payload = self.writer.write(
@@ -236,6 +239,13 @@ class TraceJob:
             if not self.importer.owns(file):
                 found.append(name)
         return found
+
+
+def _doubted(problem: Problem, traced: Traced) -> Problem:
+    """The error of a forward whose inputs were guessed, and may be at fault."""
+    inputs = write(traced.found.spec)
+    text = f"{problem.message} So with the likeliest inputs ({inputs}); say others in a comment: `# mase: {inputs}`."
+    return replace(problem, severity="warning", message=text)
 
 
 def _parsed(text: str) -> ast.Module | None:

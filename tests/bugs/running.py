@@ -24,6 +24,11 @@ class Traced:
     models: list[str]
 
     @property
+    def told(self) -> list[dict[str, Any]]:
+        """The errors, and what may be one: a forward that fails with inputs that are only likely."""
+        return [problem for problem in self.problems if problem["severity"] in ("error", "warning")]
+
+    @property
     def errors(self) -> list[dict[str, Any]]:
         """The problems that say that the code is wrong."""
         return [problem for problem in self.problems if problem["severity"] == "error"]
@@ -73,10 +78,9 @@ def judge(bug: Bug, folder: Path) -> Verdict:
     """Trace a seeded file; where the only error has a preferred quick fix, apply it and trace again."""
     text = bug.seeded()
     found = traced(text, folder)
-    errors = found.errors
-    if len(errors) != 1:
+    if len(found.told) != 1:
         return Verdict(bug, found.problems, False, False, "")
-    (error,) = errors
+    (error,) = found.told
     placed = error["line"] in bug.lines()
     told = re.search(bug.says, error["message"].replace("\n", " ")) is not None
     preferred = [fix for fix in error["fixes"] if fix.get("preferred")]
@@ -88,7 +92,7 @@ def judge(bug: Bug, folder: Path) -> Verdict:
 def _fix_verdict(bug: Bug, text: str, fix: dict[str, Any], folder: Path) -> str:
     mended = applied(text, fix)
     again = traced(mended, folder)
-    if again.errors or not again.models:
+    if again.told or not again.models:
         return f"wrong: {fix['title']}: {[problem['message'] for problem in again.problems]}"
     right = mended == clean_text(bug.file) if bug.fix == UNDONE else bug.fix in mended
     return "right" if right else f"other: {fix['title']}"

@@ -33,7 +33,6 @@ SHAPES = [
     Bug("concat width", "corpus/dict_batch", "nn.Linear(13, dim)", "nn.Linear(13, 2 * dim)", "self.mlp(torch.cat(", r"`mlp\.0`.*48.*64"),
     Bug("concat ranks", "corpus/vit_main", "self.cls.expand(x.shape[0], -1, -1), x]", "self.cls[0].expand(x.shape[0], -1), x]", "torch.cat([", r"cat along dimension 1.*different numbers of dimensions"),
     Bug("concat of an unexpanded token", "examples/vit", "torch.cat([class_token, x], dim=1)", "torch.cat([self.class_token, x], dim=1)", "torch.cat([self.class_token, x]", r"`self\.class_token`.*dimension 0 is 1 .* 2"),
-    Bug("stack of unequal", "corpus/moe", "nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim))", "nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, 2 * dim))", "stacked.gather", r"gather|expand|`picked", ""),
     Bug("stack of unequal", "examples/multimodal", "self.price = nn.Linear(1, dim)", "self.price = nn.Linear(1, dim // 2)", "torch.stack([image, text, price]", r"stack.*`image`.*128.*`price`.*64"),
     # Products
     Bug("matmul inner", "clean/contrastive", "torch.randn(width, embed_dim)", "torch.randn(embed_dim, width)", "@ self.text_projection", r"40.*`self\.text_projection` f32\[32, 40\]", "torch.randn("),
