@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from mase_server.inputs.found import call_arguments
-from mase_server.inputs.generate import inputs_at
+from mase_server.inputs.generate import LARGEST_FILLED, inputs_at
 from mase_server.inputs.roles import describe
 from mase_server.inputs.spec import Inputs
 from mase_server.tracing.bindings import Reports
@@ -75,7 +75,9 @@ class Session:
         """A run at other sizes of the symbols, without positions; where the base failed, up to its own failure."""
         recorder = self._recorder(positions=False)
         try:
-            return self._run(recorder, inputs_at(self.inputs, sizes))
+            # Only shapes are wanted on meta: filling an image of a few thousand pixels takes longer than the run.
+            largest = LARGEST_FILLED if self.rung == "meta" else None
+            return self._run(recorder, inputs_at(self.inputs, sizes, largest=largest))
         except RAISED:
             if self.error is None:
                 raise

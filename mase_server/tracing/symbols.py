@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement
 from math import prod
@@ -217,11 +216,8 @@ class Fitter:
             if len(rows) < unknowns:
                 return None
             system = [[*row, 1][:unknowns] for row in rows]
-            solution = _solve_exactly(system[:unknowns], list(values[:unknowns]))
-            if solution is None or any(x.denominator != 1 or abs(x) > MAX_COEFFICIENT for x in solution):
-                continue
-            whole = [int(x) for x in solution]
-            if not all(factor > 0 for factor in whole[:2]):
+            whole = _solve_whole(system[:unknowns], list(values[:unknowns]))
+            if whole is None or any(abs(x) > MAX_COEFFICIENT for x in whole) or min(whole[:2]) <= 0:
                 continue
             found = Expr(whole[2] if constant_too else 0, tuple(zip(whole, pair, strict=False)))
             if all(found.at(point) == value for point, value in zip(self.points, values, strict=True)):
@@ -242,18 +238,27 @@ class Fitter:
         return None
 
 
-def _solve_exactly(matrix: list[list[int]], right: list[int]) -> list[Fraction] | None:
-    """Gauss elimination over the rationals; None for a singular matrix."""
-    size = len(matrix)
-    rows = [[Fraction(value) for value in (*row, right[index])] for index, row in enumerate(matrix)]
-    for column in range(size):
-        pivot = next((row for row in range(column, size) if rows[row][column]), None)
-        if pivot is None:
+def _solve_whole(matrix: list[list[int]], right: list[int]) -> list[int] | None:
+    """Whole numbers that solve two or three equations, by Cramer's rule; None where none do or the matrix is singular.
+
+    Thousands of systems are tried for one shape: rational elimination would take seconds.
+    """
+    whole = _determinant(matrix)
+    if not whole:
+        return None
+    found = []
+    for column in range(len(matrix)):
+        replaced = [[*row[:column], value, *row[column + 1 :]] for row, value in zip(matrix, right, strict=True)]
+        value, rest = divmod(_determinant(replaced), whole)
+        if rest:
             return None
-        rows[column], rows[pivot] = rows[pivot], rows[column]
-        rows[column] = [value / rows[column][column] for value in rows[column]]
-        for row in range(size):
-            if row != column and rows[row][column]:
-                factor = rows[row][column]
-                rows[row] = [a - factor * b for a, b in zip(rows[row], rows[column], strict=True)]
-    return [row[-1] for row in rows]
+        found.append(value)
+    return found
+
+
+def _determinant(matrix: list[list[int]]) -> int:
+    if len(matrix) == 2:
+        (a, b), (c, d) = matrix
+        return a * d - b * c
+    (a, b, c), (d, e, f), (g, h, i) = matrix
+    return a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
