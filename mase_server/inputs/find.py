@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from mase_server.inputs import trouble
-from mase_server.inputs.absences import problems_of
+from mase_server.inputs.absences import problems_of, unknown_bases
 from mase_server.inputs.arguments import Built, Surroundings, build, builds, rebuilt
 from mase_server.inputs.assumed import Comment, comment_for, comment_naming
 from mase_server.inputs.budget import FILE_SECONDS, Budget
@@ -140,7 +140,7 @@ class _Finder:
             return trouble.out_of_time(*where, run.time_up, self.patience, self.tree)
         if run.error is not None:
             return trouble.in_run(*where, run.error)
-        if self.explanation is not None and trouble.constructing(self.explanation):
+        if self.explanation is not None and trouble.is_of_constructor(self.explanation):
             return trouble.in_run(*where, self.explanation)
         return None
 
@@ -229,6 +229,8 @@ class _Finder:
         return kind if kind in self.classes else instance.name
 
     def _searched(self, module: ModuleType) -> Iterator[Found | Problem]:
+        unknown = list(unknown_bases(self.path, vars(module), self.nodes))
+        yield from unknown
         classes = model_classes(vars(module), self.tree)
         if not classes and not self.shown:
             classes = library_classes(vars(module), self.tree, self.request.folder)
@@ -246,7 +248,7 @@ class _Finder:
         if not self.options.model:
             yield from self._from_rest(classes, set(names), module)
         yield from (problem for name, problem in problems if name not in self.covered)
-        if not classes and not self.shown:
+        if not classes and not self.shown and not unknown:
             message = "No class of this file extends torch.nn.Module, and running it called no model"
             if self.explanation is not None:
                 message += f" ({told(self.explanation)})"

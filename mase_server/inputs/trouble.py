@@ -15,6 +15,7 @@ from mase_server.inputs.guard import RefusedError
 from mase_server.inputs.watch import TimeUp
 from mase_server.snapshot import Problem
 from mase_server.tracing.complaints import Complaint
+from mase_server.tracing.placeholders import MissingPackageError, behind
 from mase_server.tracing.problems import Context, explain
 
 _UNDER_MAIN = 'under `if __name__ == "__main__":`'
@@ -69,7 +70,12 @@ def refusal(error: BaseException) -> RefusedError | None:
 
 def says_nothing(error: BaseException) -> bool:
     """Does the end of a run say nothing against what was defined before?"""
-    return isinstance(error, SystemExit) or refusal(error) is not None
+    return isinstance(error, SystemExit) or refusal(error) is not None or lacks_package(error)
+
+
+def lacks_package(error: BaseException) -> bool:
+    """Did it only want something of a package that is not installed?"""
+    return isinstance(behind(error), MissingPackageError)
 
 
 def in_constructor(path: str, folder: str, error: BaseException, model: str) -> Problem:
@@ -109,6 +115,11 @@ def constructing(error: BaseException) -> str | None:
         if isinstance(made, nn.Module):
             return type(made).__name__
     return None
+
+
+def is_of_constructor(error: BaseException) -> bool:
+    """Did a model's own constructor raise, rather than what a package that is missing should have given it?"""
+    return constructing(error) is not None and not lacks_package(error)
 
 
 def tried(attempts: Iterable[str], limit: int = 3) -> str:

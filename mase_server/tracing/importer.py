@@ -7,6 +7,7 @@ as they do without it.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import sysconfig
@@ -19,7 +20,7 @@ from typing import Any
 from mase_server.tracing.codecache import load_code
 from mase_server.tracing.instrument import REPORTER, Instrumented, Site, provide_default
 
-__all__ = ["Report", "Reporter", "WorkspaceImporter", "install", "load_code"]
+__all__ = ["Report", "Reporter", "WorkspaceImporter", "install", "load_code", "owns"]
 
 #: Takes (site index, value), returns the value.
 Report = Callable[[int, Any], Any]
@@ -40,15 +41,11 @@ class WorkspaceImporter:
         self.imported: list[str] = []
         self._cache = cache
         self._reporter = reporter
-        folders = {function(root) for root in roots for function in (os.path.abspath, os.path.realpath)}
-        self._prefixes = tuple(folder.rstrip(os.sep) + os.sep for folder in folders)
+        self._roots = tuple(roots)
 
     def owns(self, path: str) -> bool:
         """Is the file one of the workspace's own?"""
-        return not _is_standard(path) and any(
-            path.startswith(prefix) and _FOREIGN.isdisjoint(Path(path).parts[prefix.count(os.sep) :])
-            for prefix in self._prefixes
-        )
+        return any(owns(root, path) for root in self._roots)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -84,6 +81,19 @@ class WorkspaceImporter:
         """Import plainly from now on; modules that are loaded already go on reporting."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
+
+
+@functools.cache
+def _prefixes(root: str) -> tuple[str, ...]:
+    return tuple({folder(root).rstrip(os.sep) + os.sep for folder in (os.path.abspath, os.path.realpath)})
+
+
+def owns(root: str, path: str) -> bool:
+    """Is the file one of the workspace's own, and not of an interpreter or of packages that lie inside of it?"""
+    return not _is_standard(path) and any(
+        path.startswith(prefix) and _FOREIGN.isdisjoint(Path(path).parts[prefix.count(os.sep) :])
+        for prefix in _prefixes(root)
+    )
 
 
 def _is_standard(path: str) -> bool:

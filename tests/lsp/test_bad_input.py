@@ -87,10 +87,11 @@ CASES = {
     "a missing package": Case(
         "import torch\n", "import torch\nimport not_there\n", "missing-package", "import not_there",
         ("No module named 'not_there' in ", re.escape(f"{sys.executable} -m pip install not_there")),
+        stale=False, severity=WARNING, state="ready",
     ),
     "a missing package of another name": Case(
         "import torch\n", "import torch\nfrom skimage.nowhere import x\n", "missing-package", "skimage.nowhere",
-        ("-m pip install scikit-image$",),
+        ("-m pip install scikit-image$",), stale=False, severity=WARNING, state="ready",
     ),
     "a name that a module has not": Case(
         "from torch import nn\n", "from torch import nn\nfrom torch.nn import Linaer\n", "import-error", "Linaer",

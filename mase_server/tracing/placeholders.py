@@ -1,0 +1,250 @@
+"""What stands for a package that cannot be imported: it can be named, extended and decorated with, not computed with.
+
+Calling it gives another placeholder, so that a program gets on with its loggers, parsers and metrics. Wherever a value
+is wanted of it (a number, a truth, a shape), and whenever a forward calls it, it raises `MissingPackageError`: nothing
+that is shown was ever made up by it.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType, FunctionType
+from typing import Any, NoReturn
+
+from torch import nn
+
+from mase_server.tracing.positions import Position, is_hidden, resolve
+
+
+class MissingPackageError(ModuleNotFoundError):
+    """A value was wanted of a package that cannot be imported. name: the module; thing: what was wanted of it."""
+
+    def __init__(self, name: str, thing: str) -> None:
+        super().__init__(f"{thing} is needed here, but {name} cannot be imported", name=name)
+        self.thing = thing
+
+
+#: What a placeholder knows of itself.
+_OWN = frozenset({"_absent", "_thing", "_made"})
+#: Values that a constant or a result of a package may be compared with.
+_PLAIN = (str, bytes, int, float, complex, tuple, list, dict, set)
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A module that cannot be imported.
+
+    stand_in: what is known well enough to be stood in for, by its dotted name; None for all else.
+    owns: is a file one of the workspace's own?
+    """
+
+    name: str
+    stand_in: Callable[[str], Any]
+    owns: Callable[[str], bool]
+
+
+def stands_in(value: Any) -> bool:
+    """Is this a placeholder? Does not ask the value itself."""
+    return issubclass(type(value), Placeholder)
+
+
+def behind(error: BaseException) -> BaseException:
+    """The placeholder's own error, where torch made one of it that names no package."""
+    if not isinstance(error, TypeError | ValueError | RuntimeError):
+        return error
+    inner = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1:]
+    given = [value for frame in inner if is_hidden(frame.f_code) for value in frame.f_locals.values()]
+    refused = next((value for value in given if stands_in(value)), None)
+    wanted = None if refused is None else _error(refused)
+    if wanted is None and Placeholder.__name__ in str(error):
+        wanted = Placeholder.last_wanted
+    return error if wanted is None else wanted.with_traceback(error.__traceback__)
+
+
+class Placeholder:
+    """Something of a module that cannot be imported.
+
+    thing: its dotted name.  made: is it what a call gave, of which nothing is known?
+    """
+
+    last_wanted: MissingPackageError | None = None
+
+    def __init__(self, absent: Absent, thing: str, *, made: bool = False) -> None:
+        vars(self).update(_absent=absent, _thing=thing, _made=made, __name__=thing.rpartition(".")[2])
+
+    # ------------------------------------------------------------------------------------------------- always allowed
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__version__":
+            self._want(f"{self._thing}.{name}")
+        if name in _OWN or (name.startswith("__") and name.endswith("__")):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+        thing = f"{self._thing}.{name}"
+        found = None if self._made else self._absent.stand_in(thing)
+        if found is None:
+            found = Placeholder(self._absent, thing, made=self._made)
+        vars(self)[name] = found
+        return found
+
+    def __repr__(self) -> str:
+        return f"<{self._thing}, which is not installed>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Placeholder:
+        return self
+
+    def __copy__(self) -> Placeholder:
+        return self
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        return (_base(self),)
+
+    def __getitem__(self, key: Any) -> Placeholder:
+        return Placeholder(self._absent, f"{self._thing}[...]", made=True) if self._made else self
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def __or__(self, other: Any) -> Placeholder:
+        return _Either(self, self, other)
+
+    def __ror__(self, other: Any) -> Placeholder:
+        return _Either(self, other, self)
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return self in getattr(type(value), "_placeholders", ())
+
+    def __subclasscheck__(self, kind: type) -> bool:
+        return self in getattr(kind, "_placeholders", ())
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, _PLAIN):
+            self._want()
+        return self is other
+
+    # ----------------------------------------------------------------------------------------- allowed outside forward
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """A decorated function or class as it was; else something of which nothing is known."""
+        frame = sys._getframe(1)
+        if _in_forward(frame):
+            self._want()
+        if len(args) == 1 and not kwargs and isinstance(args[0], FunctionType | type) and _decorates(frame):
+            return args[0]
+        return Placeholder(self._absent, f"{self._thing}(...)", made=True)
+
+    def __enter__(self) -> Any:
+        if _in_forward(sys._getframe(1)):
+            self._want()
+        return Placeholder(self._absent, self._thing, made=True)
+
+    def __exit__(self, *raised: object) -> None:
+        pass
+
+    # ---------------------------------------------------------------------------------------------------- never known
+
+    def __bool__(self) -> bool:
+        # Modules, functions and classes are true; of a constant or a result nobody knows.
+        if self._made or self.__name__.isupper():
+            self._want()
+        return True
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """What the person's own `isinstance` asks of a result."""
+        if vars(self)["_made"] and self._absent.owns(sys._getframe(1).f_code.co_filename):
+            self._want()
+        return Placeholder
+
+    def _want(self, thing: str = "") -> NoReturn:
+        Placeholder.last_wanted = _error(self, thing)
+        raise Placeholder.last_wanted
+
+    def _wanted(self, *_: Any, **__: Any) -> NoReturn:
+        self._want()
+
+    __iter__ = __len__ = __contains__ = __int__ = __float__ = __index__ = __complex__ = _wanted
+    __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __pos__ = __abs__ = __invert__ = __next__ = __fspath__ = _wanted
+    __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = __matmul__ = __and__ = _wanted
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rpow__ = __rmatmul__ = _wanted
+    __rand__ = __array__ = __torch_function__ = _wanted
+
+
+def _error(placeholder: Placeholder, thing: str = "") -> MissingPackageError:
+    return MissingPackageError(placeholder._absent.name, thing or placeholder._thing)
+
+
+class _Either(Placeholder):
+    """`X | None` where X is missing."""
+
+    def __init__(self, missing: Placeholder, *options: Any) -> None:
+        super().__init__(missing._absent, missing._thing)
+        vars(self)["_options"] = options
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return any(isinstance(value, type(None) if each is None else each) for each in vars(self)["_options"])
+
+
+class Base:
+    """What a class extends in place of a missing base: nothing, and nothing is known of its instances."""
+
+    _placeholders: tuple[Placeholder, ...] = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if not isinstance(self, nn.Module):
+            self._placeholders[0]._want()
+        super().__init__(*args, **kwargs)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Keywords of a class statement are for the real base."""
+
+    def __getattr__(self, name: str) -> Any:
+        if isinstance(self, nn.Module):
+            return nn.Module.__getattr__(self, name)
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        return self._placeholders[0]._want()
+
+    @classmethod
+    def missing(cls) -> tuple[str, str]:
+        """The name of the real base, and the module that cannot be imported."""
+        return cls._placeholders[0]._thing, cls._placeholders[0]._absent.name
+
+
+def _base(placeholder: Placeholder) -> type:
+    return type(placeholder.__name__, (Base,), {"_placeholders": (placeholder,)})
+
+
+def _in_forward(frame: FrameType | None) -> bool:
+    """Does a model compute, here or further out? Then what is called is wanted."""
+    while frame is not None:
+        if frame.f_code.co_name == "forward" and isinstance(frame.f_locals.get("self"), nn.Module):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _decorates(frame: FrameType) -> bool:
+    """Is the call that runs in this frame the application of a decorator?"""
+    while is_hidden(frame.f_code) and frame.f_back is not None:
+        frame = frame.f_back
+    return _is_decorator(resolve((frame.f_code, frame.f_lasti)))
+
+
+@functools.cache
+def _is_decorator(at: Position) -> bool:
+    try:
+        tree = ast.parse("".join(linecache.getlines(at.file)))
+    except (SyntaxError, ValueError):
+        return False
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    decorators = [each for node in ast.walk(tree) if isinstance(node, kinds) for each in node.decorator_list]
+    return any((each.lineno, each.col_offset) == (at.line, at.column) for each in decorators)

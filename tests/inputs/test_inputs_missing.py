@@ -1,0 +1,298 @@
+"""Files that import what is not installed: what does without it is shown, and nothing is made up for the rest."""
+
+import importlib.util
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from mase_server.snapshot import KINDS
+from mase_server.tracing.missing import MissingImports
+from mase_server.tracing.placeholders import MissingPackageError, stands_in
+from mase_server.worker.job import trace
+from mase_server.worker.request import TraceRequest
+
+HEAD = "import torch\nfrom torch import nn\n"
+BODY = """
+class Net(nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.layer = nn.Linear(width, 5)
+
+    def forward(self, x):
+        h = self.layer(x)
+        return h
+"""
+
+
+def traced(root: Path, files: dict[str, str], name: str = "net.py") -> dict:
+    """The last payload of a real trace of one of these files."""
+    for each, text in files.items():
+        path = root / "workspace" / each
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    (root / "scratch").mkdir(exist_ok=True)
+    before = set(sys.modules)
+    path, sent = root / "workspace" / name, []
+    try:
+        trace(TraceRequest(str(path), str(root / "workspace"), "", 1, scratch=str(root / "scratch")), sent.append)
+    finally:
+        for each in set(sys.modules) - before:
+            if str(getattr(sys.modules[each], "__file__", "")).startswith(str(root)):
+                del sys.modules[each]
+    return next(message["payload"] for message in reversed(sent) if "payload" in message)
+
+
+def bound(payload: dict) -> dict[str, list[int]]:
+    """name -> the shape that it was bound to, in the file itself."""
+    sites, rows = payload["sites"], payload["rows"]
+    found = {}
+    for site, value in zip(rows["site"], rows["value"], strict=True):
+        if KINDS[sites["kind"][site]] == "binding" and sites["file"][site] == 0:
+            value = payload["values"][value]
+            found[sites["name"][site]] = value[1] if isinstance(value, list) else value
+    return found
+
+
+def told(payload: dict) -> list[tuple[str, str, int]]:
+    return [(each["severity"], each["code"], each["line"]) for each in payload["problems"]]
+
+
+IMPORTS = {
+    "a module": "import absent_one\n",
+    "a submodule": "import absent_one.inner.most as deep\nassert deep.thing\n",
+    "a name": "from absent_one.inner import thing, other as more\n",
+    "all names": "from absent_one import *\n",
+    "a submodule of an installed package": "from torch._absent import inf\n",
+    "a submodule of an installed package, by itself": "import torch._absent\nassert torch.nn is nn\n",
+    "a decorator": "from absent_one import jit\n\n@jit\ndef double(x):\n    return 2 * x\nassert double(2) == 4\n",
+    "a decorator with arguments": (
+        "import absent_one\n\n@absent_one.jit(nopython=True)\ndef double(x):\n    return 2 * x\nassert double(2) == 4\n"
+    ),
+    "an annotation": (
+        "from absent_one import Array, Config\nfrom typing import Optional, Union\n\n"
+        "def f(x: Array | None, y: Optional[Config], z: Union[Array, Config, int], w: Array['b c']) -> 'Array':\n"
+        "    return x\n"
+    ),
+    "a check of types": (
+        "from absent_one import Array\nassert not isinstance(3, Array)\nassert not isinstance(3, (Array, str))\n"
+        "assert isinstance(None, Array | None)\nassert not issubclass(int, Array)\n"
+    ),
+    "a base class": "from absent_one import Data\n\nclass Images(Data, root='.'):\n    pass\n",
+    "a mixin": (
+        "from absent_one import Hub\n\nclass Base(nn.Module, Hub, url='x'):\n    pass\n\nassert Base().training\n"
+    ),
+    "a logger": "import absent_one\nlog = absent_one.get_logger(__name__)\nlog.info('ready')\nabsent_one.rc['x'] = 1\n",
+    "a context": "import absent_one\nwith absent_one.quiet() as q:\n    q.set(3)\n",
+    "a parser, at the end": BODY + "import absent_one\nif __name__ == '__main__':\n    absent_one.cli(Net)\n",
+}
+
+
+@pytest.mark.parametrize("text", IMPORTS.values(), ids=IMPORTS)
+def test_what_does_without_a_missing_package_is_shown_with_a_warning_at_the_import(tmp_path, text):
+    payload = traced(tmp_path, {"net.py": HEAD + text + BODY})
+    assert bound(payload)["h"] == [2, 5]
+    source = (HEAD + text + BODY).splitlines()
+    (problem,) = payload["problems"]
+    assert (problem["severity"], problem["code"]) == ("warning", "missing-package")
+    assert "import" in source[problem["line"] - 1]
+    assert "absent" in source[problem["line"] - 1]
+
+
+PREPARED = {
+    "ImportError": "try:\n    import absent_one\nexcept ImportError:\n    absent_one = None\n",
+    "one of several": "try:\n    import absent_one\nexcept (ValueError, ModuleNotFoundError):\n    absent_one = None\n",
+    "everything": "try:\n    import absent_one\nexcept:\n    absent_one = None\n",
+    "any exception": "try:\n    from absent_one import x\nexcept Exception as error:\n    absent_one = None\n",
+    "suppress": "import contextlib\nabsent_one = None\nwith contextlib.suppress(ImportError):\n    import absent_one\n",
+    "in a function": (
+        "def available():\n    import absent_one\n    return True\n\n"
+        "try:\n    absent_one = available()\nexcept ImportError:\n    absent_one = None\n"
+    ),
+    "find_spec": "import importlib.util\nabsent_one = importlib.util.find_spec('absent_one')\n",
+}
+
+
+@pytest.mark.parametrize("text", PREPARED.values(), ids=PREPARED)
+def test_who_is_prepared_for_a_missing_package_learns_that_it_is(tmp_path, text):
+    payload = traced(tmp_path, {"net.py": HEAD + text + "assert absent_one is None\n" + BODY})
+    assert (bound(payload)["h"], payload["problems"]) == ([2, 5], [])
+
+
+def test_a_module_that_is_imported_by_a_prepared_one_fails_as_ever(tmp_path):
+    text = HEAD + "try:\n    import fast\nexcept ImportError:\n    fast = None\nassert fast is None\n" + BODY
+    payload = traced(tmp_path, {"net.py": text, "fast.py": "import absent_one\n"})
+    assert (bound(payload)["h"], payload["problems"]) == ([2, 5], [])
+
+
+def test_code_in_a_handler_is_not_guarded_by_it(tmp_path):
+    text = HEAD + "try:\n    import absent_one\nexcept ImportError:\n    import absent_two\n" + BODY
+    payload = traced(tmp_path, {"net.py": text})
+    assert told(payload) == [("warning", "missing-package", 6)]
+    assert bound(payload)["h"] == [2, 5]
+
+
+USES = {
+    "called in forward": ("import absent_one", "h = absent_one.fused(self.layer(x))"),
+    "a layer called in forward": ("import absent_one", "h = self.extra(x)"),
+    "an operand": ("from absent_one import SCALE", "h = self.layer(x) * SCALE"),
+    "an argument of torch's": ("import absent_one", "h = torch.cat([x, absent_one.more])"),
+    "a size": ("import absent_one", "h = x.new_zeros(absent_one.size)"),
+    "a condition": ("import absent_one", "h = x if absent_one.FLAG else self.layer(x)"),
+    "a context": ("import absent_one", "with absent_one.fast():\n            h = x"),
+    "imported in forward": ("", "from absent_one import fused; h = fused(x)"),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_a_forward_uses_of_a_missing_package_is_an_error_where_it_is_used(tmp_path, use):
+    imported, line = USES[use]
+    body = BODY.replace("        h = self.layer(x)\n", f"        g = self.layer(x)\n        {line}\n")
+    body = body.replace("nn.Linear(width, 5)\n", "nn.Linear(width, 5)\n        self.extra = absent_one.Extra(width)\n")
+    if "extra" not in line:
+        body = body.replace("        self.extra = absent_one.Extra(width)\n", "")
+    text = f"{HEAD}{imported}\n{body}"
+    payload = traced(tmp_path, {"net.py": text})
+    (error,) = [each for each in payload["problems"] if each["severity"] == "error"]
+    assert (error["code"], text.splitlines()[error["line"] - 1].strip()) == ("missing-package", line.partition("\n")[0])
+    assert "-m pip install absent_one" in error["message"]
+    assert bound(payload)["g"] == [2, 5], "what comes before it is shown"
+    assert bound(payload).get("h") is None, "nothing is made up"
+
+
+CONSTRUCTORS = {
+    "a width": "self.layer = nn.Linear(absent_one.width(), 5)",
+    "a computed width": "self.layer = nn.Linear(absent_one.width() * 2, 5)",
+    "a constant": "self.layer = nn.Linear(absent_one.WIDTH, 5)",
+    "a layer in a container": "self.layer = nn.Sequential(absent_one.Layer(4), nn.Linear(4, 5))",
+    "a parameter": "self.layer = nn.Parameter(torch.zeros(3, absent_one.WIDTH))",
+    "a decision": "self.layer = nn.Linear(4 if absent_one.is_on() else 3, 5)",
+    "a comparison": "self.layer = nn.Linear(4 if absent_one.mode() == 'x' else 3, 5)",
+    "a loop": "self.layer = nn.ModuleList(nn.Linear(n, n) for n in absent_one.sizes)",
+    "a check of types": "self.layer = nn.Linear(4 if isinstance(absent_one.pair(4), tuple) else 3, 5)",
+}
+
+
+@pytest.mark.parametrize("line", CONSTRUCTORS.values(), ids=CONSTRUCTORS)
+def test_what_a_constructor_wants_to_know_of_a_missing_package_is_an_error_there(tmp_path, line):
+    text = f"{HEAD}import absent_one\n{BODY.replace('self.layer = nn.Linear(width, 5)', line)}"
+    payload = traced(tmp_path, {"net.py": text})
+    (error,) = [each for each in payload["problems"] if each["severity"] == "error"]
+    assert (error["code"], text.splitlines()[error["line"] - 1].strip()) == ("missing-package", line)
+    assert payload["models"] == []
+
+
+def test_a_size_that_the_module_itself_takes_from_a_missing_package_is_an_error(tmp_path):
+    payload = traced(tmp_path, {"net.py": f"{HEAD}import absent_one\nWIDTH = int(absent_one.width)\n{BODY}"})
+    assert ("error", "missing-package", 4) in told(payload)
+    assert payload["models"] == []
+
+
+def test_a_run_that_needs_a_missing_package_is_no_error(tmp_path):
+    main = (
+        "if __name__ == '__main__':\n    config = absent_one.load('x.yaml')\n    Net(config.width)(torch.randn(3, 4))\n"
+    )
+    payload = traced(tmp_path, {"net.py": f"{HEAD}import absent_one\n{BODY}{main}"})
+    assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])
+
+
+def test_a_neighbour_s_missing_package_is_told_in_both_files(tmp_path):
+    files = {"net.py": HEAD + "from helpers import double\n" + BODY, "helpers.py": "\nimport absent_one\ndouble = 2\n"}
+    payload = traced(tmp_path, files)
+    assert bound(payload)["h"] == [2, 5]
+    places = [(Path(each["file"]).name, each["line"], each["severity"]) for each in payload["problems"]]
+    assert sorted(places) == [("helpers.py", 2, "warning"), ("net.py", 3, "warning")]
+    mine = next(each for each in payload["problems"] if each["file"].endswith("net.py"))
+    assert [(Path(each["file"]).name, each["line"]) for each in mine["related"]] == [("helpers.py", 2)]
+
+
+def test_a_package_that_is_installed_and_broken_is_stood_in_for_too(tmp_path):
+    site = tmp_path / "workspace" / ".venv" / "site-packages"
+    (site / "broken_one").mkdir(parents=True)
+    (site / "broken_one" / "__init__.py").write_text("raise OSError('libGL.so.1: cannot open shared object file')\n")
+    text = f"import sys\nsys.path.append({str(site)!r})\nimport broken_one\n{HEAD}{BODY}"
+    payload = traced(tmp_path, {"net.py": text})
+    assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])
+    assert "libGL.so.1" in payload["problems"][0]["message"]
+
+
+def test_an_error_in_a_neighbour_is_not_stood_in_for(tmp_path):
+    files = {"net.py": HEAD + "import helpers\n" + BODY, "helpers.py": "1 / 0\n"}
+    payload = traced(tmp_path, files)
+    assert [each["code"] for each in payload["problems"]] == ["import-error"]
+    assert payload["models"] == []
+
+
+def test_a_module_that_is_not_in_its_package_is_an_error_and_the_rest_is_shown(tmp_path):
+    files = {"kit_a/__init__.py": "", "kit_a/net.py": HEAD + "from .blocs import Block\n" + BODY}
+    payload = traced(tmp_path, files, "kit_a/net.py")
+    assert (bound(payload)["h"], told(payload)) == ([2, 5], [("error", "import-error", 3)])
+
+
+@pytest.mark.parametrize("name", ["_C", "deform_conv_cuda", "messages_pb2", "_version"])
+def test_a_module_that_only_an_installation_builds_is_a_warning(tmp_path, name):
+    files = {"kit_b/__init__.py": "", "kit_b/net.py": f"{HEAD}from .{name} import thing\n{BODY}"}
+    payload = traced(tmp_path, files, "kit_b/net.py")
+    assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])
+
+
+LIGHTNING = """
+import torch
+from torch import nn
+import pytorch_lightning as pl
+import torchmetrics
+
+class Net(pl.LightningModule):
+    def __init__(self, width=4, classes: int = 7):
+        super().__init__()
+        self.save_hyperparameters()
+        self.accuracy = torchmetrics.Accuracy(task="multiclass", num_classes=classes)
+        self.layer = nn.Linear(self.hparams.width, self.hparams["classes"])
+
+    def forward(self, x):
+        h = self.layer(x.to(self.device, self.dtype))
+        return h
+
+    def training_step(self, batch, index):
+        loss = self(batch).mean()
+        self.log("loss", loss)
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters())
+
+if __name__ == "__main__":
+    pl.seed_everything(3)
+    pl.Trainer(max_epochs=3).fit(Net())
+"""
+
+
+def test_a_lightning_module_without_lightning_is_a_module(tmp_path):
+    if importlib.util.find_spec("pytorch_lightning") or importlib.util.find_spec("torchmetrics"):
+        pytest.skip("Lightning is installed")
+    payload = traced(tmp_path, {"net.py": LIGHTNING})
+    assert bound(payload)["h"] == [2, 7]
+    assert [each[:2] for each in told(payload)] == [("warning", "missing-package")] * 2
+
+
+def test_a_class_whose_missing_base_may_be_a_model_says_so_at_the_class(tmp_path):
+    other = "class Other(Layer):\n    def forward(self, x):\n        return x\n"
+    text = f"{HEAD}from absent_one import Layer\n{BODY}\n{other}"
+    payload = traced(tmp_path, {"net.py": text})
+    assert bound(payload)["h"] == [2, 5]
+    (error,) = [each for each in payload["problems"] if each["severity"] == "error"]
+    assert text.splitlines()[error["line"] - 1] == "class Other(Layer):"
+    assert "absent_one.Layer" in error["message"]
+
+
+def test_libraries_see_that_a_package_is_missing(tmp_path):
+    missing = MissingImports(lambda path: path == __file__)
+    with missing.tolerated():
+        import absent_one.inner
+
+        assert stands_in(absent_one)
+        assert importlib.util.find_spec("absent_one") is None
+        assert not [name for name in sys.modules if name.startswith("absent_one")]
+    with pytest.raises(MissingPackageError, match=r"absent_one\.inner\.size is needed here"):
+        int(absent_one.inner.size)
