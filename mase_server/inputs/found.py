@@ -49,6 +49,7 @@ class Found:
     construct: Callable[[], nn.Module] | None
     recorded: bool = False
     comment: Comment | None = None
+    doubtful: bool = False
     rest: bool = False
 
 
