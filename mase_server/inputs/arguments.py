@@ -219,9 +219,11 @@ class Repairs:
         return _Plan("search", lambda: self.kind(**made(arguments)), guessed=True, arguments=arguments, how=_GUESSED)
 
     def failed(self, arguments: dict[str, Any], error: BaseException) -> None:
-        """These arguments gave an error: think of others."""
-        before = self._passed.get(repr(arguments), frozenset())
-        places = before | {place_of(error)}
+        """These arguments gave an error: think of others, unless the change that led to them did not help."""
+        before, here = self._passed.get(repr(arguments), frozenset()), (*place_of(error), str(error))
+        if here in before:
+            return
+        places = before | {here}
         clue = clue_of(
             error, self.kind, arguments, partial(parts_for, around=self.around.namespace, tree=self.around.tree)
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 Parts = Callable[[str, str], Iterator[Any]]
@@ -102,11 +103,10 @@ def _statement(frame: FrameType, line: int) -> Step | None:
     code = frame.f_code
     if code.co_name.startswith("<") or "torch/" in code.co_filename.replace("\\", "/").partition("site-packages/")[2]:
         return None
-    try:
-        lines, first = inspect.getsourcelines(code)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, SyntaxError, TypeError, IndexError):
+    read = _function(code)
+    if read is None:
         return None
+    tree, first = read
     at = line - first + 1
     around = [
         node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno <= at <= (node.end_lineno or at)
@@ -116,6 +116,16 @@ def _statement(frame: FrameType, line: int) -> Step | None:
     if inner is None or not functions or isinstance(inner, ast.FunctionDef):
         return None
     return Step(_guarding(inner, around), functions[0], frame)
+
+
+@functools.lru_cache(maxsize=1024)
+def _function(code: CodeType) -> tuple[ast.Module, int] | None:
+    """The syntax tree of a function and its first line; a search reads the same few functions again and again."""
+    try:
+        lines, first = inspect.getsourcelines(code)
+        return ast.parse(textwrap.dedent("".join(lines))), first
+    except (OSError, SyntaxError, TypeError, IndexError):
+        return None
 
 
 def _guarding(node: ast.stmt, around: list[ast.stmt]) -> ast.stmt:
@@ -133,7 +143,7 @@ def _of_steps(steps: tuple[Step, ...], arguments: Mapping[str, Any]) -> Iterator
         names = [each.id if isinstance(each, ast.Name) else each.attr for each in _named(node)]
         seen = list(dict.fromkeys(names))
         for name in seen:
-            seen += [each for each in _assigned_from(step.function, name) if each not in seen][:20]
+            seen += [each for each in _sources(step.function).get(name, ()) if each not in seen][:20]
         yield from _of_words(seen, arguments)
 
 
@@ -141,8 +151,10 @@ def _named(node: ast.AST) -> list[ast.Name | ast.Attribute]:
     return [each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
 
 
-def _assigned_from(function: ast.FunctionDef, name: str) -> Iterator[str]:
-    """Names that a local name was computed from."""
+@functools.lru_cache(maxsize=1024)
+def _sources(function: ast.FunctionDef) -> dict[str, dict[str, None]]:
+    """For every name that a function sets, the names that it was computed from."""
+    found: dict[str, dict[str, None]] = {}
     for node in ast.walk(function):
         match node:
             case ast.Assign(targets=targets, value=ast.expr() as source):
@@ -153,8 +165,10 @@ def _assigned_from(function: ast.FunctionDef, name: str) -> Iterator[str]:
                 targets = [target]
             case _:
                 continue
-        if name in {each.id if isinstance(each, ast.Name) else each.attr for item in targets for each in _named(item)}:
-            yield from (each.id for each in _named(source) if isinstance(each, ast.Name))
+        sources = dict.fromkeys(each.id for each in _named(source) if isinstance(each, ast.Name))
+        for each in (named for item in targets for named in _named(item)):
+            found.setdefault(each.id if isinstance(each, ast.Name) else each.attr, {}).update(sources)
+    return found
 
 
 def _of_words(words: list[str], arguments: Mapping[str, Any]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import re
 import sys
@@ -199,9 +200,14 @@ def _having(attribute: str, around: Mapping[str, Any]) -> Iterator[type[nn.Modul
     for kind in (value for space in spaces for value in list(space.values()) if inspect.isclass(value)):
         if issubclass(kind, nn.Module) and kind not in seen and kind.__module__.partition(".")[0] != "torch":
             seen[kind] = None
-            try:
-                source = inspect.getsource(kind)
-            except (OSError, TypeError):
-                continue
-            if written.search(source):
+            if written.search(_source(kind)):
                 yield kind
+
+
+@functools.lru_cache(maxsize=4096)
+def _source(kind: type) -> str:
+    """The text of a class; finding it parses its whole file, which a search does once for each class."""
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):
+        return ""
