@@ -27,6 +27,9 @@ _DEPTHS = re.compile(
 #: Lists of what each layer is like; they are as long as there are layers.
 _LISTS = re.compile(r"types?$|pattern|layers?$|idx|indexes|indices|interval|rope")
 
+#: Tokens that stand for something else than text.
+_PLACES = re.compile(r"^(image|video|audio|vision)_token_(id|index)$")
+
 
 class NotBuilt(Exception):
     """A type whose model cannot be built here; the text says why."""
@@ -56,6 +59,7 @@ def build(name: str) -> Built:
             kind, auto = model_class(config)
             if cut:
                 shorten(config)
+            put_inside(config)
             return _constructed(kind, config, cut, auto)
         except NotBuilt:
             raise
@@ -119,6 +123,17 @@ def shorten(config: PreTrainedConfig) -> None:
     for key, value in list(vars(config).items()):
         if isinstance(value, list | tuple) and len(value) in counts and _LISTS.search(key):
             setattr(config, key, value[:MOST_LAYERS])
+
+
+def put_inside(config: PreTrainedConfig) -> None:
+    """Give tokens that stand for images or sound, but lie beyond the vocabulary, numbers at its end."""
+    text = getattr(config, "text_config", None) or config
+    size = getattr(text, "vocab_size", None)
+    names = [key for key in vars(config) if _PLACES.match(key)]
+    for index, key in enumerate(names if isinstance(size, int) else ()):
+        value = getattr(config, key)
+        if type(value) is int and value >= size:
+            setattr(config, key, size - 1 - index)
 
 
 def _is_config(value: Any) -> bool:

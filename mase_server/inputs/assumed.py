@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from mase_server.inputs.combined import word_of
 from mase_server.inputs.constructions import construction_of
 from mase_server.inputs.expressions import NoTextError, call
 from mase_server.inputs.generate import complete
@@ -106,7 +107,7 @@ def inputs_text(spec: Inputs) -> str:
 def _without_text(spec: Spec) -> Iterator[str]:
     match spec:
         case SequenceSpec(items, _, build):
-            if build is not None:
+            if build is not None and not word_of(build):
                 yield "a tuple of a type of its own has no text form"
             for item in items:
                 yield from _without_text(item)

@@ -3,57 +3,74 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from torch import nn
 
-from mase_server.inputs.consumers import floats, indices
-from mase_server.inputs.spec import Spec, TensorSpec
+from mase_server.inputs.configs import Facts
+from mase_server.inputs.families import FAMILIES
+from mase_server.inputs.placeholders import with_placeholders
+from mase_server.inputs.spec import Spec
 
 LABEL_NAMES = ("labels", "start_positions", "end_positions")
 
+#: What a forward may do without, though it is of use only with it: parameter -> those that it goes with.
+COMPANIONS: Mapping[str, tuple[str, ...]] = {
+    "pixel_values": (
+        "grid_thw", "image_grid_thw", "image_sizes", "spatial_shapes", "pixel_position_ids", "image_position_ids",
+        "aspect_ratio_ids", "aspect_ratio_mask", "bbox",
+    ),
+    "input_ids": ("bbox", "visual_feats", "visual_pos"),
+    "states": ("actions", "rewards", "returns_to_go", "timesteps", "attention_mask"),
+    "spatial_shapes": ("pixel_attention_mask",),
+}  # fmt: skip
+
 
 def library_inputs(model: nn.Module) -> dict[str, Spec] | None:
-    """The main inputs that a model with `config` and `main_input_name` asks for; None for any other model."""
-    config, main = getattr(model, "config", None), getattr(model, "main_input_name", None)
-    if config is None or not isinstance(main, str) or not type(model).__module__.startswith("transformers"):
-        return None
-    parameters = inspect.signature(model.forward).parameters
-    found: dict[str, Spec] = {main: _main(main, config)}
-    for other in ("input_ids", "pixel_values"):
-        if other != main and other in parameters and _is_wanted(other, parameters[other], config):
-            found[other] = _main(other, config)
-    if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in parameters:
-        found["decoder_input_ids"] = indices(_vocabulary(config), "B", "S")
-    return found
+    """The likeliest inputs of a model of the library, by parameter name; None for any other model."""
+    return next(iter(library_choices(model)), None)
 
 
-def _is_wanted(name: str, parameter: inspect.Parameter, config: Any) -> bool:
-    """Does a model need an input besides its main one? Those of text and images together say so in their config."""
-    if parameter.default is inspect.Parameter.empty:
-        return True
-    sees = getattr(config, "vision_config", None) is not None or getattr(config, "image_size", None) is not None
-    reads = getattr(config, "text_config", None) is not None or getattr(config, "vocab_size", None) is not None
-    return sees and reads and not getattr(config, "image_token_id", None)
+def library_choices(model: nn.Module) -> list[dict[str, Spec]]:
+    """Inputs that a model of the library may ask for, the likeliest first; none for other models."""
+    facts = Facts.of(model)
+    if facts is None:
+        return []
+    found = {name: FAMILIES[name](facts) for name in dict.fromkeys(_names(facts)) if name in FAMILIES}
+    if not found or any(name not in found for name in _required(facts)):
+        return []
+    needed = {*_mains(facts), *_required(facts), "decoder_input_ids"}
+    least = {name: spec for name, spec in found.items() if name in needed}
+    full = with_placeholders(facts, found)
+    return [full] if least == full or not least else [full, least]
 
 
-def _main(name: str, config: Any) -> TensorSpec:
-    text = getattr(config, "text_config", None) or config
-    vision = getattr(config, "vision_config", None) or config
-    if name in ("pixel_values", "images"):
-        side = getattr(vision, "image_size", None) or 224
-        height, width = side if isinstance(side, list | tuple) else (side, side)
-        return floats("B", getattr(vision, "num_channels", 3), height, width)
-    if name == "input_values" and hasattr(config, "num_mel_bins") and hasattr(config, "max_length"):
-        return floats("B", config.max_length, config.num_mel_bins)
-    if name == "input_values":
-        return floats("B", 16000)
-    if name == "input_features" and hasattr(config, "input_feat_per_channel"):
-        return floats("B", 100, config.input_feat_per_channel)
-    if name == "input_features":
-        return floats("B", getattr(config, "num_mel_bins", 80), 2 * getattr(config, "max_source_positions", 1500))
-    return indices(_vocabulary(text), "B", "T")
+def _mains(facts: Facts) -> tuple[str, ...]:
+    main = getattr(facts.model, "main_input_name", None)
+    names = tuple(main) if isinstance(main, list | tuple) else (main,)
+    return tuple(name for name in names if isinstance(name, str) and name in facts.parameters)
 
 
-def _vocabulary(config: Any) -> int:
-    return int(getattr(config, "vocab_size", None) or 1000)
+def _required(facts: Facts) -> list[str]:
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [name for name, each in facts.parameters.items() if each.default is each.empty and each.kind not in variable]
+
+
+def _names(facts: Facts) -> Iterator[str]:
+    """The parameters that are given: main and required ones, what else it sees or reads, and what goes along."""
+    first = [*_mains(facts), *_required(facts)]
+    if "pixel_values" in facts.parameters and facts.has_part("vision"):
+        first.append("pixel_values")
+    if "pixel_values" in first and "input_ids" in facts.parameters and _reads(facts):
+        first.append("input_ids")
+    first = first or [name for name in facts.parameters if name in FAMILIES][:1]
+    if getattr(facts.config, "is_encoder_decoder", False):
+        first.append("decoder_input_ids")
+    for name in first:
+        if name in facts.parameters:
+            yield name
+            yield from (other for other in COMPANIONS.get(name, ()) if other in facts.parameters)
+
+
+def _reads(facts: Facts) -> bool:
+    return facts.has_part("text") or getattr(facts.config, "vocab_size", None) is not None

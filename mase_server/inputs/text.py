@@ -1,8 +1,9 @@
 """The text form of a model's inputs: `x: f32[B=2, 3, 32, 32]; ids: i64[B, T] < 50257; use_cache = False`.
 
 Several inputs are separated by `;` or newlines; a value is a tensor, a `{name: value}` map, a tuple, a list or a Python
-constant. A size is a number or a symbol, which may say its own size (`T=16`). After the sizes may stand how the values
-are made: `< 50257` (below), or one of the words of `FILLS`, e.g. `ones`, `causal`, `lengths(T)`.
+constant; `join(..., ...)` puts tensors side by side in the last dimension, `flat(...)` makes the first two of a tensor
+one. A size is a number or a symbol, which may say its own size (`T=16`). After the sizes may stand how the values are
+made: `< 50257` (below), or one of the words of `FILLS`, e.g. `ones`, `causal`, `lengths(T)`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mase_server.dtypes import LONG, SHORT
+from mase_server.inputs.combined import COMBINATIONS, word_of
 from mase_server.inputs.spec import FILLS, ConstantSpec, Dim, Inputs, MapSpec, Number, SequenceSpec, Spec, TensorSpec
 
 
@@ -123,6 +125,9 @@ class _Reader:
         if token.kind == "name" and token.text in _CONSTANTS:
             self.at += 1
             return ConstantSpec(_CONSTANTS[token.text])
+        if self.take(*COMBINATIONS):
+            self.need(f"'(' and the parts after {token.text}", "(")
+            return SequenceSpec(tuple(self.members(")")), build=COMBINATIONS[token.text])
         return self.tensor()
 
     def pairs(self) -> Iterator[tuple[str, Spec]]:
@@ -218,8 +223,10 @@ def write_spec(spec: Spec, sizes: dict[str, int]) -> str:
         case TensorSpec(dtype, dims, fill, argument):
             inner = ", ".join(_write_dim(dim, sizes) for dim in dims)
             return f"{dtype}[{inner}]{_write_fill(fill, argument)}"
-        case SequenceSpec(items, is_list):
+        case SequenceSpec(items, is_list, build):
             inner = ", ".join(write_spec(item, sizes) for item in items)
+            if word := word_of(build):
+                return f"{word}({inner})"
             return f"[{inner}]" if is_list else f"({inner}{',' * (len(items) == 1)})"
         case MapSpec(pairs):
             return "{" + ", ".join(f"{_name(key)}: {write_spec(item, sizes)}" for key, item in pairs) + "}"

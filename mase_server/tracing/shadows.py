@@ -45,7 +45,7 @@ class Shadows:
 
     def put(self, tensor: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         """Remember `real` as the value of `tensor`, if it is small; gives `tensor` back."""
-        if real.numel() <= self.limit:
+        if _weight(real) <= self.limit:
             self._real[id(tensor)] = (tensor, real)
         return tensor
 
@@ -89,3 +89,12 @@ class Shadows:
             with torch._C.DisableTorchFunction():
                 known = (real for _, real in islice(self._real.values(), count))
                 self._tainted -= new & {real.untyped_storage()._cdata for real in known}
+
+
+def _weight(real: torch.Tensor) -> int:
+    """Elements that a value takes in memory; one that repeats a few (`mask.expand(...)`) takes only those."""
+    count = real.numel()
+    if count > LARGE_SHADOW_LIMIT or real.layout is not torch.strided:
+        return count
+    with torch._C.DisableTorchFunction():
+        return min(count, real.untyped_storage().nbytes() // max(1, real.element_size()))
