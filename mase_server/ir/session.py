@@ -28,7 +28,8 @@ MOST_SECONDS = 1.0
 class Session:
     """Records one model as often as it takes.
 
-    arguments: forward's arguments by parameter name, tensors real or meta.  The model is left as it was.
+    arguments: forward's arguments by parameter name, tensors real or meta.  recorder: what records on meta.
+    The model is left as it was.
     """
 
     def __init__(
@@ -41,10 +42,12 @@ class Session:
         reports: Reports | None = None,
         spec: Inputs | None = None,
         construct: Callable[[], nn.Module] | None = None,
+        recorder: type[Recorder] = Recorder,
     ) -> None:
         self.model, self.arguments = model, dict(arguments)
         self.shadows = shadows or Shadows()
         self.is_leaf, self.reports, self.construct = is_leaf, reports, construct
+        self._kind = recorder
         self.inputs: Inputs = spec if spec is not None else describe(self.arguments, model, self._value_of)
         #: What the values ran on: "meta", or "real" where the model's path depends on values.
         self.rung = "meta"
@@ -83,15 +86,23 @@ class Session:
                 raise
             return recorder.partial()
 
-    def probe(self, base: Run, last: Outcome | None = None) -> Probed:
-        """Find which symbols may vary and how everything depends on them; `last`: the outcome of an earlier version."""
+    def probe(self, base: Run, last: Outcome | None = None, before_run: Callable[[], None] = lambda: None) -> Probed:
+        """Find which symbols may vary and how everything depends on them.
+
+        last: the outcome of an earlier version.  before_run: called before each run at other sizes.
+        """
+
+        def run_at(sizes: Mapping[str, int]) -> Run:
+            before_run()
+            return self.record_at(sizes)
+
         sizes = self.inputs.sizes
         if self.error is not None:
             # A model that fails has not proved yet that it takes any image size.
             sizes = {name: size for name, size in sizes.items() if name not in IMAGE_SYMBOLS}
         if self._slow:
             sizes = {}
-        prober = Prober(base, sizes, self.record_at, last)
+        prober = Prober(base, sizes, run_at, last)
         if self.rung == "real" and self.error is None and not self._slow:
             prober.follow_values(self._run(self._recorder(positions=False), inputs_at(self.inputs, seed=1)))
         return prober.probe()
@@ -119,7 +130,7 @@ class Session:
             raise error from None
 
     def _recorder(self, *, positions: bool) -> Recorder:
-        kind = Recorder if self.rung == "meta" else RealRecorder
+        kind = self._kind if self.rung == "meta" else RealRecorder
         return kind(self.model, self.shadows, is_leaf=self.is_leaf, positions=positions, reports=self.reports)
 
     def _run(self, recorder: Recorder, arguments: Mapping[str, Any]) -> Run:

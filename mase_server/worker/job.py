@@ -1,7 +1,7 @@
 """The job of a trace child: a request becomes snapshots.
 
-Import, find models and inputs, record each model, probe it at other sizes, and write what is known: once with plain
-numbers if the symbols take longer than a glance, and once complete.
+Import, find models and inputs, record each model, probe it at other sizes, and write what is known: with plain numbers
+as soon as anything has waited for longer than a glance, and once complete.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import ast
 import gc
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from mase_server.tracing.failure import RAISED, Failure
 from mase_server.tracing.importer import install
 from mase_server.tracing.libraries import reinstrument
 from mase_server.tracing.problems import Context, explain, is_certain
+from mase_server.tracing.recovery import RecoveringRecorder
 from mase_server.tracing.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows, ValueDependentError
 from mase_server.tracing.source import decode
 from mase_server.worker import memory
@@ -41,7 +43,7 @@ from mase_server.worker.trials import Trials
 
 Emit = Callable[[dict[str, Any]], None]
 
-#: Seconds of recording after which numbers are shown before the symbols are known.
+#: Seconds after which the numbers of a model are shown though its symbols, or other models, are not known yet.
 GLANCE = 0.15
 
 
@@ -67,6 +69,9 @@ class TraceJob:
         self.problems: list[Problem] = []
         #: What ended the person's program after it had called its models.
         self.ended: tuple[BaseException, Failure | None] | None = None
+        #: How many models were sent before all is known, and since when there is one that was not.
+        self.glanced = 0
+        self.new_since = 0.0
         self.libraries = request.instrument
         self.modules_before = set(sys.modules)
 
@@ -90,14 +95,13 @@ class TraceJob:
 
     def finish(self) -> list[Traced]:
         """Probe the models and send what is known."""
-        if sum(one.seconds for one in self.traced) > GLANCE:
-            self._send(complete=False)
         outcomes = memory.outcomes(self.request.fit)
         for traced in self.traced:
             self.emit({"event": "stage", "stage": "probing", "message": traced.name})
-            traced.probed = traced.session.probe(traced.run, outcomes.get(traced.name))
+            glance = partial(self._glance, traced.seconds)
+            traced.probed = traced.session.probe(traced.run, outcomes.get(traced.name), glance)
             if traced.error is not None and not traced.found.rest:
-                self.problems.append(self._problem(traced))
+                self.problems += self._problems(traced)
         if (ending := self._ending()) is not None:
             self.problems.append(ending)
         self._send(complete=True)
@@ -108,6 +112,7 @@ class TraceJob:
         trials = Trials(self.shadows)
 
         def attempt(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseException | None:
+            self._glance()
             with self.reports.muted():
                 return trials.attempt(model, args, kwargs)
 
@@ -125,7 +130,19 @@ class TraceJob:
             if isinstance(item, Problem):
                 self.problems.append(item)
             else:
+                self._glance()
                 self.traced.append(self._traced(item))
+                if len(self.traced) == self.glanced + 1:
+                    self.new_since = time.perf_counter()
+
+    def _glance(self, coming: float = 0.0) -> None:
+        """Send numbers if some model has waited for longer than a glance, or will have in `coming` seconds.
+
+        What is found first is not held back by what is found late, nor by probing.
+        """
+        if len(self.traced) > self.glanced and time.perf_counter() + coming - self.new_since > GLANCE:
+            self.glanced = len(self.traced)
+            self._send(complete=False)
 
     def _load(self, path: str) -> Loaded:
         names: dict[str, Any] = {}
@@ -136,8 +153,9 @@ class TraceJob:
         """The person's program calls a model: record it there and then, and give the output back."""
         self._watch_libraries()
         session = Session(
-            model, bind(model, args, kwargs), self.shadows, reports=self.reports, construct=rebuild_of(model)
-        )
+            model, bind(model, args, kwargs), self.shadows, reports=self.reports, construct=rebuild_of(model),
+            recorder=RecoveringRecorder,
+        )  # fmt: skip
         traced = self.sessions[id(model)] = self._record(session)
         if traced.error is not None:
             raise traced.error
@@ -173,6 +191,7 @@ class TraceJob:
             reports=self.reports,
             spec=found.spec,
             construct=found.construct,
+            recorder=RecoveringRecorder,
         )
         traced = self.sessions[id(found.model)] = self._record(session)
         return traced.error is None
@@ -199,8 +218,10 @@ class TraceJob:
         context = Context(self.request.path, [self.request.folder], phase="import", symbols=symbols)
         return explain(error, failure, context) if is_certain(error, failure, context) else None
 
-    def _problem(self, traced: Traced) -> Problem:
-        assert traced.session.base is not None
+    def _problems(self, traced: Traced) -> Iterator[Problem]:
+        """The error that a forward met, and those that do not follow from it."""
+        recorder = traced.session.base
+        assert recorder is not None
         assert traced.error is not None
         model = traced.found.model
         context = Context(
@@ -213,8 +234,11 @@ class TraceJob:
             root=model,
             arguments=arguments_of,
         )
-        problem = explain(traced.error, traced.session.base.failure, context)
-        return _doubted(problem, traced) if traced.found.doubtful else problem
+        further = recorder.recovered[1:] if isinstance(recorder, RecoveringRecorder) else []
+        pairs = [(traced.error, recorder.failure), *((failure.error, failure) for failure in further)]
+        for error, failure in pairs:
+            problem = explain(error, failure, context)
+            yield _doubted(problem, traced) if traced.found.doubtful else problem
 
     def _send(self, *, complete: bool) -> None:
         payload = self.writer.write(

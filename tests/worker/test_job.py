@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import astuple
+from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mase_server.ir.session import Session
 from mase_server.snapshot import COLUMNS, HEAD_KEYS, KINDS, MAX_SCOPES, Assembler, split
 from tests.ground_truth.record import run_main
 from tests.worker.jobs import HEADER, Job
@@ -436,3 +438,59 @@ def test_a_size_that_only_equals_the_batch_is_not_called_so(tmp_path):
     )
     (problem,) = Job(tmp_path, text).payload["problems"]
     assert "f32[B=16, 16]" in problem["message"]
+
+
+SEVERAL = """
+class First(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(5, 3)
+
+    def forward(self, x):
+        first = self.fc(x)
+        return first
+
+
+class Second(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(9, 3)
+
+    def forward(self, x):
+        second = self.fc(x)
+        return second
+"""
+
+
+def models_of(payload):
+    return [model["name"] for model in payload["models"]]
+
+
+def test_a_model_that_was_found_is_not_held_back_by_the_search_for_another(tmp_path, monkeypatch):
+    monkeypatch.setattr("mase_server.worker.job.GLANCE", -1.0)
+    job = Job(tmp_path, SEVERAL)
+    assert [models_of(payload) for payload in job.payloads] == [["First"], ["First", "Second"], ["First", "Second"]]
+    assert [payload["complete"] for payload in job.payloads] == [False, False, True]
+    first = job.payloads[0]
+    assert ["f32", [2, 3], None] in first["values"]
+
+
+def test_what_takes_no_longer_than_a_glance_is_sent_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("mase_server.worker.job.GLANCE", 1e9)
+    job = Job(tmp_path, SEVERAL)
+    assert [payload["complete"] for payload in job.payloads] == [True]
+
+
+def test_numbers_come_before_probing_that_takes_longer_than_a_glance(tmp_path, monkeypatch):
+    """Every run at other sizes takes a second: there are several, and what is sent is sent before the last of them."""
+    clock = [0.0]
+
+    def slowly(self, sizes, record_at=Session.record_at):
+        clock[0] += 1.0
+        return record_at(self, sizes)
+
+    monkeypatch.setattr(Session, "record_at", slowly)
+    monkeypatch.setattr("mase_server.worker.job.time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    job = Job(tmp_path, SEVERAL.partition("class Second")[0])
+    assert [payload["complete"] for payload in job.payloads] == [False, True]
+    assert job.payloads[0]["seconds"] < job.payloads[1]["seconds"]
