@@ -5,15 +5,18 @@ Both are texts: a place "12:8-12:9 binding x in Net.forward" and the values seen
 
 from __future__ import annotations
 
+import random
 import sys
 import tempfile
 import time
 import traceback
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from mase_server.inputs.find import find
 from mase_server.inputs.found import Found, call_arguments, plain_hooks
@@ -23,6 +26,7 @@ from mase_server.tracing.shadow import Shadows
 from mase_server.tracing.source import decode
 from mase_server.worker.job import trace
 from mase_server.worker.request import TraceRequest
+from mase_server.worker.trials import Trials
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.ground_truth.record import Recorder
@@ -80,8 +84,10 @@ def product(file: File) -> dict[str, Any]:
 
 def eager(file: File) -> dict[str, Any]:
     """What each model that the product finds binds on real tensors of the inputs that it shows."""
+    shadows = Shadows()
+    hooks = replace(plain_hooks(shadows), attempt=Trials(shadows).attempt)
     try:
-        found = list(find(_request(file), file.source, plain_hooks(Shadows())))
+        found = list(find(_request(file), file.source, hooks))
     except BaseException as error:  # noqa: BLE001 - what eager cannot do, it cannot judge
         return {"died": _told(error)}
     return {"models": [_run(file, one) for one in found if isinstance(one, Found)]}
@@ -125,19 +131,42 @@ def _plain(value: Any) -> Any:
 
 def _run(file: File, found: Found) -> dict[str, Any]:
     """One model for real. error: why eager did not run it to its end."""
-    if found.construct is None:
-        return {"name": found.name, "error": "nobody knows how to make it again", "truth": {}}
     recorder, error = Recorder(Path(file.path)), ""
     torch.manual_seed(0)
+    random.seed(0)
     try:
-        with recorder.recording(), torch.no_grad():
-            model = found.construct().train(found.training)
+        with recorder.recording(), torch.no_grad(), _OnCpu():
+            model = _real(found.model if found.construct is None else found.construct()).train(found.training)
             args, kwargs = call_arguments(model, inputs_at(found.spec))
             model(*args, **kwargs)
     except BaseException as raised:  # noqa: BLE001 - what eager cannot do, it cannot judge
         error = _told(raised)
     truth = {_place(astuple(place)): sorted(map(repr, seen)) for place, seen in recorder.truth.items()}
     return {"name": found.name, "error": error, "truth": truth}
+
+
+def _real(model: nn.Module) -> nn.Module:
+    """The model itself, with real weights where it has been made on meta."""
+    tensors = (*model.parameters(), *model.buffers())
+    return model.to_empty(device="cpu") if any(each.is_meta for each in tensors) else model
+
+
+class _OnCpu(TorchFunctionMode):
+    """Code that names another device runs on the CPU."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if kwargs.get("device") is not None:
+            kwargs["device"] = torch.device("cpu")
+        if func is torch.Tensor.cuda:
+            return args[0]
+        if func is torch.Tensor.to:
+            args = tuple("cpu" if _is_device(each) else each for each in args)
+        return func(*args, **kwargs)
+
+
+def _is_device(value: Any) -> bool:
+    return isinstance(value, torch.device) or (isinstance(value, str) and value.partition(":")[0] in {"cuda", "mps"})
 
 
 def _told(error: BaseException) -> str:

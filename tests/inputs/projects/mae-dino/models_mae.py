@@ -3,7 +3,7 @@ from functools import partial
 import torch
 import torch.nn as nn
 
-from timm.models.vision_transformer import PatchEmbed, Block
+from util.vit import PatchEmbed, Block
 
 from util.pos_embed import get_2d_sincos_pos_embed
 

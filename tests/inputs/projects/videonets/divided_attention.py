@@ -1,6 +1,5 @@
 import torch
 import torch.nn as nn
-from einops import rearrange, repeat
 
 
 class Attention(nn.Module):
@@ -11,9 +10,10 @@ class Attention(nn.Module):
         self.qkv, self.out = nn.Linear(dim, dim * 3), nn.Linear(dim, dim)
 
     def forward(self, x):
-        q, k, v = rearrange(self.qkv(x), 'b n (three h d) -> three b h n d', three=3, h=self.heads)
+        b, n, _ = x.shape
+        q, k, v = self.qkv(x).reshape(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         attn = (q @ k.transpose(-1, -2) * self.scale).softmax(dim=-1)
-        return self.out(rearrange(attn @ v, 'b h n d -> b n (h d)'))
+        return self.out((attn @ v).transpose(1, 2).reshape(b, n, -1))
 
 
 class VideoTransformer(nn.Module):
@@ -29,12 +29,13 @@ class VideoTransformer(nn.Module):
     def forward(self, video):
         b, f, _, h, w = video.shape
         p = self.patch_size
-        tokens = rearrange(video, 'b f c (h p1) (w p2) -> b f (h w) (p1 p2 c)', p1=p, p2=p)
+        tokens = video.unfold(3, p, p).unfold(4, p, p)  # b f c h w p p
+        tokens = tokens.permute(0, 1, 3, 4, 5, 6, 2).reshape(b, f, (h // p) * (w // p), -1)
         x = self.to_patch(tokens) + self.pos[:, :f]
         for time_attn, space_attn, ff in self.layers:
-            t = rearrange(x, 'b f n d -> (b n) f d')
-            x = x + rearrange(time_attn(t), '(b n) f d -> b f n d', b=b)
-            s = rearrange(x, 'b f n d -> (b f) n d')
-            x = x + rearrange(space_attn(s), '(b f) n d -> b f n d', b=b)
+            t = x.transpose(1, 2).flatten(0, 1)
+            x = x + time_attn(t).unflatten(0, (b, -1)).transpose(1, 2)
+            s = x.flatten(0, 1)
+            x = x + space_attn(s).unflatten(0, (b, f))
             x = x + ff(x)
         return self.head(x.mean(dim=(1, 2)))
