@@ -92,6 +92,8 @@ class Reports:
         if self._muted:
             return
         recorder = self.recorder
+        if recorder is not None and recorder.doubts(value):
+            return
         with torch._C.DisableTorchFunction():
             described = describe(value)
         if recorder is not None:

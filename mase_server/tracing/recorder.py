@@ -342,6 +342,10 @@ class Recorder(MetaMode):
         fields = fields_of(value) if value is not None else None
         return self.node_of_value(list(fields.values())) if fields else -1
 
+    def doubts(self, value: Any) -> bool:
+        """Does a value rest on a guess, so that nothing is reported of it?"""
+        return False
+
     def _argument(self, value: Any) -> Any:
         """A call's argument as data: tensors as `Ref`, odd objects as `Constant`."""
         if isinstance(value, torch.Tensor):

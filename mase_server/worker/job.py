@@ -29,7 +29,7 @@ from mase_server.snapshot import Problem
 from mase_server.tracing.bindings import Reports
 from mase_server.tracing.failure import RAISED, Failure
 from mase_server.tracing.importer import install
-from mase_server.tracing.libraries import reinstrument
+from mase_server.tracing.libraries import file_of, reinstrument
 from mase_server.tracing.problems import Context, explain, is_certain
 from mase_server.tracing.recovery import RecoveringRecorder
 from mase_server.tracing.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows, ValueDependentError
@@ -236,8 +236,12 @@ class TraceJob:
         )
         further = recorder.recovered[1:] if isinstance(recorder, RecoveringRecorder) else []
         pairs = [(traced.error, recorder.failure), *((failure.error, failure) for failure in further)]
+        # One line that runs three times is one mistake.
+        places: dict[tuple[str, int, int], Problem] = {}
         for error, failure in pairs:
             problem = explain(error, failure, context)
+            places.setdefault((problem.file, problem.line, problem.column), problem)
+        for problem in places.values():
             yield _doubted(problem, traced) if traced.found.doubtful else problem
 
     def _send(self, *, complete: bool) -> None:
@@ -257,7 +261,7 @@ class TraceJob:
         own = set(self.importer.imported)
         found = []
         for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
+            file = file_of(module)
             if name in self.modules_before or not file or file in own or name.startswith("__m"):
                 continue
             if not self.importer.owns(file):
