@@ -1,0 +1,104 @@
+"""Reading the configurations of Hugging Face models: the same size has many names, in nested parts too."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+#: Names of the nested configuration that describes what reads text, images or sound.
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "text": ("text_config", "thinker_config", "llm_config", "language_config", "text_model_config", "decoder"),
+    "vision": (
+        "vision_config", "thinker_config", "image_config", "vision_encoder_config", "image_encoder_config",
+        "vision_tower_config", "visual_config", "vlm_config", "backbone_config", "encoder", "text_config",
+    ),
+    "audio": ("audio_config", "thinker_config", "speech_config", "audio_encoder_config", "encoder_config", "encoder"),
+    "qformer": ("qformer_config",),
+}  # fmt: skip
+
+VOCABULARY = ("vocab_size", "n_vocab", "n_tokens")
+CHANNELS = ("num_channels", "in_channels", "in_chans", "num_input_channels", "n_channels", "image_channels")
+SIDE = ("image_size", "img_size", "input_size", "image_resolution", "crop_size")
+PATCH = ("patch_size", "patch_sizes")
+WIDTH = ("hidden_size", "d_model", "dim", "embed_dim", "n_embd", "hidden_dim")
+MELS = ("num_mel_bins", "feature_size", "input_feat_per_channel", "n_mels", "feature_projection_input_dim")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A model of the library, its configuration, and the names of its forward's parameters."""
+
+    model: nn.Module
+    config: Any
+    parameters: Mapping[str, inspect.Parameter]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Facts | None:
+        """None for a model that is not the library's."""
+        config = getattr(model, "config", None)
+        if config is None or not any(kind.__module__.startswith("transformers.") for kind in type(model).__mro__):
+            return None
+        return cls(model, config, inspect.signature(model.forward).parameters)
+
+    def configs(self, part: str) -> Iterator[Any]:
+        """The configurations that may say something of a part: nested ones first."""
+        yield from _nested(self.config, PARTS[part], 0)
+        yield self.config
+
+    def has_part(self, part: str) -> bool:
+        """Is there a nested configuration of this part?"""
+        return next(_nested(self.config, PARTS[part][:-1], 0), None) is not None
+
+    def get(self, part: str, names: tuple[str, ...], default: Any = None) -> Any:
+        """The first of these attributes that some configuration of the part has."""
+        for config in self.configs(part):
+            for name in names:
+                value = getattr(config, name, None)
+                if value is not None:
+                    return value
+        return default
+
+    def number(self, part: str, names: tuple[str, ...], default: int) -> int:
+        """As `get`, one number: of several the first."""
+        value = self.get(part, names, default)
+        while isinstance(value, list | tuple) and value:
+            value = value[0]
+        return int(value) if isinstance(value, int | float) else default
+
+    def vocabulary(self, part: str = "text") -> int:
+        """How many tokens there are: as many as the embedding has, or as the configuration says."""
+        embedding = _attempted(getattr(self.model, "get_input_embeddings", None)) if part == "text" else None
+        if isinstance(embedding, nn.Embedding):
+            return embedding.num_embeddings
+        return self.number(part, VOCABULARY, 1000)
+
+    def sides(self) -> tuple[int, int]:
+        """Height and width of an image."""
+        side = self.get("vision", SIDE, 224)
+        if isinstance(side, Mapping):
+            return int(side.get("height", 224)), int(side.get("width", 224))
+        if isinstance(side, list | tuple):
+            return (int(side[0]), int(side[-1]))
+        return int(side), int(side)
+
+
+def _nested(config: Any, names: tuple[str, ...], depth: int) -> Iterator[Any]:
+    for name in names:
+        part = getattr(config, name, None)
+        if part is not None and hasattr(part, "to_dict") and depth < 3:
+            yield from _nested(part, names, depth + 1)
+            yield part
+
+
+def _attempted(ask: Callable[[], Any] | None) -> Any:
+    """What the library says; None where it does not know."""
+    if ask is None:
+        return None
+    try:
+        return ask()
+    except (NotImplementedError, AttributeError):
+        return None
