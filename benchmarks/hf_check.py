@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import statistics
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
-from hf_types import Built, NotBuilt, build
+from hf_types import CUTS, Built, Cut, NotBuilt, build
 from torch import nn
 
 from mase_server.inputs.found import call_arguments, plain_hooks
 from mase_server.inputs.generate import inputs_at
+from mase_server.inputs.huggingface import library_choices
 from mase_server.inputs.modes import on_meta
 from mase_server.inputs.search import search
 from mase_server.inputs.spec import Inputs
@@ -24,23 +26,33 @@ from mase_server.ir.feeding import feed, flattened
 from mase_server.ir.session import Session
 from mase_server.tracing.calls import Run
 from mase_server.tracing.rebuild import Rebuild
+from mase_server.tracing.rungs import needs_values
 from mase_server.tracing.shadow import MetaMode
 from mase_server.tracing.state import unchanged
+from mase_server.worker.trials import Trials
 
 #: How often each of two times is measured, alternately.
 REPEATS = 3
+#: Models with more parameters are not run for real.
+MOST_PARAMETERS = 1_200_000_000
 
 Types = list[tuple[str, tuple[int, ...]]]
 
 
 @dataclass(slots=True)
 class Outcome:
-    """How far one type came. trace, plain: median seconds; plain is 0.0 where meta alone cannot run the forward."""
+    """How far one type came, and why not further.
+
+    layers: what its depth was cut to, 0 where it was not.  narrow: was its width cut too?  eager: what plain PyTorch
+    raises with the same inputs.  rung: meta or real.  trace, plain: median seconds; plain is
+    0.0 where meta alone cannot run the forward.  auto: has it a class among transformers' Auto classes?
+    """
 
     name: str
     model: str = ""
     not_built: str = ""
-    cut: bool = False
+    layers: int = 0
+    narrow: bool = False
     auto: bool = True
     inputs: str = ""
     traced: bool = False
@@ -50,31 +62,67 @@ class Outcome:
     trace: float = 0.0
     plain: float = 0.0
     why: str = ""
+    eager: str = ""
+    needs_values: bool = False
     where: list[str] = field(default_factory=list)
 
 
 def check(name: str) -> dict[str, Any]:
     """The outcome of one type as a map; nothing is raised."""
+    first: Outcome | None = None
+    for cut in CUTS:
+        if cut.narrow and first is not None and not first.needs_values:
+            break
+        outcome = _checked(name, cut)
+        first = first or outcome
+        if outcome.not_built or outcome.same:
+            return asdict(outcome)
+    return asdict(first or Outcome(name))
+
+
+def _checked(name: str, cut: Cut) -> Outcome:
     outcome = Outcome(name)
     try:
-        built = build(name)
-        outcome.model, outcome.cut, outcome.auto = type(built.model).__name__, built.cut, built.auto
+        built = build(name, cut)
+        outcome.model, outcome.auto = type(built.model).__name__, built.auto
+        outcome.layers, outcome.narrow = cut.layers if built.cut else 0, cut.narrow
         _trace(outcome, built)
     except NotBuilt as error:
         outcome.not_built = str(error)
     except BaseException as error:  # noqa: BLE001 - one type's fault is a row of the table
-        outcome.why = outcome.why or f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        outcome.why = outcome.why or said(error)
+        outcome.needs_values = needs_values(error)
         outcome.where = [f"{each.filename}:{each.lineno}" for each in traceback.extract_tb(error.__traceback__)[-6:]]
-    return asdict(outcome)
+    return outcome
+
+
+def _in_eager(model: nn.Module) -> str:
+    """What eager PyTorch says of the likeliest inputs; empty where it succeeds, or the model is too big to ask."""
+    choices = library_choices(model)
+    if not choices or sum(each.numel() for each in model.parameters()) > MOST_PARAMETERS:
+        return ""
+    real = copy.deepcopy(model).to_empty(device="cpu")
+    args, kwargs = call_arguments(real, inputs_at(Inputs(choices[-1])))
+    try:
+        with torch.no_grad():
+            real(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001 - the library's own code; its error is the answer
+        return said(error)
+    return ""
+
+
+def said(error: BaseException) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def _trace(outcome: Outcome, built: Built) -> None:
     model, shadows = built.model, built.shadows
     with unchanged(model, shadows):
-        searched = search(model, plain_hooks(shadows))
+        searched = search(model, replace(plain_hooks(shadows), attempt=Trials(shadows).attempt))
     if searched.spec is None:
-        outcome.inputs = searched.example
-        outcome.why = searched.how
+        outcome.inputs, outcome.why = searched.example, searched.how
+        outcome.eager = _in_eager(model)
         if searched.errors:
             raise searched.errors[0]
         return
@@ -103,7 +151,7 @@ def _run_again(outcome: Outcome, session: Session, run: Run) -> None:
             values = feed(module.graph, flattened(arguments, model))
             ours = _under(mode, session.rung, lambda: module(*values))
     except Exception as error:
-        outcome.why = f"run again: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        outcome.why = f"run again: {said(error)}"
         raise
     outcome.same = ours == theirs and len(theirs) > 0
     if not outcome.same:

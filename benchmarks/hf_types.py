@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from hf_sizes import put_inside, shorten, shrink
 from torch import nn
 from transformers import CONFIG_MAPPING, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
@@ -17,18 +17,17 @@ from transformers.models.auto import modeling_auto
 
 from mase_server.tracing.shadow import MetaMode, Shadows
 
-MOST_LAYERS = 2
-#: Attributes of configurations that count layers.
-_DEPTHS = re.compile(
-    r"^(num_|n_|max_)?((hidden|encoder|decoder|text|vision|audio|transformer|perception|bottleneck|self_attention|depth|"
-    r"backbone|conformer|qformer|resampler|attention|prediction|mask_decoder|perceiver|memory_attention)_)*"
-    r"(layers?|depth|depths|blocks)$|^(num_|n_)(enc|dec|encoder|decoder)_(layers?|blocks)$"
-)
-#: Lists of what each layer is like; they are as long as there are layers.
-_LISTS = re.compile(r"types?$|pattern|layers?$|idx|indexes|indices|interval|rope")
 
-#: Tokens that stand for something else than text.
-_PLACES = re.compile(r"^(image|video|audio|vision)_token_(id|index)$")
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """layers: how many are kept.  narrow: are widths cut too, so that the model can be run for real?"""
+
+    layers: int = 2
+    narrow: bool = False
+
+
+#: More layers for models that need one of each kind; less width where the path depends on values.
+CUTS = (Cut(), Cut(layers=8), Cut(narrow=True))
 
 
 class NotBuilt(Exception):
@@ -50,7 +49,7 @@ def model_types() -> list[str]:
     return sorted(CONFIG_MAPPING.keys())
 
 
-def build(name: str) -> Built:
+def build(name: str, wanted: Cut = CUTS[0]) -> Built:
     """The type's model from its default configuration, on meta, in eval mode; raises NotBuilt with the reason."""
     reasons = []
     for cut in (True, False):
@@ -58,7 +57,9 @@ def build(name: str) -> Built:
             config = CONFIG_MAPPING[name]()
             kind, auto = model_class(config)
             if cut:
-                shorten(config)
+                shorten(config, wanted.layers)
+            if cut and wanted.narrow:
+                shrink(config, set())
             put_inside(config)
             return _constructed(kind, config, cut, auto)
         except NotBuilt:
@@ -77,14 +78,18 @@ def _constructed(kind: type[PreTrainedModel], config: Any, cut: bool, auto: bool
 
 def model_class(config: PreTrainedConfig) -> tuple[type[PreTrainedModel], bool]:
     """The type's base model, else its first head, else what its own file defines for it; is it one of Auto's?"""
+    found: list[type[PreTrainedModel]] = []
     for mapping in _mappings():
         with contextlib.suppress(KeyError):
-            found = mapping[type(config)]
-            return (found[0] if isinstance(found, tuple | list) else found), True
-    own = list(_own_classes(type(config)))
-    if not own:
+            kinds = mapping[type(config)]
+            found += kinds if isinstance(kinds, tuple | list) else [kinds]
+    own = [] if found else list(_own_classes(type(config)))
+    if not (found or own):
         raise NotBuilt("no model class: only a part of another type's model")
-    return own[0], False
+    running = [kind for kind in found + own if getattr(kind.forward, "__name__", "") != "_forward_unimplemented"]
+    if not running:
+        raise NotBuilt("its model has no forward of its own")
+    return running[0], bool(found)
 
 
 def _mappings() -> Iterator[Any]:
@@ -106,35 +111,3 @@ def _own_classes(kind: type) -> Iterator[type[PreTrainedModel]]:
             continue
         if value.config_class is kind and "forward" in vars(value):
             yield value
-
-
-def shorten(config: PreTrainedConfig) -> None:
-    """Cut every count of layers to two, in nested configurations too, and the lists of layers with them."""
-    counts = set()
-    for key, value in list(vars(config).items()):
-        if _is_config(value):
-            shorten(value)
-        elif type(value) is int and value > MOST_LAYERS and _DEPTHS.match(key):
-            with contextlib.suppress(NotImplementedError):
-                setattr(config, key, MOST_LAYERS)
-                counts.add(value)
-        elif isinstance(value, list | tuple) and _DEPTHS.match(key) and all(type(item) is int for item in value):
-            setattr(config, key, type(value)(min(item, MOST_LAYERS) for item in value))
-    for key, value in list(vars(config).items()):
-        if isinstance(value, list | tuple) and len(value) in counts and _LISTS.search(key):
-            setattr(config, key, value[:MOST_LAYERS])
-
-
-def put_inside(config: PreTrainedConfig) -> None:
-    """Give tokens that stand for images or sound, but lie beyond the vocabulary, numbers at its end."""
-    text = getattr(config, "text_config", None) or config
-    size = getattr(text, "vocab_size", None)
-    names = [key for key in vars(config) if _PLACES.match(key)]
-    for index, key in enumerate(names if isinstance(size, int) else ()):
-        value = getattr(config, key)
-        if type(value) is int and value >= size:
-            setattr(config, key, size - 1 - index)
-
-
-def _is_config(value: Any) -> bool:
-    return isinstance(value, PreTrainedConfig)

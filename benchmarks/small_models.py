@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from hf_sizes import shrink
 from torch import nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig
 
 from mase_server import MaseGraph, passes
 from mase_server.ir.feeding import feed, flattened
 from mase_server.tracing.rebuild import Rebuild
-
-#: Attributes of a configuration -> the largest value that it keeps.
-LIMITS: Mapping[str, int] = {
-    **dict.fromkeys(
-        ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers",
-         "num_decoder_layers", "num_encoder_layers", "depth", "num_blocks"), 2,
-    ),
-    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "embed_dim", "emb_dim", "word_embed_proj_dim"), 64),
-    **dict.fromkeys(
-        ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads", "decoder_attention_heads",
-         "num_encoder_attention_heads", "num_decoder_attention_heads"), 4,
-    ),
-    **dict.fromkeys(
-        ("intermediate_size", "ffn_dim", "d_ff", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim", "hidden_dim",
-         "dff", "moe_intermediate_size", "shared_expert_intermediate_size"), 128,
-    ),
-    "projection_size": 64,
-    "num_key_value_heads": 2, "head_dim": 16, "d_kv": 16, "vocab_size": 1000, "image_size": 64, "embedding_size": 64,
-    "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 8, "num_experts_per_tok": 2,
-    "max_position_embeddings": 512, "n_positions": 512, "n_ctx": 512, "max_source_positions": 50, "max_length": 100,
-}  # fmt: skip
 
 KINDS: Mapping[str, str] = {
     "encoder": """bert roberta distilbert albert electra deberta deberta-v2 mpnet mobilebert squeezebert xlm-roberta
@@ -79,24 +58,9 @@ def names() -> Iterator[tuple[str, str]]:
 def configuration(name: str) -> PretrainedConfig:
     """The type's own configuration, cut down."""
     config = AutoConfig.for_model(name, **SPECIAL.get(name, {}))
-    _shrink(config, set(SPECIAL.get(name, {})))
+    shrink(config, set(SPECIAL.get(name, {})))
     config.architectures = config.architectures or []
     return config
-
-
-def _shrink(config: PretrainedConfig, fixed: set[str]) -> None:
-    for key, limit in LIMITS.items():
-        value = getattr(config, key, None)
-        if type(value) is int and value > limit and key not in fixed:
-            with contextlib.suppress(NotImplementedError):
-                setattr(config, key, limit)
-    for key in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
-        value = getattr(config, key, None)
-        if type(value) is int and value >= (getattr(config, "vocab_size", None) or value + 1):
-            setattr(config, key, 1)
-    for value in vars(config).values():
-        if isinstance(value, PretrainedConfig):
-            _shrink(value, fixed)
 
 
 def build(name: str) -> nn.Module:

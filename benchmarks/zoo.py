@@ -26,7 +26,7 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", OMP_NUM_TH
 import torch
 from forks import Limits, forked
 from hf_check import Outcome, check
-from hf_types import model_types
+from hf_types import CUTS, model_types
 from rich.console import Console
 from rich.table import Table
 
@@ -97,7 +97,9 @@ def _progress(one: Outcome) -> str:
 
 def reason(one: Outcome) -> str:
     """Why a type is not traced, or its graph not the same; empty where all is well."""
-    return f"not built: {one.not_built}" if one.not_built else one.why
+    if one.not_built:
+        return f"not built: {one.not_built}"
+    return f"eager too: {one.eager}" if one.eager else one.why
 
 
 def table(outcomes: list[Outcome], *, everything: bool) -> Table:
@@ -115,9 +117,14 @@ def summary(outcomes: list[Outcome]) -> Iterator[str]:
     """The figures, and why types could not be built."""
     built, traced, same = _counts(outcomes)
     yield f"{len(outcomes)} types of transformers, torch {torch.__version__}"
-    yield f"{built} could be built here, {sum(one.cut for one in outcomes)} of them cut to two layers"
+    cut = sum(one.layers == CUTS[0].layers for one in outcomes)
+    yield f"{built} could be built here, {cut} of them cut to two layers"
+    narrow = sum(one.narrow and one.same for one in outcomes)
+    yield f"{narrow} of them were made narrow as well, because their path depends on values"
     yield f"{traced} of {built} traced ({_share(traced, built)}; promised {TRACED:.0%})"
     yield f"{same} of {traced} graphs give the same types again ({_share(same, traced)}; promised {SAME:.0%})"
+    eager = sum(bool(one.eager) for one in outcomes)
+    yield f"{eager} of the {built - traced} others fail in eager PyTorch too, on the same inputs"
     ratios = _ratios(outcomes)
     if ratios:
         ninth = statistics.quantiles(ratios, n=10)[-1] if len(ratios) > 1 else ratios[0]

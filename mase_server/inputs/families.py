@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Mapping
 
 from mase_server.inputs.combined import flat, join
-from mase_server.inputs.huggingface_config import CHANNELS, MELS, PATCH, WIDTH, Facts
 from mase_server.inputs.consumers import floats, indices
+from mase_server.inputs.huggingface_config import CHANNELS, MELS, PATCH, WIDTH, Facts
 from mase_server.inputs.spec import Dim, Spec, TensorSpec
 
 Maker = Callable[[Facts], Spec]

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from torch import nn
 
-from mase_server.inputs.huggingface_config import Facts
 from mase_server.inputs.families import FAMILIES
+from mase_server.inputs.huggingface_config import Facts
 from mase_server.inputs.placeholders import with_placeholders
 from mase_server.inputs.spec import Spec
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from mase_server.inputs.combined import join
-from mase_server.inputs.huggingface_config import Facts
 from mase_server.inputs.families import whole
 from mase_server.inputs.generate import inputs_at
+from mase_server.inputs.huggingface_config import Facts
 from mase_server.inputs.spec import Inputs, Spec, TensorSpec
 from mase_server.tracing.rebuild import Rebuild
 from mase_server.tracing.shadow import MetaMode, Shadows

@@ -25,6 +25,7 @@ SAMPLE = (
 
 def load_models():
     """benchmarks/small_models.py, which is no package."""
+    sys.path.append(str(BENCHMARKS))
     spec = importlib.util.spec_from_file_location("small_models", BENCHMARKS / "small_models.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["small_models"] = module
