@@ -12,6 +12,7 @@ from mase_server.passes.metadata import (
     init_metadata_analysis_pass,
 )
 from mase_server.passes.profile import profile_statistics_analysis_pass
+from mase_server.passes.prune import prune_detach_hook_transform_pass, prune_transform_pass
 from mase_server.passes.quantize import quantize_transform_pass
 from mase_server.passes.report import (
     report_graph_analysis_pass,
@@ -38,6 +39,8 @@ __all__ = [
     "init_metadata_analysis_pass",
     "insert_lora_adapter_transform_pass",
     "profile_statistics_analysis_pass",
+    "prune_detach_hook_transform_pass",
+    "prune_transform_pass",
     "quantize_transform_pass",
     "remove_dropout_transform_pass",
     "report_graph_analysis_pass",

@@ -1,0 +1,94 @@
+"""Which elements of a tensor stay: by a score, a share and a grain."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+#: Method -> the score of each element; the lowest go first. Movement takes scores that were gathered in training.
+SCORES: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "l1-norm": Tensor.abs,
+    "random": torch.rand_like,
+}
+METHODS = (*SCORES, "movement")
+SCOPES = ("local", "global")
+_GROUP = re.compile(r"(\d+):(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to prune one kind of tensors.
+
+    sparsity: share of zeros, 0 to below 1.  method: l1-norm | random | movement.  scope: local, each tensor by itself,
+    or global, all together.  granularity: elementwise, channelwise (whole indices of the first dimension, by their
+    mean score), or n:m, n of every m neighbours in the last dimension stay, whatever the sparsity says.
+    """
+
+    sparsity: float
+    method: str = "l1-norm"
+    scope: str = "local"
+    granularity: str = "elementwise"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sparsity, int | float) or not 0 <= self.sparsity < 1:
+            raise ValueError(f"prune: sparsity is {self.sparsity!r}, expected a share from 0 to below 1")
+        if self.method not in METHODS:
+            raise ValueError(f"prune: method is {self.method!r}, expected one of {', '.join(METHODS)}")
+        if self.scope not in SCOPES:
+            raise ValueError(f"prune: scope is {self.scope!r}, expected one of {', '.join(SCOPES)}")
+        if self.granularity not in ("elementwise", "channelwise") and self.group is None:
+            expected = "elementwise, channelwise or n:m with n below m, e.g. 2:4"
+            raise ValueError(f"prune: granularity is {self.granularity!r}, expected {expected}")
+
+    @property
+    def group(self) -> tuple[int, int] | None:
+        """n and m of n:m."""
+        match = _GROUP.fullmatch(self.granularity)
+        found = (int(match[1]), int(match[2])) if match else None
+        return found if found is not None and 0 < found[0] < found[1] else None
+
+    def score(self, values: Tensor) -> Tensor:
+        """The score of each element, by a method that needs nothing but the values."""
+        return SCORES[self.method](values.detach())
+
+
+def masks(plan: Plan, scores: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A mask of each tensor's shape by name, 1 where an element stays. scores: the higher ones stay."""
+    if plan.group is not None:
+        return {name: of_groups(score, *plan.group) for name, score in scores.items()}
+    grains = {name: _grains(score, plan.granularity) for name, score in scores.items()}
+    if plan.scope == "local":
+        kept = {name: _kept(grain, plan.sparsity) for name, grain in grains.items()}
+    else:
+        together = _kept(torch.cat([grain.flatten() for grain in grains.values()]), plan.sparsity)
+        parts = torch.split(together, [grain.numel() for grain in grains.values()])
+        kept = {name: part.view_as(grain) for (name, grain), part in zip(grains.items(), parts, strict=True)}
+    return {name: kept[name].expand_as(score).contiguous() for name, score in scores.items()}
+
+
+def of_groups(score: Tensor, stay: int, group: int) -> Tensor:
+    """n:m. ValueError where the last dimension is no multiple of m."""
+    if score.shape[-1] % group:
+        raise ValueError(f"prune: {stay}:{group} needs a last dimension divisible by {group}, got {list(score.shape)}")
+    grouped = score.reshape(-1, group)
+    mask = torch.zeros_like(grouped).scatter_(1, grouped.topk(stay, dim=1).indices, 1.0)
+    return mask.view_as(score)
+
+
+def _grains(score: Tensor, granularity: str) -> Tensor:
+    if granularity == "elementwise" or score.dim() < 2:
+        return score
+    return score.mean(dim=tuple(range(1, score.dim())), keepdim=True)
+
+
+def _kept(scores: Tensor, sparsity: float) -> Tensor:
+    """1 for all but the lowest share, exactly so many; of equals, the first ones go."""
+    gone = round(scores.numel() * sparsity)
+    order = scores.flatten().sort(stable=True).indices
+    mask = torch.ones_like(scores).flatten()
+    mask[order[:gone]] = 0.0
+    return mask.view_as(scores)

@@ -1,0 +1,142 @@
+"""Pruning, against masks worked out by hand and by torch's own pruning."""
+
+import copy
+import re
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import prune as torch_prune
+
+from mase_server import MaseGraph, passes
+from tests.ir.models import node_named
+
+
+def two_layers():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+
+
+X = torch.randn(3, 8)
+
+
+def pruned(model, **plans):
+    return passes.prune_transform_pass(MaseGraph(model, {"input": X}), plans)
+
+
+def zeros(tensor):
+    return int((tensor == 0).sum())
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 0.25, 0.5, 0.9])
+def test_the_smallest_of_each_layer_go_as_torch_prunes_them(sparsity):
+    model, theirs = two_layers(), two_layers()
+    for layer in (theirs[0], theirs[2]):
+        torch_prune.l1_unstructured(layer, "weight", sparsity)
+    graph, found = pruned(model, weight={"sparsity": sparsity, "method": "l1-norm"})
+    assert torch.equal(graph.model(X), theirs(X))
+    assert found["weight"]["_0"] == pytest.approx(zeros(theirs[0].weight) / 64)
+
+
+def test_the_smallest_of_all_layers_go_as_torch_prunes_them():
+    model, theirs = two_layers(), two_layers()
+    parts = [(theirs[0], "weight"), (theirs[2], "weight")]
+    torch_prune.global_unstructured(parts, torch_prune.L1Unstructured, amount=0.5)
+    graph, found = pruned(model, weight={"sparsity": 0.5, "scope": "global"})
+    assert torch.equal(graph.model(X), theirs(X))
+    assert len(set(found["weight"].values())) == 2, "the layers have different shares"
+
+
+def test_whole_channels_go():
+    model = two_layers()
+    graph, _ = pruned(model, weight={"sparsity": 0.25, "granularity": "channelwise"})
+    mask = graph.module._0_pruning_mask
+    means = model[0].weight.abs().mean(1)
+    gone = set(means.argsort()[:2].tolist())
+    assert {index for index in range(8) if zeros(mask[index]) == 8} == gone
+    assert zeros(mask) == 16
+
+
+def test_two_of_every_four_stay():
+    model = two_layers()
+    graph, _ = pruned(model, weight={"sparsity": 0.5, "granularity": "2:4"})
+    mask = graph.module._0_pruning_mask.reshape(-1, 4)
+    for weights, kept in zip(model[0].weight.reshape(-1, 4).abs().tolist(), mask.tolist(), strict=True):
+        largest = sorted(range(4), key=lambda index: -weights[index])[:2]
+        assert [index for index in range(4) if kept[index]] == sorted(largest)
+
+
+def test_random_pruning_has_the_share_that_was_asked_for():
+    graph, found = pruned(two_layers(), weight={"sparsity": 0.25, "method": "random"})
+    assert zeros(graph.module._0_pruning_mask) == 16
+    assert found["weight"] == {"_0": 0.25, "_2": 0.25}
+
+
+def test_activations_are_sparse_where_they_go_in():
+    model = nn.Sequential(nn.Linear(8, 8))
+    graph, found = pruned(model, activation={"sparsity": 0.5})
+    assert found["activation"] == ["_0"]
+    threshold = X.abs().flatten().sort().values[11]
+    by_hand = torch.where(X.abs() > threshold, X, torch.zeros(()))
+    assert zeros(by_hand) == 12
+    assert torch.equal(graph.model(X), F.linear(by_hand, model[0].weight, model[0].bias))
+
+
+def test_masked_weights_learn_and_what_is_masked_does_not():
+    model = two_layers()
+    graph, _ = pruned(model, weight={"sparsity": 0.5})
+    graph.model(X).sum().backward()
+    gradient, mask = model[0].weight.grad, graph.module._0_pruning_mask
+    assert zeros(gradient * (1 - mask)) == 64
+    assert zeros(gradient) < 64
+
+
+def test_detaching_writes_the_zeros_and_leaves_the_model_alone():
+    model = two_layers()
+    before = copy.deepcopy(model.state_dict())
+    graph, _ = pruned(model, weight={"sparsity": 0.5})
+    expected = graph.model(X)
+    graph, found = passes.prune_detach_hook_transform_pass(graph)
+    assert found["detached"] == ["_0", "_2"]
+    assert torch.equal(graph.model(X), expected)
+    assert zeros(graph.module._0_weight_pruned) == 32
+    assert not [name for name, _ in graph.module.named_buffers()]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_pruned_graph_is_annotated_and_can_be_quantised():
+    graph, _ = pruned(two_layers(), weight={"sparsity": 0.5}, activation={"sparsity": 0.25})
+    graph, _ = passes.quantize_transform_pass(graph, {"default": "fixed(16,8)"})
+    graph.annotate(add_value=False)
+    passes.verify_common_metadata_analysis_pass(graph)
+    assert node_named(graph, "_0").meta["mase"]["common"]["mase_op"] == "linear"
+    assert graph.model(X).isfinite().all()
+
+
+ERRORS = [
+    ({"weight": {"sparsity": 1.0}}, "prune: sparsity is 1.0, expected a share from 0 to below 1"),
+    ({"weight": {"sparsity": 0.5, "method": "l2"}}, "prune: method is 'l2', expected one of l1-norm, random, movement"),
+    ({"weight": {"sparsity": 0.5, "scope": "all"}}, "prune: scope is 'all', expected one of local, global"),
+    (
+        {"weight": {"sparsity": 0.5, "granularity": "4:2"}},
+        "prune: granularity is '4:2', expected elementwise, channelwise or n:m with n below m, e.g. 2:4",
+    ),
+    ({"weight": {"method": "random"}}, "prune: {'method': 'random'} is no plan"),
+    ({"weight": {"sparsity": 0.5, "share": 1}}, "prune: a plan has no 'share'; it takes sparsity, method, scope,"),
+    ({"activation": {"sparsity": 0.5, "method": "movement"}}, "prune: activations have no scores of movement"),
+    (
+        {"weight": {"sparsity": 0.5, "method": "movement"}},
+        "prune: _0 has no movement scores; run add_movement_metadata_analysis_pass first",
+    ),
+    (
+        {"weight": {"sparsity": 0.5, "granularity": "2:5"}},
+        "prune: 2:5 needs a last dimension divisible by 5, got [8",
+    ),
+]
+
+
+@pytest.mark.parametrize(("plans", "message"), ERRORS)
+def test_a_plan_that_cannot_be_followed_is_quoted(plans, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        pruned(two_layers(), **plans)
