@@ -16,6 +16,7 @@ from mase_server.inputs.patterns import Rearranged, has_pattern
 
 #: Deeper nesting of modules than this is not followed.
 MAX_DEPTH = 8
+_JOINS = ("cat", "concat", "concatenate", "hstack")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +71,18 @@ class Source:
                 return self.environment.get(name)
             case ast.Attribute(value=value, attr=name):
                 held = self.resolve(value)
-                return None if held is None else getattr(held, name, None)
+                return None if held is None else _attribute(held, name)
             case ast.Subscript(value=value, slice=index):
                 held = self.resolve(value)
                 if isinstance(held, nn.ModuleList | nn.Sequential | nn.ModuleDict) and len(held):
                     return _member(held, index)
+        return None
+
+
+def _attribute(held: Any, name: str) -> Any:
+    try:
+        return getattr(held, name, None)
+    except Exception:  # noqa: BLE001 - a property is the person's code
         return None
 
 
@@ -98,11 +106,58 @@ def keys_of(model: nn.Module, name: str) -> dict[str, bool]:
                 uses += 1
             case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str(key))) if owner == name:
                 found.setdefault(key, False)
-            case ast.Attribute(value=ast.Name(id=owner), attr=key) if owner == name and not hasattr(torch.Tensor, key):
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=owner), attr="get" | "pop"),
+                args=[ast.Constant(value=str(key)), *_],
+            ):
+                if owner == name:
+                    found.setdefault(key, False)
+            case ast.Attribute(value=ast.Name(id=owner), attr=key) if owner == name and not _is_common(key):
                 found.setdefault(key, True)
                 reads += 1
     # What is also used as a whole is a tensor, and its unknown attribute a mistake.
     return {key: attribute for key, attribute in found.items() if not attribute or reads == uses}
+
+
+def _is_common(attribute: str) -> bool:
+    """Has every tensor, or every dict, such an attribute?"""
+    return hasattr(torch.Tensor, attribute) or hasattr(dict, attribute)
+
+
+def members_of(model: nn.Module, name: str) -> int:
+    """How many members of a parameter forward reads by number (`xs[0]`, `xs[1]`); 0 where it reads none."""
+    source = Source.of(model, model.forward)
+    numbers = [-1]
+    for node in ast.walk(source.node) if source else ():
+        match node:
+            case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=int(index))) if owner == name:
+                numbers.append(index)
+    return max(numbers) + 1
+
+
+def walked_with(model: nn.Module, name: str) -> dict[str | int, nn.Module]:
+    """Layers that forward goes through side by side with a parameter: `zip(self.layers, xs)`, `self.layers[key](x)`."""
+    source = Source.of(model, model.forward)
+    if source is None:
+        return {}
+    for node in ast.walk(source.node):
+        match node:
+            case ast.Call(func=ast.Name(id="zip"), args=parts) if any(_is_name(part, name) for part in parts):
+                for layers in map(source.resolve, parts):
+                    if isinstance(layers, nn.ModuleList):
+                        return dict(enumerate(layers))
+            case (
+                ast.comprehension(iter=ast.Call(func=ast.Attribute(value=owner, attr="items")))
+                | ast.For(iter=ast.Call(func=ast.Attribute(value=owner, attr="items")))
+            ) if _is_name(owner, name):
+                for layer in model.children():
+                    if isinstance(layer, nn.ModuleDict):
+                        return {**dict(layer.items())}
+    return {}
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def parts_of(model: nn.Module, name: str) -> int:
@@ -113,6 +168,16 @@ def parts_of(model: nn.Module, name: str) -> int:
             case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Name(id=owner)) if owner == name:
                 return len(targets)
     return 0
+
+
+def target_of(model: nn.Module, name: str, index: int) -> ast.expr | None:
+    """What forward unpacks a member of a parameter into (`a, (b, c) = pair`); None where it does not."""
+    source = Source.of(model, model.forward)
+    for node in _in_order(source.node) if source else ():
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Name(id=owner)) if owner == name:
+                return targets[index] if index < len(targets) else None
+    return None
 
 
 def reads_members(model: nn.Module, name: str) -> bool:
@@ -145,13 +210,16 @@ class _Follower:
         self.source, self.wanted, self.depth = source, wanted, depth
         self.aliases = {wanted.name} if wanted.key is None else set[str]()
         self.dims = 0
+        #: Names of what it was joined with others to, and the first layer that took such a thing.
+        self.mixed: set[str] = set()
+        self.joined: Use | None = None
 
     def run(self) -> Use | None:
         for statement in self.source.node.body:
             found = self.statement(statement)
             if found is not None:
                 return Use(found.layer, found.path, found.dims or self.dims)
-        return None
+        return self.joined
 
     def statement(self, node: ast.AST) -> Use | None:
         if isinstance(node, ast.For | ast.With | ast.If | ast.While | ast.Try):
@@ -197,14 +265,25 @@ class _Follower:
             picked = self.wanted.key if isinstance(node.value, ast.Name) and node.value.id == self.wanted.name else None
             if isinstance(target, ast.Tuple) and isinstance(picked, int):
                 names = names[picked : picked + 1]
-            self.aliases |= {name.id for name in names if isinstance(name, ast.Name)}
+            given = {name.id for name in names if isinstance(name, ast.Name)}
+            self.aliases |= given
+            self.mixed = self.mixed | given if self._is_joined(node.value) else self.mixed - given
         if isinstance(target, ast.Tuple) and _reads_size(node.value) and self._is_wanted(node.value):
             whole = not isinstance(node.value, ast.Subscript)
             self.dims = self.dims or (len(target.elts) if whole else 0)
 
     def _is_wanted(self, node: ast.AST) -> bool:
         """Does this expression hold the value that is followed?"""
-        return any(self._names(inner) for inner in ast.walk(node))
+        if self._is_another_member(node):
+            return False
+        return self._names(node) or any(self._is_wanted(inner) for inner in ast.iter_child_nodes(node))
+
+    def _is_another_member(self, node: ast.AST) -> bool:
+        """`pair[1]` where `pair[0]` is followed."""
+        match node:
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int(index))):
+                return isinstance(self.wanted.key, int) and name == self.wanted.name and index != self.wanted.key
+        return False
 
     def _names(self, node: ast.AST) -> bool:
         wanted = self.wanted
@@ -237,7 +316,7 @@ class _Follower:
             return None
         weight = self.source.resolve(node.args[1])
         name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        if isinstance(weight, nn.Parameter) and name in ("linear", "conv2d", "conv1d", "embedding", "matmul"):
+        if isinstance(weight, nn.Parameter) and name in ("linear", "conv2d", "conv1d", "embedding", "matmul", "mm"):
             return Use((name, weight), ast.unparse(node.args[1]))
         return None
 
@@ -245,11 +324,21 @@ class _Follower:
         path = ast.unparse(node.func).removeprefix("self.")
         for position, argument in enumerate(node.args):
             if self._is_wanted(argument) and not _reads_size(argument):
-                return self._enter(module, function, position, None, path)
+                found = self._enter(module, function, position, None, path)
+                if not self._is_joined(argument):
+                    return found
+                # A layer that takes it alone says more.
+                self.joined = self.joined or found
         for keyword in node.keywords:
             if keyword.arg and self._is_wanted(keyword.value) and not _reads_size(keyword.value):
                 return self._enter(module, function, None, keyword.arg, path)
         return None
+
+    def _is_joined(self, node: ast.expr) -> bool:
+        """Is the value that is followed only a part of this?"""
+        calls = (each for each in ast.walk(node) if isinstance(each, ast.Call))
+        joins = any(getattr(each.func, "attr", getattr(each.func, "id", "")) in _JOINS for each in calls)
+        return joins or any(isinstance(each, ast.Name) and each.id in self.mixed for each in ast.walk(node))
 
     def _enter(
         self, module: nn.Module, function: Callable[..., Any], position: int | None, name: str | None, path: str
@@ -278,6 +367,9 @@ def innermost(module: nn.Module) -> Any:
     """The first layer of nested nn.Sequentials; activations and dropouts are passed over."""
     while isinstance(module, nn.Sequential) and len(module):
         weighty = [part for part in module if next(part.parameters(), None) is not None]
+        before = list(module)[: list(module).index(weighty[0])] if weighty else []
+        if before and not type(before[0]).__module__.startswith("torch.") and not has_pattern(before[0]):
+            return before[0]  # nobody knows what it makes of its input
         if has_pattern(module[0]):
             return Rearranged(module[0], _width(weighty[0]) if weighty else 0)
         module = weighty[0] if weighty else module[0]

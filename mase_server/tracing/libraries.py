@@ -76,6 +76,12 @@ def _children(code: CodeType) -> dict[tuple[str, int], list[CodeType]]:
     return children
 
 
+def file_of(module: Any) -> str | None:
+    """A loaded module's file; does not ask a lazy module, which would import itself to answer."""
+    found = getattr(module, "__dict__", {}).get("__file__")
+    return found if isinstance(found, str) else None
+
+
 def _functions(paths: set[str]) -> Iterator[FunctionType]:
     """Every live function from these files: what the collector knows, and what their modules reach.
 
@@ -84,7 +90,7 @@ def _functions(paths: set[str]) -> Iterator[FunctionType]:
     """
     real = functools.cache(os.path.realpath)
     seen: set[int] = set()
-    modules = [m for m in list(sys.modules.values()) if real(getattr(m, "__file__", None) or "") in paths]
+    modules = [m for m in list(sys.modules.values()) if real(file_of(m) or "") in paths]
     for thing in (*gc.get_objects(), *_reachable([vars(module) for module in modules], {m.__name__ for m in modules})):
         if type(thing) is FunctionType and id(thing) not in seen and real(thing.__code__.co_filename) in paths:
             seen.add(id(thing))
