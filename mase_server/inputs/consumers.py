@@ -52,7 +52,7 @@ def _functional(name: str, weight: nn.Parameter) -> Candidates:
         return [floats("B", shape[1], "H", "W")]
     if name == "conv1d":
         return [floats("B", shape[1], "L")]
-    return _features(shape[0] if name == "matmul" else shape[1])
+    return _features(shape[0] if name in ("matmul", "mm") else shape[1])
 
 
 def _features(count: int) -> Candidates:
@@ -69,7 +69,10 @@ def _features(count: int) -> Candidates:
     ]
     rows = [floats("B")] if count == 1 else []
     last = [floats("B", "H", "W", count), floats("B", "D", "H", "W", count)] if count <= 4096 else []
-    return images + found[:1] + rows + found[1:] + patches + [floats("B", "T", "S", count), floats(count)] + last
+    # Only large squares are likelier flattened images than features.
+    large = [image for image in images if isinstance(image.dims[-1], int) and image.dims[-1] >= 16]
+    small = [image for image in images if image not in large]
+    return large + found[:1] + rows + found[1:] + small + patches + [floats("B", "T", "S", count), floats(count)] + last
 
 
 def _index(below: int) -> Candidates:

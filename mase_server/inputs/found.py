@@ -16,9 +16,10 @@ from mase_server.inputs.assumed import Comment
 from mase_server.inputs.modes import outside_modes
 from mase_server.inputs.program import Loaded, compile_plainly
 from mase_server.inputs.spec import Inputs
+from mase_server.inputs.tracking import TrackingMode
 from mase_server.inputs.watch import OnCall
 from mase_server.tracing.failure import RAISED, Failure
-from mase_server.tracing.shadow import MetaMode, Shadows
+from mase_server.tracing.shadow import Shadows
 
 Attempt = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], BaseException | None]
 
@@ -32,6 +33,7 @@ class Found:
     inputs_from: comment|option|settings|main|instance|search; arguments_from: the same words or default.
     training: the mode to trace in.  construct: makes the model again, None where nobody knows how.
     recorded: `hooks.on_call` has already been given this very call.  comment: asks for what was assumed.
+    doubtful: the forward fails with these inputs, and other inputs may be what it wants.
     rest: shown alone because no other model has it: what others show counts more.
     """
 
@@ -78,7 +80,7 @@ def plain_hooks(shadows: Shadows) -> Hooks:
     """Hooks that only run forwards on meta."""
 
     def on_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with MetaMode(shadows), torch.no_grad():
+        with TrackingMode(shadows) as tracking, torch.no_grad():  # noqa: F841 - errors are read by it
             return model(*args, **kwargs)
 
     def attempt(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseException | None:

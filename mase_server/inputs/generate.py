@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from mase_server.dtypes import LONG
-from mase_server.inputs.spec import ConstantSpec, Dim, Inputs, MapSpec, Number, SequenceSpec, Spec, TensorSpec
+from mase_server.inputs.spec import ConstantSpec, Dim, Inputs, MapSpec, Number, SequenceSpec, Spec, TensorSpec, leaves
 
 #: Sizes of symbols that say none.
 SIZES = {"B": 2, "T": 16, "S": 12, "H": 32, "W": 32, "D": 16, "N": 8, "E": 20}
 DEFAULT_SIZE = 8
 #: Whole numbers whose range nobody said.
 DEFAULT_BELOW = 2
+#: Larger tensors of floats are made without values where only shapes are tried: filling one can take seconds.
+LARGEST_FILLED = 1 << 20
 
 Shape = tuple[int, ...]
 Fill = Callable[[Shape, torch.dtype, Number, torch.Generator], torch.Tensor]
@@ -26,20 +29,35 @@ def complete(inputs: Inputs) -> Inputs:
     return Inputs(inputs.entries, {**usual, **inputs.sizes})
 
 
-def inputs_at(inputs: Inputs, sizes: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Any]:
+def inputs_at(
+    inputs: Inputs, sizes: Mapping[str, int] | None = None, seed: int = 0, largest: int | None = None
+) -> dict[str, Any]:
     """Values for every input, as real CPU tensors, with the given sizes in place of the known ones.
 
-    Deterministic: the same inputs at the same sizes with the same seed give equal tensors.
+    Deterministic: the same inputs at the same sizes with the same seed give equal tensors. Floats of more than
+    `largest` elements are meta tensors instead.
     """
-    maker = _Maker({**complete(inputs).sizes, **(sizes or {})}, seed)
+    maker = _Maker({**complete(inputs).sizes, **(sizes or {})}, seed, largest=largest)
     # Whatever mode is active, these values are real.
     with torch._C.DisableTorchFunction():
         return {name: maker.make(spec) for name, spec in inputs.entries.items()}
 
 
+def extremes_at(inputs: Inputs) -> dict[str, Any]:
+    """Values at the known sizes with every whole number as large as it may be; nothing where none is drawn."""
+    drawn = (leaf for spec in inputs.entries.values() for leaf in leaves(spec))
+    if not any(leaf.fill == "below" or not leaf.dtype.startswith(("f", "b", "c")) for leaf in drawn):
+        return {}
+    maker = _Maker(complete(inputs).sizes, 0, {"below": _largest}, LARGEST_FILLED)
+    with torch._C.DisableTorchFunction():
+        return {name: maker.make(spec) for name, spec in inputs.entries.items()}
+
+
 class _Maker:
-    def __init__(self, sizes: Mapping[str, int], seed: int) -> None:
-        self.sizes = sizes
+    def __init__(
+        self, sizes: Mapping[str, int], seed: int, fills: Mapping[str, Fill] | None = None, largest: int | None = None
+    ) -> None:
+        self.sizes, self.largest, self.fills = sizes, largest, {**_FILLS, **(fills or {})}
         self.generator = torch.Generator(device="cpu").manual_seed(seed)
 
     def make(self, spec: Spec) -> Any:
@@ -58,11 +76,13 @@ class _Maker:
     def tensor(self, spec: TensorSpec) -> torch.Tensor:
         shape = tuple(self.size(dim) for dim in spec.dims)
         dtype = getattr(torch, LONG.get(spec.dtype, spec.dtype))
+        if self.largest is not None and dtype.is_floating_point and math.prod(shape) > self.largest:
+            return torch.empty(shape, dtype=dtype, device="meta")
         argument = self.size(spec.argument) if isinstance(spec.argument, str) else spec.argument
         fill = spec.fill or _usual(dtype)
         if argument is None:
             argument = 0.5 if fill == "bernoulli" else DEFAULT_BELOW
-        return _FILLS[fill](shape, dtype, argument, self.generator)
+        return self.fills[fill](shape, dtype, argument, self.generator)
 
     def size(self, dim: Dim) -> int:
         return dim if isinstance(dim, int) else self.sizes.get(dim, SIZES.get(dim, DEFAULT_SIZE))
@@ -82,6 +102,10 @@ def _normal(shape: Shape, dtype: torch.dtype, argument: Number, generator: torch
 
 def _below(shape: Shape, dtype: torch.dtype, argument: Number, generator: torch.Generator) -> torch.Tensor:
     return torch.randint(0, max(1, int(argument)), shape, generator=generator).to(dtype)
+
+
+def _largest(shape: Shape, dtype: torch.dtype, argument: Number, generator: torch.Generator) -> torch.Tensor:
+    return torch.full(shape, max(0, int(argument) - 1)).to(dtype)
 
 
 def _full(shape: Shape, dtype: torch.dtype, argument: Number, generator: torch.Generator) -> torch.Tensor:

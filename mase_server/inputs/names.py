@@ -69,6 +69,15 @@ INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
         ),
     ),
     (r"pos(ition)?(_?ids?)?$", (TensorSpec("i64", ("B", "T"), "arange"), TensorSpec("i64", ("T",), "arange"))),
+    (
+        r"^(index|indices|inds?|which|selected|perm(utation)?|\w+_(index|indices))$",
+        (TensorSpec("i64", ("B",), "below", 2), TensorSpec("i64", ("B", "T"), "below", 2)),
+    ),
+    (r"^(actions?|acts?)$", (TensorSpec("i64", ("B",), "below", 2), TensorSpec("i64", ("B", 1), "below", 2))),
+    (
+        r"^(preds?|predictions?|y_?(pred|hat)|logits|scores?|outputs?)$",
+        (TensorSpec("f32", ("B", 10)), TensorSpec("f32", ("B", 3, "H", "W")), TensorSpec("f32", ("B",))),
+    ),
     (r"token_?type|segment", (TensorSpec("i64", ("B", "T"), "zeros"),)),
     (
         r"^(t|ts|time|timesteps?|time_?steps?|step|sigma|noise_?level)$",

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from mase_server.inputs.budget import Budget
 from mase_server.inputs.found import plain_hooks
 from mase_server.inputs.search import search
 from mase_server.inputs.text import write
@@ -77,9 +78,14 @@ def test_the_forwards_own_mistake_is_told_with_the_likeliest_inputs(kind, inputs
         )
 
 
-@pytest.mark.parametrize("kind", [UnknownSide, Picky])
-def test_inputs_that_nobody_could_guess_are_no_mistake_of_the_forward(kind):
-    found = searched(kind)
+def test_an_unusual_image_size_is_worked_out_from_the_features_that_it_has_to_give():
+    found = searched(UnknownSide)
+    assert write(found.spec) == "x: f32[B=2, 3, H=41, W=41]"
+    assert UnknownSide()(torch.randn(2, 3, 41, 41)).shape == (2, 2)
+
+
+def test_inputs_that_nobody_could_guess_are_no_mistake_of_the_forward():
+    found = searched(Picky)
     assert (found.spec, found.likely) == (None, None)
     assert "tries failed" in found.how
 
@@ -97,5 +103,5 @@ def test_the_search_ends_within_its_attempts_and_its_time():
     search(UnknownSide(), hooks, attempts=7)
     assert len(seen) == 7
     ticks = iter(range(100))
-    search(UnknownSide(), hooks, seconds=3, clock=lambda: next(ticks))
+    search(UnknownSide(), hooks, budget=Budget.of(3, lambda: next(ticks)))
     assert len(seen) < 7 + 10

@@ -1,0 +1,29 @@
+"""Other inputs, as the error of the last ones suggests: the rows of every kind of trouble, asked in turn."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+
+from mase_server.inputs.failed import Failed
+from mase_server.inputs.kinds import ROWS as KINDS
+from mase_server.inputs.ranks import ROWS as RANKS
+from mase_server.inputs.sizes import ROWS as SIZES
+from mase_server.inputs.sizes import agreements
+from mase_server.inputs.spec import Inputs
+
+Changes = Iterator[Inputs]
+Row = tuple[str, Callable[[Failed, re.Match[str]], Changes]]
+
+#: As many changes are proposed for one error.
+MAX_CHANGES = 16
+
+
+def changes(failed: Failed) -> list[Inputs]:
+    """Inputs to try next, the likeliest first."""
+    rows = ((row, match) for pattern, row in (*KINDS, *RANKS, *SIZES) if (match := re.search(pattern, failed.text)))
+    proposed = itertools.chain(
+        itertools.chain.from_iterable(row(failed, match) for row, match in rows), agreements(failed)
+    )
+    return list(itertools.islice((each for each in proposed if each != failed.inputs), MAX_CHANGES))

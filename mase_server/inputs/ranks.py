@@ -1,0 +1,128 @@
+"""Changes of the number of dimensions that an error suggests."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+
+from mase_server.inputs.failed import Failed
+from mase_server.inputs.spec import Dim, Inputs, TensorSpec
+from mase_server.inputs.tracking import operands
+from mase_server.inputs.trees import Path, put
+
+Changes = Iterator[Inputs]
+Match = re.Match[str]
+
+#: From one number of dimensions to another: where each new dimension comes from, a place or a symbol.
+LAYOUTS: dict[tuple[int, int], tuple[tuple[int | str, ...], ...]] = {
+    (1, 2): ((0, "T"), (0, 1)),
+    (1, 3): ((0, "T", 1),),
+    (2, 1): ((0,), (1,)),
+    (2, 3): ((0, "T", 1), (0, 1, "L")),
+    (2, 4): ((0, 1, "H", "W"), (0, "H", "W", 1)),
+    (2, 5): ((0, 1, "D", "H", "W"),),
+    (3, 1): ((0,),),
+    (3, 2): ((0, 2), (0, 1)),
+    (3, 4): ((0, "H", "W", 2), (0, 2, "H", "W"), (0, 1, "H", "W"), (0, 1, "S", 2)),
+    (3, 5): ((0, 2, "D", "H", "W"), (0, 1, "D", "H", "W")),
+    (4, 1): ((0,),),
+    (4, 2): ((0, 1), (0, 3)),
+    (4, 3): ((0, "T", 1), (0, 1, 2), (0, 2, 3), (1, 2, 3)),
+    (4, 5): ((0, "T", 1, 2, 3), (0, 1, "D", 2, 3)),
+    (5, 4): ((0, 1, 3, 4), (0, 2, 3, 4)),
+    (5, 3): ((0, 2, 1), (0, 1, 2)),
+}
+
+
+def reranked(spec: TensorSpec, count: int) -> Iterator[TensorSpec]:
+    """The same tensor with so many dimensions: its channels kept, and what varies given or taken."""
+    for layout in LAYOUTS.get((len(spec.dims), count), ()):
+        dims: list[Dim] = []
+        for source in layout:
+            dims.append(source if isinstance(source, str) else (spec.dims[source] if source < len(spec.dims) else 1))
+        yield replace(spec, dims=tuple(dims))
+
+
+def _all(failed: Failed, pairs: list[tuple[Path, TensorSpec]], count: int) -> Changes:
+    for path, spec in pairs:
+        if len(spec.dims) != count:
+            yield from (put(failed.inputs, path, each) for each in reranked(spec, count))
+
+
+def _unpacked(failed: Failed, match: Match) -> Changes:
+    """`b, t, c = x.shape`: as many dimensions as there are names."""
+    for step in reversed(failed.clue.steps):
+        for node in ast.walk(step.node):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+                names = [each for each in ast.walk(node.value) if isinstance(each, ast.Name)]
+                held = [(failed.place(step.value(each)), step.value(each)) for each in names]
+                sources = [path for path, _ in held if path] or [
+                    path for _, value in held if isinstance(value, torch.Tensor) for path in failed.sources(value)
+                ]
+                pairs = [(path, spec) for path in sources if isinstance(spec := failed.specs[path], TensorSpec)]
+                yield from _all(failed, pairs, _unpacks(node))
+
+
+def _unpacks(node: ast.Assign) -> int:
+    """How many dimensions there are by an assignment from `x.shape` or from a part of it."""
+    target, value = node.targets[0], node.value
+    count = len(target.elts) if isinstance(target, ast.Tuple) else 0
+    match value:
+        case ast.Subscript(slice=ast.Slice(lower=ast.Constant(value=int(skipped)), upper=None)) if skipped > 0:
+            return count + skipped
+        case ast.Subscript(slice=ast.Slice(upper=ast.UnaryOp(operand=ast.Constant(value=int(left))))):
+            return count + left
+    return count
+
+
+def _told(failed: Failed, match: Match) -> Changes:
+    """The numbers of dimensions that the message wants, the last one first: that with a batch."""
+    counts = [int(group) for group in reversed(match.groups()) if group]
+    for count in counts:
+        yield from _all(failed, failed.suspects(), count)
+
+
+def _more(failed: Failed, match: Match) -> Changes:
+    """One dimension more, or as many as were asked for."""
+    suspects = failed.suspects()
+    wanted = int(match[2]) + 1 if match.lastindex and match.lastindex > 1 else 0
+    for path, spec in suspects:
+        counts = dict.fromkeys([max(wanted, len(spec.dims) + 1), len(spec.dims) + 1])
+        for count in counts:
+            yield from (put(failed.inputs, path, each) for each in reranked(spec, count))
+
+
+def _fewer(failed: Failed, match: Match) -> Changes:
+    """Two or three dimensions instead of more."""
+    for count in (2, 3):
+        yield from _all(failed, failed.suspects(), count)
+
+
+def _as_the_others(failed: Failed, match: Match) -> Changes:
+    """Tensors that are joined or indexed have as many dimensions as each other."""
+    counts = dict.fromkeys(tensor.dim() for tensor in operands(failed.trail))
+    for count in counts:
+        yield from _all(failed, failed.suspects(), count)
+
+
+Row = tuple[str, Callable[[Failed, Match], Changes]]
+
+_DIGITS = r"(\d)-?D"
+ROWS: tuple[Row, ...] = (
+    (r"values to unpack", _unpacked),
+    (rf"{_DIGITS}[^\d]*(?:or {_DIGITS})?[^\d]*(?:input|tensor|to conv|but got|instead)", _told),
+    (r"Padding size \d is not supported for \dD input", _fewer),
+    (r"supposed to be a vector", lambda failed, match: _all(failed, failed.suspects(), 1)),
+    (r"(?:must be|should be) (?:an? )?(\d)-?D", _told),
+    (r"but got input of size|mode needs (\d)D", _told),
+    (r"len\(dims\) = (\d)", _told),
+    (r"expected (\d) dims", _told),
+    (r"equation \((\d)\)", _told),
+    (r"(expected to be in range of \[-\d, \d\], but got) (\d)|too many indices", _more),
+    (r"[Nn]umber of dimensions|same number of dimensions|tuple index out of range", _as_the_others),
+    (r"tuple index out of range|Got (\d)D input", _more),
+)

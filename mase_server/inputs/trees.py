@@ -1,0 +1,103 @@
+"""Places within inputs: reading and changing one member of nested specifications, or one size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from mase_server.inputs.generate import DEFAULT_SIZE, SIZES
+from mase_server.inputs.spec import Dim, Inputs, MapSpec, SequenceSpec, Spec, TensorSpec
+
+#: A parameter's name, then keys and positions.
+Path = tuple[str | int, ...]
+
+#: Symbols that a size may be told by; a batch is told by its place.
+_TOLD_BY_SIZE = ("T", "S", "N", "H", "W", "L", "D", "E")
+
+
+def places(inputs: Inputs) -> Iterator[tuple[Path, Spec]]:
+    """Every member of every tree, containers before what they hold."""
+    for name, spec in inputs.entries.items():
+        yield from _places((name,), spec)
+
+
+def _places(path: Path, spec: Spec) -> Iterator[tuple[Path, Spec]]:
+    yield path, spec
+    match spec:
+        case SequenceSpec(items):
+            for index, item in enumerate(items):
+                yield from _places((*path, index), item)
+        case MapSpec(pairs):
+            for key, item in pairs:
+                yield from _places((*path, key), item)
+
+
+def tensors(inputs: Inputs) -> Iterator[tuple[Path, TensorSpec]]:
+    """Every tensor with its place."""
+    return ((path, spec) for path, spec in places(inputs) if isinstance(spec, TensorSpec))
+
+
+def put(inputs: Inputs, path: Path, spec: Spec) -> Inputs:
+    """The same inputs with another member at a place."""
+    entries = dict(inputs.entries)
+    entries[str(path[0])] = _put(entries[str(path[0])], path[1:], spec)
+    return Inputs(entries, inputs.sizes)
+
+
+def _put(tree: Spec, path: Path, spec: Spec) -> Spec:
+    if not path:
+        return spec
+    match tree:
+        case SequenceSpec(items):
+            changed = (_put(item, path[1:], spec) if index == path[0] else item for index, item in enumerate(items))
+            return replace(tree, items=tuple(changed))
+        case MapSpec(pairs):
+            return replace(
+                tree, items=tuple((key, _put(item, path[1:], spec) if key == path[0] else item) for key, item in pairs)
+            )
+    return tree
+
+
+def values_at(path: Path, value: Any, spec: Spec) -> Iterator[tuple[Path, Any]]:
+    """The values made from a specification, containers before what they hold; each with its place."""
+    yield path, value
+    match spec:
+        case SequenceSpec(items):
+            for index, (item, inner) in enumerate(zip(value, items, strict=False)):
+                yield from values_at((*path, index), item, inner)
+        case MapSpec(pairs):
+            for key, item in pairs:
+                held = value[key] if isinstance(value, Mapping) else getattr(value, key)
+                yield from values_at((*path, key), held, item)
+
+
+def size_of(inputs: Inputs, dim: Dim) -> int:
+    """A dimension as a number."""
+    return dim if isinstance(dim, int) else inputs.sizes.get(dim, SIZES.get(dim, DEFAULT_SIZE))
+
+
+def shape_of(inputs: Inputs, spec: TensorSpec) -> tuple[int, ...]:
+    """The sizes of a tensor as numbers."""
+    return tuple(size_of(inputs, dim) for dim in spec.dims)
+
+
+def named(inputs: Inputs, sizes: tuple[int, ...]) -> tuple[Dim, ...]:
+    """Sizes with the symbols that have them, where some other input has such a symbol."""
+    used = set(inputs.symbols())
+    symbols = {inputs.sizes.get(symbol): symbol for symbol in reversed(_TOLD_BY_SIZE) if symbol in used}
+    batch = inputs.sizes.get("B") if "B" in used else None
+    return tuple("B" if size == batch and not at else symbols.get(size, size) for at, size in enumerate(sizes))
+
+
+def resized(inputs: Inputs, path: Path, spec: TensorSpec, at: int, size: int) -> Iterator[Inputs]:
+    """One dimension of another size: of everything that shares its symbol, then of this tensor alone."""
+    dim = spec.dims[at]
+    if dim in ("H", "W") and inputs.sizes.get("H") == inputs.sizes.get("W"):
+        # Images are square until something says otherwise.
+        yield Inputs(inputs.entries, {**inputs.sizes, "H": size, "W": size})
+        square = tuple(size if each in ("H", "W") else each for each in spec.dims)
+        yield put(inputs, path, replace(spec, dims=square))
+    if isinstance(dim, str) and dim != "B":
+        yield Inputs(inputs.entries, {**inputs.sizes, dim: size})
+    yield put(inputs, path, replace(spec, dims=(*spec.dims[:at], size, *spec.dims[at + 1 :])))
