@@ -126,7 +126,7 @@ class Placeholder:
         return id(self)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, _PLAIN):
+        if isinstance(other, _PLAIN) and not _is_ours(sys._getframe(1)):
             self._want()
         return self is other
 
@@ -153,7 +153,7 @@ class Placeholder:
 
     def __bool__(self) -> bool:
         # Modules, functions and classes are true; of a constant or a result nobody knows.
-        if self._made or self.__name__.isupper():
+        if (self._made or self.__name__.isupper()) and not _is_ours(sys._getframe(1)):
             self._want()
         return True
 
@@ -175,7 +175,29 @@ class Placeholder:
     __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __pos__ = __abs__ = __invert__ = __next__ = __fspath__ = _wanted
     __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = __matmul__ = __and__ = _wanted
     __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rpow__ = __rmatmul__ = _wanted
-    __rand__ = __array__ = __torch_function__ = _wanted
+    __rand__ = __array__ = _wanted
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        """A function of torch's was given one."""
+        given = _first([args, kwargs])
+        assert given is not None
+        given._want()
+
+
+def _first(value: Any) -> Placeholder | None:
+    if stands_in(value):
+        found: Placeholder = value
+        return found
+    if isinstance(value, dict):
+        value = list(value.values())
+    parts = value if isinstance(value, list | tuple) else ()
+    return next((found for part in parts if (found := _first(part)) is not None), None)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """Does the tracer itself look at it?"""
+    return frame.f_globals.get("__name__", "").startswith("mase_server.")
 
 
 def _error(placeholder: Placeholder, thing: str = "") -> MissingPackageError:
