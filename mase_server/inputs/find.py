@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -42,7 +41,6 @@ from mase_server.inputs.watch import Reached
 from mase_server.inputs.wishes import ClassWishes, Wishes
 from mase_server.inputs.workspace import Workspace
 from mase_server.snapshot import Problem
-from mase_server.tracing.importer import owns
 from mase_server.tracing.missing import MissingImports
 from mase_server.tracing.problems import describe as told
 from mase_server.worker.request import TraceRequest
@@ -68,7 +66,7 @@ def find(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[Found | P
     with ExitStack() as stack:
         stack.enter_context(guarded(request.scratch, request.bytecode_cache))
         stack.enter_context(as_program(request.path, request.folder))
-        missing = MissingImports(partial(owns, request.folder))
+        missing = MissingImports(request.folder)
         stack.enter_context(missing.tolerated())
         stack.enter_context(alone(source))
         stack.enter_context(modules_kept("__main__", Place.of(request.path).name))

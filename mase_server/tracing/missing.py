@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import difflib
 import functools
 import importlib
 import importlib.util
@@ -22,6 +23,8 @@ from types import FrameType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
+from mase_server.tracing.homes import Homes
+from mase_server.tracing.importer import owns
 from mase_server.tracing.placeholders import Absent, MissingPackageError, Placeholder
 from mase_server.tracing.positions import Position, is_hidden, resolve
 from mase_server.tracing.standins import stand_in
@@ -47,9 +50,10 @@ class MissingImport:
 class MissingImports:
     """What could not be imported while `tolerated`, in order, each statement once."""
 
-    def __init__(self, owns: Callable[[str], bool]) -> None:
+    def __init__(self, folder: str) -> None:
         self.found: dict[tuple[str, Position], MissingImport] = {}
-        self._owns = owns
+        self._owns = functools.partial(owns, folder)
+        self._homes = Homes(folder)
 
     @contextmanager
     def tolerated(self) -> Iterator[None]:
@@ -68,16 +72,33 @@ class MissingImports:
             fromlist: Sequence[str] | None = (),
             level: int = 0,
         ) -> Any:
-            try:
+            def again() -> Any:
                 return original(name, globals, locals, fromlist or (), level)
+
+            try:
+                found = again()
             except Exception as error:
-                frame = sys._getframe(1)
-                absolute = _absolute(name, globals, level)
+                frame, absolute = sys._getframe(1), _absolute(name, globals, level)
                 if not self._is_tolerable(error, absolute, frame):
                     raise
+                if not level and self._homes.add(absolute, frame.f_code.co_filename):
+                    return importing(name, globals, locals, fromlist, level)
                 return self._instead(error, absolute, fromlist, frame)
+            return self._completed(found, fromlist, sys._getframe(1)) if fromlist else found
 
         return importing
+
+    def _completed(self, module: Any, names: Sequence[str], frame: FrameType) -> Any:
+        """The module, with placeholders for names that it would have in another version."""
+        if not self._owns(frame.f_code.co_filename):
+            return module
+        lacking = {name: error for name in names if (error := _lacks(module, name)) is not None}
+        if not lacking or self._is_own(module.__name__) or any(_is_prepared(*each) for each in _importers(frame)):
+            return module
+        for name, error in lacking.items():
+            absent = self._record(f"{module.__name__}.{name}", error, module.__name__, frame)
+            module = _grafted(module, name, Placeholder(absent, absent.name))
+        return module
 
     def _is_tolerable(self, error: Exception, name: str, frame: FrameType) -> bool:
         if isinstance(error, MissingPackageError) or not self._owns(frame.f_code.co_filename):
@@ -99,22 +120,40 @@ class MissingImports:
 
     def _instead(self, error: Exception, name: str, fromlist: Sequence[str] | None, frame: FrameType) -> Any:
         missing = (error.name if isinstance(error, ImportError) and _is_absence(error, name) else None) or name
-        own = (each for each in _frames(frame) if self._owns(each.f_code.co_filename))
-        at = tuple(resolve((each.f_code, each.f_lasti)) for each in own)
-        record = MissingImport(missing, self._is_own(name), error.with_traceback(None), at)
-        self.found.setdefault((missing, at[0]), record)
-        absent = Absent(missing, stand_in, self._owns)
+        absent = self._record(missing, error, name, frame)
         if fromlist:
             return Placeholder(absent, name)
-        top = name.partition(".")[0]
-        return Placeholder(absent, top) if missing == top else _grafted(sys.modules[top], absent, name)
+        top, _, rest = name.partition(".")
+        if missing == top:
+            return Placeholder(absent, top)
+        inner = rest.partition(".")[0]
+        return _grafted(sys.modules[top], inner, Placeholder(absent, f"{top}.{inner}"))
+
+    def _record(self, missing: str, error: Exception, name: str, frame: FrameType) -> Absent:
+        own = (each for each in _frames(frame) if self._owns(each.f_code.co_filename))
+        at = tuple(resolve((each.f_code, each.f_lasti)) for each in own)
+        found = MissingImport(missing, self._is_own(name), error.with_traceback(None), at)
+        self.found.setdefault((missing, at[0]), found)
+        return Absent(missing, stand_in, self._owns)
 
 
-def _grafted(module: ModuleType, absent: Absent, name: str) -> Any:
-    """What `import real.missing` binds: the real module, with the missing one in it."""
+def _lacks(module: Any, name: str) -> Exception | None:
+    """The error of `from module import name`, where it is neither there nor likely to be a slip of the pen."""
+    if name == "*" or f"{module.__name__}.{name}" in sys.modules:
+        return None
+    try:
+        getattr(module, name)
+    except Exception as error:  # noqa: BLE001 - modules that import lazily raise what they please
+        if isinstance(error, AttributeError):
+            error = ImportError(f"cannot import name '{name}' from '{module.__name__}'", name=module.__name__)
+        return None if difflib.get_close_matches(name, dir(module), n=1, cutoff=0.8) else error
+    return None
+
+
+def _grafted(module: ModuleType, name: str, value: Any) -> ModuleType:
+    """The real module with one name more, which nobody else sees."""
     graft = ModuleType(module.__name__, module.__doc__)
-    graft.__getattr__ = functools.partial(getattr, module)  # type: ignore[method-assign]
-    setattr(graft, name.split(".")[1], Placeholder(absent, ".".join(name.split(".")[:2])))
+    graft.__dict__.update({"__getattr__": functools.partial(getattr, module), name: value})
     return graft
 
 

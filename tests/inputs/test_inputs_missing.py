@@ -287,7 +287,7 @@ def test_a_class_whose_missing_base_may_be_a_model_says_so_at_the_class(tmp_path
 
 
 def test_libraries_see_that_a_package_is_missing(tmp_path):
-    missing = MissingImports(lambda path: path == __file__)
+    missing = MissingImports(str(Path(__file__).parent))
     with missing.tolerated():
         import absent_one.inner
 
@@ -296,3 +296,54 @@ def test_libraries_see_that_a_package_is_missing(tmp_path):
         assert not [name for name in sys.modules if name.startswith("absent_one")]
     with pytest.raises(MissingPackageError, match=r"absent_one\.inner\.size is needed here"):
         int(absent_one.inner.size)
+
+
+def test_a_name_that_another_version_of_a_package_had_is_stood_in_for(tmp_path):
+    text = HEAD + "from torch.optim import Adam, Shampooed\nfrom json import loads, gone\n" + BODY
+    payload = traced(tmp_path, {"net.py": text + "assert issubclass(Adam, object) and loads('3') == 3\n"})
+    assert bound(payload)["h"] == [2, 5]
+    assert told(payload) == [("warning", "missing-package", 3), ("warning", "missing-package", 4)]
+    assert "cannot import name 'Shampooed' from 'torch.optim'" in payload["problems"][0]["message"]
+
+
+def test_a_name_that_is_spelt_wrong_is_an_error(tmp_path):
+    payload = traced(tmp_path, {"net.py": HEAD + "from torch.nn import Linaer\n" + BODY})
+    assert (payload["models"], told(payload)) == ([], [("error", "import-error", 3)])
+
+
+def test_a_name_that_a_neighbour_lacks_is_an_error(tmp_path):
+    payload = traced(tmp_path, {"net.py": HEAD + "from near_one import gone\n" + BODY, "near_one.py": "here = 3\n"})
+    assert (payload["models"], told(payload)) == ([], [("error", "import-error", 3)])
+
+
+WIDTH = "WIDTH = 6\n"
+WIDE = HEAD + "from {module} import WIDTH\n" + BODY.replace("width=4", "width=WIDTH")
+PLACES = {
+    "a sibling folder": ("scripts/net.py", "library_a/sizes.py", "library_a.sizes"),
+    "a folder of its own, imported by its inside": ("scripts/net.py", "library_b/sizes_b.py", "sizes_b"),
+    "a src layout": ("tests/net.py", "src/library_c/sizes.py", "library_c.sizes"),
+    "a src layout in a part of the workspace": ("kit/tests/net.py", "kit/src/library_d/sizes.py", "library_d.sizes"),
+    "the folder above": ("deep/down/net.py", "deep/sizes_e.py", "sizes_e"),
+    "a namespace package": ("net.py", "python/space_f/inner/sizes.py", "space_f.inner.sizes"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_modules_are_found_wherever_the_workspace_has_them(tmp_path, place):
+    name, module, dotted = PLACES[place]
+    before = list(sys.path)
+    payload = traced(tmp_path, {name: WIDE.format(module=dotted), module: WIDTH}, name)
+    inputs = payload["models"][0]["inputs"]
+    assert (inputs["x"][1], payload["problems"], sys.path) == ([2, 6], [], before)
+
+
+def test_of_two_modules_of_one_name_the_nearer_one_is_meant(tmp_path):
+    files = {f"{kit}/lib/sizes_g.py": f"WIDTH = {width}\n" for kit, width in (("a", 3), ("b", 7), ("c", 9))}
+    payload = traced(tmp_path, {**files, "b/net.py": WIDE.format(module="sizes_g")}, "b/net.py")
+    assert payload["models"][0]["inputs"]["x"][1] == [2, 7]
+
+
+def test_a_folder_that_happens_to_bear_a_missing_package_s_name_is_not_that_package(tmp_path):
+    files = {"net.py": HEAD + "import absent_one.core\n" + BODY, "data/absent_one/picture.txt": "", "a/core.py": ""}
+    payload = traced(tmp_path, files)
+    assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])
