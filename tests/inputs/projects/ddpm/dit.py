@@ -1,155 +1,87 @@
-# Diffusion transformer with adaLN-zero
+# transformer on latent patches, conditioned by scale and shift
 import math
 
-import numpy as np
 import torch
-import torch.nn as nn
+from torch import nn
 
 
-def modulate(x, shift, scale):
-    return x * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1)
-
-
-class TimestepEmbedder(nn.Module):
-    def __init__(self, hidden_size, frequency_embedding_size=256):
+class Timesteps(nn.Module):
+    def __init__(self, width, waves=128):
         super().__init__()
-        self.mlp = nn.Sequential(
-            nn.Linear(frequency_embedding_size, hidden_size, bias=True), nn.SiLU(),
-            nn.Linear(hidden_size, hidden_size, bias=True))
-        self.frequency_embedding_size = frequency_embedding_size
-
-    @staticmethod
-    def timestep_embedding(t, dim, max_period=10000):
-        half = dim // 2
-        freqs = torch.exp(-math.log(max_period) * torch.arange(start=0, end=half, dtype=torch.float32) / half).to(device=t.device)
-        args = t[:, None].float() * freqs[None]
-        embedding = torch.cat([torch.cos(args), torch.sin(args)], dim=-1)
-        if dim % 2:
-            embedding = torch.cat([embedding, torch.zeros_like(embedding[:, :1])], dim=-1)
-        return embedding
+        self.waves = waves
+        self.net = nn.Sequential(nn.Linear(2 * waves, width), nn.SiLU(), nn.Linear(width, width))
 
     def forward(self, t):
-        t_freq = self.timestep_embedding(t, self.frequency_embedding_size)
-        return self.mlp(t_freq)
+        rates = torch.logspace(0, -4, self.waves, device=t.device)
+        angle = t.float().unsqueeze(1) * rates
+        return self.net(torch.cat((angle.sin(), angle.cos()), dim=1))
 
 
-class LabelEmbedder(nn.Module):
-    def __init__(self, num_classes, hidden_size, dropout_prob):
+class Labels(nn.Module):
+    """One more row for "no label": classifier-free guidance drops labels while training."""
+
+    def __init__(self, num_classes, width, p_drop):
         super().__init__()
-        use_cfg_embedding = dropout_prob > 0
-        self.embedding_table = nn.Embedding(num_classes + use_cfg_embedding, hidden_size)
-        self.num_classes = num_classes
-        self.dropout_prob = dropout_prob
+        self.num_classes, self.p_drop = num_classes, p_drop
+        self.table = nn.Embedding(num_classes + int(p_drop > 0), width)
 
-    def token_drop(self, labels, force_drop_ids=None):
-        if force_drop_ids is None:
-            drop_ids = torch.rand(labels.shape[0], device=labels.device) < self.dropout_prob
-        else:
-            drop_ids = force_drop_ids == 1
-        labels = torch.where(drop_ids, self.num_classes, labels)
-        return labels
-
-    def forward(self, labels, train, force_drop_ids=None):
-        use_dropout = self.dropout_prob > 0
-        if (train and use_dropout) or (force_drop_ids is not None):
-            labels = self.token_drop(labels, force_drop_ids)
-        return self.embedding_table(labels)
+    def forward(self, y):
+        if self.training and self.p_drop > 0:
+            dropped = torch.rand(y.shape[0], device=y.device) < self.p_drop
+            y = y.masked_fill(dropped, self.num_classes)
+        return self.table(y)
 
 
-class Attention(nn.Module):
-    def __init__(self, dim, num_heads):
+class ConditionedBlock(nn.Module):
+    def __init__(self, width, heads, ratio):
         super().__init__()
-        assert dim % num_heads == 0, 'dim should be divisible by num_heads'
-        self.num_heads = num_heads
-        self.qkv = nn.Linear(dim, dim * 3)
-        self.proj = nn.Linear(dim, dim)
-
-    def forward(self, x):
-        B, N, C = x.shape
-        qkv = self.qkv(x).reshape(B, N, 3, self.num_heads, C // self.num_heads).permute(2, 0, 3, 1, 4)
-        q, k, v = qkv.unbind(0)
-        x = nn.functional.scaled_dot_product_attention(q, k, v)
-        x = x.transpose(1, 2).reshape(B, N, C)
-        return self.proj(x)
-
-
-class DiTBlock(nn.Module):
-    def __init__(self, hidden_size, num_heads, mlp_ratio=4.0):
-        super().__init__()
-        self.norm1 = nn.LayerNorm(hidden_size, elementwise_affine=False, eps=1e-6)
-        self.attn = Attention(hidden_size, num_heads)
-        self.norm2 = nn.LayerNorm(hidden_size, elementwise_affine=False, eps=1e-6)
-        mlp_hidden_dim = int(hidden_size * mlp_ratio)
-        self.mlp = nn.Sequential(nn.Linear(hidden_size, mlp_hidden_dim), nn.GELU(approximate="tanh"), nn.Linear(mlp_hidden_dim, hidden_size))
-        self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(hidden_size, 6 * hidden_size, bias=True))
+        self.quiet = nn.LayerNorm(width, elementwise_affine=False)
+        self.attn = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.mlp = nn.Sequential(nn.Linear(width, int(width * ratio)), nn.GELU("tanh"), nn.Linear(int(width * ratio), width))
+        self.condition = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
+        nn.init.zeros_(self.condition[-1].weight)
 
     def forward(self, x, c):
-        shift_msa, scale_msa, gate_msa, shift_mlp, scale_mlp, gate_mlp = self.adaLN_modulation(c).chunk(6, dim=1)
-        x = x + gate_msa.unsqueeze(1) * self.attn(modulate(self.norm1(x), shift_msa, scale_msa))
-        x = x + gate_mlp.unsqueeze(1) * self.mlp(modulate(self.norm2(x), shift_mlp, scale_mlp))
-        return x
-
-
-class FinalLayer(nn.Module):
-    def __init__(self, hidden_size, patch_size, out_channels):
-        super().__init__()
-        self.norm_final = nn.LayerNorm(hidden_size, elementwise_affine=False, eps=1e-6)
-        self.linear = nn.Linear(hidden_size, patch_size * patch_size * out_channels, bias=True)
-        self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(hidden_size, 2 * hidden_size, bias=True))
-
-    def forward(self, x, c):
-        shift, scale = self.adaLN_modulation(c).chunk(2, dim=1)
-        x = modulate(self.norm_final(x), shift, scale)
-        return self.linear(x)
+        a1, b1, g1, a2, b2, g2 = self.condition(c)[:, None].chunk(6, dim=-1)
+        h = self.quiet(x) * (1 + a1) + b1
+        x = x + g1 * self.attn(h, h, h, need_weights=False)[0]
+        h = self.quiet(x) * (1 + a2) + b2
+        return x + g2 * self.mlp(h)
 
 
 class DiT(nn.Module):
     def __init__(self, input_size, patch_size, in_channels, hidden_size, depth, num_heads, mlp_ratio=4.0,
                  class_dropout_prob=0.1, num_classes=1000, learn_sigma=True):
         super().__init__()
-        self.learn_sigma = learn_sigma
-        self.in_channels = in_channels
-        self.out_channels = in_channels * 2 if learn_sigma else in_channels
-        self.patch_size = patch_size
-        self.x_embedder = nn.Conv2d(in_channels, hidden_size, patch_size, patch_size)
-        self.t_embedder = TimestepEmbedder(hidden_size)
-        self.y_embedder = LabelEmbedder(num_classes, hidden_size, class_dropout_prob)
-        num_patches = (input_size // patch_size) ** 2
-        pos = get_2d_sincos_pos_embed(hidden_size, int(num_patches ** 0.5))
-        self.pos_embed = nn.Parameter(torch.zeros(1, num_patches, hidden_size), requires_grad=False)
-        self.pos_embed.data.copy_(torch.from_numpy(pos).float().unsqueeze(0))
-        self.blocks = nn.ModuleList([DiTBlock(hidden_size, num_heads, mlp_ratio=mlp_ratio) for _ in range(depth)])
-        self.final_layer = FinalLayer(hidden_size, patch_size, self.out_channels)
+        self.p, self.side = patch_size, input_size // patch_size
+        self.out_channels = in_channels * (1 + learn_sigma)
+        self.patchify = nn.Conv2d(in_channels, hidden_size, patch_size, patch_size)
+        self.t, self.y = Timesteps(hidden_size), Labels(num_classes, hidden_size, class_dropout_prob)
+        self.pos = nn.Parameter(grid_waves(self.side, hidden_size), requires_grad=False)
+        self.blocks = nn.ModuleList(ConditionedBlock(hidden_size, num_heads, mlp_ratio) for _ in range(depth))
+        self.final = nn.Linear(hidden_size, patch_size ** 2 * self.out_channels)
 
-    def unpatchify(self, x):
-        c = self.out_channels
-        p = self.patch_size
-        h = w = int(x.shape[1] ** 0.5)
-        assert h * w == x.shape[1]
-        x = x.reshape(shape=(x.shape[0], h, w, p, p, c))
-        x = torch.einsum('nhwpqc->nchpwq', x)
-        imgs = x.reshape(shape=(x.shape[0], c, h * p, h * p))
-        return imgs
+    def assemble(self, tokens):
+        n, l, d = tokens.shape
+        side = math.isqrt(l)
+        assert side * side == l
+        image = tokens.view(n, side, side, self.p, self.p, self.out_channels)
+        return image.permute(0, 5, 1, 3, 2, 4).reshape(n, self.out_channels, side * self.p, side * self.p)
 
     def forward(self, x, t, y):
-        x = self.x_embedder(x).flatten(2).transpose(1, 2) + self.pos_embed
-        t = self.t_embedder(t)
-        y = self.y_embedder(y, self.training)
-        c = t + y
+        tokens = self.patchify(x).flatten(2).transpose(1, 2) + self.pos
+        c = self.t(t) + self.y(y)
         for block in self.blocks:
-            x = block(x, c)
-        x = self.final_layer(x, c)
-        x = self.unpatchify(x)
-        return x
+            tokens = block(tokens, c)
+        return self.assemble(self.final(tokens))
 
 
-def get_2d_sincos_pos_embed(embed_dim, grid_size):
-    grid = np.meshgrid(np.arange(grid_size, dtype=np.float32), np.arange(grid_size, dtype=np.float32))
-    def one(dim, pos):
-        omega = 1. / 10000 ** (np.arange(dim // 2, dtype=np.float64) / (dim / 2.))
-        out = np.einsum('m,d->md', pos.reshape(-1), omega)
-        return np.concatenate([np.sin(out), np.cos(out)], axis=1)
-    return np.concatenate([one(embed_dim // 2, grid[0]), one(embed_dim // 2, grid[1])], axis=1)
+def grid_waves(side, width):
+    axis = torch.arange(side).float()
+    rows, columns = torch.meshgrid(axis, axis, indexing="ij")
+    rates = 10000 ** -torch.linspace(0, 1, width // 4)
+    parts = [f(a.flatten()[:, None] * rates) for a in (rows, columns) for f in (torch.sin, torch.cos)]
+    return torch.cat(parts, dim=1)[None]
 
 
 def DiT_S_2(**kwargs):

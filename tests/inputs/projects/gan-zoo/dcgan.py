@@ -1,116 +1,83 @@
 from __future__ import print_function
-import argparse
-import os
-import random
-
+import argparse, os, random
 import torch
 import torch.nn as nn
-import torch.nn.parallel
-import torch.backends.cudnn as cudnn
 import torch.optim as optim
+import torch.backends.cudnn as cudnn
 import torchvision.datasets as dset
-import torchvision.transforms as transforms
-import torchvision.utils as vutils
+import torchvision.transforms as T
 
-parser = argparse.ArgumentParser()
-parser.add_argument('--dataset', required=True, help='cifar10 | lsun | folder')
-parser.add_argument('--dataroot', required=True, help='path to dataset')
-parser.add_argument('--batchSize', type=int, default=64, help='input batch size')
-parser.add_argument('--nz', type=int, default=100, help='size of the latent z vector')
-parser.add_argument('--ngf', type=int, default=64)
-parser.add_argument('--ndf', type=int, default=64)
-parser.add_argument('--niter', type=int, default=25)
-parser.add_argument('--ngpu', type=int, default=1)
-parser.add_argument('--manualSeed', type=int)
-opt = parser.parse_args()
+ap = argparse.ArgumentParser()
+ap.add_argument('--data', required=True, help='folder with images')
+ap.add_argument('--kind', required=True, choices=['faces', 'digits'])
+ap.add_argument('--bs', type=int, default=64)
+ap.add_argument('--nz', type=int, default=100, help='size of the noise')
+ap.add_argument('--width', type=int, default=64)
+ap.add_argument('--epochs', type=int, default=25)
+ap.add_argument('--seed', type=int)
+opt = ap.parse_args()
 print(opt)
 
-if opt.manualSeed is None:
-    opt.manualSeed = random.randint(1, 10000)
-random.seed(opt.manualSeed)
-torch.manual_seed(opt.manualSeed)
+if opt.seed is None:
+    opt.seed = random.randint(1, 10000)
+torch.manual_seed(opt.seed)
 cudnn.benchmark = True
-
 device = torch.device("cuda:0")
-ngpu, nz, ngf, ndf, nc = int(opt.ngpu), int(opt.nz), int(opt.ngf), int(opt.ndf), 3
+channels = 1 if opt.kind == 'digits' else 3
+os.makedirs('samples', exist_ok=True)
 
 
-def weights_init(m):
-    classname = m.__class__.__name__
-    if classname.find('Conv') != -1:
-        torch.nn.init.normal_(m.weight, 0.0, 0.02)
-    elif classname.find('BatchNorm') != -1:
-        torch.nn.init.normal_(m.weight, 1.0, 0.02)
-        torch.nn.init.zeros_(m.bias)
+def normal_weights(m):
+    name = m.__class__.__name__
+    if 'Conv' in name:
+        nn.init.normal_(m.weight, 0.0, 0.02)
+    elif 'BatchNorm' in name:
+        nn.init.normal_(m.weight, 1.0, 0.02)
 
 
-class Generator(nn.Module):
-    def __init__(self, ngpu):
-        super(Generator, self).__init__()
-        self.ngpu = ngpu
-        self.main = nn.Sequential(
-            # input is Z, going into a convolution
-            nn.ConvTranspose2d(nz, ngf * 8, 4, 1, 0, bias=False),
-            nn.BatchNorm2d(ngf * 8),
-            nn.ReLU(True),
-            nn.ConvTranspose2d(ngf * 8, ngf * 4, 4, 2, 1, bias=False),
-            nn.BatchNorm2d(ngf * 4),
-            nn.ReLU(True),
-            nn.ConvTranspose2d(ngf * 4, ngf, 4, 2, 1, bias=False),
-            nn.BatchNorm2d(ngf),
-            nn.ReLU(True),
-            nn.ConvTranspose2d(ngf, nc, 4, 2, 1, bias=False),
-            nn.Tanh()
-        )
-
-    def forward(self, input):
-        if input.is_cuda and self.ngpu > 1:
-            output = nn.parallel.data_parallel(self.main, input, range(self.ngpu))
-        else:
-            output = self.main(input)
-        return output
+def up(cin, cout, k=4, s=2, p=1):
+    return [nn.ConvTranspose2d(cin, cout, k, s, p, bias=False), nn.BatchNorm2d(cout), nn.ReLU(True)]
 
 
-class Discriminator(nn.Module):
-    def __init__(self, ngpu):
-        super(Discriminator, self).__init__()
-        self.ngpu = ngpu
-        self.main = nn.Sequential(
-            nn.Conv2d(nc, ndf, 4, 2, 1, bias=False),
-            nn.LeakyReLU(0.2, inplace=True),
-            nn.Conv2d(ndf, ndf * 4, 4, 2, 1, bias=False),
-            nn.BatchNorm2d(ndf * 4),
-            nn.LeakyReLU(0.2, inplace=True),
-            nn.Conv2d(ndf * 4, ndf * 8, 4, 2, 1, bias=False),
-            nn.BatchNorm2d(ndf * 8),
-            nn.LeakyReLU(0.2, inplace=True),
-            nn.Conv2d(ndf * 8, 1, 4, 1, 0, bias=False),
-            nn.Sigmoid()
-        )
+class G(nn.Module):
+    def __init__(self):
+        super(G, self).__init__()
+        w = opt.width
+        self.net = nn.Sequential(*up(opt.nz, 8 * w, 4, 1, 0), *up(8 * w, 4 * w), *up(4 * w, w),
+                                 nn.ConvTranspose2d(w, channels, 4, 2, 1, bias=False), nn.Tanh())
 
-    def forward(self, input):
-        output = self.main(input)
-        return output.view(-1, 1).squeeze(1)
+    def forward(self, noise):
+        noise = noise.view(noise.size(0), opt.nz, 1, 1)
+        return self.net(noise)
 
 
-netG = Generator(ngpu).to(device)
-netG.apply(weights_init)
-netD = Discriminator(ngpu).to(device)
-netD.apply(weights_init)
-criterion = nn.BCELoss()
+class D(nn.Module):
+    def __init__(self):
+        super(D, self).__init__()
+        w = opt.width
+        self.c1 = nn.Conv2d(channels, w, 4, 2, 1)
+        self.c2, self.b2 = nn.Conv2d(w, 4 * w, 4, 2, 1), nn.BatchNorm2d(4 * w)
+        self.c3, self.b3 = nn.Conv2d(4 * w, 8 * w, 4, 2, 1), nn.BatchNorm2d(8 * w)
+        self.c4 = nn.Conv2d(8 * w, 1, 4, 1, 0)
 
-dataset = dset.ImageFolder(root=opt.dataroot, transform=transforms.Compose([transforms.Resize(32), transforms.ToTensor()]))
-dataloader = torch.utils.data.DataLoader(dataset, batch_size=opt.batchSize, shuffle=True)
-optimizerD = optim.Adam(netD.parameters(), lr=0.0002, betas=(0.5, 0.999))
-optimizerG = optim.Adam(netG.parameters(), lr=0.0002, betas=(0.5, 0.999))
-for epoch in range(opt.niter):
-    for i, data in enumerate(dataloader, 0):
-        netD.zero_grad()
-        real = data[0].to(device)
-        output = netD(real)
-        noise = torch.randn(real.size(0), nz, 1, 1, device=device)
-        fake = netG(noise)
-        errG = criterion(netD(fake), torch.ones(real.size(0), device=device))
-        errG.backward()
-        optimizerG.step()
-    torch.save(netG.state_dict(), 'netG_epoch_%d.pth' % epoch)
+    def forward(self, image):
+        x = torch.nn.functional.leaky_relu(self.c1(image), 0.2)
+        x = torch.nn.functional.leaky_relu(self.b2(self.c2(x)), 0.2)
+        x = torch.nn.functional.leaky_relu(self.b3(self.c3(x)), 0.2)
+        return self.c4(x).view(-1).sigmoid()
+
+
+g, d = G().to(device).apply(normal_weights), D().to(device).apply(normal_weights)
+bce = nn.BCELoss()
+loader = torch.utils.data.DataLoader(
+    dset.ImageFolder(opt.data, T.Compose([T.Resize(32), T.CenterCrop(32), T.ToTensor()])), opt.bs, shuffle=True)
+opt_d, opt_g = (optim.Adam(net.parameters(), lr=2e-4, betas=(0.5, 0.999)) for net in (d, g))
+for epoch in range(opt.epochs):
+    for real, _ in loader:
+        real = real.to(device)
+        fake = g(torch.randn(real.size(0), opt.nz, device=device))
+        loss_d = bce(d(real), torch.ones(real.size(0)).to(device)) + bce(d(fake.detach()), torch.zeros(real.size(0)).to(device))
+        opt_d.zero_grad(); loss_d.backward(); opt_d.step()
+        loss_g = bce(d(fake), torch.ones(real.size(0)).to(device))
+        opt_g.zero_grad(); loss_g.backward(); opt_g.step()
+    torch.save(g.state_dict(), 'samples/g_%d.pth' % epoch)

@@ -2,108 +2,72 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-# V-Net. 三维医学图像分割  输入: (N, 1, D, H, W)
+# 三维医学图像分割  输入: (N, 1, D, H, W)
 
 
-def passthrough(x, **kwargs):
-    return x
+def act(use_elu, n):
+    return nn.ELU(inplace=True) if use_elu else nn.PReLU(n)
 
 
-def ELUCons(elu, nchan):
-    if elu:
-        return nn.ELU(inplace=True)
-    else:
-        return nn.PReLU(nchan)
+class Convs(nn.Module):
+    """若干个 5x5x5 卷积, 残差相加"""
 
-
-class LUConv(nn.Module):
-    def __init__(self, nchan, elu):
-        super(LUConv, self).__init__()
-        self.relu1 = ELUCons(elu, nchan)
-        self.conv1 = nn.Conv3d(nchan, nchan, kernel_size=5, padding=2)
-        self.bn1 = nn.BatchNorm3d(nchan)
+    def __init__(self, n, times, use_elu):
+        super(Convs, self).__init__()
+        self.convs = nn.Sequential()
+        for i in range(times):
+            self.convs.add_module('conv%d' % i, nn.Conv3d(n, n, 5, padding=2))
+            self.convs.add_module('bn%d' % i, nn.BatchNorm3d(n))
+            self.convs.add_module('act%d' % i, act(use_elu, n))
 
     def forward(self, x):
-        out = self.relu1(self.bn1(self.conv1(x)))
-        return out
+        return x + self.convs(x)
 
 
-def _make_nConv(nchan, depth, elu):
-    return nn.Sequential(*[LUConv(nchan, elu) for _ in range(depth)])
-
-
-class InputTransition(nn.Module):
-    def __init__(self, outChans, elu):
-        super(InputTransition, self).__init__()
-        self.conv1 = nn.Conv3d(1, outChans, kernel_size=5, padding=2)
-        self.bn1 = nn.BatchNorm3d(outChans)
-        self.relu1 = ELUCons(elu, outChans)
+class Down(nn.Module):
+    def __init__(self, n, times, use_elu, drop=False):
+        super(Down, self).__init__()
+        self.conv = nn.Conv3d(n, 2 * n, 2, stride=2)
+        self.act = act(use_elu, 2 * n)
+        self.drop = nn.Dropout3d() if drop else (lambda x: x)
+        self.convs = Convs(2 * n, times, use_elu)
 
     def forward(self, x):
-        out = self.bn1(self.conv1(x))
-        # 把输入复制 16 份
-        x16 = torch.cat((x, x, x, x, x, x, x, x), 1)
-        out = self.relu1(torch.add(out, x16))
-        return out
+        x = self.act(self.conv(x))
+        return self.convs(self.drop(x))
 
 
-class DownTransition(nn.Module):
-    def __init__(self, inChans, nConvs, elu, dropout=False):
-        super(DownTransition, self).__init__()
-        outChans = 2 * inChans
-        self.down_conv = nn.Conv3d(inChans, outChans, kernel_size=2, stride=2)
-        self.bn1 = nn.BatchNorm3d(outChans)
-        self.do1 = passthrough
-        self.relu1 = ELUCons(elu, outChans)
-        self.relu2 = ELUCons(elu, outChans)
-        if dropout:
-            self.do1 = nn.Dropout3d()
-        self.ops = _make_nConv(outChans, nConvs, elu)
+class Up(nn.Module):
+    def __init__(self, nin, nskip, times, use_elu):
+        super(Up, self).__init__()
+        self.conv = nn.ConvTranspose3d(nin, nskip, 2, stride=2)
+        self.act = act(use_elu, nskip)
+        self.convs = Convs(2 * nskip, times, use_elu)
 
-    def forward(self, x):
-        down = self.relu1(self.bn1(self.down_conv(x)))
-        out = self.do1(down)
-        out = self.ops(out)
-        out = self.relu2(torch.add(out, down))
-        return out
-
-
-class UpTransition(nn.Module):
-    def __init__(self, inChans, outChans, nConvs, elu):
-        super(UpTransition, self).__init__()
-        self.up_conv = nn.ConvTranspose3d(inChans, outChans // 2, kernel_size=2, stride=2)
-        self.bn1 = nn.BatchNorm3d(outChans // 2)
-        self.relu1 = ELUCons(elu, outChans // 2)
-        self.relu2 = ELUCons(elu, outChans)
-        self.ops = _make_nConv(outChans, nConvs, elu)
-
-    def forward(self, x, skipx):
-        out = self.relu1(self.bn1(self.up_conv(x)))
-        xcat = torch.cat((out, skipx), 1)
-        out = self.ops(xcat)
-        out = self.relu2(torch.add(out, xcat))
-        return out
+    def forward(self, x, skip):
+        x = self.act(self.conv(x))
+        both = torch.cat((x, skip), 1)
+        return self.convs(both)
 
 
 class VNet(nn.Module):
     def __init__(self, elu=True, nll=False):
         super(VNet, self).__init__()
-        self.in_tr = InputTransition(8, elu)
-        self.down_tr16 = DownTransition(8, 1, elu)
-        self.down_tr32 = DownTransition(16, 2, elu, dropout=True)
-        self.up_tr32 = UpTransition(32, 32, 2, elu)
-        self.up_tr16 = UpTransition(32, 16, 1, elu)
-        self.final = nn.Conv3d(16, 2, kernel_size=1)
-        self.softmax = F.log_softmax if nll else F.softmax
+        self.first = nn.Conv3d(1, 8, 5, padding=2)
+        self.down1, self.down2 = Down(8, 1, elu), Down(16, 2, elu, drop=True)
+        self.up2, self.up1 = Up(32, 16, 2, elu), Up(32, 8, 1, elu)
+        self.last = nn.Conv3d(16, 2, 1)
+        self.nll = nll
 
     def forward(self, x):
-        out8 = self.in_tr(x)
-        out16 = self.down_tr16(out8)
-        out32 = self.down_tr32(out16)
-        out = self.up_tr32(out32, out16)
-        out = self.up_tr16(out, out8)
-        out = self.final(out)
-        out = out.permute(0, 2, 3, 4, 1).contiguous()
-        out = out.view(out.numel() // 2, 2)
-        out = self.softmax(out, dim=1)
-        return out
+        # 把输入复制 8 份再相加
+        a = self.first(x) + x.repeat(1, 8, 1, 1, 1)
+        b = self.down1(a)
+        c = self.down2(b)
+        y = self.up2(c, b)
+        y = self.up1(y, a)
+        y = self.last(y)
+        # 每个体素一行
+        y = y.permute(0, 2, 3, 4, 1).contiguous()
+        y = y.view(y.numel() // 2, 2)
+        return F.log_softmax(y, dim=1) if self.nll else F.softmax(y, dim=1)

@@ -2,135 +2,110 @@ import functools
 
 import torch
 import torch.nn as nn
-from torch.nn import init
 
 
-def get_norm_layer(norm_type='instance'):
-    if norm_type == 'batch':
-        norm_layer = functools.partial(nn.BatchNorm2d, affine=True, track_running_stats=True)
-    elif norm_type == 'instance':
-        norm_layer = functools.partial(nn.InstanceNorm2d, affine=False, track_running_stats=False)
-    else:
-        raise NotImplementedError('normalization layer [%s] is not found' % norm_type)
-    return norm_layer
+def pick_norm(kind='instance'):
+    norms = {'batch': functools.partial(nn.BatchNorm2d, momentum=0.2), 'instance': nn.InstanceNorm2d, 'none': None}
+    if kind not in norms:
+        raise NotImplementedError('no norm layer called [%s]' % kind)
+    return norms[kind]
 
 
-def init_net(net, init_gain=0.02, gpu_ids=[]):
+def put_on_gpus(net, gpu_ids=[]):
     if len(gpu_ids) > 0:
         assert torch.cuda.is_available()
-        net.to(gpu_ids[0])
-        net = torch.nn.DataParallel(net, gpu_ids)
+        net = nn.DataParallel(net.to(gpu_ids[0]), gpu_ids)
     for m in net.modules():
         if isinstance(m, (nn.Conv2d, nn.ConvTranspose2d)):
-            init.normal_(m.weight.data, 0.0, init_gain)
+            nn.init.normal_(m.weight.data, 0.0, 0.02)
     return net
 
 
-def define_G(input_nc, output_nc, ngf, netG, norm='batch', use_dropout=False, gpu_ids=[]):
-    norm_layer = get_norm_layer(norm_type=norm)
-    if netG == 'resnet_9blocks':
-        net = ResnetGenerator(input_nc, output_nc, ngf, norm_layer=norm_layer, use_dropout=use_dropout, n_blocks=9)
-    elif netG == 'unet_128':
-        net = UnetGenerator(input_nc, output_nc, 7, ngf, norm_layer=norm_layer, use_dropout=use_dropout)
+def make_translator(opt, which, gpu_ids=[]):
+    norm = pick_norm(opt.norm)
+    if which == 'resnet':
+        net = Translator(opt.input_nc, opt.output_nc, opt.ngf, norm, opt.n_blocks)
+    elif which == 'unet':
+        net = NestedUnet(opt.input_nc, opt.output_nc, opt.ngf, opt.num_downs, norm)
     else:
-        raise NotImplementedError('Generator model name [%s] is not recognized' % netG)
-    return init_net(net, gpu_ids=gpu_ids)
+        raise NotImplementedError('[%s] is unknown' % which)
+    return put_on_gpus(net, gpu_ids)
 
 
-class ResnetGenerator(nn.Module):
-    def __init__(self, input_nc, output_nc, ngf=64, norm_layer=nn.BatchNorm2d, use_dropout=False, n_blocks=6, padding_type='reflect'):
-        assert(n_blocks >= 0)
-        super(ResnetGenerator, self).__init__()
-        if type(norm_layer) == functools.partial:
-            use_bias = norm_layer.func == nn.InstanceNorm2d
-        else:
-            use_bias = norm_layer == nn.InstanceNorm2d
-        model = [nn.ReflectionPad2d(3), nn.Conv2d(input_nc, ngf, kernel_size=7, padding=0, bias=use_bias), norm_layer(ngf), nn.ReLU(True)]
-        n_downsampling = 2
-        for i in range(n_downsampling):
-            mult = 2 ** i
-            model += [nn.Conv2d(ngf * mult, ngf * mult * 2, kernel_size=3, stride=2, padding=1, bias=use_bias), norm_layer(ngf * mult * 2), nn.ReLU(True)]
-        mult = 2 ** n_downsampling
-        for i in range(n_blocks):
-            model += [ResnetBlock(ngf * mult, padding_type=padding_type, norm_layer=norm_layer, use_dropout=use_dropout, use_bias=use_bias)]
-        for i in range(n_downsampling):
-            mult = 2 ** (n_downsampling - i)
-            model += [nn.ConvTranspose2d(ngf * mult, int(ngf * mult / 2), kernel_size=3, stride=2, padding=1, output_padding=1, bias=use_bias), norm_layer(int(ngf * mult / 2)), nn.ReLU(True)]
-        model += [nn.ReflectionPad2d(3), nn.Conv2d(ngf, output_nc, kernel_size=7, padding=0), nn.Tanh()]
-        self.model = nn.Sequential(*model)
-
-    def forward(self, input):
-        """Standard forward"""
-        return self.model(input)
-
-
-class ResnetBlock(nn.Module):
-    def __init__(self, dim, padding_type, norm_layer, use_dropout, use_bias):
-        super(ResnetBlock, self).__init__()
-        pad = {'reflect': nn.ReflectionPad2d, 'replicate': nn.ReplicationPad2d}[padding_type]
-        block = [pad(1), nn.Conv2d(dim, dim, kernel_size=3, bias=use_bias), norm_layer(dim), nn.ReLU(True)]
-        if use_dropout:
-            block += [nn.Dropout(0.5)]
-        block += [pad(1), nn.Conv2d(dim, dim, kernel_size=3, bias=use_bias), norm_layer(dim)]
-        self.conv_block = nn.Sequential(*block)
+class ReflectBlock(nn.Module):
+    def __init__(self, nc, norm):
+        super(ReflectBlock, self).__init__()
+        half = lambda: [nn.ReflectionPad2d(1), nn.Conv2d(nc, nc, 3), norm(nc)]
+        self.body = nn.Sequential(*half(), nn.ReLU(True), *half())
 
     def forward(self, x):
-        out = x + self.conv_block(x)  # add skip connections
+        out = self.body(x)
+        out += x
         return out
 
 
-class UnetGenerator(nn.Module):
-    """Built from the innermost level outwards."""
+class Translator(nn.Module):
+    """down twice, n_blocks at the bottom, up twice"""
 
-    def __init__(self, input_nc, output_nc, num_downs, ngf=64, norm_layer=nn.BatchNorm2d, use_dropout=False):
-        super(UnetGenerator, self).__init__()
-        unet_block = SkipBlock(ngf * 8, ngf * 8, submodule=None, norm_layer=norm_layer, innermost=True)
-        for i in range(num_downs - 5):
-            unet_block = SkipBlock(ngf * 8, ngf * 8, submodule=unet_block, norm_layer=norm_layer)
-        for m in (4, 2, 1):
-            unet_block = SkipBlock(ngf * m, ngf * m * 2, submodule=unet_block, norm_layer=norm_layer)
-        self.model = SkipBlock(output_nc, ngf, input_nc=input_nc, submodule=unet_block, outermost=True, norm_layer=norm_layer)
+    def __init__(self, input_nc, output_nc, ngf, norm, n_blocks):
+        super(Translator, self).__init__()
+        assert n_blocks >= 0
+        stack = [nn.ReflectionPad2d(3), nn.Conv2d(input_nc, ngf, 7), norm(ngf), nn.ReLU(True)]
+        nc = ngf
+        for _ in range(2):
+            stack += [nn.Conv2d(nc, nc * 2, 3, stride=2, padding=1), norm(nc * 2), nn.ReLU(True)]
+            nc *= 2
+        stack.extend(ReflectBlock(nc, norm) for _ in range(n_blocks))
+        for _ in range(2):
+            stack += [nn.ConvTranspose2d(nc, nc // 2, 3, stride=2, padding=1, output_padding=1), norm(nc // 2), nn.ReLU(True)]
+            nc //= 2
+        stack += [nn.ReflectionPad2d(3), nn.Conv2d(nc, output_nc, 7), nn.Tanh()]
+        self.model = nn.Sequential(*stack)
 
-    def forward(self, input):
-        return self.model(input)
+    def forward(self, real):
+        fake = self.model(real)
+        return fake
 
 
-class SkipBlock(nn.Module):
-    def __init__(self, outer_nc, inner_nc, input_nc=None, submodule=None, outermost=False, innermost=False, norm_layer=nn.BatchNorm2d):
-        super(SkipBlock, self).__init__()
-        self.outermost = outermost
-        if input_nc is None:
-            input_nc = outer_nc
-        downconv = nn.Conv2d(input_nc, inner_nc, kernel_size=4, stride=2, padding=1)
-        downrelu, uprelu = nn.LeakyReLU(0.2, True), nn.ReLU(True)
-        if outermost:
-            up = nn.ConvTranspose2d(inner_nc * 2, outer_nc, kernel_size=4, stride=2, padding=1)
-            model = [downconv, submodule, uprelu, up, nn.Tanh()]
-        elif innermost:
-            up = nn.ConvTranspose2d(inner_nc, outer_nc, kernel_size=4, stride=2, padding=1)
-            model = [downrelu, downconv, uprelu, up, norm_layer(outer_nc)]
-        else:
-            up = nn.ConvTranspose2d(inner_nc * 2, outer_nc, kernel_size=4, stride=2, padding=1)
-            model = [downrelu, downconv, norm_layer(inner_nc), submodule, uprelu, up, norm_layer(outer_nc)]
-        self.model = nn.Sequential(*model)
+class Level(nn.Module):
+    def __init__(self, outer, inner, norm, inside=None):
+        super(Level, self).__init__()
+        self.down = nn.Sequential(nn.LeakyReLU(0.2), nn.Conv2d(outer, inner, 4, 2, 1))
+        self.inside = inside
+        self.up = nn.Sequential(nn.ReLU(), nn.ConvTranspose2d(inner * (1 if inside is None else 2), outer, 4, 2, 1), norm(outer))
 
     def forward(self, x):
-        if self.outermost:
-            return self.model(x)
-        else:
-            return torch.cat([x, self.model(x)], 1)
+        y = self.down(x)
+        if self.inside is not None:
+            y = self.inside(y)
+        return torch.cat([x, self.up(y)], 1)
 
 
-class NLayerDiscriminator(nn.Module):
-    def __init__(self, input_nc, ndf=64, n_layers=3, norm_layer=nn.BatchNorm2d):
-        super(NLayerDiscriminator, self).__init__()
-        sequence = [nn.Conv2d(input_nc, ndf, kernel_size=4, stride=2, padding=1), nn.LeakyReLU(0.2, True)]
-        nf_mult = 1
-        for n in range(1, n_layers):
-            nf_mult_prev, nf_mult = nf_mult, min(2 ** n, 8)
-            sequence += [nn.Conv2d(ndf * nf_mult_prev, ndf * nf_mult, kernel_size=4, stride=2, padding=1), norm_layer(ndf * nf_mult), nn.LeakyReLU(0.2, True)]
-        sequence += [nn.Conv2d(ndf * nf_mult, 1, kernel_size=4, stride=1, padding=1)]
-        self.model = nn.Sequential(*sequence)
+class NestedUnet(nn.Module):
+    def __init__(self, input_nc, output_nc, ngf, num_downs, norm):
+        super(NestedUnet, self).__init__()
+        level = None
+        for i in reversed(range(num_downs)):
+            level = Level(min(ngf * 2 ** i, ngf * 8), min(ngf * 2 ** (i + 1), ngf * 8), norm, level)
+        self.first = nn.Conv2d(input_nc, ngf, 3, padding=1)
+        self.levels = level
+        self.last = nn.Conv2d(2 * ngf, output_nc, 3, padding=1)
 
-    def forward(self, input):
-        return self.model(input)
+    def forward(self, real):
+        features = self.first(real)
+        features = self.levels(features)
+        return torch.tanh(self.last(features))
+
+
+class PatchCritic(nn.Module):
+    def __init__(self, input_nc, ndf, n_layers, norm):
+        super(PatchCritic, self).__init__()
+        layers, nc = [nn.Conv2d(input_nc, ndf, 4, 2, 1), nn.LeakyReLU(0.2, True)], ndf
+        for _ in range(n_layers):
+            layers += [nn.Conv2d(nc, 2 * nc, 4, 2, 1), norm(2 * nc), nn.LeakyReLU(0.2, True)]
+            nc = 2 * nc
+        self.model = nn.Sequential(*layers, nn.Conv2d(nc, 1, 4, padding=1))
+
+    def forward(self, image):
+        """One number for each patch"""
+        return self.model(image)

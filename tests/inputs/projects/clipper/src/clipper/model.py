@@ -1,85 +1,80 @@
-from collections import OrderedDict
+"""Two encoders, one space: images by patches, captions by tokens."""
+import math
+from typing import Tuple
 
-import numpy as np
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 
-class LayerNorm(nn.LayerNorm):
-    """Subclass torch's LayerNorm to handle fp16."""
-
-    def forward(self, x: torch.Tensor):
-        orig_type = x.dtype
-        ret = super().forward(x.type(torch.float32))
-        return ret.type(orig_type)
-
-
-class QuickGELU(nn.Module):
-    def forward(self, x: torch.Tensor):
-        return x * torch.sigmoid(1.702 * x)
-
-
-class ResidualAttentionBlock(nn.Module):
-    def __init__(self, d_model: int, n_head: int, attn_mask: torch.Tensor = None):
+class SelfAttention(nn.Module):
+    def __init__(self, width: int, heads: int):
         super().__init__()
-        self.attn = nn.MultiheadAttention(d_model, n_head)
-        self.ln_1 = LayerNorm(d_model)
-        self.mlp = nn.Sequential(OrderedDict([
-            ("c_fc", nn.Linear(d_model, d_model * 4)),
-            ("gelu", QuickGELU()),
-            ("c_proj", nn.Linear(d_model * 4, d_model))
-        ]))
-        self.ln_2 = LayerNorm(d_model)
-        self.attn_mask = attn_mask
+        assert width % heads == 0, f"width {width} must be divisible by heads {heads}"
+        self.heads = heads
+        self.in_proj = nn.Linear(width, 3 * width)
+        self.out_proj = nn.Linear(width, width)
 
-    def attention(self, x: torch.Tensor):
-        self.attn_mask = self.attn_mask.to(dtype=x.dtype, device=x.device) if self.attn_mask is not None else None
-        return self.attn(x, x, x, need_weights=False, attn_mask=self.attn_mask)[0]
+    def forward(self, x: Tensor, causal: bool) -> Tensor:
+        b, n, w = x.shape
+        q, k, v = self.in_proj(x).view(b, n, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        return self.out_proj(y.transpose(1, 2).reshape(b, n, w))
 
-    def forward(self, x: torch.Tensor):
-        x = x + self.attention(self.ln_1(x))
-        x = x + self.mlp(self.ln_2(x))
+
+class Tower(nn.Module):
+    """A stack of pre-norm blocks; `causal` for text."""
+
+    def __init__(self, width: int, layers: int, heads: int, causal: bool):
+        super().__init__()
+        self.causal = causal
+        self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(2 * layers)])
+        self.attns = nn.ModuleList([SelfAttention(width, heads) for _ in range(layers)])
+        self.mlps = nn.ModuleList([nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+                                   for _ in range(layers)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        norms = iter(self.norms)
+        for attn, mlp in zip(self.attns, self.mlps):
+            x = x + attn(next(norms)(x), self.causal)
+            x = x + mlp(next(norms)(x))
         return x
 
 
-class Transformer(nn.Module):
-    def __init__(self, width: int, layers: int, heads: int, attn_mask: torch.Tensor = None):
+class ImageEncoder(nn.Module):
+    def __init__(self, resolution: int, patch: int, width: int, layers: int, out: int):
         super().__init__()
-        self.width = width
-        self.layers = layers
-        self.resblocks = nn.Sequential(*[ResidualAttentionBlock(width, heads, attn_mask) for _ in range(layers)])
+        grid = resolution // patch
+        self.patches = nn.Conv2d(3, width, patch, stride=patch, bias=False)
+        self.summary = nn.Parameter(torch.randn(1, 1, width) * width ** -0.5)
+        self.where = nn.Parameter(torch.randn(1, grid * grid + 1, width) * width ** -0.5)
+        self.tower = Tower(width, layers, width // 64, causal=False)
+        self.norm = nn.LayerNorm(width)
+        self.project = nn.Linear(width, out, bias=False)
 
-    def forward(self, x: torch.Tensor):
-        return self.resblocks(x)
+    def forward(self, pixels: Tensor) -> Tensor:
+        tokens = self.patches(pixels).flatten(2).mT
+        summary = self.summary.expand(tokens.shape[0], -1, -1)
+        tokens = torch.cat([summary, tokens], dim=1) + self.where
+        tokens = self.tower(tokens)
+        return self.project(self.norm(tokens[:, 0]))
 
 
-class VisionTransformer(nn.Module):
-    def __init__(self, input_resolution: int, patch_size: int, width: int, layers: int, heads: int, output_dim: int):
+class TextEncoder(nn.Module):
+    def __init__(self, vocab: int, context: int, width: int, heads: int, layers: int, out: int):
         super().__init__()
-        self.conv1 = nn.Conv2d(in_channels=3, out_channels=width, kernel_size=patch_size, stride=patch_size, bias=False)
-        scale = width ** -0.5
-        self.class_embedding = nn.Parameter(scale * torch.randn(width))
-        self.positional_embedding = nn.Parameter(scale * torch.randn((input_resolution // patch_size) ** 2 + 1, width))
-        self.ln_pre = LayerNorm(width)
-        self.transformer = Transformer(width, layers, heads)
-        self.ln_post = LayerNorm(width)
-        self.proj = nn.Parameter(scale * torch.randn(width, output_dim))
+        self.words = nn.Embedding(vocab, width)
+        self.where = nn.Parameter(torch.empty(context, width).normal_(std=0.01))
+        self.tower = Tower(width, layers, heads, causal=True)
+        self.norm = nn.LayerNorm(width)
+        self.project = nn.Linear(width, out, bias=False)
 
-    def forward(self, x: torch.Tensor):
-        x = self.conv1(x)  # shape = [*, width, grid, grid]
-        x = x.reshape(x.shape[0], x.shape[1], -1)  # shape = [*, width, grid ** 2]
-        x = x.permute(0, 2, 1)  # shape = [*, grid ** 2, width]
-        cls = self.class_embedding.to(x.dtype) + torch.zeros(x.shape[0], 1, x.shape[-1], dtype=x.dtype, device=x.device)
-        x = torch.cat([cls, x], dim=1)
-        x = x + self.positional_embedding.to(x.dtype)
-        x = self.ln_pre(x)
-        x = x.permute(1, 0, 2)  # NLD -> LND
-        x = self.transformer(x)
-        x = x.permute(1, 0, 2)  # LND -> NLD
-        x = self.ln_post(x[:, 0, :])
-        if self.proj is not None:
-            x = x @ self.proj
-        return x
+    def forward(self, text: Tensor) -> Tensor:
+        x = self.words(text) + self.where
+        x = self.norm(self.tower(x))
+        end = text.argmax(dim=-1)  # the end token has the largest number
+        picked = x[torch.arange(x.shape[0]), end]
+        return self.project(picked)
 
 
 class CLIP(nn.Module):
@@ -87,48 +82,13 @@ class CLIP(nn.Module):
                  vision_patch_size: int, context_length: int, vocab_size: int, transformer_width: int,
                  transformer_heads: int, transformer_layers: int):
         super().__init__()
-        self.context_length = context_length
-        self.visual = VisionTransformer(image_resolution, vision_patch_size, vision_width, vision_layers, vision_width // 64, embed_dim)
-        self.transformer = Transformer(transformer_width, transformer_layers, transformer_heads, self.build_attention_mask())
-        self.vocab_size = vocab_size
-        self.token_embedding = nn.Embedding(vocab_size, transformer_width)
-        self.positional_embedding = nn.Parameter(torch.empty(self.context_length, transformer_width))
-        self.ln_final = LayerNorm(transformer_width)
-        self.text_projection = nn.Parameter(torch.empty(transformer_width, embed_dim))
-        self.logit_scale = nn.Parameter(torch.ones([]) * np.log(1 / 0.07))
-        nn.init.normal_(self.positional_embedding, std=0.01)
-        nn.init.normal_(self.text_projection, std=self.transformer.width ** -0.5)
+        self.image = ImageEncoder(image_resolution, vision_patch_size, vision_width, vision_layers, embed_dim)
+        self.text = TextEncoder(vocab_size, context_length, transformer_width, transformer_heads, transformer_layers,
+                                embed_dim)
+        self.log_temperature = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
 
-    def build_attention_mask(self):
-        mask = torch.empty(self.context_length, self.context_length)
-        mask.fill_(float("-inf"))
-        mask.triu_(1)
-        return mask
-
-    @property
-    def dtype(self):
-        return self.visual.conv1.weight.dtype
-
-    def encode_image(self, image):
-        return self.visual(image.type(self.dtype))
-
-    def encode_text(self, text):
-        x = self.token_embedding(text).type(self.dtype)
-        x = x + self.positional_embedding.type(self.dtype)
-        x = x.permute(1, 0, 2)
-        x = self.transformer(x)
-        x = x.permute(1, 0, 2)
-        x = self.ln_final(x).type(self.dtype)
-        # take features from the eot embedding (eot_token is the highest number in each sequence)
-        x = x[torch.arange(x.shape[0]), text.argmax(dim=-1)] @ self.text_projection
-        return x
-
-    def forward(self, image, text):
-        image_features = self.encode_image(image)
-        text_features = self.encode_text(text)
-        image_features = image_features / image_features.norm(dim=1, keepdim=True)
-        text_features = text_features / text_features.norm(dim=1, keepdim=True)
-        logit_scale = self.logit_scale.exp()
-        logits_per_image = logit_scale * image_features @ text_features.t()
-        logits_per_text = logits_per_image.t()
-        return logits_per_image, logits_per_text
+    def forward(self, images: Tensor, texts: Tensor) -> Tuple[Tensor, Tensor]:
+        i = F.normalize(self.image(images), dim=-1)
+        t = F.normalize(self.text(texts), dim=-1)
+        per_image = self.log_temperature.exp() * i @ t.mT
+        return per_image, per_image.mT
