@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
+from mase_server.inputs.configs import entries
+
+#: What an argument of a name may be, where a member of it was lacking ("" for none).
 Parts = Callable[[str, str], Iterator[Any]]
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -46,7 +49,8 @@ def _is_plain(node: ast.AST) -> bool:
 class Clue:
     """An error of a try with `arguments` (the defaults included), and the arguments that it may be about.
 
-    culprits: their names, the likeliest first.  parts: classes, functions and modules that an argument may be.
+    Entries of configurations among them count as arguments too.  culprits: their names, the likeliest first.
+    places: where each such entry is.  parts: classes, functions and modules that an argument may be.
     """
 
     error: BaseException
@@ -55,6 +59,7 @@ class Clue:
     steps: tuple[Step, ...] = ()
     culprits: tuple[str, ...] = ()
     given: Mapping[str, Any] = field(default_factory=dict)
+    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parts: Parts = field(default=lambda name, attribute: iter(()))
 
     def last(self) -> Step | None:
@@ -69,11 +74,14 @@ def clue_of(
     parts: Parts = lambda name, attribute: iter(()),
 ) -> Clue:
     """Read an error that came out of `kind(**given)` or out of the forward of what it made."""
-    arguments = {**defaults_of(kind), **given}
+    own = {**defaults_of(kind), **given}
+    inside = {name: entry for name, entry in entries(own).items() if name not in own}
+    arguments = {**own, **{name: value for name, (_, value) in inside.items()}}
     text = f"{type(error).__name__}: {error}"
     steps = tuple(_steps(error.__traceback__))
     culprits = dict.fromkeys([*_of_steps(steps, arguments), *_of_words(_WORD.findall(text), arguments)])
-    return Clue(error, text, arguments, steps, tuple(culprits), given, parts)
+    places = {name: path for name, (path, _) in inside.items()}
+    return Clue(error, text, arguments, steps, tuple(culprits), own if places else given, places, parts)
 
 
 def place_of(error: BaseException) -> tuple[str, str, int]:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from mase_server.inputs.constructions import construction_of
-from mase_server.inputs.guesses import AnyConfig
+from mase_server.inputs.configs import AnyConfig
 
 #: What the text of constructor arguments may use beside the names of the file.
 NAMES: Mapping[str, Any] = {

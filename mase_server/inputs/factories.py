@@ -60,7 +60,7 @@ def called(factory: Factory, around: Surroundings, asked: str | None) -> Iterato
             if asked is not None:
                 result = eval(asked, {**NAMES, **around.namespace})
             else:
-                arguments = made(usual_arguments(function, around.namespace, around.tree))
+                arguments = made(usual_arguments(function, around))
                 result = function(**arguments)
     except (*RAISED, NoArgumentsError):  # the border to the person's functions
         return

@@ -15,7 +15,9 @@ from typing import Any
 from torch import nn
 
 from mase_server.inputs.classes import class_nodes
+from mase_server.inputs.configs import AnyConfig, configuration, reads_of
 from mase_server.inputs.names import usual_argument, usual_list
+from mase_server.inputs.surroundings import Surroundings
 
 _CONFIG_CLASS = re.compile(r"(Config|Args|Arguments|Params|HParams|Cfg|Options|Settings)$")
 _CONFIG_NAME = re.compile(r"conf|cfg|args|params|^hp|^opt|settings", re.IGNORECASE)
@@ -23,6 +25,10 @@ _CONFIG_NAME = re.compile(r"conf|cfg|args|params|^hp|^opt|settings", re.IGNORECA
 _LIST_NAME = re.compile(r"sizes$|dims$")
 PLURAL = re.compile(r"s$")
 _FUNCTION_NAME = re.compile(r"fn|func|function|net|network|module|layer|wrapped")
+#: Names of models that are handed over whole.
+_MODEL_NAME = re.compile(
+    r"(\w+_)?(backbone|encoder|decoder|net|network|model|student|teacher|trunk|extractor|vit|transformer|unet|vae|clip)"
+)
 _BLOCK_NAME = re.compile(r"block|layer|module|cell", re.IGNORECASE)
 
 
@@ -49,9 +55,14 @@ def made(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _made(value: Any) -> Any:
     if isinstance(value, Made):
         return value.make()
+    if isinstance(value, AnyConfig):
+        return value.at()
     # What a constructor changes is not what the next one gets.
     return list(value) if type(value) is list else value
 
+
+#: A model as an argument, made as it would be by itself; None where nobody can say how.
+Making = Callable[[type[nn.Module]], Made | None]
 
 #: Pattern of an argument's name -> classes and functions that it may stand for.
 PARTS: tuple[tuple[str, tuple[Any, ...]], ...] = (
@@ -62,15 +73,6 @@ PARTS: tuple[tuple[str, tuple[Any, ...]], ...] = (
     (r"pool", (nn.MaxPool2d,)),
     (r"attn|attention", (nn.Identity, Made(nn.Identity, "Identity()"))),
 )
-
-
-class AnyConfig(dict[str, Any]):
-    """A configuration whose entries can be read as attributes too."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self:
-            return self[name]
-        raise AttributeError(f"the configuration guessed here has no {name!r}")
 
 
 def required(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -84,18 +86,33 @@ def required(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def usual_arguments(
-    function: Callable[..., Any], namespace: Mapping[str, Any], tree: ast.Module, lists: re.Pattern[str] = _LIST_NAME
+    function: Callable[..., Any],
+    around: Surroundings,
+    make: Making = lambda kind: None,
+    lists: re.Pattern[str] = _LIST_NAME,
 ) -> dict[str, Any]:
     """A value for every parameter that has to be given; NoArgumentsError names the first that nobody can say.
 
-    lists: names that mean a list where no annotation says otherwise.
+    make: gives models that are arguments.  lists: names that mean a list where no annotation says otherwise.
     """
-    hints = _hints(function)
+    return lacking_arguments(function, {}, around, make, lists)
+
+
+def lacking_arguments(
+    function: Callable[..., Any],
+    given: Mapping[str, Any],
+    around: Surroundings,
+    make: Making = lambda kind: None,
+    lists: re.Pattern[str] = _LIST_NAME,
+) -> dict[str, Any]:
+    """The same for the parameters that are not `given`."""
+    hints, guess = _hints(function), _Guess(around, make)
     return {
         each.name: usual_list(each.name)
         if lists.search(each.name) and each.name not in hints
-        else _value(each.name, hints.get(each.name, each.annotation), namespace, tree)
+        else guess.value(each.name, hints.get(each.name, each.annotation), function)
         for each in required(function)
+        if each.name not in given
     }
 
 
@@ -107,31 +124,96 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
-def _value(name: str, annotation: Any, namespace: Mapping[str, Any], tree: ast.Module) -> Any:
-    if inspect.isclass(annotation) and _is_config(annotation):
-        return annotation(**made(usual_arguments(annotation, namespace, tree)))
-    if inspect.isclass(annotation) and issubclass(annotation, nn.Module):
-        return _instance(annotation, namespace, tree)
-    if _CONFIG_NAME.search(name) and annotation not in (int, float, str, bool):
-        return _configuration(name, namespace, tree)
-    if annotation is bool:
-        return False
-    if re.search(r"list|sequence|iterable|tuple", str(annotation).lower()):
-        return usual_list(name)
-    usual = usual_argument(name)
-    if usual is not None and annotation is not str:
-        return annotation(usual) if annotation in (int, float) and not isinstance(usual, bool) else usual
-    if _BLOCK_NAME.search(name) and (block := _block(name, namespace, tree)) is not None:
-        return block
-    if annotation is not str and _FUNCTION_NAME.fullmatch(name):
-        return nn.Identity()
-    if annotation in (int, float):
-        return annotation(16)
-    if annotation is inspect.Parameter.empty:
-        return 16
-    if annotation is not str and (part := next(parts_for(name, "", namespace, tree), None)) is not None:
-        return part
-    raise NoArgumentsError(f"no value is usual for the argument {name!r}")
+@dataclass(frozen=True, slots=True)
+class _Guess:
+    """Values among the names of a file."""
+
+    around: Surroundings
+    make: Making
+
+    def value(self, name: str, annotation: Any, function: Any) -> Any:
+        """A value for one parameter of a function."""
+        if inspect.isclass(annotation) and _is_config(annotation):
+            return self.filled(annotation)
+        if inspect.isclass(annotation) and issubclass(annotation, nn.Module):
+            return self._part(annotation, name)
+        if annotation not in (int, float, str, bool) and self._is_configuration(name, function):
+            return self._configuration(name)
+        if annotation is bool:
+            return False
+        if re.search(r"list|sequence|iterable|tuple", str(annotation).lower()):
+            return usual_list(name)
+        if annotation is inspect.Parameter.empty and _MODEL_NAME.fullmatch(name):
+            return next(parts_for(name, "", self.around, self.make))
+        return self._plain(name, annotation)
+
+    def _plain(self, name: str, annotation: Any) -> Any:
+        usual = usual_argument(name)
+        if usual is not None and annotation is not str:
+            return annotation(usual) if annotation in (int, float) and not isinstance(usual, bool) else usual
+        if _BLOCK_NAME.search(name) and (block := _block(name, self.around)) is not None:
+            return block
+        if annotation is not str and _FUNCTION_NAME.fullmatch(name):
+            return nn.Identity()
+        if annotation in (int, float):
+            return annotation(16)
+        if annotation is inspect.Parameter.empty:
+            return 16
+        if annotation is not str and (part := next(parts_for(name, "", self.around, self.make), None)) is not None:
+            return part
+        raise NoArgumentsError(f"no value is usual for the argument {name!r}")
+
+    def _part(self, kind: type[nn.Module], name: str) -> Any:
+        if kind is nn.Module:
+            return next(parts_for(name, "", self.around, self.make), None) or nn.Identity()
+        return self.make(kind) or _instance(kind, self.around)
+
+    def _is_configuration(self, name: str, function: Any) -> bool:
+        """By its name, or because several entries of it are read and it is used in no other way."""
+        if _CONFIG_NAME.search(name):
+            return True
+        tree = class_nodes(self.around.tree).get(getattr(function, "__name__", ""))
+        if tree is None or (usual_argument(name) is not None and len(name) > 1):
+            return False
+        reads = {read.path[0] for read in reads_of(name, tree)}
+        called = {
+            node.func.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_named(node.func.value, name)
+        }
+        return len(reads - called) > 1
+
+    def _configuration(self, name: str) -> Any:
+        """The file's own configuration class, else one with an entry for everything that is read from `name`."""
+        namespace, tree = self.around.namespace, self.around.tree
+        own = [namespace[key] for key in class_nodes(tree) if inspect.isclass(namespace.get(key))]
+        imported = [
+            kind for kind in namespace.values() if inspect.isclass(kind) and _CONFIG_CLASS.search(kind.__name__)
+        ]
+        kinds = [kind for kind in dict.fromkeys((*own, *imported)) if _is_config(kind)]
+        read = {read.path[0] for read in reads_of(name, tree)}
+        # What extends another configuration is the more complete of the two.
+        ranked = sorted(
+            kinds, key=lambda kind: (-len(read & _fields(kind)), any(kind in other.__mro__[1:] for other in kinds))
+        )
+        return self.filled(ranked[0]) if ranked else configuration(name, tree, self.around.settings())
+
+    def filled(self, kind: type) -> Any:
+        """A configuration with its defaults; what has none is as the workspace keeps it, else as usual."""
+        known = self.around.settings().closest(_fields(kind)) if required(kind) else {}
+        given = {each.name: known[each.name] for each in required(kind) if known.get(each.name) is not None}
+        return kind(**made({**given, **lacking_arguments(kind, given, self.around, self.make)}))
+
+
+def _is_named(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _fields(kind: type) -> set[str]:
+    try:
+        return set(inspect.signature(kind).parameters) | set(getattr(kind, "__annotations__", ()))
+    except (TypeError, ValueError):
+        return set()
 
 
 def _is_config(kind: type) -> bool:
@@ -140,52 +222,48 @@ def _is_config(kind: type) -> bool:
     )
 
 
-def _configuration(name: str, namespace: Mapping[str, Any], tree: ast.Module) -> Any:
-    """The file's own configuration class, else one with an entry for everything that is read from `name`."""
-    own = [namespace[key] for key in class_nodes(tree) if inspect.isclass(namespace.get(key))]
-    imported = [kind for kind in namespace.values() if inspect.isclass(kind) and _CONFIG_CLASS.search(kind.__name__)]
-    kinds = [kind for kind in (*own, *imported) if _is_config(kind)]
-    # What extends another configuration is the more complete of the two.
-    for kind in sorted(kinds, key=lambda kind: any(kind in other.__mro__[1:] for other in kinds)):
-        return kind(**made(usual_arguments(kind, namespace, tree)))
-    read: dict[str, Any] = {}
-    for node in ast.walk(tree):
-        match node:
-            case ast.Attribute(value=ast.Name(id=owner), attr=key) if owner == name:
-                read[key] = usual_argument(key)
-            case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str(key))) if owner == name:
-                read[key] = usual_argument(key)
-    return AnyConfig({key: 16 if value is None else value for key, value in read.items() if key != "get"})
-
-
-def _block(name: str, namespace: Mapping[str, Any], tree: ast.Module) -> Any:
+def _block(name: str, around: Surroundings) -> Any:
     """A class of the file that is meant by an argument such as `block`."""
-    word = _BLOCK_NAME.search(name)
-    modules = [namespace[key] for key in class_nodes(tree) if inspect.isclass(namespace.get(key))]
+    modules = [around.namespace[key] for key in class_nodes(around.tree) if inspect.isclass(around.namespace.get(key))]
     blocks = [
         kind for kind in modules if issubclass(kind, nn.Module) and re.search(r"block|bottleneck", kind.__name__, re.I)
     ]
-    return blocks[0] if word and blocks else None
+    return blocks[0] if blocks else None
 
 
-def _instance(kind: type[nn.Module], namespace: Mapping[str, Any], tree: ast.Module) -> Made:
+def _instance(kind: type[nn.Module], around: Surroundings) -> Made:
     """A module for an argument, with its own usual arguments."""
-    return Made(lambda: kind(**made(usual_arguments(kind, namespace, tree))), f"{kind.__name__}(...)")
+    return Made(lambda: kind(**made(usual_arguments(kind, around))), f"{kind.__name__}(...)")
 
 
-def parts_for(name: str, attribute: str, around: Mapping[str, Any], tree: ast.Module) -> Iterator[Any]:
+def _small_network() -> nn.Module:
+    """What stands for a model that is handed over and that nobody says anything about: from an image to features."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 64)
+    )
+
+
+#: What stands for any model.
+STAND_IN = Made(_small_network, "a small network")
+
+
+def parts_for(name: str, attribute: str, around: Surroundings, make: Making = lambda kind: None) -> Iterator[Any]:
     """Classes, functions and modules that an argument of this name may be: usual ones, then the file's own.
 
     attribute: what was read from the argument and not there; empty where that was not the trouble.
     """
     lower = name.lower()
-    yield from (part for pattern, parts in PARTS if re.search(pattern, lower) for part in parts)
-    modules = {key: kind for key, kind in around.items() if inspect.isclass(kind) and issubclass(kind, nn.Module)}
+    space = around.namespace
+    modules = {key: kind for key, kind in space.items() if inspect.isclass(kind) and issubclass(kind, nn.Module)}
     alike = [kind for key, kind in modules.items() if lower in key.lower() or key.lower() in lower]
-    yield from alike
-    yield from (_instance(kind, around, tree) for kind in alike)
+    instances = (make(kind) or _instance(kind, around) for kind in alike)
     if attribute:
-        yield from (_instance(kind, vars(sys.modules[kind.__module__]), tree) for kind in _having(attribute, around))
+        yield from (make(kind) or _instance(kind, around) for kind in _having(attribute, space))
+    if _MODEL_NAME.fullmatch(lower):
+        yield from (*instances, STAND_IN)
+    yield from (part for pattern, parts in PARTS if re.search(pattern, lower) for part in parts)
+    yield from alike
+    yield from instances
     if _FUNCTION_NAME.search(lower):
         yield Made(nn.Identity, "Identity()")
         yield nn.Identity
@@ -200,12 +278,13 @@ def _having(attribute: str, around: Mapping[str, Any]) -> Iterator[type[nn.Modul
     for kind in (value for space in spaces for value in list(space.values()) if inspect.isclass(value)):
         if issubclass(kind, nn.Module) and kind not in seen and kind.__module__.partition(".")[0] != "torch":
             seen[kind] = None
-            if written.search(_source(kind)):
+            text: str = _source(kind)
+            if written.search(text):
                 yield kind
 
 
 @functools.lru_cache(maxsize=4096)
-def _source(kind: type) -> str:
+def _source(kind: Any) -> str:
     """The text of a class; finding it parses its whole file, which a search does once for each class."""
     try:
         return inspect.getsource(kind)

@@ -9,10 +9,11 @@ import ast
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from mase_server.inputs.clues import Clue
+from mase_server.inputs.configs import LackingError, likely, replaced
 from mase_server.inputs.names import other_arguments, usual_argument, usual_list
 
 Changes = Iterator[dict[str, Any]]
@@ -31,15 +32,45 @@ def proposals(clue: Clue) -> list[dict[str, Any]]:
     changes = itertools.chain.from_iterable(row(clue, match) for row, match in rows)
     found = []
     for change in itertools.islice(changes, MAX_PROPOSALS):
-        changed = {name: value for name, value in {**clue.given, **change}.items() if value is not DROPPED}
+        changed = _changed(clue, change)
         if repr(changed) != repr(dict(clue.given)):
             found.append(changed)
     return found
 
 
+def _changed(clue: Clue, change: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with a change; entries of configurations are changed where they are."""
+    changed: Any = {name: value for name, value in clue.given.items() if change.get(name) is not DROPPED}
+    for name, value in change.items():
+        if value is not DROPPED:
+            changed = replaced(changed, clue.places.get(name, (name,)), value)
+    return dict(changed)
+
+
+def _lacking(clue: Clue, match: re.Match[str]) -> Changes:
+    """An entry that a guessed configuration has not."""
+    if isinstance(clue.error, LackingError):
+        *path, key = clue.error.path
+        if path and path[0] in clue.given:
+            holder = _at(clue.given, path)
+            yield {path[0]: replaced(clue.given[path[0]], (*path[1:], key), likely(key))} if holder is not None else {}
+
+
+def _at(holder: Any, path: list[str]) -> Any:
+    for key in path:
+        holder = holder.get(key) if isinstance(holder, Mapping) else getattr(holder, key, None)
+    return holder
+
+
 def _missing(clue: Clue, match: re.Match[str]) -> Changes:
     names = [name for name in re.findall(r"'(\w+)'", match[1]) if name != "self"]
     yield {name: 16 if (usual := usual_argument(name)) is None else usual for name in names}
+
+
+def _negative(clue: Clue, match: re.Match[str]) -> Changes:
+    """Sizes that stand for "not yet known", such as a vocabulary of -1."""
+    open_ones = [name for name, value in clue.arguments.items() if type(value) is int and value < 0]
+    yield {name: likely(name) for name in open_ones}
 
 
 def _unexpected(clue: Clue, match: re.Match[str]) -> Changes:
@@ -73,7 +104,7 @@ def _list_of(name: str, value: Any, length: int) -> tuple[Any, ...]:
 def _scalar(clue: Clue, match: re.Match[str]) -> Changes:
     for name in clue.culprits:
         value = clue.arguments[name]
-        if isinstance(value, list | tuple) and value and name in clue.given:
+        if isinstance(value, list | tuple) and value and (name in clue.given or name in clue.places):
             yield {name: value[0]}
 
 
@@ -222,7 +253,9 @@ Row = tuple[str, Callable[[Clue, re.Match[str]], Changes]]
 
 #: Pattern of `Type: message` -> what could be changed. Every row that fits is asked, in order.
 ROWS: tuple[Row, ...] = (
+    (r"configuration guessed here has no", _lacking),
     (r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)", _missing),
+    (r"(?i)negative dimension|must be positive|non-negative|nonnegative", _negative),
     (r"unexpected keyword argument '(\w+)'", _unexpected),
     (
         r"object of type '\w+' has no len|object is not (subscriptable|iterable)|non-iterable|must be an iterable"

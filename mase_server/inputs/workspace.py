@@ -13,10 +13,10 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mase_server.inputs.budget import Budget
 
@@ -30,6 +30,9 @@ CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
 _SKIPPED = {"node_modules", "site-packages", "dist-packages", "__pycache__", "build", "dist", "venv", "env"}
 _BLOCK = re.compile(r"```[^\n]*\n(.*?)```", re.DOTALL)
 _MAGIC = re.compile(r"^\s*[!%].*$", re.MULTILINE)
+
+
+Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,14 @@ class Workspace:
         self.folder, self.but, self.seconds = folder, but, seconds
         self._read: list[tuple[Path, bytes]] = []
         self._unread: Iterator[tuple[Path, bytes]] | None = None
+        self._kept: dict[Any, Any] = {}
+
+    def kept(self, key: Any, make: Callable[[], Kept]) -> Kept:
+        """What was made for a key before; what is found out once is not looked for again."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        found: Kept = self._kept[key]
+        return found
 
     def texts(self, suffixes: tuple[str, ...] = _SUFFIXES) -> Iterator[tuple[Path, bytes]]:
         """Files of these kinds, as far as there was time to read them."""

@@ -20,7 +20,7 @@ from mase_server.inputs.constructions import Constructions
 from mase_server.inputs.expressions import NAMES, NoTextError
 from mase_server.inputs.find import find
 from mase_server.inputs.found import plain_hooks
-from mase_server.inputs.guesses import AnyConfig
+from mase_server.inputs.configs import AnyConfig
 from mase_server.inputs.spec import ConstantSpec, Inputs, MapSpec, SequenceSpec, TensorSpec
 from mase_server.inputs.text import write
 from mase_server.tracing.shadow import Shadows

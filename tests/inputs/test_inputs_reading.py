@@ -149,7 +149,7 @@ class TrunkConfig:
 def test_required_arguments_get_usual_values_and_optional_ones_stay():
     def build_it(in_channels, num_classes: int, config: TrunkConfig, hidden_sizes: list[int], flag: bool, kept=1): ...
 
-    values = usual_arguments(build_it, {}, ast.parse(""))
+    values = usual_arguments(build_it, Surroundings({}, ast.parse(""), Shadows()))
     assert values == {
         "in_channels": 3, "num_classes": 10, "config": TrunkConfig(1000), "hidden_sizes": [32, 64], "flag": False,
     }  # fmt: skip
