@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import functools
 import inspect
 import re
 import sys
@@ -278,15 +277,18 @@ def _having(attribute: str, around: Mapping[str, Any]) -> Iterator[type[nn.Modul
     for kind in (value for space in spaces for value in list(space.values()) if inspect.isclass(value)):
         if issubclass(kind, nn.Module) and kind not in seen and kind.__module__.partition(".")[0] != "torch":
             seen[kind] = None
-            text: str = _source(kind)
-            if written.search(text):
+            if written.search(_source(kind)):
                 yield kind
 
 
-@functools.lru_cache(maxsize=4096)
-def _source(kind: Any) -> str:
+_sources: dict[type, str] = {}
+
+
+def _source(kind: type) -> str:
     """The text of a class; finding it parses its whole file, which a search does once for each class."""
-    try:
-        return inspect.getsource(kind)
-    except (OSError, TypeError):
-        return ""
+    if kind not in _sources:
+        try:
+            _sources[kind] = inspect.getsource(kind)
+        except (OSError, TypeError):
+            _sources[kind] = ""
+    return _sources[kind]
