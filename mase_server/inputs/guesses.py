@@ -108,7 +108,7 @@ def lacking_arguments(
     hints, guess = _hints(function), _Guess(around, make)
     return {
         each.name: usual_list(each.name)
-        if lists.search(each.name) and each.name not in hints
+        if lists.search(each.name) and each.name not in hints and not _CONFIG_NAME.search(each.name)
         else guess.value(each.name, hints.get(each.name, each.annotation), function)
         for each in required(function)
         if each.name not in given
@@ -150,12 +150,12 @@ class _Guess:
         usual = usual_argument(name)
         if usual is not None and annotation is not str:
             return annotation(usual) if annotation in (int, float) and not isinstance(usual, bool) else usual
+        if annotation in (int, float):
+            return annotation(16)
         if _BLOCK_NAME.search(name) and (block := _block(name, self.around)) is not None:
             return block
         if annotation is not str and _FUNCTION_NAME.fullmatch(name):
             return nn.Identity()
-        if annotation in (int, float):
-            return annotation(16)
         if annotation is inspect.Parameter.empty:
             return 16
         if annotation is not str and (part := next(parts_for(name, "", self.around, self.make), None)) is not None:

@@ -30,6 +30,7 @@ MAX_REPAIRS = 48
 MAX_SECONDS = 2.0
 
 GUESSED = "its constructor's arguments are guessed from their names"
+CHANGED = "changed as its errors suggest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ class Repairs:
                 more = lacking_arguments(start.function, start.arguments, self.around, self.make)
             except NoArgumentsError:
                 continue
-            step = _Step(start.function, {**start.arguments, **more}, start.how)
+            how = f"{start.how}, with {', '.join(more)} guessed" if more else start.how
+            step = _Step(start.function, {**start.arguments, **more}, how)
             if step.key() not in self._seen:
                 yield self._plan(step)
         yield from (self._usual(), self._usual(PLURAL))
@@ -103,11 +105,16 @@ class Repairs:
         places = before | {here}
         parts = partial(parts_for, around=self.around, make=self.make)
         for proposal in proposals(clue_of(error, step.function, step.arguments, parts)):
-            other = _Step(step.function, proposal, step.how or GUESSED)
+            other = _Step(step.function, proposal, _changed(step.how))
             if (key := other.key()) not in self._seen:
                 self._seen.add(key)
                 self._passed[key] = places
                 heapq.heappush(self._waiting, (-len(places), next(self._order), other))
+
+
+def _changed(how: str) -> str:
+    """What was assumed, where an error asked for something else."""
+    return how if how.endswith((GUESSED, CHANGED)) else f"{how}, {CHANGED}" if how else GUESSED
 
 
 def _raise(error: BaseException) -> None:

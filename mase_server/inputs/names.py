@@ -10,6 +10,11 @@ from mase_server.inputs.spec import TensorSpec
 #: Constructor arguments: pattern -> value; the first match counts. Widths divide by head counts, images by patches.
 ARGUMENTS: tuple[tuple[str, Any], ...] = (
     (r"(rnn|cell|recurrent|layer)_?type$|^rnn(_?(name|kind))?$", "GRU"),
+    (r"_heads?$", 4),
+    (r"n_\w+_layers?$", 2),
+    (r"n_mels|mel_?(bins|channels)", 80),
+    (r"_ctx$|n_ctx", 64),
+    (r"^n_\w+_state$", 64),
     (r"(image|img|input)_?(size|res|resolution)|resolution|^size$", 32),
     (r"patch(_?size)?$", 4),
     (r"^(n_?|num_?)?(class(es)?|labels?|outputs?)$|n(um)?_?class(es)?|out(put)?_?(dim|size)", 10),

@@ -78,9 +78,24 @@ def starts(kind: type[nn.Module], around: Surroundings) -> Iterator[Start]:
             given, lacking = evaluate_partly(found.node, _names(kind, found, around), found.tree, kind)
             if given and lacking:
                 where = _where(found, around) if found.file else "its file"
-                yield Start(kind, given, f"made as {where} makes it, with {', '.join(lacking)} guessed")
+                yield Start(kind, given, f"made as {where} makes it")
+    yield from _from_settings(kind, around)
     for function in _builders(kind, around):
         yield Start(function, _offline(function), f"made by {function.__name__}()")
+
+
+def _from_settings(kind: type[nn.Module], around: Surroundings) -> Iterator[Start]:
+    """Settings of the workspace that name the class, or that have all the arguments that it has to be given."""
+    names = [each.name for each in required(kind)]
+    try:
+        known = set(inspect.signature(kind).parameters)
+    except (TypeError, ValueError):
+        return
+    settings = around.settings()
+    for mapping in (settings.naming(kind.__name__), settings.closest(set(names)) if len(names) > 1 else {}):
+        given = {name: value for name, value in mapping.items() if name in known}
+        if given and (len(given) > 1 or len(names) == 1):
+            yield Start(kind, given, "made as settings of the workspace say, where they do")
 
 
 def _builders(kind: type[nn.Module], around: Surroundings) -> Iterator[Callable[..., Any]]:
@@ -91,8 +106,13 @@ def _builders(kind: type[nn.Module], around: Surroundings) -> Iterator[Callable[
             yield getattr(kind, node.name)
     for node in builders(around.tree, kind.__name__):
         function = around.namespace.get(node.name)
-        if callable(function):
+        if callable(function) and _gives(node):
             yield function
+
+
+def _gives(node: ast.FunctionDef) -> bool:
+    """Does a function return anything? A program's `main` makes models too, and goes on to train them."""
+    return any(isinstance(inner, ast.Return) and inner.value is not None for inner in ast.walk(node))
 
 
 def _is_maker(node: ast.FunctionDef, name: str) -> bool:

@@ -73,6 +73,14 @@ def _negative(clue: Clue, match: re.Match[str]) -> Changes:
     yield {name: likely(name) for name in open_ones}
 
 
+def _unparsed(clue: Clue, match: re.Match[str]) -> Changes:
+    """Numbers that a command line gives as text, which the program takes apart later."""
+    for name, value in clue.arguments.items():
+        if isinstance(value, str) and (numbers := re.findall(r"\d+", value)) and not re.search(r"[A-Za-z/]", value):
+            yield {name: [int(number) for number in numbers]}
+            yield {name: int(numbers[0])}
+
+
 def _unexpected(clue: Clue, match: re.Match[str]) -> Changes:
     if match[1] in clue.given:
         yield {match[1]: DROPPED}
@@ -256,6 +264,7 @@ ROWS: tuple[Row, ...] = (
     (r"configuration guessed here has no", _lacking),
     (r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)", _missing),
     (r"(?i)negative dimension|must be positive|non-negative|nonnegative", _negative),
+    (r"\bstr\b", _unparsed),
     (r"unexpected keyword argument '(\w+)'", _unexpected),
     (
         r"object of type '\w+' has no len|object is not (subscriptable|iterable)|non-iterable|must be an iterable"

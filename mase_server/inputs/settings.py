@@ -16,6 +16,8 @@ from mase_server.inputs.workspace import CONFIGURATIONS, Workspace
 #: A mapping counts if it has this share of the entries that are wanted, and as many of them.
 ENOUGH = 0.5
 AT_LEAST = 2
+#: Entries that say which class a mapping is of.
+NAMING = ("type", "_target_", "name", "class_path", "model", "arch")
 #: Bounds: settings that are looked at, and bytes of one file.
 MAX_SETTINGS = 400
 MAX_BYTES = 60_000
@@ -40,6 +42,14 @@ class Settings:
             if count > most:
                 best, most = mapping, count
         return dict(best)
+
+    def naming(self, name: str) -> dict[str, Any]:
+        """The mapping that says of itself that it is of the class `name`; empty where none does."""
+        for mapping in self._mappings():
+            said = (str(mapping.get(key, "")).rpartition(".")[2] for key in NAMING)
+            if name in said:
+                return dict(mapping)
+        return {}
 
     def _mappings(self) -> list[Mapping[str, Any]]:
         if self._known is None:

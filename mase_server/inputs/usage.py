@@ -10,7 +10,9 @@ from typing import Any
 
 from mase_server.inputs.configs import AnyConfig
 from mase_server.inputs.settings import parsed_options
+from mase_server.tracing.placeholders import Placeholder
 
+UNKNOWN = object()
 #: Assignments that build on each other are followed so far.
 MAX_DEPTH = 5
 
@@ -34,9 +36,13 @@ def evaluate_partly(
     resolver = _Resolver(namespace, tree)
     for name, node in _bound_nodes(call, function):
         try:
-            given[name] = _value(node, namespace, resolver.names_of(node, 0))
+            value = _value(node, namespace, resolver.names_of(node, 0))
         except Exception:  # noqa: BLE001 - evaluates a piece of the person's code out of its place
+            value = UNKNOWN
+        if value is UNKNOWN or isinstance(value, Placeholder):
             lacking.append(name)
+        else:
+            given[name] = value
     return given, lacking
 
 
