@@ -52,6 +52,10 @@ CODES: dict[str, tuple[str, str]] = {
         "The interpreter cannot start tracing, for example because its torch cannot be imported.",
         "Mend that environment, or choose another one: setting `mase.interpreter`.",
     ),
+    "index-error": (
+        "An index is too large for what it indexes: a token for its vocabulary, a class for the number of classes.",
+        "Make the table larger, or the index smaller.",
+    ),
     "internal-error": (
         "The server itself failed while it traced the file. Other files are not touched.",
         "Save again; the server's log has the details for a report.",
@@ -67,6 +71,10 @@ CODES: dict[str, tuple[str, str]] = {
     "missing-package": (
         "The file imports a package that its interpreter does not have.",
         "Install it there: the message has the command.",
+    ),
+    "name-error": (
+        "A name is not defined where it is used; a similar one that is known there is told.",
+        "Take the quick fix, or define or import the name.",
     ),
     "no-arguments": (
         "No arguments were found with which the class can be constructed.",
@@ -136,6 +144,11 @@ CODES: dict[str, tuple[str, str]] = {
     "untrusted": (
         "The folder is not trusted, so that nothing of it is run.",
         "Trust it in the editor, or with `mase-server trust PATH`.",
+    ),
+    "type-error": (
+        "A value is not what it is used as: a tuple that was not taken apart, None, a layer instead of what it gives, "
+        "or an argument that the callee does not have.",
+        "Take the quick fix, or do what the message says.",
     ),
     "value-dependent": (
         "What follows depends on the numbers in a tensor, not only on its shape; the shapes after it are unknown.",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from mase_server.inputs.bounds import OutOfRangeError
+from mase_server.tracing.bounds import OutOfRangeError
 from mase_server.inputs.changes import changes
 from mase_server.inputs.choices import Choice, choices_for, choices_of, from_library
 from mase_server.inputs.consumers import size_choices

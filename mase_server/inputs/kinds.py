@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from mase_server.inputs.bounds import OutOfRangeError
+from mase_server.tracing.bounds import OutOfRangeError
 from mase_server.inputs.choices import Record, choices_of, guesses_for, new_guesses
 from mase_server.inputs.clues import Step
 from mase_server.inputs.failed import Failed

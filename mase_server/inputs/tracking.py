@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mase_server.inputs.bounds import check
+from mase_server.tracing.bounds import check
 from mase_server.tracing.calling import GETTER, Values, leaves
 from mase_server.tracing.shadow import MetaMode, Shadows
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import CodeType
 
 from mase_server.tracing.instrument import VERSION, Instrumented, Site, instrument
+from mase_server.tracing.source import read_source
 
 _MAGIC = b"mase%d-%b-%x" % (VERSION, importlib.util.MAGIC_NUMBER.hex().encode(), sys.hexversion)
 _CHECK = 4
@@ -28,7 +29,7 @@ def load_code(path: str, cache: str | None) -> Instrumented:
 
     Raises OSError for a file that cannot be read, and what `compile` raises for one with errors.
     """
-    source = Path(path).read_bytes()
+    source = read_source(path)
     if cache is None:
         return instrument(source, path)
     entry = _entry(path, cache)

@@ -227,11 +227,29 @@ def _batch_norm_layout(call: Call) -> Complaint | None:
 @explains_layers(nn.RNNBase)
 def _recurrent(call: Call) -> Complaint | None:
     x, expected = call.get(0, "input"), getattr(call.func, "input_size", None)
-    if not tensors(x) or not x.shape or not isinstance(expected, int) or x.shape[-1] == expected:
+    if not tensors(x) or not x.shape or not isinstance(expected, int):
         return None
+    if x.shape[-1] == expected:
+        return _state(call, x)
     came = x.shape[-1]
     text = f"{call.layer} expects {expected} features,\nbut the last dimension of {call.show(x, 0)} is {came}."
     return Complaint(SHAPE, text, _misfit(call, "input_size", 0, expected, came))
+
+
+def _state(call: Call, x: TensorType) -> Complaint | None:
+    """The state that a recurrent layer starts from."""
+    layer, given = call.func, call.get(1, "hx")
+    state = given[0] if isinstance(given, tuple) and given else given
+    if not tensors(state) or not isinstance(layer, nn.RNNBase) or len(x.shape) not in (2, 3):
+        return None
+    count = layer.num_layers * (2 if layer.bidirectional else 1)
+    width = getattr(layer, "proj_size", 0) or layer.hidden_size
+    batch = x.shape[:0] if len(x.shape) == 2 else x.shape[:1] if layer.batch_first else x.shape[1:2]
+    expected = [count, *batch, width]
+    if list(state.shape) == expected:
+        return None
+    text = f"{call.layer} starts from a state {expected} (layers and directions, batch, width)"
+    return Complaint(SHAPE, f"{text} for {call.show(x, 0)},\nbut was given {call.show(state, 1, 'the state')}.")
 
 
 @explains("multi_head_attention_forward")

@@ -20,6 +20,7 @@ from mase_server.ops.types import TensorType
 from mase_server.snapshot import Problem
 from mase_server.tracing import losses as losses  # its rows are registered by importing it
 from mase_server.tracing import mends
+from mase_server.tracing.bounds import OutOfRangeError
 from mase_server.tracing.complaints import Call, Complaint, Convert, Misfit, Option, OtherKind, Rename, Swap
 from mase_server.tracing.explainers import explain_call
 from mase_server.tracing.failure import Failure
@@ -174,7 +175,7 @@ class _Explanation:
         if self.failure is None:
             return None
         call = self._call(self.failure)
-        found = explain_call(call)
+        found = _out_of_range(call, self.error) if isinstance(self.error, OutOfRangeError) else explain_call(call)
         if found is None and "view size is not compatible" in str(self.error):
             x = call.show(call.args[0], 0)
             text = f"view needs neighbouring memory,\nbut {x} was transposed or permuted: use reshape, which copies."
@@ -273,11 +274,12 @@ class _Explanation:
         found = []
         for module in (self.failure.module, *own):
             made = self.context.constructions.get(id(module))
+            arguments = self.context.arguments(module)
             if made is None or not self.context.owns(made[0]):
+                found.append(Made(None, None, type(module).__name__, 1, arguments))
                 break
             count = list(self.context.constructions.values()).count(made)
-            file, arguments = self.scene.file(made[0]), self.context.arguments(module)
-            found.append(Made(file, made[1:], type(module).__name__, count, arguments))
+            found.append(Made(self.scene.file(made[0]), made[1:], type(module).__name__, count, arguments))
         return found
 
     @staticmethod
@@ -313,6 +315,14 @@ class _Explanation:
 
 def _distinct(frames: Sequence[Position]) -> Iterator[Position]:
     yield from dict.fromkeys(frames)
+
+
+def _out_of_range(call: Call, error: OutOfRangeError) -> Complaint:
+    """An index of known value that is too large for what it indexes."""
+    operands = [call.show(tensor, at, "an index") for at, tensor in call.tensors() if tensor.dtype.startswith("int")]
+    given = operands[-1] if operands else "an index"
+    text = f"{call.layer} has {error.bound} entries (0 to {error.bound - 1}),\nbut {given} holds {error.largest}."
+    return Complaint("index-error", text)
 
 
 def _is_argument(call: ast.expr | None, operands: Mapping[Any, ast.expr]) -> bool:

@@ -12,7 +12,6 @@ import math
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache
-from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -20,6 +19,7 @@ import torch
 from torch import nn
 
 from mase_server.tracing import losses as losses  # its rows are registered by importing it
+from mase_server.tracing.bounds import OutOfRangeError, check
 from mase_server.tracing.calling import GETTER, READS, leaves
 from mase_server.tracing.calls import Run
 from mase_server.tracing.complaints import Call, name_of
@@ -27,7 +27,7 @@ from mase_server.tracing.explainers import explain_call
 from mase_server.tracing.failure import Failure
 from mase_server.tracing.positions import is_hidden
 from mase_server.tracing.recorder import Recorder
-from mase_server.tracing.source import decode
+from mase_server.tracing.source import decode, read_source
 
 _Args = tuple[Any, ...]
 
@@ -58,6 +58,11 @@ class RecoveringRecorder(Recorder):
             self.calls.pop()  # a forward that failed has no output
         self.failure = self.recovered[0]
         raise self.failure.error
+
+    def run(self, func: Callable[..., Any], args: _Args, kwargs: dict[str, Any]) -> Any:
+        """As `MetaMode.run`; an index of known value that is out of range is refused, as eager does."""
+        check(func, args, kwargs, self.shadows)
+        return super().run(func, args, kwargs)
 
     def doubts(self, value: Any) -> bool:
         """Does a value rest on a stand-in?"""
@@ -156,6 +161,8 @@ class RecoveringRecorder(Recorder):
 
 def _is_proved(failure: Failure) -> bool:
     """Do the operands alone show that the call cannot succeed?"""
+    if isinstance(failure.error, OutOfRangeError):
+        return True
     call = Call(failure.func, failure.args, failure.kwargs, failure.module, failure.path)
     return explain_call(call) is not None
 
@@ -164,7 +171,7 @@ def _is_proved(failure: Failure) -> bool:
 def handled_lines(path: str) -> frozenset[int]:
     """The lines of a file on which exceptions are handled by the code around; all of a file that cannot be read."""
     try:
-        tree = ast.parse(decode(Path(path).read_bytes()))
+        tree = ast.parse(decode(read_source(path)))
     except (OSError, SyntaxError, ValueError):
         return frozenset(range(1, 100_000))
     found: set[int] = set()

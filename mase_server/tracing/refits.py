@@ -29,11 +29,11 @@ class Made:
     """A module that was made by a call in the person's files.
 
     kind: its class's name.  count: how many modules that call made.  arguments: what its constructor was given or
-    takes by default, by name.
+    takes by default, by name.  file, raw: where; None for a model that was not made in the person's files.
     """
 
-    file: File
-    raw: Raw
+    file: File | None
+    raw: Raw | None
     kind: str
     count: int = 1
     arguments: Mapping[str, Any] = ()  # type: ignore[assignment]
@@ -53,11 +53,18 @@ def refit(chain: Sequence[Made], misfit: Misfit) -> Fix | None:
 
 def remake(chain: Sequence[Made], kind: str) -> Fix | None:
     """Make a layer as another class of torch.nn, with the same arguments."""
-    call = chain[0].file.at(chain[0].raw) if chain else None
-    if not isinstance(call, ast.Call) or last_name(call.func) != chain[0].kind:
+    file, call = _written_in(chain[0]) if chain else (None, None)
+    if file is None or call is None:
         return None
-    new = chain[0].file.source(call.func).removesuffix(chain[0].kind) + kind
-    return fix(f"{chain[0].kind} -> {kind}", chain[0].file.edit(call.func, new))
+    new = file.source(call.func).removesuffix(chain[0].kind) + kind
+    return fix(f"{chain[0].kind} -> {kind}", file.edit(call.func, new))
+
+
+def _written_in(made: Made) -> tuple[File | None, ast.Call | None]:
+    """The file and the call that made a module, if that call names its class."""
+    call = None if made.file is None or made.raw is None else made.file.at(made.raw)
+    fits = isinstance(call, ast.Call) and last_name(call.func) == made.kind
+    return (made.file, call) if fits else (None, None)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,34 +73,34 @@ class _Refit:
 
     def edit(self, depth: int, misfit: Misfit) -> Edit | None:
         made = self.chain[depth]
-        call = made.file.at(made.raw)
-        if not isinstance(call, ast.Call) or last_name(call.func) != made.kind:
-            return None
+        file, call = _written_in(made)
+        if file is None or call is None:
+            return self._default(depth, misfit) if depth and made.file is None else None
         argument = argument_of(call, misfit.parameter, misfit.index)
         if argument is None:
             return self._default(depth, misfit) if depth else None
         if _same(constant(argument), misfit.was):
             # One line that made several layers (a loop, a class used twice) cannot be changed for only one of them.
-            return made.file.edit(argument, _written(misfit.should, argument)) if made.count == 1 else None
+            return file.edit(argument, _written(misfit.should, argument)) if made.count == 1 else None
         if isinstance(argument, ast.Name):
-            return self._named(depth, call, argument, misfit)
-        return self._formula(made, argument, misfit)
+            return self._named(depth, file, call, argument, misfit)
+        return self._formula(made, file, argument, misfit)
 
-    def _named(self, depth: int, call: ast.Call, argument: ast.Name, misfit: Misfit) -> Edit | None:
+    def _named(self, depth: int, file: File, call: ast.Call, argument: ast.Name, misfit: Misfit) -> Edit | None:
         made = self.chain[depth]
-        around = function_at(made.file.tree, call.lineno)
+        around = function_at(file.tree, call.lineno)
         value = None if around is None else _only_value(around, argument.id)
         if value is not None and _same(constant(value), misfit.was):
-            return made.file.edit(value, _written(misfit.should, value)) if made.count == 1 else None
+            return file.edit(value, _written(misfit.should, value)) if made.count == 1 else None
         if around is None or not self._is_parameter(depth, around, argument.id):
             return None
         alone = len(_mentions(around, argument.id)) == 1
         other = None if alone else self._other(depth, argument.id, misfit.should)
         if other is not None:
-            return made.file.edit(argument, other)
+            return file.edit(argument, other)
         if (handed := self._handed(depth, around, argument.id, misfit, alone=alone)) is not None:
             return handed
-        return self._formula(made, argument, misfit)
+        return self._formula(made, file, argument, misfit)
 
     def _is_parameter(self, depth: int, around: Function, name: str) -> bool:
         return depth + 1 < len(self.chain) and around.name == "__init__" and name in _parameters(around)
@@ -108,9 +115,8 @@ class _Refit:
         """Follow a parameter to the call that made the module around, or to its default."""
         index = _parameters(around).index(name) - 1
         handed = replace(misfit, parameter=name, index=index)
-        made = self.chain[depth + 1]
-        call = made.file.at(made.raw)
-        given = argument_of(call, name, index) if isinstance(call, ast.Call) else None
+        _, call = _written_in(self.chain[depth + 1])
+        given = None if call is None else argument_of(call, name, index)
         if given is None and not alone:
             return None
         return self.edit(depth + 1, handed)
@@ -118,6 +124,8 @@ class _Refit:
     def _default(self, depth: int, misfit: Misfit) -> Edit | None:
         """The default of a parameter that the call of the module around does not give."""
         inner = self.chain[depth - 1]
+        if inner.file is None or inner.raw is None:
+            return None
         around = function_at(inner.file.tree, inner.raw[0])
         if around is None:
             return None
@@ -129,7 +137,7 @@ class _Refit:
             return None
         return inner.file.edit(default, _written(misfit.should, default))
 
-    def _formula(self, made: Made, argument: ast.expr, misfit: Misfit) -> Edit | None:
+    def _formula(self, made: Made, file: File, argument: ast.expr, misfit: Misfit) -> Edit | None:
         """An expression that computes the number: the same one, another factor or summand in it."""
         was, should = misfit.was, misfit.should
         if isinstance(was, tuple) and len(was) == 1:
@@ -137,10 +145,10 @@ class _Refit:
         if type(was) is not int or type(should) is not int:
             return None
         for rule in (_factor, _summand, _multiple):
-            text = rule(made.file, argument, was, should)
+            text = rule(file, argument, was, should)
             if text is not None:
-                return made.file.edit(argument, text)
-        return made.file.edit(argument, str(should)) if made.count == 1 else None
+                return file.edit(argument, text)
+        return file.edit(argument, str(should)) if made.count == 1 else None
 
 
 def _factor(file: File, node: ast.expr, was: int, should: int) -> str | None:

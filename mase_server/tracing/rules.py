@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map_only
 
+from mase_server.tracing import losses as losses  # its rows are registered by importing it
 from mase_server.tracing.complaints import Call
-from mase_server.tracing.explainers import PRODUCTS, stricter_than_meta
+from mase_server.tracing.explainers import PRODUCTS, explain_call, stricter_than_meta
 from mase_server.tracing.values import tensor_type
 
 if TYPE_CHECKING:
@@ -50,6 +51,15 @@ def _grouped_mm(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...
 def _product(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Meta kernels multiply mixed types; eager refuses, and the person should hear of it here."""
     found = stricter_than_meta(Call(func, *tree_map_only(torch.Tensor, tensor_type, (args, kwargs))))
+    if found is not None:
+        raise RuntimeError(found.text)
+    return func(*args, **kwargs)
+
+
+@meta_rule(*(getattr(torch.nn.functional, name) for name in ("binary_cross_entropy", "cross_entropy", "nll_loss")))
+def _loss(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Meta kernels do not look at the type of a target."""
+    found = explain_call(Call(func, *tree_map_only(torch.Tensor, tensor_type, (args, kwargs))))
     if found is not None:
         raise RuntimeError(found.text)
     return func(*args, **kwargs)

@@ -14,7 +14,7 @@ from torch import nn
 from mase_server.tracing import mends
 from mase_server.tracing.failure import Failure
 from mase_server.tracing.positions import Position, is_hidden, resolve
-from mase_server.tracing.source import Span, decode
+from mase_server.tracing.source import Span, decode, read_source
 
 #: Longer texts of operands are no names.
 _MAX_NAME = 40
@@ -132,6 +132,6 @@ def _is_method(failure: Failure, receiver: ast.expr) -> bool:
 
 def _text(path: str) -> str:
     try:
-        return decode(Path(path).read_bytes())
+        return decode(read_source(path))
     except (OSError, SyntaxError, UnicodeDecodeError):
         return ""

@@ -161,7 +161,7 @@ class _Culprit:
 
 @_slip(TypeError, r"must be Tensor, not|unsupported operand type|can't multiply sequence|NoneType|expected Tensor as")
 @_slip(TypeError, r"received an invalid combination of arguments|must be tuple of Tensors|argument 'input'")
-@_slip(AttributeError, r"'(tuple|NoneType|max|min|sort|topk|\w*[mM]ax\w*)' object has no attribute")
+@_slip(AttributeError, r"object has no attribute")
 def _no_tensor(scene: Scene, match: re.Match[str]) -> Told | None:
     for culprit in _culprits(scene):
         name = ast.unparse(culprit.node)
@@ -196,7 +196,9 @@ def _culprits(scene: Scene) -> Iterator[_Culprit]:
             nodes = [value]
     for node in nodes:
         found = _value_of(node, frame)
-        if found is None or isinstance(found, tuple | nn.Module):
+        # A module whose own attribute is missing has another slip.
+        owner = isinstance(found, nn.Module) and isinstance(here[1], ast.Attribute)
+        if not owner and (found is None or isinstance(found, tuple | nn.Module)):
             yield _Culprit(node, found)
 
 
@@ -278,6 +280,11 @@ def _unpacking(scene: Scene, match: re.Match[str]) -> Told | None:
         count, thing = tensor.dim(), f"the {tensor.dim()} sizes of {_shown(value, tensor)}"
         fix = _retarget(here[0], statement.targets[0], targets, count)
         return _told("type-error", f"{len(targets)} names are given {thing}.", fix)
+    rows = _value_of(value, frame)
+    if isinstance(rows, torch.Tensor):
+        name = ast.unparse(value)
+        text = f"`{name}` {_kind(rows).removeprefix('tensor ')} is taken apart into {len(targets)} names"
+        return _told("type-error", f"{text}, but has {len(rows)} rows.", None)
     if isinstance(value, ast.Call) and mends.last_name(value.func) == "chunk":
         method = isinstance(value.func, ast.Attribute) and _value_of(value.func.value, frame) is not torch
         fix = mends.set_option(here[0], value, "chunks", 0 if method else 1, len(targets))

@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import io
 import re
+from pathlib import Path
 
 _IDENTIFIER = re.compile(r"\w+")
 _LAST_IDENTIFIER = re.compile(r"\w+$")
@@ -13,6 +14,16 @@ _MAPPING_REST = re.compile(r"\*\*\s*(\w+)[\s,]*\}$")
 
 #: line, column, end_line, end_column: lines from 1, columns from 0 in code points, ends exclusive.
 Span = tuple[int, int, int, int]
+
+
+#: Texts of files that are not (yet) on disk, by path: what a process that tries an edit sees instead.
+EDITED: dict[str, bytes] = {}
+
+
+def read_source(path: str) -> bytes:
+    """A file's bytes, or those of its edited text. Raises OSError as `open` does."""
+    found = EDITED.get(path)
+    return Path(path).read_bytes() if found is None else found
 
 
 def decode(source: bytes | str) -> str:

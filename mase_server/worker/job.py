@@ -33,10 +33,11 @@ from mase_server.tracing.libraries import file_of, reinstrument
 from mase_server.tracing.problems import Context, explain, is_certain
 from mase_server.tracing.recovery import RecoveringRecorder
 from mase_server.tracing.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows, ValueDependentError
-from mase_server.tracing.source import decode
+from mase_server.tracing.source import decode, read_source
 from mase_server.worker import memory
 from mase_server.worker.payload import PayloadWriter
 from mase_server.worker.places import Places
+from mase_server.worker.proof import Proofs, forget, is_preferred
 from mase_server.worker.request import TraceRequest
 from mase_server.worker.traced import Traced
 from mase_server.worker.trials import Trials
@@ -79,7 +80,7 @@ class TraceJob:
         """Import the file, find its models and record each one's base run."""
         gc.disable()
         request = self.request
-        source = Path(request.path).read_bytes()
+        source = read_source(request.path)
         text = decode(source)
         self.places = Places(request.path, _parsed(text))
         self.writer = PayloadWriter(request, source, self.reports, self.places)
@@ -104,8 +105,27 @@ class TraceJob:
                 self.problems += self._problems(traced)
         if (ending := self._ending()) is not None:
             self.problems.append(ending)
+        if any(map(is_preferred, self.problems)):
+            self._send(complete=False)
+            proofs = Proofs.of(self._judge_again, self._told())
+            self.problems = [proofs.proved(problem) for problem in self.problems]
         self._send(complete=True)
         return self.traced
+
+    def _told(self) -> int:
+        return sum(problem.severity in ("error", "warning") for problem in self.problems)
+
+    def _judge_again(self) -> tuple[int, int]:
+        """In a fork, trace the file as it is edited there: what is told then, and how many models run."""
+        forget(self.importer.imported)
+        job = TraceJob(self.request, lambda message: None)
+        job.find()
+        for traced in job.traced:
+            if traced.error is not None and not traced.found.rest:
+                job.problems += job._problems(traced)
+        if (ending := job._ending()) is not None:
+            job.problems.append(ending)
+        return job._told(), sum(traced.error is None for traced in job.traced)
 
     def _find(self, text: str) -> None:
         self.emit({"event": "stage", "stage": "importing", "message": Path(self.request.path).name})
@@ -236,13 +256,14 @@ class TraceJob:
         )
         further = recorder.recovered[1:] if isinstance(recorder, RecoveringRecorder) else []
         pairs = [(traced.error, recorder.failure), *((failure.error, failure) for failure in further)]
-        # One line that runs three times is one mistake.
-        places: dict[tuple[str, int, int], Problem] = {}
+        # One line, or one layer, that runs three times is one mistake.
+        seen: set[object] = set()
         for error, failure in pairs:
             problem = explain(error, failure, context)
-            places.setdefault((problem.file, problem.line, problem.column), problem)
-        for problem in places.values():
-            yield _doubted(problem, traced) if traced.found.doubtful else problem
+            keys = {(problem.file, problem.line), failure.module if failure is not None else None} - {None}
+            if keys.isdisjoint(seen):
+                yield _doubted(problem, traced) if traced.found.doubtful else problem
+            seen |= keys
 
     def _send(self, *, complete: bool) -> None:
         payload = self.writer.write(

@@ -1,0 +1,129 @@
+"""Proving quick fixes: the edited text is traced in a fork of this process, and what it then complains of is counted.
+
+A fix that was proved is the preferred one. One that only leads to the next error is still offered, but not preferred.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mase_server.snapshot import Problem
+from mase_server.tracing.source import EDITED, decode, read_source
+
+#: Seconds for one proof, and for all of a file's.
+ONE, ALL = 2.0, 4.0
+
+Fix = dict[str, Any]
+#: Traces the file as `EDITED` has it: how many errors and warnings there are, how many models ran to their end.
+Judge = Callable[[], tuple[int, int]]
+
+
+@dataclass(slots=True)
+class Proofs:
+    """Proves the quick fixes of one file's problems. told: how many errors and warnings it has as it is."""
+
+    judge: Judge
+    told: int
+    end: float
+
+    @classmethod
+    def of(cls, judge: Judge, told: int) -> Proofs:
+        """With the usual time."""
+        return cls(judge, told, time.monotonic() + ALL)
+
+    def proved(self, problem: Problem) -> Problem:
+        """The problem with its fixes in the order in which they proved right; the first of those is preferred."""
+        if not is_preferred(problem) or not can_fork():
+            return problem
+        fixes: list[Fix] = []
+        for fix in problem.fixes:
+            right = fix["preferred"] and not any(each["preferred"] for each in fixes) and self._mends(fix)
+            fixes.append({**fix, "preferred": right})
+        return replace(problem, fixes=sorted(fixes, key=lambda fix: not fix["preferred"]))
+
+    def _mends(self, fix: Fix) -> bool:
+        left = self.end - time.monotonic()
+        return left > 0 and bool(fix["edits"]) and forked(lambda: self._is_better(fix), min(ONE, left))
+
+    def _is_better(self, fix: Fix) -> bool:
+        for path in dict.fromkeys(edit["file"] for edit in fix["edits"]):
+            show_edited(path, applied(decode(read_source(path)), [e for e in fix["edits"] if e["file"] == path]))
+        told, models = self.judge()
+        return told < self.told and models > 0
+
+
+def is_preferred(problem: Problem) -> bool:
+    """Does a problem have a quick fix that is to be preferred if it proves right?"""
+    return any(fix["preferred"] for fix in problem.fixes)
+
+
+def applied(text: str, edits: Sequence[dict[str, Any]]) -> str:
+    """A text after its edits."""
+    lines = text.split("\n")
+    for edit in sorted(edits, key=lambda edit: (edit["line"], edit["column"]), reverse=True):
+        before, after = lines[edit["line"] - 1][: edit["column"]], lines[edit["end_line"] - 1][edit["end_column"] :]
+        lines[edit["line"] - 1 : edit["end_line"]] = (before + edit["new_text"] + after).split("\n")
+    return "\n".join(lines)
+
+
+def show_edited(path: str, text: str) -> None:
+    """From now on this process sees another text of a file."""
+    EDITED[path] = text.encode()
+    # Without a time of change an entry is never compared with the disk.
+    linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+
+
+def can_fork() -> bool:
+    """Is a fork of a process that has run tensor operations safe here?"""
+    return sys.platform == "linux"
+
+
+def forked(judge: Callable[[], bool], seconds: float) -> bool:
+    """What `judge` says in a fork of this process; no if it fails or takes longer."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            _be_quiet()
+            status = 0 if judge() else 1
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL) if status else os._exit(0)
+    for code in _exits(pid, time.monotonic() + seconds):
+        return code == 0
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return False
+
+
+def _exits(pid: int, end: float) -> Iterator[int]:
+    while time.monotonic() < end:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            yield os.waitstatus_to_exitcode(status)
+            return
+        time.sleep(0.002)
+
+
+def _be_quiet() -> None:
+    """The fork says nothing, and meets signals as a fresh process would."""
+    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+
+
+def forget(paths: Sequence[str]) -> None:
+    """Unload the modules of these files, so that they are imported anew."""
+    for name, module in list(sys.modules.items()):
+        if getattr(module, "__file__", None) in paths:
+            del sys.modules[name]
