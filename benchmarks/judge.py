@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,8 +30,8 @@ _HALVES = {"product": product, "eager": eager}
 class Verdict:
     """What became of one file.
 
-    outcome: shown|part|nothing|crash; "part" where a class with a forward has no shapes.  first, seconds: to the first
-    shapes and to the last.  wrong: shapes that eager does not give.  missing: places that are not shown.  errors: told
+    outcome: shown|part|nothing|crash; "part" where a class with a forward has no shapes.  whole: a class that is part
+    of no other has shapes.  first, seconds: to the first shapes and to the last.  wrong: shapes that eager does not give.  missing: places that are not shown.  errors: told
     about a file that works.  unjudged: models that eager could not run, and why.
     """
 
@@ -40,6 +41,7 @@ class Verdict:
     models: list[str] = field(default_factory=list)
     covered: int = 0
     classes: int = 0
+    whole: bool = False
     first: float | None = None
     seconds: float = 0.0
     places: int = 0
@@ -89,7 +91,9 @@ def _cover(result: Verdict, product: dict[str, Any]) -> None:
     own = classes(result.file.source)
     result.classes = len(own)
     result.covered = sum(f"{name}.forward" in functions for name in own)
-    if product["models"] and product["rows"]:
+    whole = wholes(result.file.source)
+    result.whole = bool(product["models"]) and (not whole or any(f"{name}.forward" in functions for name in whole))
+    if product["models"] and (product["rows"] or not own):
         result.outcome = "shown" if result.covered == result.classes else "part"
     else:
         first = next((f"{one['code']}: {one['message']}" for one in product["problems"]), "no problem was told")
@@ -99,6 +103,19 @@ def _cover(result: Verdict, product: dict[str, Any]) -> None:
 def classes(source: str) -> list[str]:
     """Qualified names of the classes that have a forward of their own."""
     return list(_classes(ast.parse(source), ""))
+
+
+def wholes(source: str) -> list[str]:
+    """Those of `classes` that no other class of the file names."""
+    tree = ast.parse(source)
+    named = {
+        inner.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Name) and inner.id != node.name
+    }
+    return [name for name in classes(source) if name.rpartition(".")[2] not in named]
 
 
 def _classes(node: ast.AST, prefix: str) -> Iterator[str]:
@@ -141,12 +158,19 @@ def differences(shown: Seen, truth: Seen) -> tuple[list[str], list[str]]:
     ran = {_function(place) for place in truth}
     wrong, missing = [], []
     for place in sorted(shown.keys() | truth.keys()):
-        here, there = set(shown.get(place, ())), set(truth.get(place, ()))
-        if here - there and _function(place) in ran:
-            wrong.append(f"{place}: {', '.join(sorted(here - there))} instead of {', '.join(sorted(there - here))}")
-        elif there - here:
-            missing.append(f"{place}: {', '.join(sorted(there - here))}")
+        here, there = shown.get(place, ()), truth.get(place, ())
+        false = sorted(one for one in here if not any(_agree(one, other) for other in there))
+        left = sorted(other for other in there if not any(_agree(one, other) for one in here))
+        if false and _function(place) in ran:
+            wrong.append(f"{place}: {', '.join(false)} instead of {', '.join(left)}")
+        elif left:
+            missing.append(f"{place}: {', '.join(left)}")
     return wrong, missing
+
+
+def _agree(shown: str, truth: str) -> bool:
+    """A size that is shown as unknown says nothing that could be false."""
+    return shown == truth or re.fullmatch(re.escape(shown).replace(r"'\?'", r"\d+"), truth) is not None
 
 
 def _function(place: str) -> str:

@@ -116,10 +116,13 @@ def _place(fields: tuple[Any, ...]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A payload's value without symbols, as the recorder describes it."""
+    """A payload's value as the recorder describes it; a size that is told to be unknown is "?"."""
     match value:
         case None:
             return None
+        case [dtype, shape, symbols] if symbols:
+            sizes = zip(shape, symbols, strict=True)
+            return (dtype, tuple("?" if "?" in symbol else size for size, symbol in sizes))
         case [dtype, shape, *_]:
             return (dtype, tuple(shape))
         case {"tuple": items}:

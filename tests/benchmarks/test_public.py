@@ -73,7 +73,7 @@ def test_a_file_that_is_shown_whole_agrees_with_eager(judged):
 
 def test_a_class_without_shapes_leaves_a_file_shown_in_part(judged):
     verdict = judged(NET + UNREACHABLE)
-    assert (verdict.outcome, verdict.covered, verdict.classes) == ("part", 1, 2)
+    assert (verdict.outcome, verdict.covered, verdict.classes, verdict.whole) == ("part", 1, 2, True)
 
 
 def test_a_file_without_a_model_says_why_nothing_is_shown(judged):
@@ -91,6 +91,7 @@ def test_a_true_error_of_a_file_is_told_apart_from_what_is_shown(judged):
 
 PLACE, OTHER = "11:8-11:14 binding hidden in Net.forward", "3:0-3:1 binding x in Other.forward"
 RIGHT, FALSE = "('f32', (2, 8))", "('f32', (2, 9))"
+UNKNOWN, OTHER_TYPE = "('f32', (2, '?'))", "('f64', (2, 8))"
 
 
 @pytest.mark.parametrize(
@@ -101,6 +102,8 @@ RIGHT, FALSE = "('f32', (2, 8))", "('f32', (2, 9))"
         ({PLACE: [RIGHT, FALSE]}, {PLACE: [RIGHT]}, 1, 0),
         ({PLACE: [RIGHT]}, {PLACE: [RIGHT, FALSE]}, 0, 1),
         ({}, {PLACE: [RIGHT]}, 0, 1),
+        ({PLACE: [UNKNOWN]}, {PLACE: [RIGHT]}, 0, 0),
+        ({PLACE: [UNKNOWN]}, {PLACE: [OTHER_TYPE]}, 1, 0),
         # A function that eager did not run cannot be judged.
         ({PLACE: [RIGHT], OTHER: [FALSE]}, {PLACE: [RIGHT]}, 0, 0),
     ],
@@ -112,6 +115,14 @@ def test_what_eager_does_not_bind_is_wrong_and_what_is_not_shown_is_missing(scri
 def test_classes_count_by_their_own_forward_wherever_they_are_nested(scripts):
     source = "class A:\n class B:\n  def forward(s): 0\ndef f():\n class C:\n  def forward(s): 0\nclass D(A.B): pass\n"
     assert scripts["judge"].classes(source) == ["A.B", "f.<locals>.C"]
+
+
+def test_a_whole_is_a_class_that_no_other_one_names(scripts):
+    source = (
+        "class A:\n def __init__(s): s.b = B()\n def forward(s): 0\nclass B:\n def forward(s): 0\n"
+        "class C(A):\n def forward(s): C\n"
+    )
+    assert scripts["judge"].wholes(source) == ["C"]
 
 
 @pytest.fixture
