@@ -89,6 +89,7 @@ HEAD_KEYS = (
     "files",     # list of {"path", "sha256", "library": bool}; the other tables refer to files by index; 0 is `file`
     "values",    # interned values
     "scopes",    # list of [model index, module path, module type name]
+    "classes",   # list of CLASS_KEYS maps: the class statements, in the workspace's files, of the modules in "scopes"
     "problems",  # list of Problem as maps
     "imports",   # absolute paths of the workspace's own modules that the file imported (watched for retracing)
     "preload",   # names of the third-party top-level modules that it imported (for the next warm parent)
@@ -108,9 +109,14 @@ MODEL_KEYS = {
     "generic": "bool: proven at other sizes", "symbols": "{symbol: size in this run}",
     "fixed": "texts on what the graph is fixed to, e.g. 'fixed to batch 2'",
     "seconds": "float, time of the recording alone",
+    "rest": "bool: shown alone because no other model has it",
     "comment": "{text, why, inputs, line, column}: the `# mase:` comment that asks for what was assumed, without its "
     "`#`, and above which line it goes; None where `why` says what has no text form; inputs: the one for these alone",
 }  # fmt: skip
+
+
+#: Keys of one class: `line` .. `end_column` is its name.
+CLASS_KEYS = ("name", "file_index", "line", "column", "end_line", "end_column")
 
 
 def split(payload: Payload) -> Iterator[dict[str, Any]]:

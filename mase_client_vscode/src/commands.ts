@@ -2,6 +2,7 @@
 import { Disposable, LogOutputChannel, commands, env, window } from 'vscode';
 import { ExecuteCommandRequest } from 'vscode-languageclient/node';
 import { Interpreters } from './environments/interpreters';
+import { Root } from './protocol';
 import { Server } from './server';
 
 export function registerCommands(server: Server, interpreters: Interpreters, log: LogOutputChannel): Disposable {
@@ -9,11 +10,24 @@ export function registerCommands(server: Server, interpreters: Interpreters, log
     'mase.restart': () => server.restart(),
     'mase.showLog': () => log.show(true),
     'mase.retrace': (...uris: string[]) => retrace(server, uris),
+    'mase.pickRoot': (uri?: string) => pickRoot(server, uri),
     'mase.openSettings': () => commands.executeCommand('workbench.action.openSettings', '@ext:mase.mase-vscode'),
     'mase.copyInstallCommand': () =>
       env.clipboard.writeText(`${interpreters.all[0] ?? 'python3'} -m pip install mase-server`),
   };
   return Disposable.from(...Object.entries(table).map(([name, run]) => commands.registerCommand(name, run)));
+}
+
+/** Show one model alone in a file where several share a class; the person picks which. */
+async function pickRoot(server: Server, uri?: string): Promise<void> {
+  const file = uri ?? window.activeTextEditor?.document.uri.toString();
+  if (file === undefined || server.running === undefined) return;
+  const roots = await server.running.sendRequest<Root[]>('mase/roots', { uri: file });
+  const items = roots.map(({ root, found, picked }) => ({ label: root, description: picked ? 'shown' : '', detail: found, root }));
+  const all = { label: 'All models', description: roots.some((each) => each.picked) ? '' : 'shown', detail: '', root: '' };
+  const choice = await window.showQuickPick([...items, all], { placeHolder: 'Whose shapes to show in this file' });
+  if (choice === undefined) return;
+  await server.running.sendRequest(ExecuteCommandRequest.type, { command: 'mase.pickRoot', arguments: [file, choice.root] });
 }
 
 /** Trace files again, though they have not changed; where none is named, the file of the active editor. */

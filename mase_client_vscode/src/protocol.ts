@@ -26,6 +26,15 @@ export interface MaseStatus {
   message: string;
 }
 
+/** A model that shows shapes in a file, as `mase/roots` tells it. */
+export interface Root {
+  root: string;
+  path: string;
+  inputs_from: string;
+  found: string;
+  picked: boolean;
+}
+
 export const statusNotification = new NotificationType<MaseStatus>('mase/status');
 
 /** What the server is told when it starts. `interpreter`: one path, or one for each workspace folder's URI. */

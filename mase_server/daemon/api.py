@@ -14,7 +14,7 @@ from mase_server import __version__
 
 if TYPE_CHECKING:
     from mase_server.daemon.daemon import Daemon
-    from mase_server.daemon.store import GraphSnapshot, ValueView
+    from mase_server.daemon.store import GraphSnapshot, ModelView, ValueView
 
 Params = Mapping[str, Any]
 
@@ -102,10 +102,37 @@ async def retrace(api: Api, params: Params) -> dict[str, Any]:
     return asdict(await api.daemon.wait(params["path"]))
 
 
+async def roots(api: Api, params: Params) -> list[dict[str, Any]]:
+    """The models that show shapes in the file `path`: {"root", "path", "inputs_from", "found", "picked"} each."""
+    view = api.daemon.store.view(params["path"])
+    return [] if view is None else [_root(model, view.picked) for model in view.roots()]
+
+
+def _root(model: ModelView, picked: str | None) -> dict[str, Any]:
+    told = {"inputs_from": model.inputs_from, "found": model.found, "picked": model.title == picked}
+    return {"root": model.title, "path": model.path, **told}
+
+
+async def pick_root(api: Api, params: Params) -> list[dict[str, Any]]:
+    """Show in the file `path` the shapes of `root` alone where several models use a class; of all without `root`.
+
+    Gives what `mase/roots` gives then. It is kept until the server ends.
+    """
+    known = [each["root"] for each in await roots(api, params)]
+    root = params.get("root")
+    if root is not None and root not in known:
+        told = ", ".join(known) or "none"
+        raise ValueError(f"mase/pickRoot: no model {root!r} shows shapes in this file; it has {told}")
+    api.daemon.pick(params["path"], root)
+    return await roots(api, params)
+
+
 #: Every function that a front serves.
 API = (
     ApiMethod("mase/info", {}, info),
     ApiMethod("mase/models", {"path?": str}, models),
     ApiMethod("mase/nodeAt", {"path": str, "line": int, "column": int}, node_at),
     ApiMethod("mase/retrace", {"path": str}, retrace),
+    ApiMethod("mase/roots", {"path": str}, roots),
+    ApiMethod("mase/pickRoot", {"path": str, "root?": str}, pick_root),
 )

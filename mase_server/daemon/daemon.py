@@ -120,6 +120,11 @@ class Daemon:
         else:
             self._ask(tracked, force=True)
 
+    def pick(self, path: str, root: str | None) -> None:
+        """Show one root alone where several use a class of the file `path`; all for None."""
+        self.store.pick(path, root)
+        self._services.listener.views_changed(frozenset({path}))
+
     def cancel(self, path: str) -> None:
         """Stop the trace of `path` that runs, if one does; its next save or `retrace` begins another."""
         tracked = self._tracked.get(path)

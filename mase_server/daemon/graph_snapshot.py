@@ -97,6 +97,24 @@ class ModelView:
     fixed: Sequence[str]
     seconds: float
     comment: dict[str, Any] = field(default_factory=dict)
+    rest: bool = False
+
+    @property
+    def title(self) -> str:
+        """Its name, or one of its own where another model of the same trace has the same."""
+        return self.snapshot.titles[self.index]
+
+
+@dataclass(frozen=True, slots=True)
+class PartView:
+    """A class statement, positioned at its name, and the models that have modules of it, by their titles."""
+
+    name: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    roots: tuple[str, ...]
 
 
 class GraphSnapshot:
@@ -112,6 +130,7 @@ class GraphSnapshot:
         self.generation: int = payload["generation"]
         self.complete: bool = payload["complete"]
         self.files: dict[str, int] = {file["path"]: index for index, file in enumerate(payload["files"])}
+        self.titles = _titles([model["name"] for model in payload["models"]])
         self.problems = tuple(Problem(**problem) for problem in payload["problems"])
         self._indices: dict[int, FileIndex] | None = None
         self._rows: list[list[int]] | None = None
@@ -156,6 +175,19 @@ class GraphSnapshot:
         found = enumerate(self.payload["models"])
         return [self._model(index, model, path) for index, model in found if model["file_index"] == file]
 
+    def parts(self, path: str) -> list[PartView]:
+        """The classes in `path` that modules of some model are of; models shown for want of better do not count."""
+        roots: dict[str, dict[str, None]] = {}
+        for model, _, kind in self.payload["scopes"]:
+            if not self.payload["models"][model].get("rest"):
+                roots.setdefault(kind, {})[self.titles[model]] = None
+        file = self.files.get(path)
+        found = (each for each in self.payload.get("classes") or () if each["file_index"] == file)
+        return [
+            PartView(roots=tuple(roots.get(each["name"], ())), **{key: each[key] for key in ("name", *_EXTENT)})
+            for each in found
+        ]
+
     def node(self, index: int) -> NodeView:
         """One node, its packed map unpacked."""
         nodes = self.payload["nodes"]
@@ -188,7 +220,7 @@ class GraphSnapshot:
         return path, kind
 
     def _model_name(self, index: int) -> str:
-        return str(self.payload["models"][index]["name"]) if index >= 0 else ""
+        return self.titles[index] if index >= 0 else ""
 
     def _rows_of(self, site: int) -> list[int]:
         if self._rows is None:
@@ -205,6 +237,14 @@ class GraphSnapshot:
                 members.setdefault(owner, []).append(site)
             self._indices = {owner: FileIndex(self, found) for owner, found in members.items()}
         return self._indices.get(file) or FileIndex(self, [])
+
+
+def _titles(names: Sequence[str]) -> list[str]:
+    """A name of its own for each model: `Net`, and `Net #2` for another of the same class."""
+    return [
+        name if names.index(name) == index else f"{name} #{names[: index + 1].count(name)}"
+        for index, name in enumerate(names)
+    ]
 
 
 class FileIndex:

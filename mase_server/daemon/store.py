@@ -10,13 +10,14 @@ from mase_server.daemon.graph_snapshot import (
     GraphSnapshot,
     ModelView,
     NodeView,
+    PartView,
     SiteView,
     ValueView,
     smallest,
 )
 from mase_server.snapshot import Problem
 
-__all__ = ["Entry", "FileView", "GraphSnapshot", "ModelView", "NodeView", "SiteView", "Store", "ValueView"]
+__all__ = ["Entry", "FileView", "GraphSnapshot", "ModelView", "NodeView", "PartView", "SiteView", "Store", "ValueView"]
 
 NodeRef = tuple[GraphSnapshot, int]
 
@@ -44,11 +45,15 @@ class FileView:
     differ while the newest content cannot be traced (`stale`).
     """
 
-    def __init__(self, path: str, sha256: str, problems_sha256: str, entries: Sequence[Entry]) -> None:
+    def __init__(
+        self, path: str, sha256: str, problems_sha256: str, entries: Sequence[Entry], picked: str | None = None
+    ) -> None:
+        #: The root whose values alone are shown where it has any; None for all.
         self.path = path
         self.sha256 = sha256
         self.problems_sha256 = problems_sha256
         self.stale = any(entry.stale for entry in entries)
+        self.picked = picked
         self._entries = entries
         shown = [entry.shown for entry in entries if entry.shown is not None]
         self._snapshots = [one for one in shown if one.sha256_of(path) == sha256]
@@ -66,6 +71,25 @@ class FileView:
     def models(self) -> list[ModelView]:
         """The models whose class stands in this file."""
         return [model for snapshot in self._snapshots for model in snapshot.models(self.path)]
+
+    def roots(self) -> list[ModelView]:
+        """Every model that is part of what is shown in this file; those shown for want of better are not."""
+        models = (model for snapshot in self._snapshots for model in snapshot.models(snapshot.path))
+        return [model for model in models if not model.rest]
+
+    def parts(self) -> list[PartView]:
+        """The classes of this file that more than one root has modules of."""
+        merged: dict[tuple[object, ...], PartView] = {}
+        for part in (part for snapshot in self._snapshots for part in snapshot.parts(self.path)):
+            key = (part.line, part.column)
+            known = merged.get(key)
+            merged[key] = part if known is None else replace(part, roots=(*known.roots, *part.roots))
+        return [part for part in merged.values() if len(part.roots) > 1]
+
+    def as_picked(self, site: SiteView) -> SiteView:
+        """The site with the values of the picked root alone, all of them where it has none there."""
+        values = tuple(value for value in site.values if value.model == self.picked)
+        return replace(site, values=values) if values else site
 
     def problems(self) -> list[Problem]:
         """The problems positioned in this file, each once."""
@@ -94,6 +118,7 @@ class Store:
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
+        self._picked: dict[str, str] = {}
 
     def entry(self, path: str) -> Entry:
         """The entry of the model file `path`, an empty one where there is none."""
@@ -110,6 +135,12 @@ class Store:
         """Forget a model file; the files whose view changed."""
         entry = self._entries.pop(path, None)
         return frozenset() if entry is None else entry.paths()
+
+    def pick(self, path: str, root: str | None) -> None:
+        """Show the values of one root alone in the file `path`, by its title; of all for None."""
+        self._picked.pop(path, None)
+        if root is not None:
+            self._picked[path] = root
 
     def snapshot(self, path: str) -> GraphSnapshot | None:
         """The snapshot that is shown for the model file `path`."""
@@ -132,4 +163,4 @@ class Store:
         shas = [sha for entry in ordered if entry.shown and (sha := entry.shown.sha256_of(path))]
         asked = own.sha256 if own is not None else ""
         sha256 = shas[-1] if shas else asked
-        return FileView(path, sha256, asked or sha256, entries)
+        return FileView(path, sha256, asked or sha256, entries, self._picked.get(path))

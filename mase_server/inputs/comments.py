@@ -4,6 +4,8 @@
 - `# mase: Net(width=3)` gives constructor arguments; inputs may follow after a `;`.
 - `# mase: skip` leaves a class out, or the file; `# mase: skip Net` names the class.
 - A function that builds a model, or a variable that holds one, is named as a class is: `# mase: build(10); x: f32[8]`.
+- Arguments may use the names of the file, `torch`, `nn`, `F`, `partial`, `SimpleNamespace`, and `config(dim=64)` for
+  what is read both as `config.dim` and as `config["dim"]`.
 
 Without a class name a comment belongs to the class in or directly above which it stands, otherwise to the file.
 """

@@ -29,7 +29,7 @@ def card(site: SiteView, models: Models, stale: bool = False) -> str:
     if stale:
         parts.append("⚠ *stale: the file has changed, and its present text could not be traced*")
     first = site.values[0]
-    parts.append(_table(("", ""), _facts(first, models.get(first.model, {}))))
+    parts.append(table(("", ""), _facts(first, models.get(first.model, {}))))
     if sum(_runs(value) for value in site.values) > 1:
         parts.append(_instances(site))
     parts += _assumptions(site, models)
@@ -72,7 +72,7 @@ def _where(tensor: list[Any], sizes: Mapping[str, int]) -> str:
 
 
 def _node_facts(node: NodeView, model: Mapping[str, Any]) -> Iterator[Row]:
-    yield "MASE operator", " · ".join(_code(text) for text in (node.mase_op, node.mase_type) if text)
+    yield "MASE operator", " · ".join(code(text) for text in (node.mase_op, node.mase_type) if text)
     yield from _module_facts(node.details)
     if node.flops:
         part = f" · {share(node.flops, model['flops'])} of {model['name']}" if model.get("flops") else ""
@@ -83,11 +83,11 @@ def _node_facts(node: NodeView, model: Mapping[str, Any]) -> Iterator[Row]:
 
 def _module_facts(details: Mapping[str, Any]) -> Iterator[Row]:
     if details.get("module"):
-        yield "module", f"{_code(details.get('module_path', ''))} {_code(details['module'])}".strip()
+        yield "module", f"{code(details.get('module_path', ''))} {code(details['module'])}".strip()
     if details.get("args"):
-        yield "arguments", ", ".join(_code(f"{name}={_argument(value)}") for name, value in details["args"])
+        yield "arguments", ", ".join(code(f"{name}={_argument(value)}") for name, value in details["args"])
     if details.get("parameter_count"):
-        names = ", ".join(_code(f"{name}: {_argument(value)}") for name, value in details["parameters"].items())
+        names = ", ".join(code(f"{name}: {_argument(value)}") for name, value in details["parameters"].items())
         size = in_bytes(details.get("parameter_bytes", 0))
         yield "parameters", f"{details['parameter_count']:,} · {size} · {names}"
 
@@ -100,18 +100,21 @@ def _argument(value: Any) -> str:
 
 def _instances(site: SiteView) -> str:
     """A table of the runs of a line: each module instance that ran it, with its value."""
-    rows = [row for value in site.values for row in _instance_rows(value)]
+    several = len({value.model for value in site.values}) > 1
+    rows = [row for value in site.values for row in _instance_rows(value, several)]
     runs = sum(_runs(value) for value in site.values)
     more = f"\n\n… and {len(rows) - INSTANCES} more" if len(rows) > INSTANCES else ""
-    return f"Ran {counted(runs, 'time')}:\n\n{_table(('where', 'value'), rows[:INSTANCES])}{more}"
+    return f"Ran {counted(runs, 'time')}:\n\n{table(('where', 'value'), rows[:INSTANCES])}{more}"
 
 
-def _instance_rows(value: ValueView) -> Iterator[Row]:
-    text = _code(label([value.value], 120))
+def _instance_rows(value: ValueView, several: bool) -> Iterator[Row]:
+    """A row for each module instance; it says whose it is where `several` models use the line."""
+    text = code(label([value.value], 120))
+    whose = f"{code(value.model)} " if several and value.model else ""
     if len(value.scopes) > 1:
-        yield from ((_scope(scope), text) for scope in value.scopes)
+        yield from ((whose + _scope(scope), text) for scope in value.scopes)
     else:
-        where = _scope(value.scopes[0]) if value.scopes else _code(value.model)
+        where = whose + _scope(value.scopes[0]) if value.scopes else code(value.model)
         yield where, f"{text}, {value.count} times" if value.count > 1 else text
 
 
@@ -125,22 +128,23 @@ def _assumptions(site: SiteView, models: Models) -> Iterator[str]:
         model = models.get(name, {})
         if model.get("inputs_from") == "search" or model.get("fixed"):
             fixed = f" ({', '.join(model['fixed'])})" if model.get("fixed") else ""
-            yield f"*{_prose(name)}: {_prose(model['found'] + fixed)}*"
+            yield f"*{prose(name)}: {prose(model['found'] + fixed)}*"
 
 
 def _scope(scope: tuple[str, str]) -> str:
     path, type_name = scope
-    return f"{_code(path)} {_prose(type_name)}" if path else _prose(type_name)
+    return f"{code(path)} {prose(type_name)}" if path else prose(type_name)
 
 
-def _table(head: Row, rows: list[Row]) -> str:
+def table(head: Row, rows: list[Row]) -> str:
+    """A table in Markdown, nothing without rows."""
     if not rows:
         return ""
     lines = [head, ("---", "---"), *rows]
     return "\n".join(f"| {left} | {right} |" for left, right in lines)
 
 
-def _code(text: str) -> str:
+def code(text: str) -> str:
     """Inline code that survives a table: bars escaped, backticks fenced, one line, not endless."""
     text = " ".join(text.split())
     text = text if len(text) <= _TEXT_LIMIT else text[: _TEXT_LIMIT - 1] + "…"
@@ -148,6 +152,6 @@ def _code(text: str) -> str:
     return f"{fence}{text}{fence}".replace("|", "\\|") if text else ""
 
 
-def _prose(text: str) -> str:
+def prose(text: str) -> str:
     """Text of the person's code as Markdown that means just that text."""
     return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", " ".join(text.split()))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidParams
 
 from mase_server.daemon.api import API, Api, ApiMethod
@@ -12,6 +14,9 @@ from mase_server.lsp.encoding import from_units
 
 if TYPE_CHECKING:
     from mase_server.lsp.server import Server
+
+#: The answer that shows every model again.
+ALL_ROOTS = "All of them"
 
 Handler = Callable[..., Awaitable[Any]]
 
@@ -26,6 +31,28 @@ async def restart(ls: Server, *folders: Any) -> None:
     """mase.restart: start the workers of these folders anew, of all where none is named."""
     for folder in tuple(ls.path_of(str(uri)) for uri in folders) or (None,):
         ls.daemon.environment_changed(folder)
+
+
+async def pick_root(ls: Server, uri: Any, root: Any = None) -> None:
+    """mase.pickRoot: show one model alone in the file of a URI: the one named, all for "", else ask which."""
+    path = ls.path_of(str(uri))
+    if root is None:
+        ls.spawn(_ask_for_root(ls, path))
+    else:
+        ls.daemon.pick(path, str(root) or None)
+
+
+async def _ask_for_root(ls: Server, path: str) -> None:
+    view = ls.daemon.store.view(path)
+    roots = [model.title for model in view.roots()] if view is not None else []
+    question = lsp.ShowMessageRequestParams(
+        lsp.MessageType.Info,
+        f"Several models show shapes in {Path(path).name}. Show which?",
+        [lsp.MessageActionItem(title) for title in (*roots, ALL_ROOTS)],
+    )
+    answer = await ls.window_show_message_request_async(question)
+    if answer is not None:
+        ls.daemon.pick(path, answer.title if answer.title in roots else None)
 
 
 def custom_requests() -> list[tuple[str, Handler]]:

@@ -48,4 +48,8 @@ FEATURES: tuple[tuple[str, Handler, Any], ...] = (
 )
 
 #: Commands that an editor may have executed.
-COMMANDS: dict[str, Handler] = {"mase.retrace": commands.retrace, "mase.restart": commands.restart}
+COMMANDS: dict[str, Handler] = {
+    "mase.retrace": commands.retrace,
+    "mase.restart": commands.restart,
+    "mase.pickRoot": commands.pick_root,
+}

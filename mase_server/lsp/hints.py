@@ -49,7 +49,8 @@ async def inlay_hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.Inlay
         if page.document.version != version:
             raise JsonRpcException("the document was edited meanwhile", lsp.LSPErrorCodes.ContentModified.value)
         part = range(start, min(start + _LINES_AT_ONCE, lines.stop))
-        hints += [_hint(page, site, place) for site, place in page.sites(part, kinds) if shown(site)]
+        sites = ((page.view.as_picked(site), place) for site, place in page.sites(part, kinds))
+        hints += [_hint(page, site, place) for site, place in sites if shown(site)]
     return hints
 
 

@@ -125,9 +125,13 @@ class Server(LanguageServer):
         return None if alignment is None else Page(document, view, sha256, alignment, self.encoding)
 
     def models_of(self, path: str) -> dict[str, dict[str, Any]]:
-        """The traced models, by name, that the file `path` is part of; maps as `snapshot.MODEL_KEYS` says."""
+        """The traced models, by title, that the file `path` is part of; maps as `snapshot.MODEL_KEYS` says."""
         snapshots = (snapshot for snapshot in self.daemon.store.snapshots() if path in snapshot.files)
-        return {model["name"]: model for snapshot in snapshots for model in snapshot.payload["models"]}
+        return {
+            title: model
+            for snapshot in snapshots
+            for title, model in zip(snapshot.titles, snapshot.payload["models"], strict=True)
+        }
 
     def place_in(self, place: dict[str, Any]) -> lsp.Range | None:
         """Where a place `{file, line, column, end_line, end_column}` of the last trace is now; None if edited since."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mase_server.lsp.figures import counted, scaled
@@ -10,6 +11,8 @@ from mase_server.lsp.labels import LIMIT, has_tensor, label
 if TYPE_CHECKING:
     from mase_server.daemon.store import ModelView, SiteView
 
+#: Most models that a lens names.
+MOST_ROOTS = 4
 NAMES = frozenset({"parameter", "binding", "return"})
 EXPRESSIONS = NAMES | {"expression"}
 
@@ -29,6 +32,13 @@ def hint_text(site: SiteView, follows: str, limit: int = LIMIT) -> str:
 def shown(site: SiteView) -> bool:
     """Does this site get a hint: is there a tensor to tell of?"""
     return any(has_tensor(value.value) for value in site.values)
+
+
+def roots_text(roots: Sequence[str], picked: str | None) -> str:
+    """`shown for: Small | Large · pick one`, of a class that several models use."""
+    if picked in roots:
+        return f"shown for: {picked}, of {len(roots)} models · pick another"
+    return f"shown for: {' | '.join(roots[:MOST_ROOTS])}{' | …' if len(roots) > MOST_ROOTS else ''} · pick one"
 
 
 def lens_text(model: ModelView, stale: bool) -> str:

@@ -69,6 +69,7 @@ class PayloadWriter:
             "files": self._files(),
             "values": tables.values,
             "scopes": tables.scopes,
+            "classes": self.places.classes({kind for _, _, kind in tables.scopes}, self.request.folder),
             "problems": [asdict(problem) for problem in problems],
             "imports": list(imports),
             "preload": list(preload),
@@ -205,7 +206,7 @@ def model_map(traced: Traced, flops: int | None, nodes: int, places: Places) -> 
         "generic": probed is not None and probed.generic,
         "symbols": {} if probed is None else dict(probed.symbols),
         "fixed": fixed_texts(traced), "seconds": traced.seconds,
-        "comment": {**asdict(found.comment or NOTHING_ASSUMED), **places.above(found.name)},
+        "rest": found.rest, "comment": {**asdict(found.comment or NOTHING_ASSUMED), **places.above(found.name)},
     }  # fmt: skip
 
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Mapping
+import re
+from collections.abc import Container, Mapping
+from typing import Any
 
+from mase_server.snapshot import CLASS_KEYS
 from mase_server.tracing.positions import Position
+
+_CLASS = re.compile(r"[ \t]*class[ \t]+(?P<name>\w+)")
 
 
 class Places:
@@ -59,6 +64,18 @@ class Places:
             return {"line": self.model(name)[0], "column": 0}
         first = min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", ()))])
         return {"line": first, "column": statement.col_offset}
+
+    def classes(self, names: Container[str], folder: str) -> list[dict[str, Any]]:
+        """The statements of the classes with these names in the workspace's files, as `snapshot.CLASS_KEYS` says."""
+        found = []
+        for index, path in enumerate(self.files):
+            if not path.startswith(folder.rstrip("/") + "/") or "/site-packages/" in path:
+                continue
+            for number, line in enumerate(linecache.getlines(path), 1):
+                if (match := _CLASS.match(line)) and match["name"] in names:
+                    place = (match["name"], index, number, match.start("name"), number, match.end("name"))
+                    found.append(dict(zip(CLASS_KEYS, place, strict=True)))
+        return found
 
     def _places(self) -> Mapping[str, _Place]:
         if self._models is None:

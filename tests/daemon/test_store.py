@@ -172,3 +172,55 @@ if __name__ == "__main__":
     started = time.perf_counter()
     GraphSnapshot(payload(sites)).prepare()
     Path("/dev/stdout").write_text(f"{time.perf_counter() - started:.4f} s\n")
+
+
+#: Two files that use one helper: each has a model, and the helper's class is a part of both.
+HELPER = "/work/helper.py"
+
+
+def using(path, names, **more):
+    """A payload of a file whose models all have a Block of the helper, with one site there for each."""
+    files = [{"path": path, "sha256": path, "library": False}, {"path": HELPER, "sha256": "h", "library": False}]
+    found = payload([(3, 4, 3, 5, "y", "binding", 1)], path=path, sha=path, files=files)
+    place = {"line": 2, "column": 6, "end_line": 2, "end_column": 11}
+    found["models"] = [{"name": name, "file_index": 0} for name in names]
+    found["scopes"] = [[index, "block", "Block"] for index in range(len(names))]
+    found["classes"] = [{"name": "Block", "file_index": 1, **place}, {"name": "Own", "file_index": 0, **place}]
+    return found | more
+
+
+def test_a_class_that_models_of_two_files_use_names_both():
+    view = store_of(using("/work/a.py", ["First"]), using("/work/b.py", ["Second"])).view(HELPER)
+    [part] = view.parts()
+    assert (part.name, part.line, part.roots) == ("Block", 2, ("First", "Second"))
+
+
+def test_a_class_that_one_model_uses_is_nothing_to_choose_from():
+    assert store_of(using("/work/a.py", ["First"])).view(HELPER).parts() == []
+
+
+def test_models_shown_for_want_of_better_are_nothing_to_choose_from():
+    models = [{"name": "First", "file_index": 0}, {"name": "Spare", "file_index": 0, "rest": True}]
+    assert store_of(using("/work/a.py", ["First", "Spare"], models=models)).view(HELPER).parts() == []
+
+
+def test_models_of_one_name_get_titles_of_their_own():
+    [part] = store_of(using("/work/a.py", ["Net", "Other", "Net", "Net"])).view(HELPER).parts()
+    assert part.roots == ("Net", "Other", "Net #2", "Net #3")
+
+
+def test_what_is_picked_hides_other_values_of_a_site_but_never_the_site():
+    store = store_of(using("/work/a.py", ["First"]), using("/work/b.py", ["Second"]))
+    for picked, models in (("Second", ["Second"]), ("Gone", ["First", "Second"]), (None, ["First", "Second"])):
+        store.pick(HELPER, picked)
+        view = store.view(HELPER)
+        [site] = view.sites(3, 3)
+        assert [value.model for value in site.values] == ["First", "Second"]
+        assert [value.model for value in view.as_picked(site).values] == models
+        assert view.picked == picked
+
+
+def test_a_pick_is_of_one_file():
+    store = store_of(using("/work/a.py", ["First"]))
+    store.pick(HELPER, "First")
+    assert (store.view(HELPER).picked, store.view("/work/a.py").picked) == ("First", None)

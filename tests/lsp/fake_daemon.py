@@ -148,6 +148,10 @@ class FakeDaemon:
         self.traced.pop(path, None)
         self._trace(path)
 
+    def pick(self, path, root):
+        self.store.pick(path, root)
+        self.listener.views_changed(frozenset({path}))
+
     def environment_changed(self, folder):
         for path in list(self.generation):
             if folder in {None, self.folder_of(path)}:

@@ -1,0 +1,65 @@
+"""The hover card of a model, at its class: what it is called with, and what of that nobody has said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mase_server.lsp.assumptions import ASSUMED
+from mase_server.lsp.card import Row, code, prose, table
+from mase_server.lsp.figures import counted, in_bytes, scaled
+from mase_server.lsp.labels import dimensions, label
+
+if TYPE_CHECKING:
+    from mase_server.daemon.store import ModelView
+
+#: Where inputs or arguments come from -> how that is said.
+SOURCES = {
+    "comment": "from a `# mase:` comment",
+    "option": "from an option",
+    "settings": "from the settings",
+    "main": "as the file's own run gives them",
+    "instance": "as a variable of the file holds it",
+    "usage": "**assumed**: as it is made elsewhere",
+    "search": "**assumed**: found by search",
+    "default": "the defaults",
+}
+
+
+def model_card(models: Sequence[ModelView], stale: bool) -> str:
+    """The cards of the models of one class as Markdown."""
+    parts = ["⚠ *stale: the file has changed, and its present text could not be traced*"] if stale else []
+    for model in models:
+        parts += [f"**`{model.title}`** · model", table(("", ""), list(_rows(model))), f"*{prose(model.found)}*"]
+        parts += _next_step(model)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _rows(model: ModelView) -> Iterator[Row]:
+    for name, value in model.inputs.items():
+        yield f"input {code(name)}", f"{code(_input(value))} · {SOURCES.get(model.inputs_from, model.inputs_from)}"
+    given = ", ".join(f"{name}={value!r}" for name, value in model.arguments.items())
+    if given or model.arguments_from in ASSUMED:
+        source = SOURCES.get(model.arguments_from, model.arguments_from)
+        yield "constructor", f"{code(f'{model.name}({given})')} · {source}"
+    yield "parameters", f"{model.parameters:,} · {in_bytes(model.parameter_bytes)}"
+    if model.flops is not None:
+        yield "cost", f"{scaled(model.flops, 'FLOPs')} · {counted(model.nodes, 'node')}"
+    yield "mode", " · ".join((model.mode, *map(prose, model.fixed)))
+
+
+def _input(value: Any) -> str:
+    """A value with its sizes: `f32[B, 3, 224, 224] = [2, 3, 224, 224]`."""
+    text = label([value], 200)
+    if isinstance(value, list) and dimensions(value) != list(map(str, value[1])):
+        text += f" = {list(value[1])}"
+    return text
+
+
+def _next_step(model: ModelView) -> Iterator[str]:
+    if {model.inputs_from, model.arguments_from} & ASSUMED:
+        text, why = model.comment.get("text"), model.comment.get("why")
+        if text:
+            yield f"To keep or change that, take the quick fix, or write above the class {code(f'# {text}')}"
+        elif why:
+            yield f"What was assumed cannot be written as a comment: {prose(why)}."
