@@ -31,8 +31,9 @@ class Verdict:
     """What became of one file.
 
     outcome: shown|part|nothing|crash; "part" where a class with a forward has no shapes.  whole: a class that is part
-    of no other has shapes.  first, seconds: to the first shapes and to the last.  wrong: shapes that eager does not give.  missing: places that are not shown.  errors: told
-    about a file that works.  unjudged: models that eager could not run, and why.
+    of no other has shapes.  first, seconds: to the first shapes and to the last.  wrong: shapes that eager does not
+    give.  missing: places that are not shown.  errors: told about a file that works.  unjudged: models that eager could
+    not run, and why.
     """
 
     file: File
