@@ -45,9 +45,9 @@ def unknown_bases(path: str, names: Mapping[str, Any], nodes: Mapping[str, ast.C
         if not (isinstance(kind, type) and issubclass(kind, Base)) or issubclass(kind, nn.Module):
             continue
         if callable(vars(kind).get("forward")):
-            base, module = kind.missing()
-            text = f"{name} extends {base}, and {module} cannot be imported in {sys.executable}. {install(module)}"
-            yield trouble.at_class(path, node, "error", "missing-package", text)
+            error = kind.missing()
+            code, step = ("missing-package", f" {install(error.name)}") if error.name else ("import-error", "")
+            yield trouble.at_class(path, node, "error", code, f"The base of {name}: {error}.{step}")
 
 
 def _problem(at: Position, found: list[MissingImport]) -> Problem:

@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from mase_server.inputs.spec import Inputs
+from mase_server.tracing.placeholders import MissingPackageError
 from mase_server.tracing.positions import is_hidden
 
 #: As many failures of one kind, with nothing getting further, are taken for the answer.
@@ -89,7 +90,7 @@ class Furthest:
 
 def unavoidable(error: BaseException) -> bool:
     """Would other inputs meet the same: a name that is not there, a wrong number of arguments between own functions?"""
-    if isinstance(error, NameError):
+    if isinstance(error, NameError | MissingPackageError):
         return True
     if isinstance(error, AttributeError):
         return isinstance(error.obj, nn.Module)

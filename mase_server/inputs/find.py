@@ -111,9 +111,8 @@ class _Finder:
         problem = None if program else self._in_run(run)
         if problem is not None:
             yield problem
-        if program or run.error is None or trouble.says_nothing(run.error):
-            # One problem is enough: what it keeps from being found is not told as well.
-            yield from (item for item in self._rest(run.module) if problem is None or isinstance(item, Found))
+        # One problem is enough: what it keeps from being found is not told as well.
+        yield from (item for item in self._rest(run.module) if problem is None or isinstance(item, Found))
 
     # ------------------------------------------------------------------------------------------- running the file
 

@@ -57,7 +57,7 @@ def run_main(
         try:
             loaded = load(path)
             with watch.active(), mode:
-                module = execute(loaded, module)
+                module, error = execute(loaded, module)
         except RAISED as raised:  # the border to the person's program
             error = raised
     reached = tuple(watch.reached.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import os
@@ -19,6 +20,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from mase_server.inputs.weights import loaded_where_present
+from mase_server.tracing.instrument import remaining
+from mase_server.tracing.resume import Start, execute_to_end
 
 #: Variables that keep libraries quiet and away from windows and the network.
 ENVIRONMENT = {
@@ -45,15 +48,25 @@ _RELATIVE_IMPORT = re.compile(rb"^from[ \t]+(\.+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Code to run and the globals that it needs beside the usual ones."""
+    """Code to run and the globals that it needs beside the usual ones.
+
+    code_from: the same code from the statement at a line and column on.
+    """
 
     code: CodeType
     names: dict[str, Any]
+    code_from: Callable[[Start], CodeType]
 
 
 def compile_plainly(path: str) -> Loaded:
     """The file's own code, as Python would run it."""
-    return Loaded(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), {})
+    source = Path(path).read_bytes()
+
+    def code_from(start: Start) -> CodeType:
+        tree = remaining(ast.parse(source, path), start)
+        return compile(tree, path, "exec", dont_inherit=True)
+
+    return Loaded(compile(source, path, "exec", dont_inherit=True), {}, code_from)
 
 
 @contextmanager
@@ -176,8 +189,8 @@ def _is_imported(module: ModuleType, path: str) -> bool:
     return module.__spec__ is not None and getattr(module, "__file__", None) == path
 
 
-def execute(loaded: Loaded, module: ModuleType) -> ModuleType:
-    """Run code in a module; gives the module that then holds the file's names; raises whatever the code raises.
+def execute(loaded: Loaded, module: ModuleType) -> tuple[ModuleType, BaseException | None]:
+    """Run code in a module; gives the module that then holds the file's names, and the first error of a statement.
 
     The package is imported first, as Python would: where it imports this very file, that was the run. A second one
     would register everything twice.
@@ -186,8 +199,9 @@ def execute(loaded: Loaded, module: ModuleType) -> ModuleType:
         module = _after_its_package(module)
     if module.__spec__ is None:
         vars(module).update(loaded.names)
-        exec(loaded.code, vars(module))
-    return module
+        error = execute_to_end(str(module.__file__), loaded.code, vars(module), loaded.code_from)
+        return module, error
+    return module, None
 
 
 def _after_its_package(module: ModuleType) -> ModuleType:

@@ -18,7 +18,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from mase_server.tracing.codecache import load_code
-from mase_server.tracing.instrument import REPORTER, Instrumented, Site, provide_default
+from mase_server.tracing.instrument import REPORTER, Instrumented, Site, instrument, provide_default
 
 __all__ = ["Report", "Reporter", "WorkspaceImporter", "install", "load_code", "owns"]
 
@@ -72,6 +72,10 @@ class WorkspaceImporter:
         if path not in self.imported:
             self.imported.append(path)
         return instrumented.code
+
+    def code_from(self, path: str, start: tuple[int, int]) -> CodeType:
+        """The code of a prepared file from a statement on, for the same namespace."""
+        return instrument(Path(path).read_bytes(), path, start=start).code
 
     def load(self, path: str) -> Instrumented:
         """The instrumented code of a file, without a reporter. Raises as `load_code`."""

@@ -31,30 +31,44 @@ class Instrumented:
     sites: tuple[Site, ...]
 
 
-def instrument(source: bytes | str, path: str, *, expressions: bool = True) -> Instrumented:
+def instrument(
+    source: bytes | str, path: str, *, expressions: bool = True, start: tuple[int, int] = (0, 0)
+) -> Instrumented:
     """Compile a module so that it reports; `path` becomes its `co_filename`.
 
     Raises exactly what `compile(source, path, "exec")` raises for a file with errors. A file that is nested too deeply
-    for the added calls reports less: no expressions, then nothing.
+    for the added calls reports less: no expressions, then nothing. start: leave out the statements that stand before
+    this line and column, of which the sites are the same.
     """
     text = decode(source)
     levels = (True, False) if expressions else (False,)
     for level in levels:
         try:
-            return _rewritten(text, path, expressions=level)
+            return _rewritten(text, path, start, expressions=level)
         except RecursionError:
             continue
         except SyntaxError:
             break
     # Either there is nothing left to try, or the error should be told about the person's own text.
-    return Instrumented(compile(text, path, "exec", dont_inherit=True), ())
+    return Instrumented(compile(remaining(ast.parse(text, path), start), path, "exec", dont_inherit=True), ())
 
 
-def _rewritten(text: str, path: str, *, expressions: bool) -> Instrumented:
+def remaining(tree: ast.Module, start: tuple[int, int]) -> ast.Module:
+    """The module from a line and column on, under the same `__future__`."""
+    tree.body = [
+        each
+        for each in tree.body
+        if (each.lineno, each.col_offset) >= start or (isinstance(each, ast.ImportFrom) and each.module == "__future__")
+    ]
+    return tree
+
+
+def _rewritten(text: str, path: str, start: tuple[int, int], *, expressions: bool) -> Instrumented:
     tree = ast.parse(text, path)
     rewriter = Rewriter(Names.of(tree), Places(text), expressions=expressions)
     rewriter.visit(tree)
-    return Instrumented(compile(tree, path, "exec", dont_inherit=True), tuple(rewriter.sites))
+    code = compile(remaining(tree, start), path, "exec", dont_inherit=True)
+    return Instrumented(code, tuple(rewriter.sites))
 
 
 def provide_default() -> None:

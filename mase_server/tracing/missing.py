@@ -14,6 +14,7 @@ import functools
 import importlib
 import importlib.util
 import linecache
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,11 +73,11 @@ class MissingImports:
             fromlist: Sequence[str] | None = (),
             level: int = 0,
         ) -> Any:
-            def again() -> Any:
-                return original(name, globals, locals, fromlist or (), level)
-
             try:
-                found = again()
+                found = original(name, globals, locals, fromlist or (), level)
+                if not level and self._is_only_a_folder(found):
+                    del sys.modules[found.__name__]
+                    raise ModuleNotFoundError(f"No module named {found.__name__!r}", name=found.__name__)
             except Exception as error:
                 frame, absolute = sys._getframe(1), _absolute(name, globals, level)
                 if not self._is_tolerable(error, absolute, frame):
@@ -87,6 +88,11 @@ class MissingImports:
             return self._completed(found, fromlist, sys._getframe(1)) if fromlist else found
 
         return importing
+
+    def _is_only_a_folder(self, module: Any) -> bool:
+        """Is it a folder of the workspace without any code, such as `wandb` where runs were logged?"""
+        paths = [] if getattr(module, "__file__", None) else list(getattr(module, "__path__", None) or ())
+        return bool(paths) and all(self._owns(f"{path}{os.sep}") and not _has_code(path) for path in paths)
 
     def _completed(self, module: Any, names: Sequence[str], frame: FrameType) -> Any:
         """The module, with placeholders for names that it would have in another version."""
@@ -134,7 +140,12 @@ class MissingImports:
         at = tuple(resolve((each.f_code, each.f_lasti)) for each in own)
         found = MissingImport(missing, self._is_own(name), error.with_traceback(None), at)
         self.found.setdefault((missing, at[0]), found)
-        return Absent(missing, stand_in, self._owns)
+        reason = f"{missing} cannot be imported in {sys.executable}"
+        return Absent(missing, stand_in, self._owns, reason)
+
+
+def _has_code(folder: str) -> bool:
+    return any(name.endswith((".py", ".so", ".pyd")) for _, _, names in os.walk(folder) for name in names)
 
 
 def _lacks(module: Any, name: str) -> Exception | None:

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType, FunctionType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from torch import nn
 
@@ -23,11 +23,13 @@ from mase_server.tracing.positions import Position, is_hidden, resolve
 
 
 class MissingPackageError(ModuleNotFoundError):
-    """A value was wanted of a package that cannot be imported. name: the module; thing: what was wanted of it."""
+    """A value was wanted of a package that cannot be imported, or of a name that a failed statement did not bind.
 
-    def __init__(self, name: str, thing: str) -> None:
-        super().__init__(f"{thing} is needed here, but {name} cannot be imported", name=name)
-        self.thing = thing
+    name: the module, "" for a name.  reason: why nothing is known.
+    """
+
+    def __init__(self, thing: str, name: str, reason: str) -> None:
+        super().__init__(f"{thing} is needed here, but {reason}", name=name)
 
 
 #: What a placeholder knows of itself.
@@ -38,15 +40,16 @@ _PLAIN = (str, bytes, int, float, complex, tuple, list, dict, set)
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A module that cannot be imported.
+    """A module that cannot be imported, or "" for what the module itself could not make.
 
     stand_in: what is known well enough to be stood in for, by its dotted name; None for all else.
-    owns: is a file one of the workspace's own?
+    owns: is a file one of the workspace's own?  reason: why it is absent.
     """
 
     name: str
     stand_in: Callable[[str], Any]
     owns: Callable[[str], bool]
+    reason: str
 
 
 def stands_in(value: Any) -> bool:
@@ -93,7 +96,7 @@ class Placeholder:
         return found
 
     def __repr__(self) -> str:
-        return f"<{self._thing}, which is not installed>"
+        return f"<{self._thing}, which is unknown: {self._absent.reason}>"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Placeholder:
         return self
@@ -187,8 +190,7 @@ class Placeholder:
 
 def _first(value: Any) -> Placeholder | None:
     if stands_in(value):
-        found: Placeholder = value
-        return found
+        return cast("Placeholder", value)
     if isinstance(value, dict):
         value = list(value.values())
     parts = value if isinstance(value, list | tuple) else ()
@@ -197,11 +199,12 @@ def _first(value: Any) -> Placeholder | None:
 
 def _is_ours(frame: FrameType) -> bool:
     """Does the tracer itself look at it?"""
-    return frame.f_globals.get("__name__", "").startswith("mase_server.")
+    return str(frame.f_globals.get("__name__")).startswith("mase_server.")
 
 
 def _error(placeholder: Placeholder, thing: str = "") -> MissingPackageError:
-    return MissingPackageError(placeholder._absent.name, thing or placeholder._thing)
+    absent: Absent = placeholder._absent
+    return MissingPackageError(thing or placeholder._thing, absent.name, absent.reason)
 
 
 class _Either(Placeholder):
@@ -236,9 +239,9 @@ class Base:
         return self._placeholders[0]._want()
 
     @classmethod
-    def missing(cls) -> tuple[str, str]:
-        """The name of the real base, and the module that cannot be imported."""
-        return cls._placeholders[0]._thing, cls._placeholders[0]._absent.name
+    def missing(cls) -> MissingPackageError:
+        """What is to be said of the real base."""
+        return _error(cls._placeholders[0])
 
 
 def _base(placeholder: Placeholder) -> type:

@@ -189,7 +189,7 @@ class _Explanation:
             return Complaint("import-error", f"{_first_line(error).rstrip('.')}.")
         text = f"No module named '{name}' in {sys.executable}."
         if isinstance(error, MissingPackageError):
-            text = f"{error.thing} is needed here, but {name} cannot be imported in {sys.executable}."
+            text = f"{error}."
         return Complaint("missing-package", f"{text} {install(name)}")
 
     def _in_workspace(self, top: str) -> bool:

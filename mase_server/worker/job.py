@@ -167,7 +167,7 @@ class TraceJob:
     def _load(self, path: str) -> Loaded:
         names: dict[str, Any] = {}
         code = self.importer.prepare(path, names)
-        return Loaded(code, names)
+        return Loaded(code, names, partial(self.importer.code_from, path))
 
     def _on_call(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The person's program calls a model: record it there and then, and give the output back."""
