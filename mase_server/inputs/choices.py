@@ -311,8 +311,20 @@ def _time_first(choices: list[Choice]) -> list[Choice]:
     ]
 
 
+def _parts_of(spec: TensorSpec, joined: tuple[int, int] | None) -> list[TensorSpec]:
+    """What is one of several parts of a layer's features has as many of them as the others, or a few; then all."""
+    count, dim = joined or (1, 0)
+    if not -len(spec.dims) <= dim < len(spec.dims):
+        return [spec]
+    at = dim % len(spec.dims)
+    size = spec.dims[at]
+    if count < 2 or not isinstance(size, int) or size % count:
+        return [spec]
+    return [replace(spec, dims=(*spec.dims[:at], size // count, *spec.dims[at + 1 :])), spec]
+
+
 def _reasons(use: Use) -> list[Choice]:
-    found = candidates(use.layer)
+    found = [part for spec in candidates(use.layer) for part in _parts_of(spec, use.joined)]
     if use.dims:
         found = sorted(found, key=lambda spec: len(spec.dims) != use.dims)
     return [Choice(spec, f"{_shape(spec)}, first consumer {use.path}") for spec in found]

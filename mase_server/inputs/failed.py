@@ -20,7 +20,8 @@ from mase_server.inputs.trees import Path, places, tensors, values_at
 class Failed:
     """What is known of a failed try. text: `Type: message`.
 
-    places: the place of every value that was handed over, by its id.  clue: the statements that the error passed.
+    progress: how far it came.  places: the place of every value that was handed over, by its id.  clue: the statements
+    that the error passed.
     """
 
     model: nn.Module
@@ -31,14 +32,18 @@ class Failed:
     clue: Clue
     places: dict[int, Path]
     specs: dict[Path, Spec]
+    progress: int = 0
 
     @classmethod
-    def of(cls, model: nn.Module, inputs: Inputs, values: dict[str, Any], error: BaseException) -> Failed:
-        """values: those that were handed over, by parameter name."""
+    def of(
+        cls, model: nn.Module, inputs: Inputs, values: dict[str, Any], error: BaseException, layers: int = 0
+    ) -> Failed:
+        """values: those that were handed over, by parameter name.  layers: how many modules were completed."""
         trail, clue = trail_of(error), clue_of(error, model.forward, {})
         pairs = (pair for name, spec in inputs.entries.items() for pair in values_at((name,), values[name], spec))
         found = {id(value): path for path, value in pairs if not isinstance(value, int | float | str | None)}
-        return cls(model, inputs, error, clue.text, trail, clue, found, dict(places(inputs)))
+        progress = layers + trail.progress
+        return cls(model, inputs, error, clue.text, trail, clue, found, dict(places(inputs)), progress)
 
     def place(self, value: Any) -> Path | None:
         """Where a value was handed over; None if it was not."""

@@ -54,6 +54,11 @@ class Furthest:
     def _completed(self) -> None:
         self._count += 1
 
+    @property
+    def completed(self) -> int:
+        """How many layers the forward that was counted last completed."""
+        return self._count
+
     def failed(self, inputs: Inputs, error: BaseException) -> None:
         """The forward that was counted failed."""
         self.tries += 1

@@ -6,7 +6,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,8 @@ from mase_server.inputs.patterns import Rearranged, has_pattern
 
 #: Deeper nesting of modules than this is not followed.
 MAX_DEPTH = 8
+#: Methods whose arguments are sizes.
+_SHAPING = frozenset(("view", "reshape", "expand", "repeat", "unflatten", "new_zeros", "new_ones", "narrow"))
 _JOINS = ("cat", "concat", "concatenate", "hstack")
 
 
@@ -23,12 +25,14 @@ _JOINS = ("cat", "concat", "concatenate", "hstack")
 class Use:
     """The first layer that sees a parameter, or a weight that it is multiplied with; path: as the source writes it.
 
-    dims: how many dimensions the source unpacks from the parameter's shape, 0 where it says nothing.
+    dims: how many dimensions the source unpacks from the parameter's shape, 0 where it says nothing.  joined: how
+    many parts were joined to what the layer was given, and in which dimension.
     """
 
     layer: Any
     path: str
     dims: int = 0
+    joined: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +215,7 @@ class _Follower:
         self.aliases = {wanted.name} if wanted.key is None else set[str]()
         self.dims = 0
         #: Names of what it was joined with others to, and the first layer that took such a thing.
-        self.mixed: set[str] = set()
+        self.mixed: dict[str, tuple[int, int]] = {}
         self.joined: Use | None = None
 
     def run(self) -> Use | None:
@@ -267,7 +271,9 @@ class _Follower:
                 names = names[picked : picked + 1]
             given = {name.id for name in names if isinstance(name, ast.Name)}
             self.aliases |= given
-            self.mixed = self.mixed | given if self._is_joined(node.value) else self.mixed - given
+            join = self._join(node.value)
+            self.mixed = {name: how for name, how in self.mixed.items() if name not in given}
+            self.mixed |= dict.fromkeys(given, join) if join is not None else {}
         if isinstance(target, ast.Tuple) and _reads_size(node.value) and self._is_wanted(node.value):
             whole = not isinstance(node.value, ast.Subscript)
             self.dims = self.dims or (len(target.elts) if whole else 0)
@@ -276,6 +282,10 @@ class _Follower:
         """Does this expression hold the value that is followed?"""
         if self._is_another_member(node):
             return False
+        match node:
+            case ast.Call(func=ast.Attribute(value=value, attr=name), args=args) if name in _SHAPING:
+                # The sizes that a tensor is given do not become the tensor.
+                return self._is_wanted(value) or (ast.unparse(value) == "torch" and any(map(self._is_wanted, args[:1])))
         return self._names(node) or any(self._is_wanted(inner) for inner in ast.iter_child_nodes(node))
 
     def _is_another_member(self, node: ast.AST) -> bool:
@@ -325,20 +335,24 @@ class _Follower:
         for position, argument in enumerate(node.args):
             if self._is_wanted(argument) and not _reads_size(argument):
                 found = self._enter(module, function, position, None, path)
-                if not self._is_joined(argument):
+                join = self._join(argument)
+                if join is None or found is None:
                     return found
                 # A layer that takes it alone says more.
-                self.joined = self.joined or found
+                self.joined = self.joined or replace(found, joined=join)
         for keyword in node.keywords:
             if keyword.arg and self._is_wanted(keyword.value) and not _reads_size(keyword.value):
                 return self._enter(module, function, None, keyword.arg, path)
         return None
 
-    def _is_joined(self, node: ast.expr) -> bool:
-        """Is the value that is followed only a part of this?"""
-        calls = (each for each in ast.walk(node) if isinstance(each, ast.Call))
-        joins = any(getattr(each.func, "attr", getattr(each.func, "id", "")) in _JOINS for each in calls)
-        return joins or any(isinstance(each, ast.Name) and each.id in self.mixed for each in ast.walk(node))
+    def _join(self, node: ast.expr) -> tuple[int, int] | None:
+        """Of how many parts, joined in which dimension, the value that is followed is one; None where it is all."""
+        for each in ast.walk(node):
+            if isinstance(each, ast.Name) and each.id in self.mixed:
+                return self.mixed[each.id]
+            if isinstance(each, ast.Call) and getattr(each.func, "attr", getattr(each.func, "id", "")) in _JOINS:
+                return _parts_joined(each)
+        return None
 
     def _enter(
         self, module: nn.Module, function: Callable[..., Any], position: int | None, name: str | None, path: str
@@ -361,6 +375,17 @@ class _Follower:
         if found is None or inner is self.source.owner:
             return found
         return Use(found.layer, f"{path}.{found.path}", found.dims)
+
+
+def _parts_joined(call: ast.Call) -> tuple[int, int]:
+    """Of `torch.cat([a, b], dim=1)`: 2 and 1; 1 part where nobody can say how many."""
+    parts = call.args[0] if call.args else None
+    count = len(parts.elts) if isinstance(parts, ast.List | ast.Tuple) else 1
+    named = [keyword.value for keyword in call.keywords if keyword.arg in ("dim", "axis")]
+    try:
+        return count, int(ast.literal_eval([*call.args[1:], *named][0]))
+    except (ValueError, TypeError, IndexError):
+        return count, 0
 
 
 def innermost(module: nn.Module) -> Any:

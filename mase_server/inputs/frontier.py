@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from mase_server.tracing.bounds import OutOfRangeError
 from mase_server.inputs.changes import changes
 from mase_server.inputs.choices import Choice, choices_for, choices_of, from_library
 from mase_server.inputs.consumers import size_choices
 from mase_server.inputs.failed import Failed
 from mase_server.inputs.generate import complete
+from mase_server.inputs.sizes import CHANNELS
 from mase_server.inputs.spec import Inputs, MapSpec, Spec, TensorSpec, leaves
 from mase_server.inputs.text import write
+from mase_server.tracing.bounds import OutOfRangeError
 
 #: Combinations of candidates that are put in order before any is tried.
 MAX_COMBINATIONS = 4000
@@ -27,13 +28,13 @@ TURN = 4
 MAX_OTHERS = 6
 #: As many of these are tried before what was tried is changed.
 MAX_USUAL = 5
-#: Torch calls that a try is ranked by whose error says just what to change.
+#: What a try is ranked by whose error says just what to change.
 SURE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Inputs to try. picked: what they started from.  came_to: torch calls that what they were changed from completed.
+    """Inputs to try. picked: what they started from.  came_to: how far what they were changed from came.
 
     came_to is -1, and depth 0, where nothing was changed; depth: how many changes lie behind.  met: what kind of error
     they were changed for.
@@ -62,7 +63,7 @@ class Frontier:
     def __init__(self, model: nn.Module) -> None:
         self.model, self.choices = model, choices_for(model)
         sets = from_library(model) or [dict(self.choices)]
-        self._seeds = itertools.chain.from_iterable(map(_seeds, sets))
+        self._seeds = _in_turn([_seeds(choices) for choices in sets])
         self._waiting: list[tuple[int, int, int, Candidate]] = []
         self._tried: set[str] = set()
         self._best: dict[str, tuple[int, int]] = {}
@@ -92,11 +93,13 @@ class Frontier:
         sure = changed[:1] if isinstance(failed.error, OutOfRangeError) else []
         met = re.sub(r"\d+", "0", failed.text)
         # Another error at the same place is half a step further.
-        progress = 2 * failed.trail.progress + (candidate.met not in ("", met))
-        for rank, tier, found in ((SURE, 0, sure), (progress, 0, usual + changed), (progress, 1, others)):
+        progress = 2 * failed.progress + (candidate.met not in ("", met))
+        # Channels that do not agree are no question of what kind of input it is.
+        first = changed + usual if failed.trail.name in CHANNELS else usual + changed
+        for rank, tier, found in ((SURE, 0, sure), (progress, 0, first), (progress, 1, others)):
             for inputs in found:
                 depth = candidate.depth + 1
-                again = Candidate(complete(inputs), candidate.picked, failed.trail.progress, depth, met)
+                again = Candidate(complete(inputs), candidate.picked, failed.progress, depth, met)
                 self._wait(again, (-rank, depth + tier))
 
     def _wait(self, candidate: Candidate, place: tuple[int, int]) -> None:
@@ -121,6 +124,12 @@ class Frontier:
             usual += found[: min(known, MAX_USUAL)]
             others += found[min(known, MAX_USUAL) :]
         return usual, others
+
+
+def _in_turn(seeds: list[Iterator[Candidate]]) -> Iterator[Candidate]:
+    """The first of each, then the second of each, and so on."""
+    for row in itertools.zip_longest(*seeds):
+        yield from (candidate for candidate in row if candidate is not None)
 
 
 def _seeds(choices: Mapping[str, list[Choice]]) -> Iterator[Candidate]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from mase_server.tracing.bounds import OutOfRangeError
 from mase_server.inputs.choices import Record, choices_of, guesses_for, new_guesses
 from mase_server.inputs.clues import Step
 from mase_server.inputs.failed import Failed
@@ -20,6 +19,7 @@ from mase_server.inputs.scalars import scalars
 from mase_server.inputs.spec import ConstantSpec, Inputs, MapSpec, SequenceSpec, Spec, TensorSpec
 from mase_server.inputs.tracking import operands
 from mase_server.inputs.trees import Path, put, shape_of
+from mase_server.tracing.bounds import OutOfRangeError
 
 Changes = Iterator[Inputs]
 Match = re.Match[str]

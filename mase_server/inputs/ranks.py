@@ -12,7 +12,7 @@ import torch
 from mase_server.inputs.failed import Failed
 from mase_server.inputs.spec import Dim, Inputs, TensorSpec
 from mase_server.inputs.tracking import operands
-from mase_server.inputs.trees import Path, put
+from mase_server.inputs.trees import Path, put, tensors
 
 Changes = Iterator[Inputs]
 Match = re.Match[str]
@@ -47,7 +47,21 @@ def reranked(spec: TensorSpec, count: int) -> Iterator[TensorSpec]:
         yield replace(spec, dims=tuple(dims))
 
 
+def _with_time(failed: Failed) -> Changes:
+    """All rows of features at once as sequences, and indices with them."""
+    changed = failed.inputs
+    alike = [(path, spec) for path, spec in tensors(failed.inputs) if spec.dims[:1] == ("B",) and len(spec.dims) < 3]
+    for path, spec in alike if len(alike) > 1 else ():
+        if spec.dtype == "f32" and len(spec.dims) == 2 and isinstance(spec.dims[1], int):
+            changed = put(changed, path, replace(spec, dims=("B", "T", spec.dims[1])))
+        elif spec.dims == ("B",) and spec.fill == "below":
+            changed = put(changed, path, replace(spec, dims=("B", "T")))
+    yield changed
+
+
 def _all(failed: Failed, pairs: list[tuple[Path, TensorSpec]], count: int) -> Changes:
+    if count > 2:
+        yield from _with_time(failed)
     for path, spec in pairs:
         if len(spec.dims) != count:
             yield from (put(failed.inputs, path, each) for each in reranked(spec, count))

@@ -16,7 +16,6 @@ from mase_server.inputs.generate import LARGEST_FILLED, extremes_at, inputs_at
 from mase_server.inputs.modes import on_meta
 from mase_server.inputs.spec import Inputs
 from mase_server.inputs.text import write
-from mase_server.inputs.tracking import trail_of
 from mase_server.inputs.trouble import tried
 from mase_server.tracing.problems import describe
 
@@ -92,10 +91,11 @@ class _Search:
 
     def _failed(self, candidate: Candidate, values: dict[str, Any], error: BaseException) -> None:
         self.errors.append(describe(error))
+        failed = Failed.of(self.model, candidate.inputs, values, error, self.furthest.completed)
         # A change that leads no further says more of the search than of the forward.
-        if candidate.came_to < trail_of(error).progress or candidate.came_to < 0:
+        if candidate.came_to < failed.progress or candidate.came_to < 0:
             self.furthest.failed(candidate.inputs, error)
-        self.frontier.failed(candidate, Failed.of(self.model, candidate.inputs, values, error))
+        self.frontier.failed(candidate, failed)
 
     def without_success(self) -> Searched:
         """What is told where nothing succeeded."""

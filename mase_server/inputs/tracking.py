@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import torch
@@ -16,12 +18,13 @@ from mase_server.tracing.shadow import MetaMode, Shadows
 class TrackingMode(MetaMode):
     """MetaMode that remembers what every tensor was computed from, until it is dropped.
 
-    calls: how many torch calls were completed.  made: their tensors, in order.
+    lines: how many lines outside of torch completed torch calls, one after another.  made: their tensors, in order.
     """
 
     def __init__(self, shadows: Shadows) -> None:
         super().__init__(shadows)
-        self.calls = 0
+        self.lines = 0
+        self._line: tuple[Any, int] | None = None
         self.made: list[torch.Tensor] = []
         self.sources: dict[int, frozenset[int]] = {}
 
@@ -33,13 +36,23 @@ class TrackingMode(MetaMode):
             return self.run(func, args, kwargs or {})
         check(func, args, kwargs or {}, self.shadows)
         out = self.run(func, args, kwargs or {})
-        self.calls += 1
+        self._count()
         came_from = frozenset[int]().union(*(self.sources_of(tensor) for tensor in leaves((args, kwargs))))
         for tensor in leaves(out):
             if id(tensor) not in self.sources:
                 self.made.append(tensor)
                 self.sources[id(tensor)] = came_from
         return out
+
+    def _count(self) -> None:
+        """A layer may make more calls for one input than for another: only whose line it is counts."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and frame.f_globals.get("__name__", "").startswith(("torch.", "mase_server.")):
+            frame = frame.f_back
+        line = (frame.f_code, frame.f_lineno) if frame is not None else None
+        if line != self._line:
+            self._line = line
+            self.lines += 1
 
     def sources_of(self, tensor: torch.Tensor) -> frozenset[int]:
         """Ids of the tensors, made by no call, that a tensor was computed from; its own if it is one."""
@@ -57,8 +70,8 @@ class Trail:
 
     @property
     def progress(self) -> int:
-        """How many torch calls the run completed."""
-        return self.mode.calls if self.mode is not None else 0
+        """How far the run came, in lines."""
+        return self.mode.lines if self.mode is not None else 0
 
     @property
     def name(self) -> str:
