@@ -24,6 +24,10 @@ CODES: dict[str, tuple[str, str]] = {
         "The process that ran the file died of a signal, for example of a fault in native code.",
         "Look at the line it was at. The file is traced again when it changes, or on the command `mase.retrace`.",
     ),
+    "device-mismatch": (
+        "A tensor that the forward uses is a plain attribute, which `.to(device)` leaves where it is.",
+        "Take the quick fix: a buffer moves with its module.",
+    ),
     "dtype-mismatch": (
         "An operation was given element types that it does not take together.",
         "Convert one of the tensors, for example with `.to(torch.float32)`, or take the quick fix.",

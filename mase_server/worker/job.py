@@ -35,6 +35,7 @@ from mase_server.tracing.recovery import RecoveringRecorder
 from mase_server.tracing.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows, ValueDependentError
 from mase_server.tracing.source import decode, read_source
 from mase_server.worker import memory
+from mase_server.worker.devices import left_behind
 from mase_server.worker.payload import PayloadWriter
 from mase_server.worker.places import Places
 from mase_server.worker.proof import Proofs, forget, is_preferred
@@ -81,7 +82,7 @@ class TraceJob:
         gc.disable()
         request = self.request
         source = read_source(request.path)
-        text = decode(source)
+        self.text = text = decode(source)
         self.places = Places(request.path, _parsed(text))
         self.writer = PayloadWriter(request, source, self.reports, self.places)
         self.importer = install([request.folder], request.bytecode_cache or None, self.reports.reporter)
@@ -103,6 +104,7 @@ class TraceJob:
             traced.probed = traced.session.probe(traced.run, outcomes.get(traced.name), glance)
             if traced.error is not None and not traced.found.rest:
                 self.problems += self._problems(traced)
+            self.problems += left_behind(traced, self.request.path, self.text)
         if (ending := self._ending()) is not None:
             self.problems.append(ending)
         if any(map(is_preferred, self.problems)):
@@ -123,6 +125,7 @@ class TraceJob:
         for traced in job.traced:
             if traced.error is not None and not traced.found.rest:
                 job.problems += job._problems(traced)
+            job.problems += left_behind(traced, job.request.path, job.text)
         if (ending := job._ending()) is not None:
             job.problems.append(ending)
         return job._told(), sum(traced.error is None for traced in job.traced)

@@ -75,9 +75,10 @@ class Classifier(nn.Module):
 
 
 if __name__ == "__main__":
-    model = Classifier()
-    tokens = torch.randint(1, 500, (6, 20))
-    labels = torch.randint(0, 7, (6, 20))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = Classifier().to(device)
+    tokens = torch.randint(1, 500, (6, 20)).to(device)
+    labels = torch.randint(0, 7, (6, 20)).to(device)
     logits = model(tokens)
     loss = F.cross_entropy(logits.transpose(1, 2), labels)
     loss.backward()
