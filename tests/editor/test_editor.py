@@ -55,3 +55,81 @@ def test_a_shape_error_is_underlined_and_its_quick_fix_mends_it(project: Path, o
     window.expect_line("return self.fc(x) -> f32[B, 1000]")
     window.expect_status("MASE: ready")
     window.picture("fixed")
+
+
+ASSUMED = """\
+from torch import nn
+
+
+class Head(nn.Module):
+    def __init__(self, embed_dim):
+        super().__init__()
+        self.fc = nn.Linear(embed_dim, 10)
+
+    def forward(self, x):
+        y = self.fc(x)
+        return y
+"""
+
+
+def test_what_was_assumed_is_marked_and_a_quick_fix_writes_it_down(project: Path, open_window: OpenWindow) -> None:
+    (project / "head.py").write_text(ASSUMED)
+    window = open_window(project, "head.py")
+    window.page.get_by_text("found by search").first.wait_for()
+    window.expect_status("MASE: ready")
+    window.go_to(4, 8)
+    window.page.keyboard.press("Control+.")
+    action = window.page.locator(".action-widget").get_by_text("Write the assumed constructor arguments and inputs")
+    action.first.wait_for()
+    window.picture("assumed")
+    action.first.click()
+    window.expect_line("# mase: Head(embed_dim=")
+    window.save()
+    window.page.get_by_text("inputs from comment").first.wait_for()
+    expect(window.page.get_by_text("found by search")).to_have_count(0)
+    window.expect_line("y: f32[B, 10] = self.fc(x)")
+    window.picture("written")
+
+
+SHARED = """\
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.fc = nn.Linear(width, width)
+
+    def forward(self, x):
+        y = self.fc(x)
+        return y
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = Block(16)
+
+    def forward(self, x):
+        return self.block(x)
+
+
+class Large(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = Block(64)
+
+    def forward(self, x):
+        return self.block(x)
+"""
+
+
+def test_a_lens_picks_one_of_the_models_that_use_a_class(project: Path, open_window: OpenWindow) -> None:
+    (project / "shared.py").write_text(SHARED)
+    window = open_window(project, "shared.py")
+    window.expect_line("y: f32[B, 16|64] = self.fc(x)")
+    window.page.get_by_text("shown for: Small | Large · pick one").click()
+    window.page.locator(".quick-input-list .monaco-list-row").filter(has_text="Large").first.click()
+    window.expect_line("y: f32[B, 64] = self.fc(x)")
+    window.page.get_by_text("shown for: Large, of 2 models").wait_for()
+    window.picture("picked")
