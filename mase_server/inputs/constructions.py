@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from torch import nn
@@ -125,12 +125,29 @@ def _new(cls: type[nn.Module], *args: Any, **kwargs: Any) -> Any:
     make = super(nn.Module, cls).__new__
     made = make(cls) if make is object.__new__ else make(cls, *args, **kwargs)
     frame = sys._getframe(1)
+    while frame.f_back is not None and _is_new_of(frame, cls):
+        # A `__new__` in between may hand on less than it was given.
+        args, kwargs = _given(frame)
+        frame = frame.f_back
     copied = frame.f_code is copyreg.__newobj__.__code__  # type: ignore[attr-defined]
     if _current is not None and not copied:
         construction = Construction(made, args, kwargs)
         _current.add(construction)
         _marks[id(made)] = (construction, (frame.f_code, frame.f_lasti))
     return made
+
+
+def _is_new_of(frame: FrameType, cls: type[nn.Module]) -> bool:
+    code = frame.f_code
+    return code.co_name == "__new__" and code.co_argcount > 0 and frame.f_locals.get(code.co_varnames[0]) is cls
+
+
+def _given(frame: FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a running function after its first, positional and by keyword."""
+    names, rest, extra, held = inspect.getargvalues(frame)
+    count = frame.f_code.co_argcount  # keyword-only parameters follow
+    args = (*(held[name] for name in names[1:count]), *(held[rest] if rest else ()))
+    return args, {**{name: held[name] for name in names[count:]}, **(held[extra] if extra else {})}
 
 
 def _install() -> None:

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map_only
 from mase_server.tracing import losses as losses  # its rows are registered by importing it
 from mase_server.tracing.complaints import Call
 from mase_server.tracing.explainers import PRODUCTS, explain_call, stricter_than_meta
+from mase_server.tracing.lenient import LENIENT, ask_eager
 from mase_server.tracing.values import tensor_type
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ Rule = Callable[["Shadows", Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 RULES: dict[Callable[..., Any], Rule] = {}
 
 #: Callables whose rule looks at types alone, so that one result serves all calls with the same types.
-BY_TYPE: frozenset[Callable[..., Any]] = frozenset(PRODUCTS)
+BY_TYPE: frozenset[Callable[..., Any]] = PRODUCTS | LENIENT
 
 
 def meta_rule(*functions: Callable[..., Any] | None) -> Callable[[Rule], Rule]:
@@ -47,13 +48,21 @@ def _grouped_mm(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...
     return out.to(first.dtype)
 
 
+@meta_rule(*LENIENT)
+def _lenient(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What no kernel of eager takes, the meta kernel lets pass."""
+    out = func(*args, **kwargs)
+    ask_eager(func, args, kwargs)
+    return out
+
+
 @meta_rule(*PRODUCTS)
 def _product(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Meta kernels multiply mixed types; eager refuses, and the person should hear of it here."""
     found = stricter_than_meta(Call(func, *tree_map_only(torch.Tensor, tensor_type, (args, kwargs))))
     if found is not None:
         raise RuntimeError(found.text)
-    return func(*args, **kwargs)
+    return _lenient(shadows, func, args, kwargs)
 
 
 @meta_rule(*(getattr(torch.nn.functional, name) for name in ("binary_cross_entropy", "cross_entropy", "nll_loss")))
