@@ -123,10 +123,12 @@ def _path(node: ast.AST, name: str) -> Path | None:
 def configuration(name: str, tree: ast.AST, settings: Settings) -> AnyConfig:
     """A configuration with everything that is read from `name`."""
     reads = reads_of(name, tree)
-    known = settings.closest({read.path[-1] for read in reads})
+    known = settings.closest({key for read in reads for key in read.path})
+    plain = {key: value for key, (_, value) in entries({name: known}).items()}
     made = AnyConfig(known).at()
     for read in reads:
-        if _held(made, read.path) is None and (value := _value(read)) is not None:
+        value = plain.get(read.path[-1]) if known else None
+        if _held(made, read.path) is None and (value := _value(read) if value is None else value) is not None:
             _insert(made, read.path, value)
     return made.at((name,))
 

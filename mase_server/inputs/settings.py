@@ -36,11 +36,12 @@ class Settings:
     def closest(self, wanted: Set[str]) -> dict[str, Any]:
         """The mapping with the most of the wanted entries, those inside of it included; empty where none has enough."""
         best: Mapping[str, Any] = {}
-        most = max(AT_LEAST - 1, ENOUGH * len(wanted) - 1)
+        # Of one that holds another, the inner one has the entries at its top.
+        most: tuple[float, float] = (max(AT_LEAST, ENOUGH * len(wanted)), -1)
         for mapping in self._mappings():
-            count = len(wanted & keys_of(mapping))
-            if count > most:
-                best, most = mapping, count
+            score = (len(wanted & keys_of(mapping)), len(wanted & mapping.keys()))
+            if score > most:
+                best, most = mapping, score
         return dict(best)
 
     def naming(self, name: str) -> dict[str, Any]:

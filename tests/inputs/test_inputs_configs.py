@@ -1,0 +1,359 @@
+"""Configurations that nobody handed over: what is read from them, and where the workspace keeps such settings.
+
+Ground truth: the model runs in plain eager PyTorch with the arguments that are told, and its shapes are worked by hand.
+"""
+
+import ast
+
+import pytest
+import torch
+
+from mase_server.inputs.configs import AnyConfig, LackingError, configuration, entries, reads_of, replaced
+from mase_server.inputs.found import Found
+from mase_server.inputs.settings import Settings, parsed_options, plain_mapping, simple_yaml
+from mase_server.inputs.workspace import Workspace
+from tests.inputs.test_inputs_repairs import HEAD, looked_at, runs_in_eager
+from tests.inputs.test_inputs_workspace import put
+
+BODY = """
+class Net(nn.Module):
+    def __init__(self, cfg):
+        super().__init__()
+        self.inner = nn.Linear({entry}, {inner})
+        self.outer = nn.Linear({inner}, {outer})
+
+    def forward(self, x):
+        return self.outer(self.inner(x))
+"""
+ATTRIBUTES = BODY.format(entry="cfg.entry_width", inner="cfg.inner_width", outer="cfg.outer_width")
+KEYS = BODY.format(entry='cfg["entry_width"]', inner='cfg["inner_width"]', outer='cfg["outer_width"]')
+NESTED = BODY.format(entry="cfg.net.entry_width", inner="cfg.net.inner_width", outer="cfg.head.outer_width")
+MIXED = BODY.format(
+    entry='cfg["net"]["entry_width"]', inner='cfg["net"].inner_width', outer='cfg.get("outer_width", 9)'
+)
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "project").mkdir()
+    return tmp_path / "project"
+
+
+#: How a workspace keeps the settings of a model -> file name and text; each says 6, 7 and 9.
+KEPT = {
+    "YAML": ("config.yaml", "seed: 1\nmodel:\n  entry_width: 6  # in\n  inner_width: 7\n  outer_width: 9\n"),
+    "JSON": ("configs/net.json", '{"entry_width": 6, "inner_width": 7, "outer_width": 9}'),
+    "TOML": ("settings.toml", "[model]\nentry_width = 6\ninner_width = 7\nouter_width = 9\n"),
+    "a dictionary": ("train.py", "CONFIG = {'entry_width': 6, 'inner_width': 7, 'outer_width': 9}\n"),
+    "a call of dict": ("configs/base.py", "model = dict(type='Other', entry_width=6, inner_width=7, outer_width=9)\n"),
+    "a command line": (
+        "main.py",
+        "p = ArgumentParser()\np.add_argument('--entry-width', type=int, default=6)\n"
+        "p.add_argument('-i', '--inner_width', default=7)\np.add_argument('--w', dest='outer_width', default=9)\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
+@pytest.mark.parametrize("text", [ATTRIBUTES, KEYS], ids=["attributes", "keys"])
+def test_a_configuration_is_as_the_workspace_keeps_it(workspace, kept, text):
+    put(workspace, *kept)
+    (found,) = looked_at(workspace, HEAD + text)
+    assert isinstance(found, Found), found
+    held = found.arguments["cfg"]
+    assert [held["entry_width"], held["inner_width"], held["outer_width"]] == [6, 7, 9]
+    assert runs_in_eager(found).shape[-1] == 9
+
+
+@pytest.mark.parametrize("text", [ATTRIBUTES, KEYS, NESTED, MIXED], ids=["attributes", "keys", "nested", "mixed"])
+def test_what_nobody_keeps_is_guessed_and_said_to_be(workspace, text):
+    (found,) = looked_at(workspace, HEAD + text)
+    assert isinstance(found, Found), found
+    assert found.arguments_from == "search"
+    assert "guessed" in found.found
+    assert runs_in_eager(found).shape[-1] == found.construct().outer.out_features
+
+
+def test_a_flat_file_tells_the_entries_of_a_nested_configuration(workspace):
+    put(workspace, *KEPT["JSON"])
+    (found,) = looked_at(workspace, HEAD + NESTED)
+    assert found.arguments["cfg"]["net"]["entry_width"] == 6
+    assert runs_in_eager(found).shape[-1] == 9
+
+
+def test_a_nested_file_tells_the_entries_of_a_nested_configuration(workspace):
+    put(workspace, "a.yaml", "net:\n  entry_width: 6\n  inner_width: 7\nhead:\n  outer_width: 9\n")
+    (found,) = looked_at(workspace, HEAD + NESTED)
+    assert found.arguments["cfg"]["net"]["inner_width"] == 7
+    assert runs_in_eager(found).shape[-1] == 9
+
+
+def test_a_default_that_the_code_names_is_the_value(workspace):
+    (found,) = looked_at(workspace, HEAD + MIXED)
+    assert found.arguments["cfg"]["outer_width"] == 9
+
+
+def test_an_entry_that_only_another_class_reads_is_added_when_it_is_missed(workspace):
+    text = (
+        HEAD
+        + """
+class Part(nn.Module):
+    def __init__(self, options):
+        super().__init__()
+        self.layer = nn.Linear(getattr(options, "wide" + "ness"), 3)
+
+
+class Net(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.first = nn.Linear(config.dim, 4)
+        self.part = Part(config)
+
+    def forward(self, x):
+        return self.first(x)
+"""
+    )
+    found = next(item for item in looked_at(workspace, text) if isinstance(item, Found) and item.name == "Net")
+    assert set(found.arguments["config"]) == {"dim", "wideness"}
+    assert runs_in_eager(found).shape[-1] == 4
+
+
+def test_an_entry_is_changed_where_an_error_asks_for_it(workspace):
+    text = (
+        HEAD
+        + """
+class Net(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        assert config.net.planes % 7 == 0, "planes must be divisible by seven"
+        self.layer = nn.Conv2d(3, config.net.planes, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+    )
+    (found,) = looked_at(workspace, text)
+    assert isinstance(found, Found), found
+    assert found.arguments["config"]["net"]["planes"] % 7 == 0
+    assert runs_in_eager(found).shape[1] % 7 == 0
+
+
+def test_a_dataclass_without_defaults_is_filled_and_repaired(workspace):
+    text = """from dataclasses import dataclass
+import torch
+from torch import nn
+
+
+@dataclass
+class Dimensions:
+    n_audio_state: int
+    n_audio_head: int
+    n_audio_layer: int
+    n_vocab: int = -1
+
+
+class Net(nn.Module):
+    def __init__(self, dims: Dimensions):
+        super().__init__()
+        assert dims.n_audio_state % 5 == 0
+        self.table = nn.Embedding(dims.n_vocab, dims.n_audio_state)
+        width = dims.n_audio_state
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(dims.n_audio_layer))
+
+    def forward(self, tokens):
+        x = self.table(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+"""
+    found = next(item for item in looked_at(workspace, text) if isinstance(item, Found))
+    dims = found.arguments["dims"]
+    assert dims.n_audio_state % 5 == 0
+    assert dims.n_vocab > 0
+    assert runs_in_eager(found).shape[-1] == dims.n_audio_state
+
+
+def test_numbers_that_a_command_line_gives_as_text_are_taken_apart(workspace):
+    put(
+        workspace,
+        "main.py",
+        "p.add_argument('-kernel-sizes', type=str, default='3,5')\np.add_argument('--planes', default=8)\n",
+    )
+    text = (
+        HEAD
+        + """
+class Net(nn.Module):
+    def __init__(self, args):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv1d(4, args.planes, size) for size in args.kernel_sizes)
+
+    def forward(self, x):
+        return [layer(x) for layer in self.layers]
+"""
+    )
+    (found,) = looked_at(workspace, text)
+    assert isinstance(found, Found), found
+    assert found.arguments["args"]["kernel_sizes"] == [3, 5]
+    first, second = runs_in_eager(found)
+    assert first.shape[-1] - second.shape[-1] == 2
+
+
+def test_settings_that_name_the_class_say_its_arguments(workspace):
+    put(
+        workspace,
+        "configs/a.py",
+        "model = dict(type='Elsewhere', entrance=1, inner=2)\nnet = dict(type='Mixer', entrance=11, inner=22)\n",
+    )
+    text = (
+        HEAD
+        + """
+class Mixer(nn.Module):
+    def __init__(self, entrance, inner):
+        super().__init__()
+        self.layer = nn.Linear(entrance, inner)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+    )
+    (found,) = looked_at(workspace, text)
+    assert (found.arguments, found.arguments_from) == ({"entrance": 11, "inner": 22}, "search")
+    assert "settings of the workspace" in found.found
+    assert runs_in_eager(found).shape[-1] == 22
+
+
+# ------------------------------------------------------------------------------------------------------- the pieces
+
+
+READING = """
+class Net:
+    def __init__(self, cfg):
+        self.cfg = cfg
+        a = cfg.model.dim
+        b = cfg["data"]["size"]
+        c = cfg.get("rate", 0.5)
+        d = getattr(cfg, "flag", True)
+        e = self.cfg.depth
+        cfg.update({})
+        cfg.written = 3
+"""
+
+
+def test_every_way_of_reading_an_entry_is_known():
+    reads = {
+        ".".join(read.path): read.default and ast.literal_eval(read.default)
+        for read in reads_of("cfg", ast.parse(READING))
+    }
+    assert reads == {"model.dim": None, "data.size": None, "rate": 0.5, "flag": True, "depth": None}
+
+
+def test_a_configuration_says_which_entry_it_lacks_and_where():
+    config = AnyConfig(model=AnyConfig(dim=3)).at(("cfg",))
+    with pytest.raises(AttributeError, match="has no 'depth'") as caught:
+        config.model.depth  # noqa: B018
+    assert isinstance(caught.value, LackingError)
+    assert caught.value.path == ("cfg", "model", "depth")
+    with pytest.raises(KeyError):
+        config["model"]["depth"]
+    assert getattr(config.model, "depth", 5) == 5
+    assert config.get("path") is None
+
+
+def test_a_copy_of_a_configuration_does_not_change_with_it():
+    config = AnyConfig(sizes=[1, 2], inner=AnyConfig(dim=3))
+    copied = config.at()
+    config.sizes.append(3)
+    config.inner.dim = 4
+    assert (copied.sizes, copied.inner.dim) == ([1, 2], 3)
+
+
+def test_a_default_that_is_no_plain_value_is_guessed():
+    tree = ast.parse("def f(cfg):\n    return cfg.get('dim', compute())")
+    assert configuration("cfg", tree, Settings(Workspace(""))) == {"dim": 64}
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [{"cfg": {"model": {"dim": 3}}}, {"cfg": AnyConfig(model=AnyConfig(dim=3))}],
+    ids=["dictionaries", "configurations"],
+)
+def test_an_entry_at_any_depth_is_found_and_replaced_in_a_copy(holder):
+    path, value = entries(holder)["dim"]
+    assert (path, value) == (("cfg", "model", "dim"), 3)
+    changed = replaced(holder, path, 8)
+    assert changed["cfg"]["model"]["dim"] == 8
+    assert holder["cfg"]["model"]["dim"] == 3
+
+
+YAML = """
+# a comment
+model:
+  name: net   # trailing
+  dim: 64
+  rate: 1e-3
+  sizes: [1, 2]
+  deep:
+    flag: true
+    nothing: null
+  text: "a: b"
+list:
+  - passed
+  - over
+last: -1
+"""
+
+
+def test_the_tiny_reader_understands_nested_scalars_and_passes_over_the_rest():
+    assert simple_yaml(YAML) == {
+        "model": {
+            "name": "net", "dim": 64, "rate": 1e-3, "sizes": [1, 2], "deep": {"flag": True, "nothing": None},
+            "text": "a: b",
+        },
+        "list": {}, "last": -1,
+    }  # fmt: skip
+
+
+def test_the_tiny_reader_agrees_with_the_real_one():
+    yaml = pytest.importorskip("yaml")
+    text = "a: 1\nb:\n  c: 2.5\n  d: [3, 4]\n  e: {x: 1}\nf: word\ng: yes\n".replace("{x: 1}", "word")
+    assert simple_yaml(text) == yaml.safe_load(text)
+
+
+def test_a_parser_gives_what_it_would_without_a_command_line():
+    code = """
+p.add_argument("data")
+p.add_argument("--lr", default=0.1, type=float)
+p.add_argument("-n", "--num-layers", default="3", type=int)
+p.add_argument("--fast", action="store_true")
+p.add_argument("--slow", action="store_false")
+p.add_argument("--kind", choices=["a", "b"])
+"""
+    options = parsed_options(ast.parse(code))
+    assert options == {"data": None, "lr": 0.1, "num_layers": 3, "fast": False, "slow": True, "kind": "a"}
+
+
+def test_only_plain_values_of_a_dictionary_count():
+    node = ast.parse("dict(a=1, b=f(), c=dict(d='x'), **rest)", mode="eval").body
+    assert plain_mapping(node) == {"a": 1, "c": {"d": "x"}}
+
+
+def test_a_mapping_with_too_few_of_the_entries_does_not_count(workspace):
+    put(workspace, "a.json", '{"lr": 1, "epochs": 2}')
+    put(workspace, "b.json", '{"dim": 5, "heads": 2, "x": 1}')
+    settings = Settings(Workspace(str(workspace)))
+    assert settings.closest({"dim", "heads", "depth"}) == {"dim": 5, "heads": 2, "x": 1}
+    assert settings.closest({"lr", "dim", "rank", "kind"}) == {}
+
+
+@pytest.mark.parametrize("name", ["broken.json", "broken.toml", "broken.yaml"])
+def test_a_broken_file_is_passed_over(workspace, name):
+    put(workspace, name, "{: [\n\t- }{")
+    assert Settings(Workspace(str(workspace))).closest({"dim"}) == {}
+
+
+def test_a_configuration_with_values_runs_as_the_guess_did(workspace):
+    (found,) = looked_at(workspace, HEAD + NESTED)
+    model = found.construct()
+    assert not any(parameter.is_meta for parameter in model.parameters())
+    assert torch.equal(model(torch.zeros(1, model.inner.in_features)), model(torch.zeros(1, model.inner.in_features)))
