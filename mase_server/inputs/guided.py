@@ -99,6 +99,7 @@ class Repairs:
         if plan.function is None or plan.arguments is None:
             return
         step = _Step(plan.function, plan.arguments, plan.how)
+        self._seen.add(step.key())
         before, here = self._passed.get(step.key(), frozenset()), (*place_of(error), str(error))
         if here in before:
             return

@@ -22,6 +22,8 @@ from mase_server.inputs.workspace import Call, examples_of
 
 #: Calls elsewhere in the workspace that are tried.
 MAX_CALLS = 12
+#: Functions of the file that are called because they may make it.
+MAX_BUILDERS = 6
 #: Values of parameters of builders that keep them from reaching for files.
 _OFFLINE = {"pretrained": False, "download": False}
 
@@ -61,7 +63,7 @@ def plans(kind: type[nn.Module], around: Surroundings, asked: str | None) -> Ite
         yield Plan("usage", partial(evaluate, call, namespace, tree), guessed=True)
     if not required(kind):
         yield Plan("default", kind, function=kind, arguments={})
-    for function in _builders(kind, around):
+    for function in itertools.islice(_builders(kind, around), MAX_BUILDERS):
         if not required(function):
             given = _offline(function)
             yield Plan("usage", partial(function, **given), guessed=True, function=function, arguments=given)
@@ -80,7 +82,7 @@ def starts(kind: type[nn.Module], around: Surroundings) -> Iterator[Start]:
                 where = _where(found, around) if found.file else "its file"
                 yield Start(kind, given, f"made as {where} makes it")
     yield from _from_settings(kind, around)
-    for function in _builders(kind, around):
+    for function in itertools.islice(_builders(kind, around), MAX_BUILDERS):
         yield Start(function, _offline(function), f"made by {function.__name__}()")
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from mase_server.inputs import budget as budgets
 from mase_server.inputs import find as finding
-from mase_server.inputs.budget import Budget
+from mase_server.inputs.budget import Budget, stopwatch
 from mase_server.inputs.found import Found
 from mase_server.snapshot import Problem
 from tests.inputs.test_inputs_repairs import HEAD, looked_at
@@ -40,6 +41,17 @@ def test_what_is_spent_has_no_parts():
     budget = Budget.of(1.0, clock)
     clock.now += 5.0
     assert budget.part().is_spent()
+
+
+def test_the_work_of_others_spends_no_budget_and_waiting_spends_half(monkeypatch):
+    work, wall = Clock(), Clock()
+    monkeypatch.setattr(budgets.time, "process_time", work)
+    monkeypatch.setattr(budgets.time, "monotonic", wall)
+    elapsed = stopwatch()
+    work.now, wall.now = work.now + 1.0, wall.now + 1.5
+    assert elapsed() == 1.0
+    wall.now += 6.5
+    assert elapsed() == 4.0
 
 
 EASY = """class Easy{index}(nn.Module):
