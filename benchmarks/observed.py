@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from mase_server.inputs.find import find
 from mase_server.inputs.found import Found, call_arguments, plain_hooks
 from mase_server.inputs.generate import inputs_at
+from mase_server.inputs.weights import loaded_where_present
 from mase_server.snapshot import KINDS, Payload
 from mase_server.tracing.shadow import Shadows
 from mase_server.tracing.source import decode
@@ -138,7 +139,8 @@ def _run(file: File, found: Found) -> dict[str, Any]:
     torch.manual_seed(0)
     random.seed(0)
     try:
-        with recorder.recording(), torch.no_grad(), _OnCpu():
+        # Published weights are not here; what is made without them has the same shapes.
+        with loaded_where_present(), recorder.recording(), torch.no_grad(), _OnCpu():
             model = _real(found.model if found.construct is None else found.construct()).train(found.training)
             args, kwargs = call_arguments(model, inputs_at(found.spec))
             model(*args, **kwargs)

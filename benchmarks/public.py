@@ -83,7 +83,8 @@ def row(verdict: Verdict) -> tuple[str, ...]:
     name = str(Path(verdict.file.path).relative_to(Path(verdict.file.folder).parent))
     first = "" if verdict.first is None else f"{verdict.first:.1f}"
     covered = f"{verdict.covered}/{verdict.classes}"
-    return name, verdict.outcome, covered, first, str(verdict.places), ", ".join(faults), verdict.why[:160]
+    outcome = "parts" if verdict.outcome == "part" and not verdict.whole else verdict.outcome
+    return name, outcome, covered, first, str(verdict.places), ", ".join(faults), verdict.why[:160]
 
 
 def details(verdict: Verdict) -> Iterator[str]:
@@ -98,8 +99,12 @@ def summary(verdicts: Sequence[Verdict]) -> Table:
     table = Table("of all files", "", title=f"{len(verdicts)} files, nothing configured")
     outcomes = Counter(verdict.outcome for verdict in verdicts)
     visible = outcomes["shown"] + outcomes["part"]
-    table.add_row("shown, at least one model", f"{visible} ({visible / max(1, len(verdicts)):.0%})")
-    table.add_row("of these, every class with a forward", str(outcomes["shown"]))
+    for title, count in (
+        ("shown: a model that is part of no other", sum(verdict.whole for verdict in verdicts)),
+        ("shown: any model", visible),
+        ("shown: every class with a forward", outcomes["shown"]),
+    ):
+        table.add_row(title, f"{count} ({count / max(1, len(verdicts)):.0%})")
     table.add_row("nothing shown", str(outcomes["nothing"]))
     table.add_row("crashed", str(outcomes["crash"]))
     classes = sum(one.classes for one in verdicts if one.outcome != "crash")
