@@ -35,6 +35,11 @@ from mase_server.inputs.spec import ConstantSpec, Inputs, MapSpec, SequenceSpec,
 
 MAX_ROWS = 200
 DEFAULT_VOCABULARY = 10
+#: Names of indices of which each sample has one.
+SINGLE = re.compile(
+    r"^(t|ts|time|timesteps?|y|labels?|class(es)?|class_?labels?|cond|users?|items?|action|step|(target|cand|pos|neg)_\w+"
+    r"|\w*(user|item)(_ids?)?)$"
+)
 
 
 class Record(dict[str, Any]):
@@ -216,13 +221,13 @@ def _walked_with(model: nn.Module, name: str) -> list[Choice]:
     if all(isinstance(key, str) for key in layers):
         keys = [str(key) for key in layers]
         return [Choice(MapSpec(tuple(zip(keys, _specs(row), strict=True))), _why(row)) for row in rows]
-    return [Choice(SequenceSpec(_halving(_specs(row)), is_list=True), f"a list, {_why(row)}") for row in rows]
+    return [Choice(SequenceSpec(halving(_specs(row)), is_list=True), f"a list, {_why(row)}") for row in rows]
 
 
-def _halving(specs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+def halving(specs: tuple[Spec, ...]) -> tuple[Spec, ...]:
     """Maps of several scales: each half as large as the one before."""
     maps = [spec for spec in specs if isinstance(spec, TensorSpec) and spec.dims[-2:] == ("H", "W")]
-    if len(maps) != len(specs) or len({spec.dims for spec in maps}) == 1:
+    if len(maps) != len(specs):
         return specs
     sides = [64 // 2**index for index in range(len(maps))]
     return tuple(replace(spec, dims=(*spec.dims[:2], side, side)) for spec, side in zip(maps, sides, strict=True))
@@ -275,7 +280,13 @@ def _leaf(model: nn.Module, name: str, wanted: Wanted, others: Inputs | None = N
     by_use = _reasons(use) if use is not None else []
     if _is_handed_states(model):
         by_name, by_use = _time_first(by_name), _time_first(by_use)
-    special = any(word in name.lower() for word in ("mask", "len", "edge", "adj", "label", "class", "index"))
+    if SINGLE.search(name.lower()):
+        by_use = sorted(
+            by_use, key=lambda choice: isinstance(choice.spec, TensorSpec) and choice.spec.dims == ("B", "T")
+        )
+    special = any(
+        word in name.lower() for word in ("mask", "len", "edge", "adj", "label", "class", "index", "rays", "dirs")
+    )
     ordered = (by_name, by_use) if special else (by_use, by_name)
     mixed = [choice for pair in itertools.zip_longest(*ordered) for choice in pair if choice is not None]
     return _unique(mixed) or [*_like(model, name, others), *_anything()]

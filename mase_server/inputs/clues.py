@@ -7,6 +7,7 @@ import functools
 import inspect
 import re
 import textwrap
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import CodeType, FrameType, TracebackType
@@ -14,8 +15,8 @@ from typing import Any
 
 from mase_server.inputs.configs import entries
 
-#: What an argument of a name may be, where a member of it was lacking ("" for none).
-Parts = Callable[[str, str], Iterator[Any]]
+#: What an argument of a name may be, where a member of it was lacking, or it has to be of a class ("" for neither).
+Parts = Callable[[str, str | type], Iterator[Any]]
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
@@ -36,7 +37,8 @@ class Step:
             return None
         try:
             names = {**self.frame.f_globals, **self.frame.f_locals}
-            return eval(compile(ast.Expression(node), "<clue>", "eval"), names)
+            with warnings.catch_warnings(action="ignore"):
+                return eval(compile(ast.Expression(node), "<clue>", "eval"), names)
         except Exception:  # noqa: BLE001 - evaluates a piece of the person's code a second time
             return None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from mase_server.inputs.choices import Record, choices_of, guesses_for, new_guesses
+from mase_server.inputs.choices import Record, choices_of, guesses_for, halving, new_guesses
 from mase_server.inputs.clues import Step
 from mase_server.inputs.failed import Failed
 from mase_server.inputs.huggingface import LABEL_NAMES
@@ -24,7 +24,8 @@ from mase_server.tracing.bounds import OutOfRangeError
 Changes = Iterator[Inputs]
 Match = re.Match[str]
 
-_READS_PARTS = (ast.Subscript, ast.Attribute)
+#: The longest list that is made for a forward that compares its length.
+MAX_MEMBERS = 12
 
 
 def _parts(failed: Failed, match: Match) -> Changes:
@@ -33,7 +34,7 @@ def _parts(failed: Failed, match: Match) -> Changes:
         path = failed.place(value)
         if path is None:
             continue
-        keys = _read_from(ast.unparse(node), step)
+        keys = _read_from(ast.unparse(node), step) | _looked_up(ast.unparse(node), step)
         held = failed.specs[path]
         have = dict(held.items) if isinstance(held, MapSpec) else {}
         lacked = [key for key in keys if key not in have]
@@ -53,6 +54,22 @@ def _read_from(text: str, step: Step) -> dict[str, bool]:
                 if not hasattr(torch.Tensor, key) and not hasattr(dict, key):
                     found.setdefault(key, True)
     return found
+
+
+def _looked_up(text: str, step: Step) -> dict[str, bool]:
+    """Keys of names that a statement looks up (`sparse[name]`), as they are when it fails or as a loop names them."""
+    items = [
+        node for node in ast.walk(step.node) if isinstance(node, ast.Subscript) and ast.unparse(node.value) == text
+    ]
+    found: list[Any] = [step.value(node.slice) for node in items]
+    names = {node.slice.id for node in items if isinstance(node.slice, ast.Name)}
+    for loop in (node for node in ast.walk(step.node) if isinstance(node, ast.comprehension)):
+        targets = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+        match loop.iter:
+            case ast.Call(func=ast.Attribute(value=table)) | (ast.Name() | ast.Attribute() as table) if targets & names:
+                held = step.value(table)
+                found += list(held.keys() if isinstance(held, dict | torch.nn.ModuleDict) else held or ())
+    return {key: False for key in found if isinstance(key, str)}
 
 
 def _mapped(failed: Failed, path: Path, have: dict[str, Spec], keys: list[str], attributes: bool) -> MapSpec:
@@ -123,6 +140,21 @@ def _longer(failed: Failed, match: Match) -> Changes:
     for path, spec in failed.specs.items():
         if isinstance(spec, SequenceSpec) and spec.items:
             yield put(failed.inputs, path, replace(spec, items=(*spec.items, spec.items[-1])))
+
+
+def _as_many(failed: Failed, match: Match) -> Changes:
+    """`len(inputs) == len(self.widths)`: a list of as many maps, each half as large as the one before."""
+    for step in reversed(failed.clue.steps):
+        for node in ast.walk(step.node):
+            match node:
+                case ast.Compare(left=ast.Call(func=ast.Name(id="len"), args=[held]), comparators=[other]):
+                    path, count = failed.place(step.value(held)), step.value(other)
+                case _:
+                    continue
+            if path is not None and isinstance(count, int) and 0 < count <= MAX_MEMBERS:
+                spec = failed.specs[path]
+                member = spec.items[0] if isinstance(spec, SequenceSpec) and spec.items else spec
+                yield put(failed.inputs, path, SequenceSpec(halving((member,) * count), is_list=True))
 
 
 def _as_sequence(failed: Failed, match: Match) -> Changes:
@@ -252,6 +284,7 @@ ROWS: tuple[Row, ...] = (
         r"|only integers, slices",
         _parts,
     ),
+    (r"^AssertionError|^ValueError", _as_many),
     (r"after \*\* must be a mapping", _spread),
     (r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)", _missing_arguments),
     (r"values to unpack", _unpacked),

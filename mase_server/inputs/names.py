@@ -78,6 +78,10 @@ INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
         r"^(index|indices|inds?|which|selected|perm(utation)?|\w+_(index|indices))$",
         (TensorSpec("i64", ("B",), "below", 2), TensorSpec("i64", ("B", "T"), "below", 2)),
     ),
+    (
+        r"^(rays?(_?[od]|_origins?|_dir(ection)?s?)?|(view_?)?dirs?|directions?|origins?)$",
+        (TensorSpec("f32", ("N", 3)), TensorSpec("f32", ("B", "N", 3))),
+    ),
     (r"^(actions?|acts?)$", (TensorSpec("i64", ("B",), "below", 2), TensorSpec("i64", ("B", 1), "below", 2))),
     (
         r"^(preds?|predictions?|y_?(pred|hat)|logits|scores?|outputs?)$",

@@ -110,6 +110,12 @@ def _more(failed: Failed, match: Match) -> Changes:
             yield from (put(failed.inputs, path, each) for each in reranked(spec, count))
 
 
+def _one_less(failed: Failed, match: Match) -> Changes:
+    """One dimension less, so that what is added to it fits."""
+    for path, spec in failed.suspects():
+        yield from _all(failed, [(path, spec)], len(spec.dims) - 1)
+
+
 def _fewer(failed: Failed, match: Match) -> Changes:
     """Two or three dimensions instead of more."""
     for count in (2, 3):
@@ -117,10 +123,13 @@ def _fewer(failed: Failed, match: Match) -> Changes:
 
 
 def _as_the_others(failed: Failed, match: Match) -> Changes:
-    """Tensors that are joined or indexed have as many dimensions as each other."""
-    counts = dict.fromkeys(tensor.dim() for tensor in operands(failed.trail))
-    for count in counts:
-        yield from _all(failed, failed.suspects(), count)
+    """Tensors that are joined or indexed have as many dimensions as each other: what they came from, more or less."""
+    met = list(operands(failed.trail))
+    for one, other in ((one, other) for one in met for other in met if one.dim() != other.dim()):
+        for path in failed.sources(one):
+            spec = failed.specs.get(path)
+            if isinstance(spec, TensorSpec):
+                yield from _all(failed, [(path, spec)], len(spec.dims) + other.dim() - one.dim())
 
 
 Row = tuple[str, Callable[[Failed, Match], Changes]]
@@ -130,6 +139,7 @@ ROWS: tuple[Row, ...] = (
     (r"values to unpack", _unpacked),
     (rf"{_DIGITS}[^\d]*(?:or {_DIGITS})?[^\d]*(?:input|tensor|to conv|but got|instead)", _told),
     (r"Padding size \d is not supported for \dD input", _fewer),
+    (r"number of sizes provided \((\d)\) must be greater", _one_less),
     (r"supposed to be a vector", lambda failed, match: _all(failed, failed.suspects(), 1)),
     (r"(?:must be|should be) (?:an? )?(\d)-?D", _told),
     (r"but got input of size|mode needs (\d)D", _told),

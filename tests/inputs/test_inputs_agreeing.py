@@ -88,8 +88,7 @@ AGREEING = {
         "return self.out(torch.cat([h, q, h - q, h * q], -1)).sum(1)",
     ),
     "a trajectory": (
-        "self.s, self.a, self.r = nn.Linear(17, 8), nn.Linear(6, 8), nn.Linear(1, 8)\n"
-        "self.when = nn.Embedding(40, 8)",
+        "self.s, self.a, self.r = nn.Linear(17, 8), nn.Linear(6, 8), nn.Linear(1, 8)\nself.when = nn.Embedding(40, 8)",
         "states, actions, returns_to_go, timesteps",
         "t = self.when(timesteps)\nb, n = states.shape[0], states.shape[1]\n"
         "x = torch.stack((self.r(returns_to_go) + t, self.s(states) + t, self.a(actions) + t), 1)\n"
@@ -237,7 +236,8 @@ PARTS = {
     "a focal loss": (
         "self.gamma = 2",
         "inputs, targets",
-        "ce = F.cross_entropy(inputs, targets, reduction='none')\nreturn ((1 - torch.exp(-ce)) ** self.gamma * ce).mean()",
+        "ce = F.cross_entropy(inputs, targets, reduction='none')\n"
+        "return ((1 - torch.exp(-ce)) ** self.gamma * ce).mean()",
     ),
     "a loss of pairs": (
         "self.temperature = 0.1",

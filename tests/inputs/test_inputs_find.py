@@ -30,7 +30,7 @@ EXPECTED = {
     "dict_batch": {
         "ClickModel": (
             "search",
-            "batch: {user_id: i64[B=2, T=16] < 300, item_id: i64[B, T] < 500, dense: f32[B, T, 13]}",
+            "batch: {user_id: i64[B=2] < 300, item_id: i64[B] < 500, dense: f32[B, 13]}",
         )
     },
     "dict_config": {"Mixer": ("search", "x: f32[B=2, 32]")},

@@ -111,6 +111,25 @@ CONTAINERS = {
         "inputs: Dict[str, Tensor]",
         "return sum(self.layers[name](x) for name, x in inputs.items())",
     ),
+    "a dict of which a loop over layers reads the keys": (
+        "self.tables = nn.ModuleDict({'user': nn.Embedding(9, 8), 'country': nn.Embedding(5, 8)})",
+        "sparse",
+        "return torch.cat([table(sparse[name]) for name, table in self.tables.items()], -1)",
+    ),
+    "numbers and categories of a table": (
+        "self.weight = nn.Parameter(torch.randn(5, 8))\n"
+        "self.cats = nn.ModuleList([nn.Embedding(4, 8), nn.Embedding(9, 8)])",
+        "x_num, x_cat",
+        "tokens = [x_num[..., None] * self.weight]\n"
+        "tokens += [table(x_cat[:, i])[:, None] for i, table in enumerate(self.cats)]\nreturn torch.cat(tokens, 1)",
+    ),
+    "maps as many as it has layers for": (
+        "self.widths = [4, 6, 10]\nself.layers = nn.ModuleList([nn.Conv2d(each, 8, 1) for each in self.widths])",
+        "inputs",
+        "assert len(inputs) == len(self.widths)\n"
+        "a, b, c = [self.layers[i](inputs[i]) for i in range(len(inputs))]\n"
+        "b = b + F.interpolate(c, scale_factor=2)\nreturn a + F.interpolate(b, scale_factor=2)",
+    ),
     "an optional mask": (
         "self.layer = nn.Linear(12, 8)",
         "x, mask=None",
