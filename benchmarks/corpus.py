@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from forks import Limits
-from judge import Verdict, classes, judge
+from judge import Verdict, classes, judge, wholes
 from observed import File
 from public import WARM, details, row, summary
 from rich.console import Console
@@ -36,9 +36,17 @@ def corpus(root: Path = ROOT) -> Iterator[File]:
             yield File(str(root / "projects" / project), str(path))
 
 
+def is_shown(verdict: Verdict) -> bool:
+    """Has a whole model of the file shapes up to its end, with inputs that eager takes too?"""
+    doubtful = {line.partition(":")[0] for line in verdict.unjudged}
+    certain = {line.partition(" ")[0] for line in verdict.models} - doubtful
+    whole = wholes(verdict.file.source)
+    return bool(certain) and verdict.whole and (not whole or not doubtful.issuperset(whole))
+
+
 def in_full(verdict: Verdict) -> str:
     """A verdict as JSON."""
-    return json.dumps({**asdict(verdict), "file": str(verdict.file)})
+    return json.dumps({**asdict(verdict), "file": str(verdict.file), "is_shown": is_shown(verdict)})
 
 
 def main() -> None:
@@ -62,6 +70,7 @@ def main() -> None:
             console.print(escape(line))
     if not options.json:
         console.print(summary(verdicts))
+        console.print(f"a whole model, confirmed by eager: {sum(map(is_shown, verdicts))} of {len(verdicts)}")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,8 +23,6 @@ ENVIRONMENT = frozenset({"missing-package", "import-error"})
 
 #: A place and the values seen there.
 Seen = Mapping[str, Iterable[str]]
-
-_HALVES = {"product": product, "eager": eager}
 
 
 @dataclass(slots=True)
@@ -54,22 +53,17 @@ class Verdict:
 
 def judge(files: Iterable[File], limits: Limits, at_once: int = 1) -> Iterator[Verdict]:
     """The verdict on each file, in the order in which they are known."""
-    halves: dict[str, dict[str, dict[str, Any]]] = {}
-    names = [f"{half} {file}" for file in files for half in _HALVES]
-    for name, result in forked(names, _job, limits, at_once):
-        half, _, text = name.partition(" ")
-        both = halves.setdefault(text, {})
-        both[half] = result
-        if len(both) == len(_HALVES):
-            yield verdict(File.parse(text), **both)
+    for name, halves in forked(map(str, files), partial(_halves, limits=limits), limits, at_once):
+        yield verdict(File.parse(name), halves.get("product", halves), halves.get("eager", {}))
 
 
-def _job(name: str) -> dict[str, Any]:
-    half, _, text = name.partition(" ")
-    file = File.parse(text)
+def _halves(name: str, limits: Limits) -> dict[str, Any]:
+    """Both halves, one after the other, so that eager need not search what the product has found."""
+    file = File.parse(name)
     os.chdir(file.folder)
     torch.set_num_threads(1)
-    return _HALVES[half](file)
+    ((_, shown),) = forked([name], lambda _: product(file), limits, 1)
+    return {"product": shown, "eager": eager(file, shown.get("fit", ""))}
 
 
 def verdict(file: File, product: dict[str, Any], eager: dict[str, Any]) -> Verdict:

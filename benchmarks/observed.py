@@ -25,6 +25,7 @@ from mase_server.inputs.weights import loaded_where_present
 from mase_server.snapshot import KINDS, Payload
 from mase_server.tracing.shadow import Shadows
 from mase_server.tracing.source import decode
+from mase_server.worker import memory
 from mase_server.worker.job import trace
 from mase_server.worker.request import TraceRequest
 from mase_server.worker.trials import Trials
@@ -34,6 +35,10 @@ from tests.ground_truth.record import Recorder
 
 #: Rewritten code, kept from one file of a package to the next as the server keeps it from save to save.
 _CACHE = tempfile.TemporaryDirectory()
+
+
+#: Runs of a model whose code throws Python's own dice.
+DICE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +85,20 @@ def product(file: File) -> dict[str, Any]:
         "problems": [{key: one[key] for key in ("severity", "code", "line", "message")} for one in last["problems"]],
         "first": first[0] if first else None,
         "seconds": time.perf_counter() - started,
+        "fit": last["fit"].decode(),
     }
 
 
-def eager(file: File) -> dict[str, Any]:
-    """What each model that the product finds binds on real tensors of the inputs that it shows."""
+def eager(file: File, fit: str = "") -> dict[str, Any]:
+    """What each model that the product finds binds on real tensors of the inputs that it shows.
+
+    fit: what the product's trace learned, so that the same inputs are found again.
+    """
     shadows = Shadows()
     hooks = replace(plain_hooks(shadows), attempt=Trials(shadows).attempt)
     try:
-        found = list(find(_request(file), file.source, hooks))
+        request = replace(_request(file), fit=fit.encode() or None)
+        found = list(find(request, file.source, replace(hooks, remembered=memory.inputs(request.fit))))
     except BaseException as error:  # noqa: BLE001 - what eager cannot do, it cannot judge
         return {"died": _told(error)}
     return {"models": [_run(file, one) for one in found if isinstance(one, Found)]}
@@ -134,26 +144,40 @@ def _plain(value: Any) -> Any:
 
 
 def _run(file: File, found: Found) -> dict[str, Any]:
-    """One model for real. error: why eager did not run it to its end."""
-    recorder, error = Recorder(Path(file.path)), ""
-    torch.manual_seed(0)
-    random.seed(0)
-    try:
-        # Published weights are not here; what is made without them has the same shapes.
-        with loaded_where_present(), recorder.recording(), torch.no_grad(), _OnCpu():
-            model = _real(found.model if found.construct is None else found.construct()).train(found.training)
-            args, kwargs = call_arguments(model, inputs_at(found.spec))
-            model(*args, **kwargs)
-    except BaseException as raised:  # noqa: BLE001 - what eager cannot do, it cannot judge
-        error = _told(raised)
-    truth = {_place(astuple(place)): sorted(map(repr, seen)) for place, seen in recorder.truth.items()}
-    return {"name": found.name, "error": error, "truth": truth}
+    """One model for real, again where Python's own dice were thrown. error: why eager did not run it to its end."""
+    truth: dict[str, set[str]] = {}
+    for seed in range(DICE):
+        recorder, error, before = Recorder(Path(file.path)), "", seeded(seed)
+        try:
+            # Published weights are not here; what is made without them has the same shapes.
+            with loaded_where_present(), recorder.recording(), torch.no_grad(), _OnCpu():
+                model = _real(found.model if found.construct is None else found.construct()).train(found.training)
+                args, kwargs = call_arguments(model, inputs_at(found.spec))
+                model(*args, **kwargs)
+        except BaseException as raised:  # noqa: BLE001 - what eager cannot do, it cannot judge
+            error = _told(raised)
+        for place, seen in recorder.truth.items():
+            truth.setdefault(_place(astuple(place)), set()).update(map(repr, seen))
+        if error or random.getstate() == before:
+            break
+    return {"name": found.name, "error": error, "truth": {place: sorted(seen) for place, seen in truth.items()}}
+
+
+def seeded(seed: int) -> Any:
+    """Seed all dice; the state of Python's own."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    return random.getstate()
 
 
 def _real(model: nn.Module) -> nn.Module:
     """The model itself, with real weights where it has been made on meta."""
-    tensors = (*model.parameters(), *model.buffers())
-    return model.to_empty(device="cpu") if any(each.is_meta for each in tensors) else model
+    if not any(each.is_meta for each in (*model.parameters(), *model.buffers())):
+        return model
+    model = model.to_empty(device="cpu")
+    for each in (*model.parameters(), *model.buffers()):
+        each.data.copy_(torch.randn(each.shape) / 10 if each.is_floating_point() else torch.zeros(each.shape))
+    return model
 
 
 class _OnCpu(TorchFunctionMode):

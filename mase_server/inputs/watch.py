@@ -131,7 +131,7 @@ class Watch:
     # -------------------------------------------------------------------------------------------------- watching
 
     def _called(self, call: Callable[..., Any], model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not self._is_model(model) or next(leaves((args, kwargs)), None) is None:
+        if not self._is_model(model) or not any(map(_holds_tensor, (*args, *kwargs.values()))):
             return call(model, *args, **kwargs)
         if id(model) in self.reached:
             self._event()
@@ -193,6 +193,12 @@ class Watch:
 
     def _ring(self, signum: int, frame: FrameType | None) -> None:
         raise Stop if self.reached else TimeUp
+
+
+def _holds_tensor(value: Any) -> bool:
+    """Is there a tensor in an argument, which may be a graph or a batch with tensors as attributes?"""
+    inside = getattr(value, "__dict__", {}) if not isinstance(value, nn.Module | type) else {}
+    return next(leaves([value, *inside.values()]), None) is not None
 
 
 def _can_alarm() -> bool:

@@ -43,7 +43,8 @@ def run(tmp_path):
         shadows, calls = Shadows(), []
 
         def on_call(model, args, kwargs):
-            calls.append((type(model).__name__, [tuple(arg.shape) for arg in args], dict(kwargs), model.training))
+            shapes = [tuple(arg.shape) for arg in args if isinstance(arg, torch.Tensor)]
+            calls.append((type(model).__name__, shapes, dict(kwargs), model.training))
             assert torch._C._len_torch_function_stack() == 0
             return plain_hooks(shadows).on_call(model, args, kwargs)
 
@@ -58,6 +59,32 @@ def test_the_first_call_is_seen_with_its_arguments(run):
     assert calls == [("Net", [(2, 4)], {"scale": 2.0}, False)]
     assert result.module.log == [(2, 5)]
     assert result.error is None
+
+
+GRAPHS = """
+from dataclasses import dataclass
+
+@dataclass
+class Batch:
+    x: torch.Tensor
+
+class Graph:
+    def __init__(self, x):
+        self.x = x
+
+class OnGraphs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = Net()
+    def forward(self, data):
+        return self.net(data.x)
+"""
+
+
+@pytest.mark.parametrize("kind", ["Batch", "Graph"])
+def test_a_call_with_an_object_that_holds_tensors_is_the_call_of_the_whole_model(run, kind):
+    result, _ = run(f"OnGraphs()({kind}(torch.randn(2, 4)))\n", HEAD + GRAPHS)
+    assert [type(one.model).__name__ for one in result.reached] == ["OnGraphs"]
 
 
 def test_constructor_arguments_are_known_as_they_were_given(run):
