@@ -28,6 +28,8 @@ PATIENCE = 6
 #: Sizes that depend on the inputs': all of a convolution's `input[2, 16, 30, 30]`, whose channels the text repeats;
 #: else all but the last of `[32, 400]` and of `(32x400`.
 _SIZES = re.compile(r"input\[[\d, ]*\]|(?<=\[)(?:\d+, )+(?=\d+\])|(?<=\()\d+x")
+#: Only inputs that have nothing to transpose, such as sequences of one token, would do.
+_VIEW = "view size is not compatible"
 _ARGUMENTS = re.compile(r"missing \d+ required positional|unexpected keyword argument|positional arguments? but")
 
 
@@ -95,7 +97,7 @@ class Furthest:
 
 def unavoidable(error: BaseException) -> bool:
     """Would other inputs meet the same: a name that is not there, a wrong number of arguments between own functions?"""
-    if isinstance(error, NameError | MissingPackageError):
+    if isinstance(error, NameError | MissingPackageError) or _VIEW in str(error):
         return True
     if isinstance(error, AttributeError):
         return isinstance(error.obj, nn.Module)

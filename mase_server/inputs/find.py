@@ -351,7 +351,7 @@ class _Finder:
         elif (failing := _failing(built, searched)) is not None:
             how = f"found by search: the likeliest inputs, though the forward fails with them ({searched.how})"
             found = self._of_spec(built, name, failing, "search", how)
-            yield self._cover(replace(found, doubtful=_is_doubtful(built, searched)))
+            yield self._cover(replace(found, doubtful=searched.likely is None))
         elif searched.spec is None:
             yield self._uncalled(name, built, searched)
         else:
@@ -430,13 +430,7 @@ def _failing(built: Built, searched: Searched) -> Inputs | None:
         return searched.likely
     # Wrong arguments of the constructor make a forward fail too.
     assumed = built.source == "search" or bool(built.how)
-    return searched.likely if assumed else searched.likely or searched.plausible
-
-
-def _is_doubtful(built: Built, searched: Searched) -> bool:
-    """May other inputs, or other arguments of the constructor, be what the forward wants?"""
-    assumed = built.source == "search" or bool(built.how)
-    return searched.likely is None or (assumed and not any(map(unavoidable, searched.errors)))
+    return None if assumed else searched.likely or searched.plausible
 
 
 def _reason(error: BaseException) -> str:

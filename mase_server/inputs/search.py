@@ -9,7 +9,7 @@ from torch import nn
 
 from mase_server.inputs.budget import Budget
 from mase_server.inputs.failed import Failed
-from mase_server.inputs.failures import Furthest
+from mase_server.inputs.failures import Furthest, unavoidable
 from mase_server.inputs.found import Hooks, call_arguments
 from mase_server.inputs.frontier import Candidate, Frontier
 from mase_server.inputs.generate import LARGEST_FILLED, extremes_at, inputs_at
@@ -50,7 +50,7 @@ def search(model: nn.Module, hooks: Hooks, attempts: int = MAX_ATTEMPTS, budget:
             candidate = trying.frontier.next()
             if candidate is None:
                 break
-            if trying.succeeds(candidate):
+            if trying.succeeds(candidate) and not trying.is_evasive(candidate):
                 how = f"found by search: {candidate.why()}"
                 return Searched(candidate.inputs, how, write(candidate.inputs))
             if budget.is_spent() or trying.furthest.is_certain():
@@ -84,6 +84,10 @@ class _Search:
         if error is not None:
             self._failed(candidate, values, error)
         return error is None
+
+    def is_evasive(self, candidate: Candidate) -> bool:
+        """Does a changed candidate only avoid a mistake of the forward's own that the usual ones meet?"""
+        return candidate.depth > 0 and any(map(unavoidable, self.furthest.errors()))
 
     def _attempt(self, values: dict[str, Any]) -> BaseException | None:
         args, kwargs = call_arguments(self.model, values)
