@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from mase_server.inputs.classes import class_nodes
@@ -172,9 +173,13 @@ class _Guess:
         if _CONFIG_NAME.search(name):
             return True
         tree = class_nodes(self.around.tree).get(getattr(function, "__name__", ""))
+        if _MODEL_NAME.fullmatch(name):
+            return False
         if tree is None or (usual_argument(name) is not None and len(name) > 1):
             return False
         reads = {read.path[0] for read in reads_of(name, tree)}
+        if any(hasattr(nn.Module, key) or hasattr(torch.Tensor, key) for key in reads):
+            return False
         called = {
             node.func.attr
             for node in ast.walk(tree)
@@ -246,11 +251,17 @@ def _small_network() -> nn.Module:
 STAND_IN = Made(_small_network, "a small network")
 
 
-def parts_for(name: str, attribute: str, around: Surroundings, make: Making = lambda kind: None) -> Iterator[Any]:
+def parts_for(
+    name: str, attribute: str | type, around: Surroundings, make: Making = lambda kind: None
+) -> Iterator[Any]:
     """Classes, functions and modules that an argument of this name may be: usual ones, then the file's own.
 
-    attribute: what was read from the argument and not there; empty where that was not the trouble.
+    attribute: what was read from the argument and not there, or the class that it has to be an instance of; empty
+    where neither was the trouble.
     """
+    if isinstance(attribute, type):
+        yield make(attribute) or _instance(attribute, around)
+        return
     lower = name.lower()
     space = around.namespace
     modules = {key: kind for key, kind in space.items() if inspect.isclass(kind) and issubclass(kind, nn.Module)}

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from torch import nn
+
 from mase_server.inputs.clues import Clue
 from mase_server.inputs.configs import LackingError, likely, replaced
 from mase_server.inputs.names import other_arguments, usual_argument, usual_list
@@ -98,7 +100,7 @@ def _lengths(clue: Clue) -> list[int]:
     told = re.search(r"(?:tuples?|lists?|length|sequence)\D{0,12}?\b(\d+|one|two|three|four|five)\b", clue.text)
     if told:
         return [_NUMBERS.get(told[1]) or int(told[1])]
-    others = [len(value) for value in clue.given.values() if isinstance(value, list | tuple)]
+    others = [len(value) for value in clue.given.values() if isinstance(value, list | tuple) and value]
     return list(dict.fromkeys([*others, 4, 3, 2]))
 
 
@@ -249,6 +251,26 @@ def _part(clue: Clue, match: re.Match[str]) -> Changes:
         yield from ({name: part} for part in itertools.islice(clue.parts(name, lacked[1] if lacked else ""), 8))
 
 
+def _instance_of(clue: Clue, match: re.Match[str]) -> Changes:
+    """For `isinstance(argument, Kind)` in the failing statement: an instance of it, or the value turned into one."""
+    step = clue.last()
+    for node in ast.walk(step.node) if step else ():
+        match node:
+            case ast.Call(func=ast.Name(id="isinstance"), args=[ast.Name(id=name), wanted]) if name in clue.arguments:
+                held = step.value(wanted) if step else None
+                for kind in held if isinstance(held, tuple) else (held,):
+                    yield from _turned(clue, name, kind)
+
+
+def _turned(clue: Clue, name: str, kind: Any) -> Changes:
+    if kind in (int, float, str):
+        yield {name: kind(usual_argument(name) or 16)}
+    elif kind in (list, tuple):
+        yield from ({name: kind(_list_of(name, clue.arguments[name], length))} for length in _lengths(clue))
+    elif isinstance(kind, type) and issubclass(kind, nn.Module):
+        yield from ({name: part} for part in itertools.islice(clue.parts(name, kind), 1))
+
+
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
@@ -266,6 +288,9 @@ ROWS: tuple[Row, ...] = (
     (r"(?i)negative dimension|must be positive|non-negative|nonnegative", _negative),
     (r"\bstr\b", _unparsed),
     (r"unexpected keyword argument '(\w+)'", _unexpected),
+    (r"^AssertionError|^ValueError|^TypeError", _instance_of),
+    (r"^AssertionError|^ValueError|divisible", _divisible),
+    (r"^AssertionError|^ValueError", _compared),
     (
         r"object of type '\w+' has no len|object is not (subscriptable|iterable)|non-iterable|must be an iterable"
         r"|(?i:be an? (tuple|list|sequence)|be (tuples?|lists?)\b)",
@@ -281,13 +306,12 @@ ROWS: tuple[Row, ...] = (
     ),
     (r"found element of type float|'float' object", _whole),
     (r"(?i)\border|sort|decreas|descend|ascend|increas", _reversed),
-    (r"^AssertionError|^ValueError|divisible", _divisible),
-    (r"^AssertionError|^ValueError", _compared),
     (r"^AssertionError|NoneType|^ValueError|None$", _given),
     (r"^(KeyError|ValueError|AssertionError|NotImplementedError|UnboundLocalError|AttributeError|Exception)", _option),
     (r"\(\d+x(\d+) and (\d+)x\d+\)", _sizes),
     (r"Invalid channel dimensions", _channels),
     (r"to have (\d+) channels, but got (\d+) channels", _sizes),
+    (r"reduction dim, but got \[\d+, (\d+)\] X \[(\d+), \d+\]", _sizes),
     (r"tensor a \((\d+)\) must match the size of tensor b \((\d+)\)", _sizes),
     (r"normalized_shape=\[(\d+)\].*, (\d+)\]\)$", _sizes),
     (r"Expected size (\d+) but got size (\d+)", _sizes),
