@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -53,21 +54,28 @@ def _mentioned(node: ast.AST) -> set[str]:
 
 def called(factory: Factory, around: Surroundings, asked: str | None) -> Iterator[tuple[Instance, Built]]:
     """The models that a function gives, and how; nothing where it fails. asked: the text of the call, if one is."""
-    constructions, arguments = Constructions(), dict[str, Any]()
+    arguments: dict[str, Any] = {}
     function = around.namespace[factory.name]
+
+    def make() -> Any:
+        return function(**made(arguments)) if asked is None else eval(asked, {**NAMES, **around.namespace})
+
     try:
-        with around.on_trial(), constructions.recording(), MetaMode(around.shadows):
-            if asked is not None:
-                result = eval(asked, {**NAMES, **around.namespace})
-            else:
-                arguments = made(usual_arguments(function, around))
-                result = function(**arguments)
+        if asked is None:
+            arguments = usual_arguments(function, around)
+        with around.on_trial(), Constructions().recording(), MetaMode(around.shadows):
+            result = make()
     except (*RAISED, NoArgumentsError):  # the border to the person's functions
         return
     source = "comment" if asked is not None else "search" if arguments else "default"
     how = "its builder's arguments are guessed from their names" if source == "search" else ""
     for instance in held(factory.name, result):
-        yield instance, Built(instance.model, arguments, source, None, how)
+        yield instance, Built(instance.model, arguments, source, partial(_again, make, instance.name), how)
+
+
+def _again(make: Callable[[], Any], name: str) -> nn.Module:
+    """The model of this name among those that a function gives when it is called once more."""
+    return {each.name: each.model for each in held(name.partition("[")[0], make())}[name]
 
 
 class _Reader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from types import ModuleType
@@ -20,9 +20,10 @@ from mase_server.inputs.assumed import Comment, comment_for, comment_naming
 from mase_server.inputs.budget import FILE_SECONDS, Budget
 from mase_server.inputs.classes import class_nodes, library_classes, model_classes, roots
 from mase_server.inputs.comments import BadComment, read_comments
+from mase_server.inputs.constructions import construction_of
 from mase_server.inputs.distributed import alone
 from mase_server.inputs.entries import FORWARD, entry_of, forward_owner, further_entry, makes, run_by
-from mase_server.inputs.factories import called, factories
+from mase_server.inputs.factories import Factory, called, factories
 from mase_server.inputs.failures import unavoidable
 from mase_server.inputs.found import Found, Hooks, bind, call_arguments, plain_hooks
 from mase_server.inputs.generate import complete, inputs_at
@@ -51,6 +52,8 @@ MAX_ERRORS = 3
 MAX_WAYS = 4
 #: Seconds for classes that no shown model uses: what others show does not wait for them much longer.
 REST_SECONDS = 3.0
+#: Functions that are tried before the arguments of the classes that they make are guessed.
+MAX_FACTORIES = 3
 
 
 def find(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[Found | Problem]:
@@ -233,6 +236,12 @@ class _Finder:
             classes = library_classes(vars(module), self.tree, self.request.folder)
         names = [self.options.model] if self.options.model else roots(classes, self.tree)
         problems: list[tuple[str, Problem]] = []
+        made_by = factories(vars(module), self.tree)
+        # Who builds a class that has to be given arguments knows them better than a guess.
+        unasked = {name for name in names if name in self.nodes and not self.wishes.of(name).any()}
+        needy = {name for name in unasked if name in classes and required(classes[name])}
+        first = [factory for factory in made_by if factory.names & needy][:MAX_FACTORIES]
+        yield from (item for item in self._from_factories(first, module, classes) if isinstance(item, Found))
         for index, name in enumerate(names):
             if name in classes and name not in self.covered and self.wishes.wants(name):
                 self._take_turn(len(names) - index)
@@ -241,7 +250,7 @@ class _Finder:
                         yield item
                     else:
                         problems.append((name, item))
-        yield from self._from_factories(module, classes)
+        yield from self._from_factories([each for each in made_by if each not in first], module, classes)
         if not self.options.model:
             yield from self._from_rest(classes, set(names), module)
         yield from (problem for name, problem in problems if name not in self.covered)
@@ -257,20 +266,32 @@ class _Finder:
             message = f"No model {self.options.model!r} in this file; it has {', '.join(classes) or 'none'}."
             yield trouble.at_class(self.path, None, "error", "no-model", message)
 
-    def _from_factories(self, module: ModuleType, classes: Mapping[str, object]) -> Iterator[Found | Problem]:
-        """What functions of the file build, where no class of the file has shown it."""
-        for factory in factories(vars(module), self.tree):
+    def _from_factories(
+        self, made_by: Sequence[Factory], module: ModuleType, classes: Mapping[str, object]
+    ) -> Iterator[Found | Problem]:
+        """What functions of the file build, where nothing has shown it."""
+        budget = Budget.of(REST_SECONDS)
+        for factory in made_by:
             known = factory.names & set(classes)
-            if (known and known <= self.covered) or not self.wishes.wants(factory.name):
+            if (known and known <= self.covered) or not self.wishes.wants(factory.name) or budget.is_spent():
                 continue
             asked = self.wishes.of(factory.name).call
-            self._take_turn(1)
+            self.turn = budget.part(0.5)
             for instance, built in called(factory, self._around(vars(module)), asked):
-                name = self._name(instance)
-                if name not in self.covered and is_model(instance.model, self.request.folder, self.classes):
-                    found = self._complete(built, name)
+                name, kind = self._name(instance), type(instance.model)
+                shown = {name} if kind is nn.Sequential else {name, kind.__name__}
+                if not shown & self.covered and is_model(instance.model, self.request.folder, self.classes):
+                    found = self._complete(self._as_made(built, name, factory), name)
                     # Nobody is told that something of use to others gives no model that could be shown.
                     yield from (each for each in found if isinstance(each, Found) or not self.shown)
+
+    def _as_made(self, built: Built, name: str, factory: Factory) -> Built:
+        """A model of a class of the file was made with the arguments of its own constructor, whoever called that."""
+        made = construction_of(built.model)
+        if name not in self.classes or made is None or built.source == "comment":
+            return built
+        how = _sentence(f"made by {factory.name}", built.how)
+        return replace(built, arguments=made.bound(), source="usage", how=how)
 
     def _from_rest(
         self, classes: Mapping[str, type[nn.Module]], tried: set[str], module: ModuleType

@@ -2,6 +2,7 @@
 others; and nothing that is left to others."""
 
 import re
+import sys
 import textwrap
 
 import pytest
@@ -136,6 +137,49 @@ def test_a_class_inside_a_function_is_shown_as_the_function_makes_it(tmp_path):
     found, problems = shown(tmp_path, source)
     assert inputs(found) == {"Local": "x: f32[B=2, 6]"}
     assert problems == []
+
+
+def test_who_builds_a_class_knows_its_arguments_better_than_a_guess(tmp_path):
+    source = NET.replace("width=5", "width") + "def net_tiny(width=9):\n    model = Net(width)\n    return model\n"
+    [found], problems = shown(tmp_path, source)
+    assert problems == []
+    assert (found.name, found.arguments, found.arguments_from) == ("Net", {"width": 9}, "usage")
+    assert "made by net_tiny" in found.found
+    assert found.comment.text == "mase: Net(width=9); x: f32[B=2, 9]"
+
+
+def test_functions_that_make_the_same_kind_of_model_are_shown_once_and_sequences_each(tmp_path):
+    library = tmp_path / "site-packages" / "timm"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text(HEAD + NET + "def create(width):\n    return Net(width)\n")
+    source = f"""
+        import sys
+        sys.path.insert(0, {str(library.parent)!r})
+        import timm
+        def small():
+            return timm.create(4)
+        def large():
+            return timm.create(8)
+        def one():
+            return nn.Sequential(nn.Linear(3, 2))
+        def two():
+            return nn.Sequential(nn.Linear(5, 2))
+        """
+    found, problems = shown(tmp_path, source)
+    sys.modules.pop("timm", None)
+    assert problems == []
+    assert inputs(found) == {"small": "x: f32[B=2, 4]", "one": "input: f32[B=2, 3]", "two": "input: f32[B=2, 5]"}
+
+
+def test_what_a_function_built_can_be_built_again_with_values(tmp_path):
+    source = """
+        def networks(width=4):
+            return {"a": nn.Sequential(nn.Linear(width, 2)), "b": nn.Sequential(nn.Linear(2, 1))}
+        """
+    found, _ = shown(tmp_path, source)
+    for each in found:
+        args, kwargs = call_arguments(each.model, inputs_at(each.spec))
+        assert each.construct()(*args, **kwargs).shape[-1] == each.model[0].out_features
 
 
 # ------------------------------------------------------------------------------------------------------- variables
