@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,8 @@ from mase_server.tracing.shadow import Shadows, ValueDependentError
 CHEAP_PARAMETERS = 20_000_000
 #: Models with more parameters are never run for real.
 MOST_PARAMETERS = 400_000_000
+#: Seconds after which a real run is given up: few parameters may still mean much work, as in three dimensions.
+MOST_REAL_SECONDS = 8.0
 
 _META_ONLY = (
     "meta tensor",
@@ -31,17 +34,26 @@ _META_ONLY = (
 )
 
 
+class TooSlowError(ValueDependentError):
+    """A real run was given up."""
+
+
 class RealRecorder(Recorder):
-    """Records a forward that runs on real values."""
+    """Records a forward that runs on real values, for `MOST_REAL_SECONDS` at most."""
+
+    _end = float("inf")
 
     def record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
         """As `Recorder.record`; what the forward writes is the caller's own and is put back by `unchanged`."""
         for buffer in self.root.buffers():
             self.shadows.written(buffer)
+        self._end = time.monotonic() + MOST_REAL_SECONDS
         return super().record(args, kwargs)
 
     def run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compute one torch call as it is."""
+        if time.monotonic() > self._end:
+            raise TooSlowError(f"a run with real values on the CPU had not ended after {MOST_REAL_SECONDS:.0f} s")
         target = args[0] if args and isinstance(args[0], torch.Tensor) else None
         if target is not None and may_write(func, args, kwargs):
             self.shadows.written(target)

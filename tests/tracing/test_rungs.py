@@ -8,8 +8,9 @@ from torch import nn
 
 from mase_server.dtypes import SHORT
 from mase_server.ir.session import Session
+from mase_server.tracing import rungs
 from mase_server.tracing.probe import Wire
-from mase_server.tracing.rungs import CHEAP_PARAMETERS, needs_values, real_copy, worth_a_real_run
+from mase_server.tracing.rungs import CHEAP_PARAMETERS, TooSlowError, needs_values, real_copy, worth_a_real_run
 from mase_server.tracing.shadow import MetaMode, Shadows, ValueDependentError
 from tests.tracing.recording import session
 
@@ -104,6 +105,19 @@ def test_an_error_after_values_were_needed_is_the_real_one():
     assert not isinstance(raised.value, ValueDependentError)
     assert one.rung == "real"
     assert one.base.failure.path == "two"
+
+
+def test_a_real_run_that_takes_too_long_is_given_up_and_says_so(monkeypatch):
+    monkeypatch.setattr(rungs, "MOST_REAL_SECONDS", -1.0)
+    with pytest.raises(TooSlowError, match="had not ended after"):
+        session(Routed(), x=torch.randn(3, 4)).record()
+
+
+def test_an_error_that_could_not_be_checked_in_time_is_told_as_meta_tells_it(monkeypatch):
+    monkeypatch.setattr(rungs, "MOST_REAL_SECONDS", -1.0)
+    with pytest.raises(RuntimeError) as caught:
+        session(nn.Sequential(nn.Linear(4, 3), nn.Linear(5, 2)), input=torch.randn(3, 4)).record()
+    assert not isinstance(caught.value, TooSlowError)
 
 
 def test_the_callers_model_and_its_weights_stay_where_they_are():
