@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _PLAIN = {int, float, str, bool, type(None), type, torch.Size, torch.dtype, torch.device, bytes, complex}
 #: A site that ran more often than this in one recording is a loop over data: the rest adds nothing.
 MAX_EVENTS = 200_000
+#: A site with so many containers that hold no tensor is a loop over other things: it is not looked at any more.
+PATIENCE = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Reports:
     #: The values of `outside`, so that a model's inputs and outputs are recognised there by identity.
     kept: list[Any] = field(default_factory=list)
     _muted: int = 0
+    #: site -> how many containers without a tensor it has had.
+    _barren: dict[int, int] = field(default_factory=dict)
 
     def reporter(self, path: str, sites: tuple[Site, ...]) -> Callable[[int, Any], Any]:
         """The function that the rewritten code of `path` calls as `__mase__`."""
@@ -65,9 +69,15 @@ class Reports:
         return see
 
     def _add_container(self, site: int, value: Any) -> None:
+        # A tokenizer's tables are built in loops of a hundred thousand rounds.
+        barren = self._barren.get(site, 0)
+        if barren >= PATIENCE:
+            return
         with torch._C.DisableTorchFunction():
             if holds_tensor(value):
                 self._add(site, value)
+            else:
+                self._barren[site] = barren + 1
 
     @contextmanager
     def muted(self) -> Iterator[None]:

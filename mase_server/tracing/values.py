@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -76,7 +77,7 @@ def holds_tensor(value: Any, depth: int = 0) -> bool:
     if isinstance(value, str | int | float | type | None):
         return False
     fields = fields_of(value)
-    return fields is not None and any(holds_tensor(item, depth + 1) for item in list(fields.values())[:MAX_ITEMS])
+    return fields is not None and any(holds_tensor(item, depth + 1) for item in islice(fields.values(), MAX_ITEMS))
 
 
 def describe(value: Any, depth: int = 0) -> Value:
@@ -91,7 +92,7 @@ def describe(value: Any, depth: int = 0) -> Value:
             return TupleOf(tuple(describe(item, depth + 1) for item in value[:MAX_ITEMS]))
         fields = None if isinstance(value, str | int | float | type) else fields_of(value)
         if fields is not None:
-            items = list(fields.items())[:MAX_ITEMS]
+            items = islice(fields.items(), MAX_ITEMS)
             return DictOf(tuple((str(key), describe(item, depth + 1)) for key, item in items))
     return Python(type(value).__name__)
 
