@@ -141,6 +141,11 @@ CODES: dict[str, tuple[str, str]] = {
         "The interpreter's torch is older than 2.6.",
         "Upgrade it there, or choose another interpreter: setting `mase.interpreter`.",
     ),
+    "type-error": (
+        "A value is not what it is used as: a tuple that was not taken apart, None, a layer instead of what it gives, "
+        "or an argument that the callee does not have.",
+        "Take the quick fix, or do what the message says.",
+    ),
     "unknown-encoding": (
         "The bytes of the file are not in the encoding that it names, or Python does not know that encoding.",
         "Save the file as UTF-8, or name its encoding in the first line.",
@@ -148,11 +153,6 @@ CODES: dict[str, tuple[str, str]] = {
     "untrusted": (
         "The folder is not trusted, so that nothing of it is run.",
         "Trust it in the editor, or with `mase-server trust PATH`.",
-    ),
-    "type-error": (
-        "A value is not what it is used as: a tuple that was not taken apart, None, a layer instead of what it gives, "
-        "or an argument that the callee does not have.",
-        "Take the quick fix, or do what the message says.",
     ),
     "value-dependent": (
         "What follows depends on the numbers in a tensor, not only on its shape; the shapes after it are unknown.",
