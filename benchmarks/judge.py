@@ -127,7 +127,7 @@ def _classes(node: ast.AST, prefix: str) -> Iterator[str]:
 
 def _compare(result: Verdict, product: dict[str, Any], eager: dict[str, Any]) -> None:
     """What the models that eager ran too show, against what they bind there."""
-    runs = {run["name"]: run for run in eager.get("models", ())}
+    runs = _by_name(eager.get("models", ()))
     names = [model["name"] for model in product["models"]]
     judged = {name for name in names if name in runs and not runs[name]["error"]}
     for name in dict.fromkeys(names):
@@ -139,6 +139,17 @@ def _compare(result: Verdict, product: dict[str, Any], eager: dict[str, Any]) ->
     seen = _by_place(truth)
     result.places = len(seen)
     result.wrong, result.missing = differences(_by_place(rows), seen)
+
+
+def _by_name(models: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What eager ran, by name: several models of one class count as one."""
+    runs: dict[str, dict[str, Any]] = {}
+    for model in models:
+        known = runs.setdefault(model["name"], {"error": "", "truth": {}})
+        known["error"] = known["error"] or model["error"]
+        for place, seen in model["truth"].items():
+            known["truth"][place] = [*known["truth"].get(place, ()), *seen]
+    return runs
 
 
 def _by_place(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
