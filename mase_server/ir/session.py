@@ -24,6 +24,9 @@ from mase_server.tracing.state import unchanged
 #: Real runs that take longer are not repeated at other sizes.
 MOST_SECONDS = 1.0
 
+#: Seeds of further runs at the base's sizes, where values decide: sizes that two of them share by chance are rare.
+OTHER_VALUES = (1, 2, 3)
+
 
 class Session:
     """Records one model as often as it takes.
@@ -104,7 +107,8 @@ class Session:
             sizes = {}
         prober = Prober(base, sizes, run_at, last)
         if self.rung == "real" and self.error is None and not self._slow:
-            prober.follow_values(self._run(self._recorder(positions=False), inputs_at(self.inputs, seed=1)))
+            for seed in OTHER_VALUES:
+                prober.follow_values(self._run(self._recorder(positions=False), inputs_at(self.inputs, seed=seed)))
         return prober.probe()
 
     def _base_run(self) -> Run:

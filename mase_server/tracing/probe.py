@@ -165,12 +165,12 @@ class Prober:
         self._loose = self._loosened = False
 
     def follow_values(self, other: Run) -> None:
-        """The model's path may depend on values; `other` is a run at the base's sizes with other values.
+        """The model's path may depend on values; `other` is one run at the base's sizes with other values.
 
-        Sizes that differ between the two are no expression in the symbols, and probes may take other paths.
+        Sizes that differ between such runs are no expression in the symbols, and probes may take other paths.
         """
         self._loose = True
-        self._others = [(self.sizes, self._comparable(other))]
+        self._others.append((self.sizes, self._comparable(other)))
 
     def _comparable(self, run: Run) -> Run:
         """The run if it has the base's structure, else what of it can be matched; raises where that is not allowed."""
@@ -420,9 +420,9 @@ class Wire:
         return None if first.name == "None" else {"python": first.name}
 
     def _columns(self, rows: list[Any]) -> list[list[Value]]:
-        if any(len(row) != len(rows[0]) for row in rows):
-            rows = rows[:1]
-        return [list(column) for column in zip(*rows, strict=True)]
+        """The i-th items of all rows side by side; a shorter or longer row has seen nothing that can be compared."""
+        length = len(rows[0])
+        return [list(column) for column in zip(*(row for row in rows if len(row) == length), strict=True)]
 
     def _symbols(self, values: Sequence[Value]) -> list[str] | None:
         first = values[0]
@@ -430,8 +430,10 @@ class Wire:
         if self._fitter is None:
             return [str(size) for size in first.shape] if self._final else None
         shapes = [value.shape for value in values if isinstance(value, TensorType)]
-        if len(shapes) != len(self._fitter.points) or any(len(shape) != len(first.shape) for shape in shapes):
-            return [str(size) for size in first.shape] if all(s == first.shape for s in shapes) else None
+        if any(len(shape) != len(first.shape) for shape in shapes):
+            return None
+        if len(shapes) != len(self._fitter.points):
+            return [str(sizes[0]) if len(set(sizes)) == 1 else "?" for sizes in zip(*shapes, strict=True)]
         return [self.text(tuple(sizes)) for sizes in zip(*shapes, strict=True)]
 
     def text(self, sizes: tuple[int, ...]) -> str:

@@ -91,19 +91,25 @@ class Fitter:
     """
 
     def __init__(self, points: Sequence[Sizes]) -> None:
+        """points: one may stand there again, for a run at the same sizes with other values."""
         self.points = points
         self.symbols = [name for name in points[0] if len({point[name] for point in points}) > 1]
+        self._first = [next(i for i, other in enumerate(points) if other == point) for point in points]
+        self._distinct = [point for i, point in enumerate(points) if self._first[i] == i]
         self._memo: dict[tuple[int, ...], Expr | None] = {}
-        #: Values whose fit rests on no more points than it has unknowns.
+        #: Values at the distinct points whose fit rests on no more points than it has unknowns.
         self.ambiguous: set[tuple[int, ...]] = set()
         #: (symbol, divisor, offset): a size that is -offset modulo divisor would tell more about an ambiguous value.
         self.open_questions: list[tuple[str, int, int]] = []
 
     def fit(self, values: tuple[int, ...]) -> Expr | None:
         """The simplest expression that gives `values[i]` at `points[i]`; None if none is found."""
-        if values not in self._memo:
-            self._memo[values] = self._search(values)
-        return self._memo[values]
+        if any(values[first] != value for first, value in zip(self._first, values, strict=True)):
+            return None
+        told = tuple(value for i, value in enumerate(values) if self._first[i] == i)
+        if told not in self._memo:
+            self._memo[told] = self._search(told)
+        return self._memo[told]
 
     def doubt(self) -> None:
         """Forget every fit that rests on too few points: better none than a chance one."""
@@ -140,7 +146,7 @@ class Fitter:
 
     def _affine(self, atoms: tuple[Atom, ...], values: tuple[int, ...], sign: int = 1) -> Expr | None:
         """coefficient * product of atoms + constant."""
-        base = [prod(atom.at(point) for atom in atoms) for point in self.points]
+        base = [prod(atom.at(point) for atom in atoms) for point in self._distinct]
         pair = next(((i, j) for i, j in combinations(range(len(base)), 2) if base[i] != base[j]), None)
         if pair is None:
             return None
@@ -151,7 +157,7 @@ class Fitter:
         constant = values[first] - factor * base[first]
         if any(factor * b + constant != value for b, value in zip(base, values, strict=True)):
             return None
-        if len(atoms) > 1 and constant and len(self.points) < 4:
+        if len(atoms) > 1 and constant and len(self._distinct) < 4:
             self.ambiguous.add(values)
         return Expr(constant, ((factor, atoms),))
 
@@ -169,9 +175,9 @@ class Fitter:
 
     def _floor_atom(self, name: str, divisor: int, values: tuple[int, ...]) -> Atom | None:
         """The offsets that fit are an interval: its most usual member, marked where it is not the only one."""
-        low = max(value * divisor - point[name] for value, point in zip(values, self.points, strict=True))
+        low = max(value * divisor - point[name] for value, point in zip(values, self._distinct, strict=True))
         high = min(
-            value * divisor - point[name] + divisor - 1 for value, point in zip(values, self.points, strict=True)
+            value * divisor - point[name] + divisor - 1 for value, point in zip(values, self._distinct, strict=True)
         )
         if low > high:
             return None
@@ -210,7 +216,7 @@ class Fitter:
         return None
 
     def _solve(self, pair: tuple[tuple[Atom, ...], tuple[Atom, ...]], values: tuple[int, ...]) -> Expr | None:
-        rows = [[prod(atom.at(point) for atom in atoms) for atoms in pair] for point in self.points]
+        rows = [[prod(atom.at(point) for atom in atoms) for atoms in pair] for point in self._distinct]
         for constant_too in (False, True):
             unknowns = 3 if constant_too else 2
             if len(rows) < unknowns:
@@ -220,7 +226,7 @@ class Fitter:
             if whole is None or any(abs(x) > MAX_COEFFICIENT for x in whole) or min(whole[:2]) <= 0:
                 continue
             found = Expr(whole[2] if constant_too else 0, tuple(zip(whole, pair, strict=False)))
-            if all(found.at(point) == value for point, value in zip(self.points, values, strict=True)):
+            if all(found.at(point) == value for point, value in zip(self._distinct, values, strict=True)):
                 if len(rows) <= unknowns:
                     self.ambiguous.add(values)
                 return found

@@ -215,3 +215,25 @@ def test_operations_whose_size_only_values_say_are_run_for_real():
     run = one.record()
     assert one.rung == "real"
     assert Wire(None).value([run.result], SHORT) == ["f32", [1], None]
+
+
+class Pieces(nn.Module):
+    """As many pieces as samples, each as long as its values say."""
+
+    def __init__(self):
+        super().__init__()
+        self.weigh = nn.Linear(8, 128)
+
+    def forward(self, x):
+        return [row[: 1 + int(row.abs().sum() * 1e4) % 97] for row in self.weigh(x)], x
+
+
+def test_sizes_that_values_decide_are_unknown_inside_a_list_whose_length_a_symbol_decides():
+    torch.manual_seed(0)
+    one = session(Pieces(), x=torch.randn(2, 8))
+    run = one.record()
+    assert one.rung == "real"
+    probed = one.probe(run)
+    pieces, x = Wire(probed).value([each.result for each in probed.runs], SHORT)["tuple"]
+    assert [piece[2] for piece in pieces["tuple"]] == [["?"], ["?"]]
+    assert x[2] == ["B", "8"]

@@ -152,6 +152,21 @@ def test_floor_and_ceiling_that_agree_at_all_points_are_marked():
     assert [found.at({"T": size}) for size in (16, 32, 64)] == [9, 17, 33]
 
 
+def test_a_run_at_the_same_sizes_is_no_further_evidence_for_a_fit():
+    base, once, twice = {"B": 2, "T": 16}, {"B": 5, "T": 13}, {"B": 3, "T": 11}
+    plain, again = Fitter([base, once, twice]), Fitter([base, base, base, once, twice])
+    for true in ("3*B+2*T", "B*T+4", "B*T", "T//2"):
+        values = values_at(true, plain.points)
+        assert str(again.fit((*values[:1] * 2, *values))) == str(plain.fit(values))
+        assert bool(again.ambiguous) == bool(plain.ambiguous)
+
+
+def test_what_differs_at_the_same_sizes_has_no_fit():
+    fitter = Fitter([{"B": 2}, {"B": 2}, {"B": 5}, {"B": 3}])
+    assert str(fitter.fit((4, 4, 10, 6))) == "2*B"
+    assert fitter.fit((4, 5, 10, 6)) is None
+
+
 def test_a_symbol_that_was_not_varied_is_in_no_fit():
     fitter = Fitter([{"B": 2, "T": 16}, {"B": 5, "T": 16}, {"B": 3, "T": 16}])
     assert fitter.symbols == ["B"]
