@@ -33,8 +33,13 @@ from mase_server.worker.trials import Trials
 
 #: How often each of two times is measured, alternately.
 REPEATS = 3
+#: Inputs that are tried; an editor's search would go on.
+ATTEMPTS = 16
 #: Models with more parameters are not run for real.
 MOST_PARAMETERS = 1_200_000_000
+
+#: How long what a model makes up is may depend on random numbers.
+SEED = 1
 
 Types = list[tuple[str, tuple[int, ...]]]
 
@@ -43,7 +48,8 @@ Types = list[tuple[str, tuple[int, ...]]]
 class Outcome:
     """How far one type came, and why not further.
 
-    layers: what its depth was cut to, 0 where it was not.  narrow: was its width cut too?  eager: what plain PyTorch
+    layers: what its depth was cut to, 0 where it was not.  narrow: was its width cut too?  mended: were its
+    defaults changed?  eager: what plain PyTorch
     raises with the same inputs.  rung: meta or real.  trace, plain: median seconds; plain is
     0.0 where meta alone cannot run the forward.  auto: has it a class among transformers' Auto classes?
     """
@@ -53,6 +59,7 @@ class Outcome:
     not_built: str = ""
     layers: int = 0
     narrow: bool = False
+    mended: bool = False
     auto: bool = True
     inputs: str = ""
     traced: bool = False
@@ -72,11 +79,11 @@ def check(name: str) -> dict[str, Any]:
     first: Outcome | None = None
     for cut in CUTS:
         if cut.narrow and first is not None and not first.needs_values:
-            break
+            continue
         outcome = _checked(name, cut)
-        first = first or outcome
-        if outcome.not_built or outcome.same:
+        if outcome.same or (outcome.not_built and first is None):
             return asdict(outcome)
+        first = first or outcome
     return asdict(first or Outcome(name))
 
 
@@ -85,7 +92,8 @@ def _checked(name: str, cut: Cut) -> Outcome:
     try:
         built = build(name, cut)
         outcome.model, outcome.auto = type(built.model).__name__, built.auto
-        outcome.layers, outcome.narrow = cut.layers if built.cut else 0, cut.narrow
+        outcome.layers = cut.layers if built.cut else 0
+        outcome.narrow, outcome.mended = cut.narrow, cut.mended
         _trace(outcome, built)
     except NotBuilt as error:
         outcome.not_built = str(error)
@@ -101,13 +109,13 @@ def _in_eager(model: nn.Module) -> str:
     choices = library_choices(model)
     if not choices or sum(each.numel() for each in model.parameters()) > MOST_PARAMETERS:
         return ""
-    real = copy.deepcopy(model).to_empty(device="cpu")
-    args, kwargs = call_arguments(real, inputs_at(Inputs(choices[-1])))
     try:
+        real = copy.deepcopy(model).to_empty(device="cpu")
+        args, kwargs = call_arguments(real, inputs_at(Inputs(choices[-1])))
         with torch.no_grad():
             real(*args, **kwargs)
     except Exception as error:  # noqa: BLE001 - the library's own code; its error is the answer
-        return said(error)
+        return "" if needs_values(error) or "alloc" in str(error) or "device" in str(error) else said(error)
     return ""
 
 
@@ -118,8 +126,9 @@ def said(error: BaseException) -> str:
 
 def _trace(outcome: Outcome, built: Built) -> None:
     model, shadows = built.model, built.shadows
+    hooks = replace(plain_hooks(shadows), attempt=Trials(shadows).attempt)
     with unchanged(model, shadows):
-        searched = search(model, replace(plain_hooks(shadows), attempt=Trials(shadows).attempt))
+        searched = search(model, hooks, ATTEMPTS)
     if searched.spec is None:
         outcome.inputs, outcome.why = searched.example, searched.how
         outcome.eager = _in_eager(model)
@@ -128,6 +137,7 @@ def _trace(outcome: Outcome, built: Built) -> None:
         return
     outcome.inputs = write(searched.spec)
     session = _session(built, searched.spec)
+    torch.manual_seed(SEED)
     run = session.record()
     outcome.traced, outcome.rung, outcome.nodes = True, session.rung, len(run.calls)
     _run_again(outcome, session, run)
@@ -159,6 +169,7 @@ def _run_again(outcome: Outcome, session: Session, run: Run) -> None:
 
 
 def _under(mode: MetaMode, rung: str, run: Callable[[], Any]) -> Types:
+    torch.manual_seed(SEED)
     if rung != "meta":
         return types_of(run())
     with mode:

@@ -18,6 +18,10 @@ _DEPTHS = re.compile(
 #: Lists of what each layer is like; they are as long as there are layers.
 _LISTS = re.compile(r"types?$|pattern|layers?$|idx|indexes|indices|interval|rope")
 
+#: What some defaults leave open.
+DEFAULTS = {"num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
+#: Lists of layers whose results are used.
+_INDICES = re.compile(r"intermediate_layers?_ind|visual_ind|global_attn_ind|(feature|select)_layers?$")
 #: Tokens that stand for something else than text.
 _PLACES = re.compile(r"^(image|video|audio|vision)_token_(id|index)$")
 
@@ -56,8 +60,21 @@ def shorten(config: PreTrainedConfig, layers: int) -> None:
         elif isinstance(value, list | tuple) and _DEPTHS.match(key) and all(type(item) is int for item in value):
             setattr(config, key, type(value)(min(item, layers) for item in value))
     for key, value in list(vars(config).items()):
-        if isinstance(value, list | tuple) and len(value) in counts and _LISTS.search(key):
+        if isinstance(value, list | tuple) and _INDICES.search(key) and all(type(item) is int for item in value):
+            setattr(config, key, type(value)(min(item, layers - 1) for item in value))
+        elif isinstance(value, list | tuple) and len(value) in counts and _LISTS.search(key):
             setattr(config, key, of_each_kind(value, layers))
+    stages = getattr(config, "stage_names", None)
+    if stages and len(stages) - 1 in counts:
+        _keep_stages(config, layers)
+
+
+def _keep_stages(config: Any, layers: int) -> None:
+    """A backbone gives what it gave, from the layers that are left: as many outputs, where there are enough."""
+    wanted = len(config._out_indices or [0])
+    config.stage_names = config.stage_names[: layers + 1]
+    kept = list(range(max(0, layers + 1 - wanted), layers + 1))
+    config.set_output_features_output_indices(out_features=None, out_indices=kept)
 
 
 def of_each_kind(items: list[Any] | tuple[Any, ...], count: int) -> list[Any] | tuple[Any, ...]:
@@ -69,14 +86,18 @@ def of_each_kind(items: list[Any] | tuple[Any, ...], count: int) -> list[Any] | 
 
 
 def put_inside(config: PreTrainedConfig) -> None:
-    """Give tokens that stand for images or sound, but lie beyond the vocabulary, numbers at its end."""
+    """Mend what defaults leave open: tokens beyond the vocabulary, and features of images too wide for the text."""
     text = getattr(config, "text_config", None) or config
     size = getattr(text, "vocab_size", None)
+    sees = getattr(config, "vision_config", None) is not None
     names = [key for key in vars(config) if _PLACES.match(key)]
     for index, key in enumerate(names if isinstance(size, int) else ()):
         value = getattr(config, key)
-        if type(value) is int and value >= size:
+        if (type(value) is int and value >= size) or (value is None and sees and key.startswith("image")):
             setattr(config, key, size - 1 - index)
+    vision = getattr(config, "vision_config", None)
+    if getattr(vision, "out_hidden_size", None) and getattr(text, "hidden_size", None):
+        vision.out_hidden_size = text.hidden_size
 
 
 def _is_config(value: Any) -> bool:
@@ -97,3 +118,24 @@ def shrink(config: PreTrainedConfig, fixed: set[str]) -> None:
     for value in vars(config).values():
         if isinstance(value, PreTrainedConfig):
             shrink(value, fixed)
+
+
+def mend(config: PreTrainedConfig) -> None:
+    """Defaults that the library itself cannot run: caches of models without attention, sections of rotary positions."""
+    for value in vars(config).values():
+        if isinstance(value, PreTrainedConfig):
+            mend(value)
+    with contextlib.suppress(AttributeError, NotImplementedError):
+        config.use_cache = False
+    for key, value in DEFAULTS.items():
+        if getattr(config, key, 0) is None:
+            setattr(config, key, value)
+    if getattr(config, "languages", None) and getattr(config, "default_language", 0) is None:
+        config.default_language = config.languages[0]
+    if getattr(config, "pixel_shuffle_ratio", None):
+        config.intermediate_size = int(config.hidden_size / config.pixel_shuffle_ratio**2)
+    rope = getattr(config, "rope_parameters", None)
+    if isinstance(rope, dict) and getattr(config, "num_attention_heads", None):
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        pairs = (int(width * rope.get("partial_rotary_factor", 1.0)) + 1) // 2
+        rope["mrope_section"] = [pairs - 2 * (3 * pairs // 8), 3 * pairs // 8, 3 * pairs // 8]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hf_sizes import put_inside, shorten, shrink
+from hf_sizes import mend, put_inside, shorten, shrink
 from torch import nn
 from transformers import CONFIG_MAPPING, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
@@ -20,14 +20,19 @@ from mase_server.tracing.shadow import MetaMode, Shadows
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """layers: how many are kept.  narrow: are widths cut too, so that the model can be run for real?"""
+    """layers: how many are kept.  narrow: are widths cut too, so that the model can be run for real?
+
+    mended: is what the defaults leave at odds with each other put right?
+    """
 
     layers: int = 2
     narrow: bool = False
+    mended: bool = False
 
 
-#: More layers for models that need one of each kind; less width where the path depends on values.
-CUTS = (Cut(), Cut(layers=8), Cut(narrow=True))
+#: More layers for models that need one of each kind; less width where the path depends on values; other defaults where
+#: the library cannot run its own.
+CUTS = (Cut(), Cut(layers=8), Cut(narrow=True), Cut(mended=True))
 
 
 class NotBuilt(Exception):
@@ -61,6 +66,8 @@ def build(name: str, wanted: Cut = CUTS[0]) -> Built:
             if cut and wanted.narrow:
                 shrink(config, set())
             put_inside(config)
+            if wanted.mended:
+                mend(config)
             return _constructed(kind, config, cut, auto)
         except NotBuilt:
             raise

@@ -121,6 +121,8 @@ def summary(outcomes: list[Outcome]) -> Iterator[str]:
     yield f"{built} could be built here, {cut} of them cut to two layers"
     narrow = sum(one.narrow and one.same for one in outcomes)
     yield f"{narrow} of them were made narrow as well, because their path depends on values"
+    mended = [one.name for one in outcomes if one.mended and one.same]
+    yield f"{len(mended)} with other defaults, because the library cannot run its own: {', '.join(mended)}"
     yield f"{traced} of {built} traced ({_share(traced, built)}; promised {TRACED:.0%})"
     yield f"{same} of {traced} graphs give the same types again ({_share(same, traced)}; promised {SAME:.0%})"
     eager = sum(bool(one.eager) for one in outcomes)

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 
 from torch import nn
 
+from mase_server.inputs.combined import flat
 from mase_server.inputs.families import FAMILIES
 from mase_server.inputs.huggingface_config import Facts
+from mase_server.inputs.images import wants_sizes
 from mase_server.inputs.placeholders import with_placeholders
-from mase_server.inputs.spec import Spec
+from mase_server.inputs.spec import Spec, TensorSpec
 
 LABEL_NAMES = ("labels", "start_positions", "end_positions")
 
@@ -18,9 +20,10 @@ LABEL_NAMES = ("labels", "start_positions", "end_positions")
 COMPANIONS: Mapping[str, tuple[str, ...]] = {
     "pixel_values": (
         "grid_thw", "image_grid_thw", "image_sizes", "spatial_shapes", "pixel_position_ids", "image_position_ids",
-        "aspect_ratio_ids", "aspect_ratio_mask", "bbox",
+        "aspect_ratio_ids", "aspect_ratio_mask", "image_attention_mask", "target_sizes",
     ),
     "input_ids": ("bbox", "visual_feats", "visual_pos"),
+    "input_features": ("feature_lens",),
     "states": ("actions", "rewards", "returns_to_go", "timesteps", "attention_mask"),
     "spatial_shapes": ("pixel_attention_mask",),
 }  # fmt: skip
@@ -39,10 +42,14 @@ def library_choices(model: nn.Module) -> list[dict[str, Spec]]:
     found = {name: FAMILIES[name](facts) for name in dict.fromkeys(_names(facts)) if name in FAMILIES}
     if not found or any(name not in found for name in _required(facts)):
         return []
-    needed = {*_mains(facts), *_required(facts), "decoder_input_ids"}
+    needed = {*_mains(facts), *_required(facts), "decoder_input_ids", "decoder_input_values"}
     least = {name: spec for name, spec in found.items() if name in needed}
-    full = with_placeholders(facts, found)
-    return [full] if least == full or not least else [full, least]
+    sets = [with_placeholders(facts, found), least]
+    if "inputs_embeds" in facts.parameters and not _required(facts):
+        sets.append({"inputs_embeds": FAMILIES["inputs_embeds"](facts)})
+    if isinstance(clip := found.get("pixel_values"), TensorSpec) and len(clip.dims) > 4:
+        sets.append({**least, "pixel_values": flat(clip)})
+    return [each for index, each in enumerate(sets) if each and each not in sets[:index]]
 
 
 def _mains(facts: Facts) -> tuple[str, ...]:
@@ -65,11 +72,15 @@ def _names(facts: Facts) -> Iterator[str]:
         first.append("input_ids")
     first = first or [name for name in facts.parameters if name in FAMILIES][:1]
     if getattr(facts.config, "is_encoder_decoder", False):
-        first.append("decoder_input_ids")
+        first += ["decoder_input_ids", "decoder_input_values"]
     for name in first:
         if name in facts.parameters:
             yield name
-            yield from (other for other in COMPANIONS.get(name, ()) if other in facts.parameters)
+            yield from (other for other in COMPANIONS.get(name, ()) if _goes_along(facts, other))
+
+
+def _goes_along(facts: Facts, name: str) -> bool:
+    return name in facts.parameters and (name != "image_sizes" or wants_sizes(facts))
 
 
 def _reads(facts: Facts) -> bool:

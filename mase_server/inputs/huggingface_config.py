@@ -22,7 +22,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 
 VOCABULARY = ("vocab_size", "n_vocab", "n_tokens")
 CHANNELS = ("num_channels", "in_channels", "in_chans", "num_input_channels", "n_channels", "image_channels")
-SIDE = ("image_size", "img_size", "input_size", "image_resolution", "crop_size")
+SIDE = ("image_size", "img_size", "input_size", "image_resolution", "crop_size", "max_img_size")
 PATCH = ("patch_size", "patch_sizes")
 WIDTH = ("hidden_size", "d_model", "dim", "embed_dim", "n_embd", "hidden_dim")
 MELS = ("num_mel_bins", "feature_size", "input_feat_per_channel", "n_mels", "feature_projection_input_dim")
@@ -45,9 +45,22 @@ class Facts:
         return cls(model, config, inspect.signature(model.forward).parameters)
 
     def configs(self, part: str) -> Iterator[Any]:
-        """The configurations that may say something of a part: nested ones first."""
+        """The configurations that may say something of a part: its own first, then the whole one, then all others."""
         yield from _nested(self.config, PARTS[part], 0)
         yield self.config
+        yield from _all_nested(self.config, 0)
+
+    def says(self, name: str) -> bool:
+        """Does some configuration have this attribute?"""
+        return self.get("text", (name,)) is not None
+
+    def near(self, part: str, names: tuple[str, ...]) -> Any:
+        """As `get`, but not from configurations of other parts."""
+        for config in (*_nested(self.config, PARTS[part], 0), self.config):
+            for name in names:
+                if getattr(config, name, None) is not None:
+                    return getattr(config, name)
+        return None
 
     def has_part(self, part: str) -> bool:
         """Is there a nested configuration of this part?"""
@@ -78,12 +91,22 @@ class Facts:
 
     def sides(self) -> tuple[int, int]:
         """Height and width of an image."""
-        side = self.get("vision", SIDE, 224)
+        side = self.get("vision", SIDE) or self._from_codes()
         if isinstance(side, Mapping):
             return int(side.get("height", 224)), int(side.get("width", 224))
         if isinstance(side, list | tuple):
             return (int(side[0]), int(side[-1]))
-        return int(side), int(side)
+        if ratios := self.get("vision", ("scaled_images_ratios",)):
+            side = self.number("vision", PATCH, int(side)) / min(ratios)
+        windows = self.number("vision", ("num_windows_side", "num_windows"), 1)
+        step = windows * self.number("vision", PATCH, 1) if windows > 1 else 1
+        whole = max(step, int(side) // step * step)
+        return whole, whole
+
+    def _from_codes(self) -> int:
+        """The side of an image that an encoder turns into as many rows of codes as the configuration says."""
+        codes, multipliers = (getattr(self.config, name, None) for name in ("num_patches", "channel_multiplier"))
+        return codes << (len(multipliers) - 1) if isinstance(codes, int) and multipliers else 224
 
 
 def _nested(config: Any, names: tuple[str, ...], depth: int) -> Iterator[Any]:
@@ -92,6 +115,13 @@ def _nested(config: Any, names: tuple[str, ...], depth: int) -> Iterator[Any]:
         if part is not None and hasattr(part, "to_dict") and depth < 3:
             yield from _nested(part, names, depth + 1)
             yield part
+
+
+def _all_nested(config: Any, depth: int) -> Iterator[Any]:
+    for part in vars(config).values() if depth < 3 else ():
+        if hasattr(part, "to_dict"):
+            yield part
+            yield from _all_nested(part, depth + 1)
 
 
 def _attempted(ask: Callable[[], Any] | None) -> Any:

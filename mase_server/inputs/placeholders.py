@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from mase_server.inputs.combined import join
-from mase_server.inputs.families import whole
 from mase_server.inputs.generate import inputs_at
 from mase_server.inputs.huggingface_config import Facts
+from mase_server.inputs.images import BATCH, whole
 from mase_server.inputs.spec import Inputs, Spec, TensorSpec
 from mase_server.tracing.rebuild import Rebuild
 from mase_server.tracing.shadow import MetaMode, Shadows
@@ -19,11 +19,12 @@ from mase_server.tracing.state import unchanged
 
 #: Names of the token that stands for a part of an image.
 IMAGE_TOKENS = ("image_token_id", "image_token_index", "image_patch_id", "img_context_token_id")
-BATCH = 2
 
 
 def with_placeholders(facts: Facts, found: Mapping[str, Spec]) -> dict[str, Spec]:
     """The same inputs, with the places of the image in the text if the model looks for them there."""
+    if "image_embeds_position_mask" in facts.parameters and "pixel_values" in found:
+        return _with_positions(facts, found)
     token = facts.get("text", IMAGE_TOKENS) or facts.get("vision", IMAGE_TOKENS)
     ids = found.get("input_ids")
     if not isinstance(token, int) or not isinstance(ids, TensorSpec) or "pixel_values" not in found:
@@ -36,6 +37,17 @@ def with_placeholders(facts: Facts, found: Mapping[str, Spec]) -> dict[str, Spec
     if "mm_token_type_ids" in facts.parameters:
         full["mm_token_type_ids"] = join(whole("zeros", "B", "T"), whole("ones", "B", count))
     return full
+
+
+def _with_positions(facts: Facts, found: Mapping[str, Spec]) -> dict[str, Spec]:
+    """The same inputs for a model that is told by a mask of its own where the image is."""
+    count = facts.number("text", ("latent_query_num",), 64)
+    places = join(whole("zeros", "B", "T"), whole("ones", "B", count))
+    return {
+        **found,
+        "input_ids": join(found["input_ids"], whole("zeros", "B", count)),
+        "image_embeds_position_mask": places,
+    }
 
 
 def _goes_with_image(name: str) -> bool:
