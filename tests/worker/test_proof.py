@@ -1,0 +1,110 @@
+"""Quick fixes are tried before they are preferred, and a try never harms the process that makes it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mase_server.snapshot import Problem
+from mase_server.tracing.source import EDITED
+from mase_server.worker.proof import Proofs, applied, forked, show_edited
+from tests.worker.jobs import Job
+
+TWO = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, {out}), nn.Linear(12, 4)
+
+    def forward(self, x):
+        h = self.first(x)
+        return self.second(h) + x
+
+
+if __name__ == "__main__":
+    Net()(torch.randn(3, {width}))
+"""
+
+
+def edit(line: int, column: int, end: int, text: str) -> dict[str, Any]:
+    return {
+        "file": "model.py", "line": line, "column": column, "end_line": line, "end_column": end, "new_text": text
+    }  # fmt: skip
+
+
+def test_a_fix_that_mends_the_file_is_preferred(tmp_path: Path):
+    job = Job(tmp_path, TWO.format(out=16, width=8).replace(" + x", ""))
+    (problem,) = job.problems
+    (fix,) = problem["fixes"]
+    assert (fix["title"], fix["preferred"]) == ("in_features=12 -> 16", True)
+
+
+def test_a_fix_that_only_leads_to_the_next_error_is_offered_but_not_preferred(tmp_path: Path):
+    job = Job(tmp_path, TWO.format(out=16, width=8))
+    (problem,) = job.problems
+    (fix,) = problem["fixes"]
+    assert (fix["title"], fix["preferred"]) == ("in_features=12 -> 16", False)
+
+
+def test_the_text_on_disk_and_in_this_process_stays_as_it_was(tmp_path: Path):
+    job = Job(tmp_path, TWO.format(out=16, width=8))
+    assert job.path.read_text(encoding="utf-8") == job.text
+    assert EDITED == {}
+
+
+@pytest.mark.parametrize(
+    ("judge", "expected"),
+    [(lambda: True, True), (lambda: False, False), (lambda: 1 / 0, False), (lambda: os._exit(7), False)],
+)
+def test_what_a_fork_says(judge: Any, expected: bool):
+    assert forked(judge, 5.0) is expected
+
+
+def test_a_fork_that_does_not_end_is_ended():
+    assert forked(lambda: time.sleep(600) is None, 0.05) is False
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def fixes(*titles: str) -> list[dict[str, Any]]:
+    return [{"title": title, "preferred": True, "edits": [edit(1, 0, 1, title)]} for title in titles]
+
+
+def proved(titles: tuple[str, ...], told: dict[str, int], tmp_path: Path) -> list[tuple[str, bool]]:
+    """The fixes of a problem where an edited file that begins with a letter is told so many problems."""
+    path = tmp_path / "model.py"
+    path.write_text("x = 1\n")
+    given = fixes(*titles)
+    for fix in given:
+        fix["edits"][0]["file"] = str(path)
+    problem = Problem(str(path), 1, 0, 1, 1, "error", "shape-mismatch", "", [], given)
+    proofs = Proofs.of(lambda: (told[EDITED[str(path)][:1].decode()], 1), 2)
+    return [(fix["title"], fix["preferred"]) for fix in proofs.proved(problem).fixes]
+
+
+def test_the_first_fix_that_proves_right_comes_first(tmp_path: Path):
+    told = {"a": 2, "b": 1, "c": 0}
+    assert proved(("a", "b", "c"), told, tmp_path) == [("b", True), ("a", False), ("c", False)]
+    assert proved(("a",), told, tmp_path) == [("a", False)]
+
+
+def test_edits_are_applied_from_the_end(tmp_path: Path):
+    assert applied("abc\ndef", [edit(1, 0, 1, "X"), edit(2, 3, 3, "\ng"), edit(1, 1, 2, "YY")]) == "XYYc\ndef\ng"
+
+
+def test_an_edited_text_is_what_inspection_reads(tmp_path: Path):
+    import linecache
+
+    path = tmp_path / "code.py"
+    path.write_text("one\n")
+    try:
+        show_edited(str(path), "two\n")
+        linecache.checkcache(str(path))
+        assert linecache.getline(str(path), 1) == "two\n"
+    finally:
+        EDITED.clear()
+        linecache.clearcache()
