@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 from collections.abc import Container, Mapping
 from typing import Any, TypeGuard
@@ -112,8 +113,17 @@ def _handed_over(classes: Mapping[str, type[nn.Module]], tree: ast.Module) -> se
 
 def calls_of(tree: ast.Module, name: str) -> list[ast.Call]:
     """Calls of a class or function by its plain name, anywhere in the file."""
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return [node for node in calls if isinstance(node.func, ast.Name) and node.func.id == name]
+    return _calls(tree).get(name, [])
+
+
+@functools.lru_cache(maxsize=64)
+def _calls(tree: ast.Module) -> dict[str, list[ast.Call]]:
+    """Every call by a plain name; a file of many classes is asked for each of them."""
+    found: dict[str, list[ast.Call]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            found.setdefault(node.func.id, []).append(node)
+    return found
 
 
 def builders(tree: ast.Module, name: str) -> list[ast.FunctionDef]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -62,16 +63,25 @@ def _value(node: ast.expr, namespace: dict[str, Any], local: Mapping[str, Any]) 
     return eval(compile(ast.Expression(node), "<call>", "eval"), {**namespace, **local})
 
 
+@functools.lru_cache(maxsize=64)
+def _read(tree: ast.Module) -> tuple[list[ast.FunctionDef], dict[str, list[ast.Assign]]]:
+    """The functions of a file and its plain assignments by name; read once for all calls in it."""
+    functions: list[ast.FunctionDef] = []
+    assignments: dict[str, list[ast.Assign]] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef():
+                functions.append(node)
+            case ast.Assign(targets=[ast.Name(id=name)]):
+                assignments.setdefault(name, []).append(node)
+    # The innermost function around a line is the last that begins before it.
+    return sorted(functions, key=lambda node: -node.lineno), assignments
+
+
 class _Resolver:
     def __init__(self, namespace: dict[str, Any], tree: ast.Module) -> None:
         self.namespace, self.tree = namespace, tree
-        self.assignments: dict[str, list[ast.Assign]] = {}
-        # The innermost function around a line is the last that begins before it.
-        found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-        self.functions = sorted(found, key=lambda node: -node.lineno)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-                self.assignments.setdefault(node.targets[0].id, []).append(node)
+        self.functions, self.assignments = _read(tree)
 
     def names_of(self, node: ast.expr, depth: int) -> dict[str, Any]:
         """Values for the names of an expression that the module does not have."""

@@ -7,6 +7,7 @@ must be simple assignments around it, or come from modules that the model's own 
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import json
 import os
@@ -160,6 +161,7 @@ def _cells(text: str) -> list[str]:
     return [_MAGIC.sub("", "\n".join(sources))]
 
 
+@functools.lru_cache(maxsize=512)
 def _parsed(code: str) -> ast.Module | None:
     code = textwrap.dedent(code)
     if re.search(r"^\s*>>> ", code, re.MULTILINE):
