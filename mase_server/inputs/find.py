@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from types import ModuleType
@@ -15,39 +14,30 @@ from torch import nn
 
 from mase_server.inputs import trouble
 from mase_server.inputs.absences import problems_of, unknown_bases
-from mase_server.inputs.arguments import Built, Surroundings, build, builds, rebuilt
-from mase_server.inputs.assumed import Comment, comment_for, comment_naming
-from mase_server.inputs.budget import FILE_SECONDS, Budget
-from mase_server.inputs.classes import class_nodes, library_classes, model_classes, roots
+from mase_server.inputs.arguments import Built, build, builds
+from mase_server.inputs.budget import Budget
+from mase_server.inputs.classes import library_classes, model_classes, roots
 from mase_server.inputs.comments import BadComment, read_comments
 from mase_server.inputs.constructions import construction_of
 from mase_server.inputs.distributed import alone
-from mase_server.inputs.entries import FORWARD, entry_of, forward_owner, further_entry, makes, run_by
+from mase_server.inputs.entries import further_entry
 from mase_server.inputs.factories import Factory, called, factories
-from mase_server.inputs.failures import unavoidable
-from mase_server.inputs.found import Found, Hooks, bind, call_arguments, plain_hooks
-from mase_server.inputs.generate import complete, inputs_at
+from mase_server.inputs.found import Found, Hooks, bind, plain_hooks
 from mase_server.inputs.guard import guarded
-from mase_server.inputs.guesses import NoArgumentsError, required
+from mase_server.inputs.guesses import required
 from mase_server.inputs.instances import Instance, is_model, module_instances
 from mase_server.inputs.main import MainRun, run_main
-from mase_server.inputs.modes import on_meta
-from mase_server.inputs.names import usual_argument
 from mase_server.inputs.program import Place, as_program, modules_kept
-from mase_server.inputs.roles import describe, name_dimensions
-from mase_server.inputs.search import Searched, search, works
-from mase_server.inputs.spec import Inputs
+from mase_server.inputs.roles import describe
+from mase_server.inputs.showing import Showing, sentence
 from mase_server.inputs.text import SpecError
 from mase_server.inputs.watch import Reached
 from mase_server.inputs.wishes import ClassWishes, Wishes
-from mase_server.inputs.workspace import Workspace
 from mase_server.snapshot import Problem
 from mase_server.tracing.missing import MissingImports
 from mase_server.tracing.problems import describe as told
 from mase_server.worker.request import TraceRequest
 
-#: Errors of a forward that are followed to the constructor's arguments.
-MAX_ERRORS = 3
 #: Other ways to make a model, each of which is searched for inputs.
 MAX_WAYS = 4
 #: Seconds for classes that no shown model uses: what others show does not wait for them much longer.
@@ -86,29 +76,16 @@ def find(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[Found | P
             yield from problems_of(missing, request.path)
 
 
-class _Finder:
+class _Finder(Showing):
     def __init__(self, request: TraceRequest, tree: ast.Module, hooks: Hooks, wishes: Wishes) -> None:
-        self.request, self.tree, self.hooks, self.wishes = request, tree, hooks, wishes
-        self.options, self.path = request.options, request.path
-        self.nodes = class_nodes(tree)
-        #: Every class statement of the file, those inside functions too.
-        self.classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-        self.covered: set[str] = set()
-        self.shown = 0
-        self.explanation: BaseException | None = None
-        #: What the file's names stand for, once it has run.
-        self.names: dict[str, Any] = {}
-        self.workspace = Workspace(request.folder, request.path)
-        #: The time for all that is searched for, from the first search on; and that of the class whose turn it is.
-        self.budget: Budget | None = None
-        self.turn = Budget.of(0.0)
+        super().__init__(request, tree, hooks, wishes)
         #: Seconds that the file may run by itself; the rest of the time is for what it defines.
         self.patience = request.seconds * 2 / 3
 
     def run(self) -> Iterator[Found | Problem]:
         run, program = self._load()
         self.names = vars(run.module)
-        yield from map(self._cover, program)
+        yield from map(self.cover, program)
         if program and run.error is not None and self.hooks.on_end is not None:
             self.hooks.on_end(run.error, run.failure)
         problem = None if program else self._in_run(run)
@@ -174,7 +151,7 @@ class _Finder:
             built = self._build(type(model), vars(run.module), wish) or built
         if wish.inputs is not None:
             name = type(built.model).__name__
-            return self._of_spec(built, name, wish.inputs, wish.inputs_from, f"inputs from {wish.inputs_from}")
+            return self.of_spec(built, name, wish.inputs, wish.inputs_from, f"inputs from {wish.inputs_from}")
         inputs = bind(model, reached.args, reached.kwargs)
         spec = describe(inputs, model, self.hooks.shadows.get)
         return Found(
@@ -183,36 +160,11 @@ class _Finder:
             recorded=reached.shown and built.model is model,
         )  # fmt: skip
 
-    def _of_spec(self, built: Built, name: str, spec: Inputs, source: str, how: str) -> Found:
-        entry = _entry(name, built.model)
-        run_by(built.model, entry)
-        # Whoever writes numbers says which sizes to run with, not that no others are possible.
-        spec = complete(spec) if spec.symbols() else name_dimensions(spec.entries, built.model)
-        inputs = on_meta(inputs_at(spec), self.hooks.shadows)
-        args, kwargs = call_arguments(built.model, inputs)
-        return Found(
-            built.model, name, args, kwargs, inputs, spec, source, built.arguments, built.source, how, False,
-            makes(built.construct, entry),
-        )  # fmt: skip
-
     # ----------------------------------------------------------------------------------------------- what is left
 
     def _rest(self, module: ModuleType) -> Iterator[Found | Problem]:
         yield from self._instances(module)
         yield from self._searched(module)
-
-    def _cover(self, found: Found) -> Found:
-        self.shown += 1
-        kinds = {type(part) for part in found.model.modules()}
-        # Whose forward a shown class has inherited is shown by that.
-        self.covered |= {kind.__name__ for kind in kinds} | {forward_owner(kind).__name__ for kind in kinds}
-        return replace(found, comment=found.comment or self._comment(found))
-
-    def _comment(self, found: Found) -> Comment:
-        came_from = found.arguments_from, found.inputs_from, found.spec, self.names
-        if found.name.partition(".")[0] in self.classes:
-            return comment_for(found.model, *came_from)
-        return comment_naming(found.name, found.arguments, *came_from)
 
     def _instances(self, module: ModuleType) -> Iterator[Found | Problem]:
         """Models that the file keeps in its own variables and never calls."""
@@ -220,8 +172,8 @@ class _Finder:
         for instance in module_instances(vars(module), self.request.folder, self.nodes):
             name = self._name(instance)
             if name not in before and self.wishes.wants(name):
-                self._take_turn(1)
-                yield from self._complete(Built(instance.model, {}, "instance", None), name)
+                self.take_turn(1)
+                yield from self.complete(Built(instance.model, {}, "instance", None), name)
 
     def _name(self, instance: Instance) -> str:
         """The class of the file that a model is of, else the expression that gives it."""
@@ -244,7 +196,7 @@ class _Finder:
         yield from (item for item in self._from_factories(first, module, classes) if isinstance(item, Found))
         for index, name in enumerate(names):
             if name in classes and name not in self.covered and self.wishes.wants(name):
-                self._take_turn(len(names) - index)
+                self.take_turn(len(names) - index)
                 for item in self._from_class(name, classes[name], vars(module)):
                     if isinstance(item, Found):
                         yield item
@@ -277,11 +229,11 @@ class _Finder:
                 continue
             asked = self.wishes.of(factory.name).call
             self.turn = budget.part(0.5)
-            for instance, built in called(factory, self._around(vars(module)), asked):
+            for instance, built in called(factory, self.around(vars(module)), asked):
                 name, kind = self._name(instance), type(instance.model)
                 shown = {name} if kind is nn.Sequential else {name, kind.__name__}
                 if not shown & self.covered and is_model(instance.model, self.request.folder, self.classes):
-                    found = self._complete(self._as_made(built, name, factory), name)
+                    found = self.complete(self._as_made(built, name, factory), name)
                     # Nobody is told that something of use to others gives no model that could be shown.
                     yield from (each for each in found if isinstance(each, Found) or not self.shown)
 
@@ -290,7 +242,7 @@ class _Finder:
         made = construction_of(built.model)
         if name not in self.classes or made is None or built.source == "comment":
             return built
-        how = _sentence(f"made by {factory.name}", built.how)
+        how = sentence(f"made by {factory.name}", built.how)
         return replace(built, arguments=made.bound(), source="usage", how=how)
 
     def _from_rest(
@@ -312,21 +264,21 @@ class _Finder:
         """A class that is worth showing, but no problem if it cannot be."""
         self.turn = budget.part(0.5)
         asked = self.wishes.of(kind.__name__).constructor(kind.__name__)
-        for built in builds(kind, self._around(vars(module)), asked, []):
-            searched = self._search(built, name)
+        for built in builds(kind, self.around(vars(module)), asked, []):
+            searched = self.search(built, name)
             if searched.spec is not None:
-                found = self._of_spec(built, name, searched.spec, "search", _sentence(searched.how, built.how))
-                yield self._cover(replace(found, rest=True))
+                found = self.of_spec(built, name, searched.spec, "search", sentence(searched.how, built.how))
+                yield self.cover(replace(found, rest=True))
             return
 
     def _from_class(self, name: str, kind: type[nn.Module], namespace: dict[str, Any]) -> Iterator[Found | Problem]:
         errors: list[BaseException] = []
-        ways = builds(kind, self._around(namespace), self.wishes.of(name).constructor(name), errors)
+        ways = builds(kind, self.around(namespace), self.wishes.of(name).constructor(name), errors)
         built = next(ways, None)
         if built is None:
-            yield self._unbuilt(name, kind, errors)
+            yield self.unbuilt(name, kind, errors)
         else:
-            yield from self._complete(self._as_wished(built, name), name, itertools.islice(ways, MAX_WAYS))
+            yield from self.complete(self.as_wished(built, name), name, itertools.islice(ways, MAX_WAYS))
 
     def _build(
         self,
@@ -334,145 +286,5 @@ class _Finder:
         namespace: dict[str, Any],
         wish: ClassWishes,
     ) -> Built | None:
-        built = build(kind, self._around(namespace), wish.constructor(kind.__name__), [])
-        return None if built is None else self._as_wished(built, kind.__name__)
-
-    def _as_wished(self, built: Built, name: str) -> Built:
-        """The same, its arguments known to come from an option where one gave them."""
-        wish = self.wishes.of(name)
-        if wish.constructor(name) is None or wish.call is not None:
-            return built
-        return replace(built, source=self.options.inputs_from)
-
-    def _around(self, namespace: dict[str, Any]) -> Surroundings:
-        return Surroundings(namespace, self.tree, self.hooks.shadows, self.hooks.on_trial, self.workspace, self.turn)
-
-    def _take_turn(self, waiting: int) -> None:
-        """A class's share of the time: half of what is left, all of it for the last of those that wait."""
-        self.budget = self.budget or Budget.of(FILE_SECONDS)
-        self.turn = self.budget.part(1.0 if waiting == 1 else 0.5)
-
-    def _complete(self, built: Built, name: str, others: Iterable[Built] = ()) -> Iterator[Found | Problem]:
-        """A model without a call: wished inputs, or a search for some."""
-        wish = self.wishes.of(name)
-        if wish.inputs is not None:
-            how = _sentence(f"inputs from {wish.inputs_from}", built.how)
-            yield self._cover(self._of_spec(built, name, wish.inputs, wish.inputs_from, how))
-            return
-        remembered, how = self.hooks.remembered.get(name, (None, ""))
-        if remembered is not None and (found := self._still_works(built, name, remembered, how)) is not None:
-            yield self._cover(found)
-            return
-        searched = self._search(built, name)
-        if searched.spec is None and remembered is None:
-            built, searched = self._otherwise(built, name, searched, others)
-        if searched.spec is None and remembered is not None:
-            # They worked before the last edit: the error that they meet now is worth more than "nothing found".
-            yield self._cover(self._of_spec(built, name, remembered, "search", how))
-        elif (failing := _failing(built, searched)) is not None:
-            how = f"found by search: the likeliest inputs, though the forward fails with them ({searched.how})"
-            found = self._of_spec(built, name, failing, "search", how)
-            yield self._cover(replace(found, doubtful=searched.likely is None))
-        elif searched.spec is None:
-            yield self._uncalled(name, built, searched)
-        else:
-            how = _sentence(searched.how, built.how) + self._why_no_run()
-            yield self._cover(self._of_spec(built, name, searched.spec, "search", how))
-
-    def _search(self, built: Built, name: str) -> Searched:
-        run_by(built.model, _entry(name, built.model))
-        # Where these inputs do not work, other arguments want their time too.
-        return search(built.model, self.hooks, budget=self.turn.part(0.6))
-
-    def _otherwise(
-        self, built: Built, name: str, searched: Searched, others: Iterable[Built]
-    ) -> tuple[Built, Searched]:
-        """The model made in another way, if the way in which it was made is why no inputs succeed."""
-        if built.source == "search":
-            namespace = vars(sys.modules[type(built.model).__module__])
-            others = rebuilt(type(built.model), self._around(namespace), built, searched.errors[:MAX_ERRORS])
-        elif built.source == "usage" and searched.likely is not None:
-            # It is made as the person makes it, and its forward has a mistake.
-            return built, searched
-        for other in others:
-            if self.turn.is_spent():
-                break
-            again = self._search(other, name)
-            if again.spec is not None:
-                return other, again
-        return built, searched
-
-    def _still_works(self, built: Built, name: str, remembered: Inputs, how: str) -> Found | None:
-        """The model with the inputs of its last search, recorded already where the caller can do that."""
-        try:
-            found = self._of_spec(built, name, remembered, "search", how)
-        except (TypeError, ValueError):  # inputs of another signature
-            return None
-        if self.hooks.record is not None:
-            return replace(found, recorded=True) if self.hooks.record(found) else None
-        return found if works(built.model, remembered, self.hooks) else None
-
-    # -------------------------------------------------------------------------------------------------- problems
-
-    def _unbuilt(self, name: str, kind: type[nn.Module], errors: list[BaseException]) -> Problem:
-        step = f"Say how it is made with a comment above it, e.g. `# mase: {name}(...)`"
-        node = self.nodes.get(name)
-        fixes = trouble.comment_above(self.path, node, f"mase: {_example_call(kind)}")
-        if errors and trouble.constructing(errors[0]):
-            return trouble.in_constructor(self.path, self.request.folder, errors[0], name)
-        reason = f" ({trouble.tried(map(_reason, errors))})" if errors else ""
-        message = f"No constructor arguments were found for {name}{reason}. {step}."
-        return replace(trouble.at_class(self.path, node, self._severity(), "no-arguments", message), fixes=fixes)
-
-    def _uncalled(self, name: str, built: Built, searched: Searched) -> Problem:
-        message = (
-            f"No inputs were found for {name}: {searched.how}{self._why_no_run()}. "
-            f"Say them with a comment above the class, e.g. `# mase: {searched.example}`."
-        )
-        node = self.nodes.get(name)
-        # Only a training step to show is not what most people open the file for.
-        severity = self._severity() if _entry(name, built.model) == FORWARD else "information"
-        fixes = trouble.comment_above(self.path, node, f"mase: {searched.example}")
-        return replace(trouble.at_class(self.path, node, severity, "no-inputs", message), fixes=fixes)
-
-    def _why_no_run(self) -> str:
-        """Why the file's own run gave no inputs, as the end of a sentence."""
-        if self.explanation is None:
-            return ""
-        return f" (its own run ended before any model was called: {told(self.explanation)})"
-
-    def _severity(self) -> str:
-        return "information" if self.shown else "warning"
-
-
-def _failing(built: Built, searched: Searched) -> Inputs | None:
-    """The inputs to show although the forward fails with them, where the error is likely to be its own."""
-    if any(map(unavoidable, searched.errors)):
-        return searched.likely
-    # Wrong arguments of the constructor make a forward fail too.
-    assumed = built.source == "search" or bool(built.how)
-    return None if assumed else searched.likely or searched.plausible
-
-
-def _reason(error: BaseException) -> str:
-    """Why a class could not be made; of a guess that failed, only what it says."""
-    return str(error) if isinstance(error, NoArgumentsError) else told(error)
-
-
-def _entry(name: str, model: nn.Module) -> str:
-    """The method that a model is run by: the one that its name says, as in `Net.training_step`, else its class's."""
-    kind, _, method = name.partition(".")
-    if method and kind == type(model).__name__:
-        return method
-    return entry_of(type(model)) or FORWARD
-
-
-def _example_call(kind: type[nn.Module]) -> str:
-    """A constructor call to be filled in: `Net(dim=64, encoder=...)`."""
-    usual = {each.name: usual_argument(each.name) for each in required(kind)}
-    texts = (f"{name}={'...' if value is None else repr(value)}" for name, value in usual.items())
-    return f"{kind.__name__}({', '.join(texts)})"
-
-
-def _sentence(*clauses: str) -> str:
-    return "; ".join(filter(None, clauses))
+        built = build(kind, self.around(namespace), wish.constructor(kind.__name__), [])
+        return None if built is None else self.as_wished(built, kind.__name__)
