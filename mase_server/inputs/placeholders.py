@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -33,7 +34,9 @@ def with_placeholders(facts: Facts, found: Mapping[str, Spec]) -> dict[str, Spec
     if not count or token >= facts.vocabulary():
         return {name: spec for name, spec in found.items() if name == "input_ids" or not _goes_with_image(name)}
     places = whole("full", "B", count, argument=token)
-    full = {**found, "input_ids": join(ids, places)}
+    # Words come from below the token, so that none of them is taken for a place.
+    words = replace(ids, argument=token) if token > 1 else whole("full", *ids.dims, argument=token + 1)
+    full = {**found, "input_ids": join(words, places)}
     if "mm_token_type_ids" in facts.parameters:
         full["mm_token_type_ids"] = join(whole("zeros", "B", "T"), whole("ones", "B", count))
     return full

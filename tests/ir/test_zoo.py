@@ -40,7 +40,7 @@ SAMPLE = {
     "encodec": "input_values: f32[B=2, 1, 15360]",
     "whisper": "input_features: f32[B=2, 80, 3000]; decoder_input_ids",
     "clip": "pixel_values: f32[B, 3, 224, 224]",
-    "llava": "input_ids: join(i64[B=2, T=16] < 32000, i64[B, 576] full(31999)); pixel_values: f32[B, 3, 336, 336]",
+    "llava": "input_ids: join(i64[B=2, T=16] < 31999, i64[B, 576] full(31999)); pixel_values: f32[B, 3, 336, 336]",
     "qwen2_vl_vision": "hidden_states: flat(f32[B=2, 64, 1176]); grid_thw: join(i64[B, 1] ones, i64[B, 2] full(8))",
     "idefics": "image_attention_mask",
     "layoutlm": "bbox: i64[B, T, 4] arange",
