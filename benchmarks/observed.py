@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,7 @@ def eager(file: File, fit: str = "") -> dict[str, Any]:
         found = list(find(request, file.source, replace(hooks, remembered=memory.inputs(request.fit))))
     except BaseException as error:  # noqa: BLE001 - what eager cannot do, it cannot judge
         return {"died": _told(error)}
-    return {"models": [_run(file, one) for one in found if isinstance(one, Found)]}
+    return {"models": [_run(file, one, shadows) for one in found if isinstance(one, Found)]}
 
 
 def _request(file: File) -> TraceRequest:
@@ -143,7 +144,7 @@ def _plain(value: Any) -> Any:
     return ("python", value["python"])
 
 
-def _run(file: File, found: Found) -> dict[str, Any]:
+def _run(file: File, found: Found, shadows: Shadows) -> dict[str, Any]:
     """One model for real, again where Python's own dice were thrown. error: why eager did not run it to its end."""
     truth: dict[str, set[str]] = {}
     for seed in range(DICE):
@@ -151,7 +152,8 @@ def _run(file: File, found: Found) -> dict[str, Any]:
         try:
             # Published weights are not here; what is made without them has the same shapes.
             with loaded_where_present(), recorder.recording(), torch.no_grad(), _OnCpu():
-                model = _real(found.model if found.construct is None else found.construct()).train(found.training)
+                made = found.model if found.construct is None else found.construct()
+                model = _real(made, shadows).train(found.training)
                 args, kwargs = call_arguments(model, inputs_at(found.spec))
                 model(*args, **kwargs)
         except BaseException as raised:  # noqa: BLE001 - what eager cannot do, it cannot judge
@@ -170,14 +172,30 @@ def seeded(seed: int) -> Any:
     return random.getstate()
 
 
-def _real(model: nn.Module) -> nn.Module:
-    """The model itself, with real weights where it has been made on meta."""
-    if not any(each.is_meta for each in (*model.parameters(), *model.buffers())):
-        return model
-    model = model.to_empty(device="cpu")
-    for each in (*model.parameters(), *model.buffers()):
-        each.data.copy_(torch.randn(each.shape) / 10 if each.is_floating_point() else torch.zeros(each.shape))
+def _real(model: nn.Module, shadows: Shadows) -> nn.Module:
+    """The model itself, with values where it has been made on meta: those that are known, else small random ones."""
+
+    def value(tensor: torch.Tensor) -> torch.Tensor:
+        known = shadows.get(tensor) if tensor.is_meta else tensor.clone()
+        if known is not None:
+            return known
+        return torch.randn(tensor.shape) / 10 if tensor.is_floating_point() else torch.zeros_like(tensor, device="cpu")
+
+    tensors = dict([*model.named_parameters(), *model.named_buffers()])
+    values = {name: value(tensor) for name, tensor in tensors.items()}
+    for part in model.modules():
+        for held in (part, *vars(part).values()):
+            _fill_attributes(held, value)
+    if any(tensor.is_meta for tensor in tensors.values()):
+        model.to_empty(device="cpu").load_state_dict(values, strict=False)
     return model
+
+
+def _fill_attributes(held: Any, value: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Plain attributes that are tensors, of a module or of an object that it holds, such as a distribution."""
+    for name, inner in list(getattr(held, "__dict__", {}).items()):
+        if isinstance(inner, torch.Tensor) and inner.is_meta:
+            vars(held)[name] = value(inner)
 
 
 class _OnCpu(TorchFunctionMode):
