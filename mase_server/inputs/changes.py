@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterator
 
@@ -12,6 +13,7 @@ from mase_server.inputs.ranks import ROWS as RANKS
 from mase_server.inputs.sizes import ROWS as SIZES
 from mase_server.inputs.sizes import agreements
 from mase_server.inputs.spec import Inputs
+from mase_server.inputs.trees import shape_of, tensors
 from mase_server.tracing.placeholders import MissingPackageError
 
 Changes = Iterator[Inputs]
@@ -19,6 +21,8 @@ Row = tuple[str, Callable[[Failed, re.Match[str]], Changes]]
 
 #: As many changes are proposed for one error.
 MAX_CHANGES = 16
+#: Elements of the largest tensor that is proposed: a video of 64 frames of 512 x 512.
+MAX_ELEMENTS = 1 << 27
 
 
 def changes(failed: Failed) -> list[Inputs]:
@@ -29,4 +33,10 @@ def changes(failed: Failed) -> list[Inputs]:
     proposed = itertools.chain(
         itertools.chain.from_iterable(row(failed, match) for row, match in rows), agreements(failed)
     )
-    return list(itertools.islice((each for each in proposed if each != failed.inputs), MAX_CHANGES))
+    return list(itertools.islice((each for each in proposed if each != failed.inputs and _is_small(each)), MAX_CHANGES))
+
+
+def _is_small(inputs: Inputs) -> bool:
+    """No size that came out of one equation after another, and nothing that takes long to fill."""
+    shapes = [shape_of(inputs, spec) for _, spec in tensors(inputs)]
+    return all(math.prod(shape) <= MAX_ELEMENTS and min(shape, default=1) > 0 for shape in shapes)

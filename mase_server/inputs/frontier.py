@@ -18,6 +18,7 @@ from mase_server.inputs.generate import complete
 from mase_server.inputs.sizes import CHANNELS
 from mase_server.inputs.spec import Inputs, MapSpec, Spec, TensorSpec, leaves
 from mase_server.inputs.text import write
+from mase_server.inputs.trees import identity
 from mase_server.tracing.bounds import OutOfRangeError
 
 #: Combinations of candidates that are put in order before any is tried.
@@ -75,7 +76,7 @@ class Frontier:
         self._turn += 1
         sources = [self._led(), self._seeds] if self._turn % TURN else [self._seeds, self._led()]
         for candidate in itertools.chain(*sources):
-            text = write(candidate.inputs)
+            text = identity(candidate.inputs)
             if text not in self._tried:
                 self._tried.add(text)
                 return candidate
@@ -104,7 +105,7 @@ class Frontier:
 
     def _wait(self, candidate: Candidate, place: tuple[int, int]) -> None:
         """Put a candidate where it belongs, if it does not wait at a better place."""
-        text = write(candidate.inputs)
+        text = identity(candidate.inputs)
         if text not in self._tried and (text not in self._best or place < self._best[text]):
             self._best[text] = place
             heapq.heappush(self._waiting, (*place, next(self._order), candidate))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from mase_server.inputs.generate import DEFAULT_SIZE, SIZES
-from mase_server.inputs.spec import Dim, Inputs, MapSpec, SequenceSpec, Spec, TensorSpec
+from mase_server.inputs.spec import ConstantSpec, Dim, Inputs, MapSpec, SequenceSpec, Spec, TensorSpec
 
 #: A parameter's name, then keys and positions.
 Path = tuple[str | int, ...]
@@ -80,6 +80,20 @@ def size_of(inputs: Inputs, dim: Dim) -> int:
 def shape_of(inputs: Inputs, spec: TensorSpec) -> tuple[int, ...]:
     """The sizes of a tensor as numbers."""
     return tuple(size_of(inputs, dim) for dim in spec.dims)
+
+
+def identity(inputs: Inputs) -> str:
+    """What two inputs share that make the same values, however their sizes are called."""
+    found: list[Any] = []
+    for path, spec in places(inputs):
+        match spec:
+            case TensorSpec(dtype, _, fill, argument):
+                found.append((path, dtype, shape_of(inputs, spec), fill, inputs.sizes.get(str(argument), argument)))
+            case ConstantSpec(value):
+                found.append((path, value))
+            case SequenceSpec() | MapSpec():
+                found.append((path, type(spec).__name__, spec.build))
+    return repr(found)
 
 
 def named(inputs: Inputs, sizes: tuple[int, ...]) -> tuple[Dim, ...]:
