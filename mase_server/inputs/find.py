@@ -14,7 +14,7 @@ from torch import nn
 
 from mase_server.inputs import trouble
 from mase_server.inputs.absences import problems_of, unknown_bases
-from mase_server.inputs.arguments import Built, build, builds
+from mase_server.inputs.arguments import Built, builds
 from mase_server.inputs.budget import Budget
 from mase_server.inputs.classes import library_classes, model_classes, roots
 from mase_server.inputs.comments import BadComment, read_comments
@@ -22,17 +22,15 @@ from mase_server.inputs.constructions import construction_of
 from mase_server.inputs.distributed import alone
 from mase_server.inputs.entries import further_entry
 from mase_server.inputs.factories import Factory, called, factories
-from mase_server.inputs.found import Found, Hooks, bind, plain_hooks
+from mase_server.inputs.found import Found, Hooks
 from mase_server.inputs.guard import guarded
 from mase_server.inputs.guesses import required
 from mase_server.inputs.instances import Instance, is_model, module_instances
-from mase_server.inputs.main import MainRun, run_main
 from mase_server.inputs.program import Place, as_program, modules_kept
-from mase_server.inputs.roles import describe
-from mase_server.inputs.showing import Showing, sentence
+from mase_server.inputs.running import Running
+from mase_server.inputs.showing import sentence
 from mase_server.inputs.text import SpecError
-from mase_server.inputs.watch import Reached
-from mase_server.inputs.wishes import ClassWishes, Wishes
+from mase_server.inputs.wishes import Wishes
 from mase_server.snapshot import Problem
 from mase_server.tracing.missing import MissingImports
 from mase_server.tracing.problems import describe as told
@@ -76,91 +74,18 @@ def find(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[Found | P
             yield from problems_of(missing, request.path)
 
 
-class _Finder(Showing):
-    def __init__(self, request: TraceRequest, tree: ast.Module, hooks: Hooks, wishes: Wishes) -> None:
-        super().__init__(request, tree, hooks, wishes)
-        #: Seconds that the file may run by itself; the rest of the time is for what it defines.
-        self.patience = request.seconds * 2 / 3
-
+class _Finder(Running):
     def run(self) -> Iterator[Found | Problem]:
-        run, program = self._load()
+        run, program = self.load()
         self.names = vars(run.module)
         yield from map(self.cover, program)
         if program and run.error is not None and self.hooks.on_end is not None:
             self.hooks.on_end(run.error, run.failure)
-        problem = None if program else self._in_run(run)
+        problem = None if program else self.in_run(run)
         if problem is not None:
             yield problem
         # One problem is enough: what it keeps from being found is not told as well.
         yield from (item for item in self._rest(run.module) if problem is None or isinstance(item, Found))
-
-    # ------------------------------------------------------------------------------------------- running the file
-
-    def _load(self) -> tuple[MainRun, list[Found]]:
-        """The last run of the file, and the models that it called by itself."""
-        if self.options.run_main:
-            run = self._execute("__main__")
-            found = [self._of_call(run, reached) for reached in self._worth_showing(run)]
-            if found or run.time_up is not None or (run.error is None and not trouble.has_guard(self.tree)):
-                return run, found
-            self.explanation = run.error
-        run = self._execute(Place.of(self.path).name)
-        return run, [self._of_call(run, reached) for reached in self._worth_showing(run)]
-
-    def _in_run(self, run: MainRun) -> Problem | None:
-        """What the file's own run says against it; nothing, if it only ended as a program before it called a model."""
-        where = self.path, self.request.folder
-        if run.time_up is not None:
-            # What is never done with its constructor would not be the next time either.
-            made = trouble.constructing(run.time_up)
-            self.covered |= {made} if made is not None else set()
-            return trouble.out_of_time(*where, run.time_up, self.patience, self.tree)
-        if run.error is not None:
-            return trouble.in_run(*where, run.error)
-        if self.explanation is not None and trouble.is_of_constructor(self.explanation):
-            return trouble.in_run(*where, self.explanation)
-        return None
-
-    def _execute(self, name: str) -> MainRun:
-        plain = plain_hooks(self.hooks.shadows).on_call
-
-        def on_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            chosen = plain if self._replaced(model) else self.hooks.on_call
-            return chosen(model, args, kwargs)
-
-        return run_main(
-            self.path, self.request.folder, on_call, self.hooks.shadows, self.hooks.load, name, self.patience
-        )
-
-    def _replaced(self, model: nn.Module) -> bool:
-        """Is this model shown otherwise than by the program's own call, or not at all?"""
-        name = type(model).__name__
-        return self.wishes.of(name).any() or not self.wishes.wants(name)
-
-    def _worth_showing(self, run: MainRun) -> list[Reached]:
-        """Called models; a part only where the whole that holds it was not called."""
-        whole = {id(part) for reached in run.reached if reached.shown for part in reached.model.modules()}
-        wanted = [reached for reached in run.reached if self.wishes.wants(type(reached.model).__name__)]
-        return [reached for reached in wanted if reached.shown or id(reached.model) not in whole]
-
-    def _of_call(self, run: MainRun, reached: Reached) -> Found:
-        model, made = reached.model, run.constructions.of(reached.model)
-        wish = self.wishes.of(type(model).__name__)
-        built = Built(model, made.bound() if made else {}, "main", made.rebuild() if made else None)
-        if wish.constructor(type(model).__name__) is not None:
-            built = self._build(type(model), vars(run.module), wish) or built
-        if wish.inputs is not None:
-            name = type(built.model).__name__
-            return self.of_spec(built, name, wish.inputs, wish.inputs_from, f"inputs from {wish.inputs_from}")
-        inputs = bind(model, reached.args, reached.kwargs)
-        spec = describe(inputs, model, self.hooks.shadows.get)
-        return Found(
-            built.model, type(model).__name__, reached.args, reached.kwargs, inputs, spec, "main", built.arguments,
-            built.source, "as the file calls it when it runs", reached.training, built.construct,
-            recorded=reached.shown and built.model is model,
-        )  # fmt: skip
-
-    # ----------------------------------------------------------------------------------------------- what is left
 
     def _rest(self, module: ModuleType) -> Iterator[Found | Problem]:
         yield from self._instances(module)
@@ -279,12 +204,3 @@ class _Finder(Showing):
             yield self.unbuilt(name, kind, errors)
         else:
             yield from self.complete(self.as_wished(built, name), name, itertools.islice(ways, MAX_WAYS))
-
-    def _build(
-        self,
-        kind: type[nn.Module],
-        namespace: dict[str, Any],
-        wish: ClassWishes,
-    ) -> Built | None:
-        built = build(kind, self.around(namespace), wish.constructor(kind.__name__), [])
-        return None if built is None else self.as_wished(built, kind.__name__)
