@@ -74,11 +74,12 @@ def plans(kind: type[nn.Module], around: Surroundings, asked: str | None) -> Ite
 
 def starts(kind: type[nn.Module], around: Surroundings) -> Iterator[Start]:
     """Calls whose arguments can be told in part, the file's own first."""
+    wanted = {each.name for each in required(kind)}
     own = (Call(call, around.tree, {}, "") for call in calls_of(around.tree, kind.__name__))
     for found in itertools.islice(filter(_is_telling, itertools.chain(own, _elsewhere(kind, around))), MAX_CALLS):
         if isinstance(found.node.func, ast.Name) and found.node.func.id == kind.__name__:
             given, lacking = evaluate_partly(found.node, _names(kind, found, around), found.tree, kind)
-            if given and lacking:
+            if given and (lacking or not wanted <= given.keys()):
                 where = _where(found, around) if found.file else "its file"
                 yield Start(kind, given, f"made as {where} makes it")
     yield from _from_settings(kind, around)
