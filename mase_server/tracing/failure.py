@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from mase_server.tracing.calling import map_leaves
+from mase_server.tracing.positions import Stack
 from mase_server.tracing.values import tensor_type
 
 #: What a person's code may raise at our borders: an exception, its `sys.exit`, a KeyboardInterrupt of its own.
@@ -17,11 +18,19 @@ RAISED = (Exception, SystemExit, KeyboardInterrupt)
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """What made an operand: the path of a layer or the name of a function, and the frames that called it."""
+
+    maker: str
+    stack: Stack
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """A torch callable that raised `error`.
 
     args, kwargs: its arguments with tensors replaced by `TensorType`.  scope: path of the module whose forward ran.
-    module, path: the leaf module inside which it happened, if any.
+    module, path: the leaf module inside which it happened, if any.  origins: what made the operands, by position.
     """
 
     error: BaseException
@@ -31,6 +40,7 @@ class Failure:
     scope: str
     module: nn.Module | None = None
     path: str = ""
+    origins: Mapping[Any, Origin] = field(default_factory=dict)
 
     @classmethod
     def of(

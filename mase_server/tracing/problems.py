@@ -26,7 +26,7 @@ from mase_server.tracing.explainers import explain_call
 from mase_server.tracing.failure import Failure
 from mase_server.tracing.packages import install
 from mase_server.tracing.placeholders import MissingPackageError, behind
-from mase_server.tracing.positions import Position
+from mase_server.tracing.positions import Position, resolve
 from mase_server.tracing.refits import Made, refit, remake
 from mase_server.tracing.scenes import Scene, raw
 from mase_server.tracing.shadow import ValueDependentError
@@ -164,7 +164,7 @@ class _Explanation:
             return ""
         call = self._call(self.failure)
         shown = [call.show(tensor, at, "").strip() for at, tensor in islice(call.tensors(), 4)]
-        return f" {call.layer} was given {' and '.join(shown)}." if shown else ""
+        return f" {call.layer} was given {' and '.join(shown)}.{self._came_from()}" if shown else ""
 
     def _call(self, failure: Failure) -> Call:
         names = self.scene.names()
@@ -180,7 +180,22 @@ class _Explanation:
             x = call.show(call.args[0], 0)
             text = f"view needs neighbouring memory,\nbut {x} was transposed or permuted: use reshape, which copies."
             found = Complaint("shape-mismatch", text, Rename("view", "reshape"))
-        return None if found is None else (found, self._fixes(found))
+        if found is None:
+            return None
+        return replace(found, text=found.text + self._came_from()), self._fixes(found)
+
+    def _origins(self) -> Iterator[tuple[str, str, Position]]:
+        """The text of each operand that an earlier line made, what made it, and where."""
+        names = self.scene.names() if self.failure is not None else {}
+        for at, origin in self.failure.origins.items() if self.failure is not None else ():
+            places = [place for place in map(resolve, origin.stack) if self.context.owns(place.file)]
+            if at in names and places and places[0].line not in {frame.line for frame in self.frames[:1]}:
+                yield names[at], origin.maker, places[0]
+
+    def _came_from(self) -> str:
+        """Where the operands were made, as a sentence."""
+        made = [f"`{name}` comes from {maker} (line {at.line})" for name, maker, at in islice(self._origins(), 2)]
+        return f" {', '.join(made)}." if made else ""
 
     def _import(self, error: ImportError) -> Complaint:
         name = error.name or ""

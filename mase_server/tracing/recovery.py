@@ -11,6 +11,7 @@ import ast
 import math
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from types import FrameType, TracebackType
 from typing import Any
@@ -21,10 +22,10 @@ from torch import nn
 from mase_server.tracing import losses as losses  # its rows are registered by importing it
 from mase_server.tracing.bounds import OutOfRangeError, check
 from mase_server.tracing.calling import GETTER, READS, leaves
-from mase_server.tracing.calls import Run
+from mase_server.tracing.calls import Run, references
 from mase_server.tracing.complaints import Call, name_of
 from mase_server.tracing.explainers import explain_call
-from mase_server.tracing.failure import Failure
+from mase_server.tracing.failure import Failure, Origin
 from mase_server.tracing.positions import is_hidden
 from mase_server.tracing.recorder import Recorder
 from mase_server.tracing.source import decode, read_source
@@ -82,6 +83,7 @@ class RecoveringRecorder(Recorder):
         try:
             return super().__torch_function__(func, types, args, kwargs)
         except Exception as error:  # noqa: BLE001 - whatever a call of the person's raises; it is raised again or told
+            self._trace_operands(error, {**dict(enumerate(args)), **kwargs})
             return self._recover(error, lambda: stand_in(func, args, kwargs))
 
     def _call_leaf(
@@ -99,7 +101,32 @@ class RecoveringRecorder(Recorder):
         try:
             return super()._call_leaf(module, path, args, kwargs, original)
         except Exception as error:  # noqa: BLE001 - whatever a call of the person's raises; it is raised again or told
+            self._trace_operands(error, dict(enumerate(args[:1])))
             return self._recover(error, lambda: stand_in_of(module, args))
+
+    def _trace_operands(self, error: Exception, operands: dict[Any, Any]) -> None:
+        """Note what made the operands of the call that raised."""
+        if self.failure is None or self.failure.error is not error or self.failure.origins:
+            return
+        parts = {
+            (at, i): item
+            for at, each in operands.items()
+            if isinstance(each, list | tuple)
+            for i, item in enumerate(each)
+        }
+        found = {at: origin for at, value in (operands | parts).items() if (origin := self._origin(value)) is not None}
+        self.failure = replace(self.failure, origins=found)
+
+    def _origin(self, value: Any) -> Origin | None:
+        index = self._nodes.get(id(value)) if isinstance(value, torch.Tensor) else None
+        if index is None:
+            return None
+        while self.calls[index].helper and (before := references(self.calls[index].args)):
+            index = before[0]
+        call = self.calls[index]
+        if call.kind in ("placeholder", "get_attr"):
+            return None
+        return Origin(f"`{call.target}`" if call.kind == "call_module" else name_of(call.target), call.stack)
 
     def _unseen(self, func: Callable[..., Any], args: _Args, kwargs: dict[str, Any]) -> Any:
         """A call on doubted tensors: made, but not recorded."""
