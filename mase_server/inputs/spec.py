@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any
 
 Dim = int | str
@@ -35,6 +36,11 @@ class TensorSpec:
     dims: tuple[Dim, ...]
     fill: str = ""
     argument: Number | str | None = None
+
+    def __post_init__(self) -> None:
+        # numpy's whole numbers are no int, and would be taken for the names of symbols.
+        dims = tuple(dim if isinstance(dim, str) else index(dim) for dim in self.dims)
+        object.__setattr__(self, "dims", dims)
 
 
 @dataclass(frozen=True, slots=True)

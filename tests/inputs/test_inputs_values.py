@@ -2,6 +2,7 @@
 
 import types
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -12,6 +13,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from mase_server.inputs.generate import complete, inputs_at
 from mase_server.inputs.modes import on_meta
 from mase_server.inputs.roles import describe
+from mase_server.inputs.spec import Inputs, TensorSpec
 from mase_server.inputs.text import parse, write
 from mase_server.tracing.shadow import MetaMode, Shadows
 
@@ -20,6 +22,13 @@ EVERYTHING = (
     "u: bool[T, T] upper; p: i64[B, T] arange; k: f32[B] full(2.5); o: i64[B, T] ones; z: f32[T] zeros; "
     "r: f32[B] uniform; e: bool[B, 50] bernoulli(0.5); h: bf16[B]; q: c64[B]"
 )
+
+
+def test_sizes_that_numpy_counted_are_sizes_and_no_symbols():
+    inputs = Inputs({"x": TensorSpec("f32", ("B", np.int64(1), np.prod((3, 4))))}, {"B": 2})
+    assert inputs_at(inputs)["x"].shape == (2, 1, 12)
+    assert inputs.symbols() == ("B",)
+    assert write(inputs) == "x: f32[B=2, 1, 12]"
 
 
 @given(st.integers(1, 9), st.integers(1, 20))
