@@ -81,7 +81,7 @@ class _Finder(Running):
         yield from map(self.cover, program)
         if program and run.error is not None and self.hooks.on_end is not None:
             self.hooks.on_end(run.error, run.failure)
-        problem = None if program else self.in_run(run)
+        problem = None if program and not run.early else self.in_run(run)
         if problem is not None:
             yield problem
         # One problem is enough: what it keeps from being found is not told as well.

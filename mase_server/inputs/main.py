@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
-from types import ModuleType
+from dataclasses import dataclass, replace
+from types import CodeType, ModuleType
 
 from mase_server.inputs.constructions import Constructions
 from mase_server.inputs.program import Loaded, as_program, compile_plainly, execute, module_for
 from mase_server.inputs.watch import PATIENCE, OnCall, Reached, TimeUp, Watch
 from mase_server.tracing.failing import FailureMode
 from mase_server.tracing.failure import RAISED, Failure
+from mase_server.tracing.resume import Start
 from mase_server.tracing.shadow import Shadows
 
 
@@ -21,7 +22,8 @@ class MainRun:
 
     reached: the first call of each model, in order.  error: what ended the program, if it was an exception of its own
     (SystemExit included).  failure: the torch call that raised it, if one did.  time_up: no model was called in time;
-    where the program was then is in its traceback.
+    where the program was then is in its traceback.  made_up: command-line arguments that nobody gave.  early: did a
+    statement fail before any model was called?
     """
 
     module: ModuleType
@@ -30,6 +32,14 @@ class MainRun:
     error: BaseException | None
     time_up: TimeUp | None = None
     failure: Failure | None = None
+    made_up: tuple[str, ...] = ()
+    early: bool = False
+
+    @property
+    def how(self) -> str:
+        """How its models are called, as a sentence."""
+        told = "as the file calls it when it runs"
+        return f"{told}, with the arguments `{' '.join(self.made_up)}` made up" if self.made_up else told
 
 
 def run_main(
@@ -50,15 +60,23 @@ def run_main(
     watch = Watch(on_call, constructions, folder, patience=patience)
     error: BaseException | None = None
     mode = FailureMode(shadows)
+    early: list[bool] = []
+
+    def code_from(start: Start) -> CodeType:
+        early.append(not watch.reached)
+        return loaded.code_from(start)
+
     with ExitStack() as stack:
-        stack.enter_context(as_program(path, folder))
+        made_up = stack.enter_context(as_program(path, folder))
         module = module_for(path, name)
         stack.enter_context(constructions.recording())
         try:
             loaded = load(path)
             with watch.active(), mode:
-                module, error = execute(loaded, module)
+                module, error = execute(replace(loaded, code_from=code_from), module)
         except RAISED as raised:  # the border to the person's program
             error = raised
     reached = tuple(watch.reached.values())
-    return MainRun(module, reached, constructions, error, watch.time_up, mode.failure)
+    return MainRun(
+        module, reached, constructions, error, watch.time_up, mode.failure, tuple(made_up), early[:1] == [True]
+    )

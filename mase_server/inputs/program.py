@@ -19,6 +19,8 @@ from unittest.mock import patch
 import torch
 from torch.utils.data import DataLoader
 
+from mase_server.inputs.argv import plausible_arguments
+from mase_server.inputs.machine import plain_machine
 from mase_server.inputs.weights import loaded_where_present
 from mase_server.tracing.instrument import remaining
 from mase_server.tracing.resume import Start, execute_to_end
@@ -70,8 +72,8 @@ def compile_plainly(path: str) -> Loaded:
 
 
 @contextmanager
-def as_program(path: str, workspace: str = "") -> Iterator[None]:
-    """`sys.argv`, `sys.path` and the folder as if the person had started the file.
+def as_program(path: str, workspace: str = "") -> Iterator[list[str]]:
+    """`sys.argv`, `sys.path` and the folder as if the person had started the file; gives arguments that were made up.
 
     A file in a package is imported from the package's root first, since a module may bear its package's name. Last
     comes the workspace, from where programs that import the file are likely to be started.
@@ -79,28 +81,33 @@ def as_program(path: str, workspace: str = "") -> Iterator[None]:
     folder, root = str(Path(path).parent), Place.of(path).root
     before = Path.cwd()
     folders = dict.fromkeys([root, folder, *sys.path, *([workspace] if workspace else [])])
-    with patch.object(sys, "argv", [path]), patch.object(sys, "path", list(folders)), calm():
+    with patch.object(sys, "argv", [path]), patch.object(sys, "path", list(folders)), calm() as made_up:
         os.chdir(folder)
         try:
-            yield
+            yield made_up
         finally:
             os.chdir(before)
 
 
 @contextmanager
-def calm() -> Iterator[None]:
-    """No worker processes, compilation, saving, windows, progress bars, or checks of values in distributions."""
+def calm() -> Iterator[list[str]]:
+    """No worker processes, compilation, saving, windows, progress bars, or checks of values in distributions.
+
+    Gives the command-line arguments that were made up for a parser that requires them.
+    """
     with ExitStack() as stack:
         stack.enter_context(patch.object(torch.distributions.Distribution, "_validate_args", False))
         stack.enter_context(patch.dict(os.environ, ENVIRONMENT))
         stack.enter_context(patch.object(DataLoader, "__init__", _loader(DataLoader.__init__)))
         stack.enter_context(loaded_where_present())
+        stack.enter_context(plain_machine())
+        made_up = stack.enter_context(plausible_arguments())
         stack.enter_context(patch.object(torch, "save", lambda *args, **kwargs: None))
         stack.enter_context(patch.object(torch, "compile", _identity))
         stack.enter_context(patch.object(torch.jit, "script", _identity))
         stack.enter_context(patch.object(torch.jit, "trace", _called))
         stack.enter_context(patch.object(torch.nn.Module, "compile", lambda self, *args, **kwargs: None))
-        yield
+        yield made_up
 
 
 def _identity(thing: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -88,7 +88,7 @@ class Running(Showing):
         spec = describe(inputs, model, self.hooks.shadows.get)
         return Found(
             built.model, type(model).__name__, reached.args, reached.kwargs, inputs, spec, "main", built.arguments,
-            built.source, "as the file calls it when it runs", reached.training, built.construct,
+            built.source, run.how, reached.training, built.construct,
             recorded=reached.shown and built.model is model,
         )  # fmt: skip
 

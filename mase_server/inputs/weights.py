@@ -1,4 +1,4 @@
-"""Published weights that a program downloads: its models have the same shapes without them, so it runs on without."""
+"""Weights that are not on this disk: models have the same shapes without them, so the program runs on without."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class AbsentWeights(dict[str, Any]):
 
 @contextmanager
 def loaded_where_present() -> Iterator[None]:
-    """Inside, what is on the disk is loaded with its values; published weights are neither downloaded nor wanted."""
+    """Inside, what is on the disk is loaded with its values; other weights are neither downloaded nor wanted."""
     wanted: set[str] = set()
     with (
         patch.dict(os.environ, _home()),
@@ -53,7 +53,8 @@ def _load(original: Callable[..., Any], wanted: set[str]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def load(file: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(file, str | os.PathLike) and str(file) in wanted:
+        if isinstance(file, str | os.PathLike) and (str(file) in wanted or not Path(file).exists()):
+            wanted.add(str(file))
             return AbsentWeights()
         kwargs["map_location"] = "cpu"
         with outside_modes():

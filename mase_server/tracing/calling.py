@@ -40,7 +40,7 @@ LOGICAL_ATTRIBUTES: dict[str, Any] = {
 }  # fmt: skip
 #: The module that asks `is_meta` to leave out drawing weights, some of which it draws until their values please it.
 INITIALISERS = "torch.nn.init"
-MOVES = frozenset({torch.Tensor.cpu, torch.Tensor.cuda})
+MOVES = frozenset({torch.Tensor.cpu, torch.Tensor.cuda, torch.Tensor.pin_memory})
 #: Callables that take a device as a plain string among their arguments.
 TAKE_DEVICE_TEXT = frozenset({torch.Tensor.to, torch.Tensor.type})
 DEVICE_WORDS = frozenset({"cpu", "cuda", "mps", "xpu", "hpu", "npu", "meta"})

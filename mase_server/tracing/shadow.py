@@ -149,6 +149,8 @@ class MetaMode(TorchFunctionMode):
                 return self.device
             return value
 
+        if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
+            args = (args[0], self.device, *args[2:])  # the number of a GPU
         meta_args = tuple(map_leaves(value, change) for value in args)
         meta_kwargs = {name: map_leaves(value, change) for name, value in kwargs.items()}
         if meta_kwargs.get("device") is not None:

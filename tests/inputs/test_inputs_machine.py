@@ -1,0 +1,116 @@
+"""Programs for another machine: with GPUs, several processes, a keyboard, a command line, files that are not here."""
+
+import pytest
+import torch
+
+from tests.inputs.test_inputs_missing import BODY, HEAD, bound, told, traced
+
+MAIN = "\nif __name__ == '__main__':\n"
+CALLS = "    net(torch.randn(3, 4))\n"
+PROGRAMS = {
+    "a GPU by number": "    torch.cuda.set_device(0)\n    net = Net().to(0)\n    net(torch.randn(3, 4).to(0))\n",
+    "a GPU by name": "    net = Net().to('cuda:0')\n    net(torch.randn(3, 4, device='cuda'))\n",
+    "a GPU by method": "    net = Net().cuda(0)\n    net(torch.randn(3, 4).pin_memory().cuda(non_blocking=True))\n",
+    "a GPU's clock": (
+        "    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))\n    start.record()\n"
+        "    net = Net()\n    end.record()\n    torch.cuda.synchronize()\n    assert start.elapsed_time(end) > 0\n"
+        + CALLS
+    ),
+    "a GPU's memory": (
+        "    torch.cuda.reset_peak_memory_stats()\n    free, total = torch.cuda.mem_get_info()\n"
+        "    assert torch.cuda.get_device_properties(0).total_memory > 2**30\n    net = Net()\n" + CALLS
+    ),
+    "a GPU's streams": (
+        "    with torch.cuda.stream(torch.cuda.Stream()), torch.cuda.device(0):\n        net = Net()\n    " + CALLS
+    ),
+    "a GPU's graph": "    net = Net()\n    graph = torch.cuda.CUDAGraph()\n    with torch.cuda.graph(graph):\n    "
+    + CALLS,
+    "half precision on a GPU": (
+        "    net, scaler = Net().cuda(), torch.amp.GradScaler('cuda')\n    with torch.autocast('cuda'):\n    " + CALLS
+    ),
+    "a GPU's random numbers": (
+        "    torch.cuda.manual_seed_all(3)\n    torch.cuda.set_rng_state(torch.cuda.get_rng_state())\n    net = Net()\n"
+        + CALLS
+    ),
+    "ranges for a profiler": "    torch.cuda.nvtx.range_push('a')\n    torch.cuda.profiler.start()\n    net = Net()\n"
+    + CALLS,
+    "a Mac's GPU": "    torch.mps.empty_cache()\n    net = Net().to('mps')\n" + CALLS,
+    "several processes": (
+        "    import os\n    import torch.distributed as dist\n    dist.init_process_group('nccl')\n"
+        "    rank = int(os.environ['LOCAL_RANK'])\n    assert os.environ.get('LOCAL_RANK', 'none') == 'none'\n"
+        "    net = nn.parallel.DistributedDataParallel(Net().to(rank), device_ids=[rank])\n" + CALLS
+    ),
+    "processes that it starts": (
+        "    import torch.multiprocessing as mp\n    def work(rank, width):\n        net = Net(width).to(rank)\n    "
+        + CALLS
+        + "    mp.spawn(work, args=(4,), nprocs=torch.cuda.device_count())\n"
+    ),
+    "a question": "    name = input('Which? ')\n    net = Net()\n" + CALLS,
+    "weights that are not here": (
+        "    net = Net()\n    state = torch.load('runs/best.pt', map_location='cuda')\n"
+        "    net.load_state_dict(state['model'])\n" + CALLS
+    ),
+    "a file with a name that is no identifier": "    net = Net()\n" + CALLS,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_for_another_machine_calls_its_model(tmp_path, name):
+    file = "3d-net.v2.py" if "identifier" in name else "net.py"
+    payload = traced(tmp_path, {file: HEAD + BODY + MAIN + PROGRAMS[name]}, file)
+    (model,) = payload["models"]
+    assert (model["inputs_from"], bound(payload)["h"], payload["problems"]) == ("main", [3, 5], [])
+
+
+def test_a_default_type_of_a_gpu_is_its_element_type(tmp_path):
+    text = HEAD + "torch.set_default_tensor_type('torch.cuda.DoubleTensor')\n" + BODY + "Net()(torch.randn(3, 4))\n"
+    try:
+        payload = traced(tmp_path, {"net.py": text})
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert payload["models"][0]["inputs"]["x"][0] == "f64"
+
+
+PARSER = "import argparse\nparser = argparse.ArgumentParser()\n"
+REQUIRED = {
+    "an option": "parser.add_argument('--data', required=True)\nargs = parser.parse_args()\nassert args.data\n",
+    "a positional": "parser.add_argument('data', nargs='+')\nargs = parser.parse_args()\nassert len(args.data) == 1\n",
+    "a rank": "parser.add_argument('--rank', type=int, required=True)\nassert parser.parse_args().rank == 0\n",
+    "a choice": (
+        "parser.add_argument('--mode', choices=['b', 'a'], required=True)\nassert parser.parse_args().mode == 'b'\n"
+    ),
+    "a command": (
+        "command = parser.add_subparsers(dest='command', required=True).add_parser('train')\n"
+        "command.add_argument('--seed', type=int, required=True)\nassert parser.parse_args().command == 'train'\n"
+    ),
+    "one of a group": (
+        "group = parser.add_mutually_exclusive_group(required=True)\ngroup.add_argument('--path')\n"
+        "group.add_argument('--url')\nassert parser.parse_args().path\n"
+    ),
+    "an own type": (
+        "def flag(text):\n    assert text in ('True', 'False')\n    return text == 'True'\n"
+        "parser.add_argument('--on', type=flag, required=True)\nassert parser.parse_args().on is True\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", REQUIRED.values(), ids=REQUIRED)
+def test_a_parser_that_requires_arguments_gets_some(tmp_path, text):
+    payload = traced(tmp_path, {"net.py": HEAD + PARSER + text + BODY + "Net()(torch.randn(3, 4))\n"})
+    (model,) = payload["models"]
+    assert (bound(payload)["h"], payload["problems"]) == ([3, 5], [])
+    assert model["found"].startswith("as the file calls it when it runs, with the arguments `")
+    assert model["found"].endswith("` made up")
+
+
+def test_a_number_that_a_parser_requires_is_no_size(tmp_path):
+    text = HEAD + PARSER + "parser.add_argument('--width', type=int, required=True)\nargs = parser.parse_args()\n"
+    payload = traced(tmp_path, {"net.py": text + BODY + MAIN + "    Net(args.width)(torch.randn(3, args.width))\n"})
+    assert (payload["models"][0]["inputs_from"], bound(payload)["h"], told(payload)) == ("search", [2, 5], [])
+
+
+def test_defaults_of_a_parser_are_kept(tmp_path):
+    text = HEAD + PARSER + "parser.add_argument('--width', type=int, default=6)\nargs = parser.parse_args()\n"
+    payload = traced(tmp_path, {"net.py": text + BODY + "Net(args.width)(torch.randn(3, args.width))\n"})
+    model = payload["models"][0]
+    assert (model["found"], model["inputs"]["x"][1]) == ("as the file calls it when it runs", [3, 6])
