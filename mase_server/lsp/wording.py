@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mase_server.lsp.figures import counted, scaled
@@ -49,8 +49,24 @@ def lens_text(model: ModelView, stale: bool) -> str:
         counted(model.parameters, "parameter"),
         scaled(model.flops, "FLOPs") if model.flops is not None else "",
         model.mode,
-        model.found,
+        *_origins(model),
         *model.fixed,
         f"{1000 * model.seconds:.0f} ms",
     ]
     return " · ".join(part for part in parts if part)
+
+
+def _origins(model: ModelView) -> Iterator[str]:
+    """How a model's inputs were found, and what nobody has said of it: its arguments, the sizes of its inputs."""
+    found = model.found
+    if model.arguments_from == "search":
+        given = ", ".join(f"{name}={value!r}" for name, value in model.arguments.items())
+        yield _short(f"arguments assumed: {given or 'none'}")
+        found = found.partition("; its ")[0]
+    yield _short(found)
+    if model.inputs_from == "search" and model.symbols:
+        yield "assumed " + ", ".join(f"{symbol} = {size}" for symbol, size in model.symbols.items())
+
+
+def _short(text: str, limit: int = 90) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

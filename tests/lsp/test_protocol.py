@@ -189,7 +189,8 @@ async def test_the_lens_stands_on_the_class_and_traces_again(editor):
     [lens] = await editor.client.text_document_code_lens_async(lsp.CodeLensParams(editor.id(path)))
     assert (lens.range.start.line, lens.range.start.character, lens.range.end.character) == (1, 6, 9)
     assert lens.command.title == (
-        "3 nodes · 1,010 parameters · 2.00 kFLOPs · eval · inputs found by search: x = f32[2, 10] · 12 ms"
+        "3 nodes · 1,010 parameters · 2.00 kFLOPs · eval · inputs found by search: x = f32[2, 10] · assumed B = 2"
+        " · 12 ms"
     )
     command = lsp.ExecuteCommandParams(lens.command.command, lens.command.arguments)
     await editor.client.workspace_execute_command_async(command)

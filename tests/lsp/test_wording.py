@@ -2,9 +2,9 @@
 
 import pytest
 
-from mase_server.daemon.store import SiteView, ValueView
+from mase_server.daemon.store import ModelView, SiteView, ValueView
 from mase_server.lsp import figures
-from mase_server.lsp.wording import hint_text, shown
+from mase_server.lsp.wording import hint_text, lens_text, shown
 
 
 def site(kind, *values):
@@ -31,6 +31,64 @@ TENSOR = ["f32", [2, 3], ["B", "3"]]
 )
 def test_a_hint_fits_what_follows_it(kind, follows, text):
     assert hint_text(site(kind, TENSOR), follows) == text
+
+
+MODEL = {
+    "name": "Net", "path": "net.py", "line": 1, "column": 6, "end_line": 1, "end_column": 9, "mode": "eval",
+    "rung": "meta", "nodes": 3, "parameters": 12, "parameter_bytes": 48, "flops": None, "generic": True, "fixed": (),
+    "seconds": 0.002, "inputs": {},
+}  # fmt: skip
+GUESSED = "; its constructor's arguments are guessed from their names"
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        (
+            {
+                "inputs_from": "main",
+                "arguments_from": "main",
+                "found": "as the file calls it",
+                "arguments": {"width": 3},
+            },
+            "as the file calls it",
+        ),
+        (
+            {
+                "inputs_from": "search",
+                "arguments_from": "default",
+                "found": "found by search: x = image",
+                "arguments": {},
+            },
+            "found by search: x = image · assumed B = 2, H = 32",
+        ),
+        (
+            {
+                "inputs_from": "search",
+                "arguments_from": "search",
+                "found": f"found by search: x = image{GUESSED}",
+                "arguments": {"dim": 64, "act": "relu"},
+            },
+            "arguments assumed: dim=64, act='relu' · found by search: x = image · assumed B = 2, H = 32",
+        ),
+        (
+            {
+                "inputs_from": "comment",
+                "arguments_from": "search",
+                "found": f"inputs from comment{GUESSED}",
+                "arguments": {"dim": 64},
+            },
+            "arguments assumed: dim=64 · inputs from comment",
+        ),
+        (
+            {"inputs_from": "comment", "arguments_from": "comment", "found": "x" * 200, "arguments": {}},
+            "x" * 89 + "…",
+        ),
+    ],
+)
+def test_a_lens_marks_what_nobody_has_said(facts, told):
+    model = ModelView(snapshot=None, index=0, symbols={"B": 2, "H": 32}, **MODEL, **facts)
+    assert lens_text(model, False) == f"3 nodes · 12 parameters · eval · {told} · 2 ms"
 
 
 def test_a_site_without_tensors_has_no_hint():
