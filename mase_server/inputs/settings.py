@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
 import json
 import re
 import tomllib
@@ -22,6 +23,7 @@ NAMING = ("type", "_target_", "name", "class_path", "model", "arch")
 MAX_SETTINGS = 400
 MAX_BYTES = 60_000
 
+_NAMED = re.compile(rb"(?i)(config|cfg|params|args)\w*\s*=\s*\{")
 _LINE = re.compile(r"^(\s*)([\w.-]+)\s*:\s*(.*?)\s*(?:#.*)?$")
 _WORDS = {"true": True, "false": False, "yes": True, "no": False, "null": None, "none": None, "~": None, "": None}
 
@@ -31,14 +33,14 @@ class Settings:
 
     def __init__(self, workspace: Workspace, tree: ast.AST | None = None) -> None:
         self.workspace, self.tree = workspace, tree
-        self._known: list[Mapping[str, Any]] | None = None
+        self._known: dict[Path, list[Mapping[str, Any]]] = {}
 
     def closest(self, wanted: Set[str]) -> dict[str, Any]:
         """The mapping with the most of the wanted entries, those inside of it included; empty where none has enough."""
         best: Mapping[str, Any] = {}
         # Of one that holds another, the inner one has the entries at its top.
         most: tuple[float, float] = (max(AT_LEAST, ENOUGH * len(wanted)), -1)
-        for mapping in self._mappings():
+        for mapping in self._mappings(wanted, most[0]):
             score = (len(wanted & keys_of(mapping)), len(wanted & mapping.keys()))
             if score > most:
                 best, most = mapping, score
@@ -46,33 +48,33 @@ class Settings:
 
     def naming(self, name: str) -> dict[str, Any]:
         """The mapping that says of itself that it is of the class `name`; empty where none does."""
-        for mapping in self._mappings():
+        for mapping in self._mappings({name}, 1):
             said = (str(mapping.get(key, "")).rpartition(".")[2] for key in NAMING)
             if name in said:
                 return dict(mapping)
         return {}
 
-    def _mappings(self) -> list[Mapping[str, Any]]:
-        if self._known is None:
-            self._known = []
-            for mapping in self._read():
-                self._known.append(mapping)
-                if len(self._known) >= MAX_SETTINGS:
-                    break
-        return self._known
+    def _mappings(self, words: Set[str], enough: float) -> Iterator[Mapping[str, Any]]:
+        """The mappings of files in whose text there are enough of these words, the file's own first."""
+        own = _in_code(self.tree) if self.tree is not None else iter(())
+        yield from itertools.islice(itertools.chain(own, self._elsewhere(words, enough)), MAX_SETTINGS)
 
-    def _read(self) -> Iterator[Mapping[str, Any]]:
-        if self.tree is not None:
-            yield from _in_code(self.tree)
+    def _elsewhere(self, words: Set[str], enough: float) -> Iterator[Mapping[str, Any]]:
+        # A command line writes `--num-layers`.
+        wanted = [(word.encode(), word.replace("_", "-").encode()) for word in words]
         for path, text in self.workspace.texts((*CONFIGURATIONS, ".py")):
-            if path.suffix != ".py":
-                yield from _in_file(path, text) if len(text) <= MAX_BYTES else ()
-            elif (
-                b"add_argument" in text
-                or b"dict(" in text
-                or re.search(rb"(?i)(config|cfg|params|args)\w*\s*=\s*\{", text)
-            ):
-                yield from _in_code(_parsed(text))
+            if sum(word in text or dashed in text for word, dashed in wanted) >= enough:
+                if path not in self._known:
+                    self._known[path] = list(itertools.islice(_in(path, text), MAX_SETTINGS))
+                yield from self._known[path]
+
+
+def _in(path: Path, text: bytes) -> Iterator[Mapping[str, Any]]:
+    if path.suffix != ".py":
+        return _in_file(path, text) if len(text) <= MAX_BYTES else iter(())
+    if b"add_argument" in text or b"dict(" in text or _NAMED.search(text):
+        return _in_code(_parsed(text))
+    return iter(())
 
 
 def keys_of(mapping: Mapping[str, Any]) -> set[str]:

@@ -346,6 +346,18 @@ def test_a_mapping_with_too_few_of_the_entries_does_not_count(workspace):
     assert settings.closest({"lr", "dim", "rank", "kind"}) == {}
 
 
+def test_code_that_has_none_of_the_words_is_not_parsed(workspace, monkeypatch):
+    put(workspace, "many.py", "config = {'lr': 1, 'epochs': 2}\n")
+    put(workspace, "few.py", "config = {'dim': 5, 'heads': 2}\n")
+    parsed = []
+    parse = ast.parse
+    monkeypatch.setattr(ast, "parse", lambda text, *args, **kwargs: parsed.append(text) or parse(text, *args, **kwargs))
+    settings = Settings(Workspace(str(workspace)))
+    assert settings.closest({"dim", "heads"}) == {"dim": 5, "heads": 2}
+    assert settings.naming("Net") == {}
+    assert len(parsed) == 1
+
+
 @pytest.mark.parametrize("name", ["broken.json", "broken.toml", "broken.yaml"])
 def test_a_broken_file_is_passed_over(workspace, name):
     put(workspace, name, "{: [\n\t- }{")
