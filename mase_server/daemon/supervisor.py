@@ -22,6 +22,8 @@ _SAMPLE_EVERY = 20
 _FIRST_SAMPLE = 5
 _FAULT_SECONDS = 0.15
 _REAP_SECONDS = 2.0
+#: As many times its limit may a trace take, if it is excused for the rest.
+_LONGEST = 4
 
 
 class WorkerGone(Exception):
@@ -58,6 +60,7 @@ class _Progress:
     assembler: Assembler = field(default_factory=Assembler)
     problems: list[Problem] = field(default_factory=list)
     seconds: float = 0.0
+    excused: float = 0.0
     failed: bool = False
 
 
@@ -136,6 +139,8 @@ class TraceWorker:
             payload = self._progress.assembler.add(message["frame"])
             if payload is not None:
                 self._events.on_payload(payload)
+        elif event == "excused":
+            self._progress.excused += message["seconds"]
         elif event == "failed":
             self._progress.failed = True
             self._progress.problems.append(Problem(**message["problem"]))
@@ -164,7 +169,8 @@ class TraceWorker:
             tracing = not self._traced.done()
             await asyncio.sleep(_POLL_TRACING if tracing else _POLL_IDLE)
             seconds = asyncio.get_running_loop().time() - started
-            if tracing and not self._traced.done() and seconds > self._limits.seconds:
+            excused = min(self._progress.excused, (_LONGEST - 1) * self._limits.seconds)
+            if tracing and not self._traced.done() and seconds - excused > self._limits.seconds:
                 return self._breach(Breach("time-limit", self._limits.seconds))
             if await resident_bytes(self.child.pid) > self._limits.memory:
                 return self._breach(Breach("memory-limit", self._limits.memory))

@@ -63,7 +63,8 @@ class Hooks:
     attempt: does a forward succeed with these arguments?  load: a file's code, and the globals that it needs.
     on_trial: surrounds each try to construct a model.  remembered: what the last search found for each class, and how.
     record: records a model there and then, as `on_call` does; did its forward succeed?  on_end: an exception ended the
-    person's program after it had called its models; with the torch call that raised it, if one did.
+    person's program after it had called its models; with the torch call that raised it, if one did.  excused: seconds
+    went by that are not the program's own.
     """
 
     shadows: Shadows
@@ -74,6 +75,7 @@ class Hooks:
     remembered: Mapping[str, tuple[Inputs, str]] = field(default_factory=dict)
     record: Callable[[Found], bool] | None = None
     on_end: Callable[[BaseException, Failure | None], None] | None = None
+    excused: Callable[[float], None] = lambda seconds: None
 
 
 def plain_hooks(shadows: Shadows) -> Hooks:

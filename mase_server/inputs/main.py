@@ -50,14 +50,16 @@ def run_main(
     load: Callable[[str], Loaded] = compile_plainly,
     name: str = "__main__",
     patience: float = PATIENCE,
+    excused: Callable[[float], None] = lambda seconds: None,
 ) -> MainRun:
     """Run `path` on meta as `name`; each model's first outermost call goes to `on_call(model, args, kwargs)`.
 
     The module stays in `sys.modules`. `on_call` runs outside of every torch function mode and returns the call's
-    output to the program. It is stopped when it has called no model for `patience` seconds.
+    output to the program. It is stopped when it has called no model for `patience` seconds of its own; `excused` is
+    told of those in which it waited for a processor, or for the import of a library.
     """
     constructions = Constructions()
-    watch = Watch(on_call, constructions, folder, patience=patience)
+    watch = Watch(on_call, constructions, folder, patience=patience, excused=excused)
     error: BaseException | None = None
     mode = FailureMode(shadows)
     early: list[bool] = []

@@ -61,7 +61,14 @@ class Running(Showing):
             return chosen(model, args, kwargs)
 
         return run_main(
-            self.path, self.request.folder, on_call, self.hooks.shadows, self.hooks.load, name, self.patience
+            self.path,
+            self.request.folder,
+            on_call,
+            self.hooks.shadows,
+            self.hooks.load,
+            name,
+            self.patience,
+            self.hooks.excused,
         )
 
     def _replaced(self, model: nn.Module) -> bool:

@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from mase_server.inputs.constructions import Constructions, origin
 from mase_server.inputs.modes import outside_modes
+from mase_server.inputs.patience import TICK, Patience
 from mase_server.tracing.calling import leaves
 
 #: Seconds that a program may run without calling a model.
@@ -50,7 +51,8 @@ class Watch:
     """While `active`, hands the first outermost call of each model to `on_call`, and raises Stop at the end.
 
     The end is, once every model that was made has been called: a second call of one, a backward pass, an optimizer
-    step, or `budget` seconds after the last first call; and `patience` seconds without any call.
+    step, or `budget` seconds after the last first call; and `patience` seconds of its own without any call.
+    excused: is told of seconds that are not its own.
     """
 
     def __init__(
@@ -60,9 +62,12 @@ class Watch:
         folder: str,
         budget: float = 0.5,
         patience: float = PATIENCE,
+        excused: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self.on_call, self.constructions, self.folder = on_call, constructions, folder
         self.budget, self.patience = budget, patience
+        self.excused = excused
+        self._patience = Patience(patience, folder, excused)
         self.reached: dict[int, Reached] = {}
         self.time_up: TimeUp | None = None
         self._moded: set[int] = set()
@@ -76,7 +81,8 @@ class Watch:
         step = register_optimizer_step_pre_hook(lambda *_: self._event())
         self._patch()
         try:
-            with self._alarm(self.patience):
+            self._patience = Patience(self.patience, self.folder, self.excused)
+            with self._alarm(min(self.patience, TICK)):
                 yield
         except TimeUp as stop:
             self.time_up = stop
@@ -192,7 +198,10 @@ class Watch:
             signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)
 
     def _ring(self, signum: int, frame: FrameType | None) -> None:
-        raise Stop if self.reached else TimeUp
+        if self.reached:
+            raise Stop
+        if self._patience.is_over(frame):
+            raise TimeUp
 
 
 def _holds_tensor(value: Any) -> bool:

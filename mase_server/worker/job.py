@@ -148,6 +148,7 @@ class TraceJob:
             memory.inputs(self.request.fit),
             self._record_found,
             self._on_end,
+            lambda seconds: self.emit({"event": "excused", "seconds": seconds}),
         )
         for item in find(self.request, text, hooks):
             if isinstance(item, Problem):

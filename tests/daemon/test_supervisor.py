@@ -123,6 +123,16 @@ async def test_silence_is_stopped_at_the_time_limit():
     await played.end()
 
 
+async def test_seconds_that_are_excused_do_not_count_but_never_without_end():
+    played = Played(seconds=0.3)
+    started = asyncio.get_running_loop().time()
+    played.say({"event": "excused", "seconds": 1e6})
+    outcome = await played.worker.trace()
+    assert outcome.problems[0].code == "time-limit"
+    assert asyncio.get_running_loop().time() - started > 0.6, "it was given more than its limit"
+    await played.end()
+
+
 async def test_calls_are_answered_each_with_its_own_even_out_of_order():
     played = Played()
     played.say({"event": "done", "seconds": 0.0})
