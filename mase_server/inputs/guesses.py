@@ -27,7 +27,7 @@ PLURAL = re.compile(r"s$")
 _FUNCTION_NAME = re.compile(r"fn|func|function|net|network|module|layer|wrapped")
 #: Names of models that are handed over whole.
 _MODEL_NAME = re.compile(
-    r"(\w+_)?(backbone|encoder|decoder|net|network|model|student|teacher|trunk|extractor|vit|transformer|unet|vae|clip)"
+    r"(?!(d|dim|n|num)_)(\w+_)?(backbone|encoder|decoder|net|network|model|student|teacher|trunk|extractor|vit|transformer|unet|vae|clip)"
 )
 _BLOCK_NAME = re.compile(r"block|layer|module|cell", re.IGNORECASE)
 
@@ -71,6 +71,7 @@ PARTS: tuple[tuple[str, tuple[Any, ...]], ...] = (
     (r"conv", (nn.Conv2d, nn.Conv1d)),
     (r"cell|rnn", (nn.GRU, nn.LSTM)),
     (r"pool", (nn.MaxPool2d,)),
+    (r"head|neck|classifier|projector", (Made(nn.Identity, "Identity()"),)),
     (r"attn|attention", (nn.Identity, Made(nn.Identity, "Identity()"))),
 )
 

@@ -11,7 +11,8 @@ from mase_server.inputs.spec import TensorSpec
 ARGUMENTS: tuple[tuple[str, Any], ...] = (
     (r"(rnn|cell|recurrent|layer)_?type$|^rnn(_?(name|kind))?$", "GRU"),
     (r"_heads?$", 4),
-    (r"n_\w+_layers?$", 2),
+    (r"n_\w+_layers?$|(num|n)_?(downs?|ups?)$", 2),
+    (r"(in|input|out|output|img|image)_nc$", 3),
     (r"n_mels|mel_?(bins|channels)", 80),
     (r"_ctx$|n_ctx", 64),
     (r"^n_\w+_state$", 64),

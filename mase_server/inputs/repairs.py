@@ -222,10 +222,13 @@ def _agreeing(clue: Clue, first: int, second: int) -> Changes:
 
 
 def _given(clue: Clue, match: re.Match[str]) -> Changes:
-    """Optional arguments that have to be given after all: all that are meant together, then one by one."""
+    """Optional arguments that have to be given after all: the first that is told, all that are meant, each."""
     absent = [name for name in clue.culprits if clue.arguments[name] is None]
     values = {name: usual_list(name) if _means_list(name) else usual_argument(name) for name in absent}
     known = {name: 16 if value is None else value for name, value in values.items()}
+    told = next((word for word in re.findall(r"\w+", str(clue.error)) if word in known), None)
+    if told is not None:
+        yield {told: known[told]}
     if known:
         yield known
     yield from ({name: value} for name, value in known.items())
@@ -266,9 +269,18 @@ def _turned(clue: Clue, name: str, kind: Any) -> Changes:
     if kind in (int, float, str):
         yield {name: kind(usual_argument(name) or 16)}
     elif kind in (list, tuple):
-        yield from ({name: kind(_list_of(name, clue.arguments[name], length))} for length in _lengths(clue))
+        value = clue.arguments[name]
+        lists = [value] if isinstance(value, list | tuple) else [_list_of(name, value, each) for each in _lengths(clue)]
+        yield from ({name: kind(each)} for each in lists)
     elif isinstance(kind, type) and issubclass(kind, nn.Module):
         yield from ({name: part} for part in itertools.islice(clue.parts(name, kind), 1))
+
+
+def _other_norm(clue: Clue, match: re.Match[str]) -> Changes:
+    """A normalisation of the last dimension where images are normalised by their channels."""
+    for name, value in clue.arguments.items():
+        if value is nn.LayerNorm:
+            yield from ({name: kind} for kind in (nn.BatchNorm2d, nn.BatchNorm1d))
 
 
 def _is_whole(value: Any) -> bool:
@@ -313,6 +325,7 @@ ROWS: tuple[Row, ...] = (
     (r"to have (\d+) channels, but got (\d+) channels", _sizes),
     (r"reduction dim, but got \[\d+, (\d+)\] X \[(\d+), \d+\]", _sizes),
     (r"tensor a \((\d+)\) must match the size of tensor b \((\d+)\)", _sizes),
+    (r"normalized_shape", _other_norm),
     (r"normalized_shape=\[(\d+)\].*, (\d+)\]\)$", _sizes),
     (r"Expected size (\d+) but got size (\d+)", _sizes),
     (r"must be equal to input_size\. Expected (\d+), got (\d+)", _sizes),

@@ -73,6 +73,32 @@ INSISTING = {
             assert planes is not None, "planes must be supplied"
             self.layer = nn.Conv2d(3, planes, 3)
     """,
+    "one of two ways to say it": """
+        def __init__(self, planes=None, info=None):
+            super().__init__()
+            if info is not None and planes is not None:
+                raise TypeError("both ways at once")
+            if planes is None:
+                raise ValueError("planes could not be inferred. Either specify planes or info.")
+            self.layer = nn.Conv2d(3, planes, 3)
+    """,
+    "a vocabulary that is not known yet": """
+        def __init__(self, planes=-1):
+            super().__init__()
+            self.layer = nn.Conv2d(3, planes, 3)
+    """,
+    "an instance of a class": """
+        def __init__(self, sides):
+            super().__init__()
+            if not isinstance(sides, tuple):
+                raise TypeError("wrong type")
+            self.layer = nn.Conv2d(3, 4, sides[:2])
+    """,
+    "a normalisation of channels": """
+        def __init__(self, norm):
+            super().__init__()
+            self.layer = nn.Sequential(nn.Conv2d(3, 8, 3), norm(8))
+    """,
     "arguments that go on to another constructor": """
         def __init__(self, **kwargs):
             super().__init__()
@@ -126,6 +152,17 @@ def test_what_a_constructor_insists_on_is_learned_from_its_errors(workspace, ini
     assert isinstance(found, Found), found
     assert found.arguments_from == "search"
     assert runs_in_eager(found).shape[0] == 2
+
+
+def test_what_the_forward_calls_is_a_module_and_no_number(workspace):
+    init = """
+        def __init__(self, head):
+            super().__init__()
+            self.layer, self.head = nn.Conv2d(3, 8, 3), head
+    """
+    (found,) = looked_at(workspace, file_of(init, "return self.head(self.layer(x))"))
+    assert isinstance(found, Found), found
+    assert runs_in_eager(found).shape[:2] == (2, 8)
 
 
 def test_a_module_handed_over_is_one_of_the_file_and_is_made_anew_with_values(workspace):
