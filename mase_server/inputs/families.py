@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+import torch
 from torch import nn
 
 from mase_server.inputs.combined import flat, join
 from mase_server.inputs.consumers import floats, indices
-from mase_server.inputs.huggingface_config import CHANNELS, MELS, PATCH, WIDTH, Facts
+from mase_server.inputs.huggingface_config import CHANNELS, MELS, PATCH, VOCABULARY, WIDTH, Facts
 from mase_server.inputs.images import BATCH, GRID, grid, image_sizes, patch_width, patches, pixel_values, video, whole
 from mase_server.inputs.spec import Dim, Spec, TensorSpec
 
@@ -25,7 +26,14 @@ def input_ids(facts: Facts) -> Spec:
     books = [layer for name, layer in facts.model.named_modules() if name.endswith("embed_tokens")]
     if len(books) == 1 and isinstance(books[0], nn.ModuleList):
         return flat(indices(facts.vocabulary(), "B", len(books[0]), "T"))
+    if any(_adds_channels(layer) for layer in facts.model.modules()):
+        return indices(facts.number("text", VOCABULARY, 1000), "B", "T", facts.number("text", CHANNELS, 1))
     return indices(facts.vocabulary(), "B", "T")
+
+
+def _adds_channels(layer: nn.Module) -> bool:
+    """Is this one table for several codebooks, whose embeddings it adds?"""
+    return hasattr(layer, "num_channels") and isinstance(getattr(layer, "offsets", None), torch.Tensor)
 
 
 def decoder_ids(facts: Facts) -> Spec:
@@ -48,7 +56,7 @@ def samples(facts: Facts) -> Spec:
 
 def _is_codec(facts: Facts) -> bool:
     """Does it take channels of sound? Codecs do, and what makes codes of sound and its spectrogram together."""
-    words = ("audio_channels", "upsampling_ratios", "upsampling_rates")
+    words = ("audio_channels", "upsampling_ratios", "upsampling_rates", "downsampling_ratios")
     both = {"input_values", "input_features"} <= set(facts.parameters)
     return both or hasattr(facts.config, "codebook_size") or any(map(facts.says, words))
 
@@ -131,6 +139,7 @@ FAMILIES: Mapping[str, Maker] = {
     "attention_mask": _text("B", "T"),
     "image_attention_mask": _text("B", "T", 1),
     "decoder_input_values": _wide(WIDTH, 768, "B", "S"),
+    "encoder_hidden_states": _wide(("cross_hidden_size",), 768, "B", "T"),
     "feature_lens": lambda facts: whole("full", BATCH, argument=FRAMES),
     "target_sizes": lambda facts: whole("full", BATCH, 2, argument=GRID),
     "qformer_input_ids": lambda facts: indices(facts.vocabulary("qformer"), "B", "T"),

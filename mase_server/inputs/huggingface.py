@@ -22,11 +22,14 @@ COMPANIONS: Mapping[str, tuple[str, ...]] = {
         "grid_thw", "image_grid_thw", "image_sizes", "spatial_shapes", "pixel_position_ids", "image_position_ids",
         "aspect_ratio_ids", "aspect_ratio_mask", "image_attention_mask", "target_sizes",
     ),
-    "input_ids": ("bbox", "visual_feats", "visual_pos"),
+    "input_ids": ("bbox", "visual_feats", "visual_pos", "encoder_hidden_states"),
     "input_features": ("feature_lens",),
     "states": ("actions", "rewards", "returns_to_go", "timesteps", "attention_mask"),
     "spatial_shapes": ("pixel_attention_mask",),
 }  # fmt: skip
+
+#: Optional inputs that are never left out where they were found.
+ALWAYS = ("decoder_input_ids", "decoder_input_values", "encoder_hidden_states")
 
 
 def library_inputs(model: nn.Module) -> dict[str, Spec] | None:
@@ -42,7 +45,7 @@ def library_choices(model: nn.Module) -> list[dict[str, Spec]]:
     found = {name: FAMILIES[name](facts) for name in dict.fromkeys(_names(facts)) if name in FAMILIES}
     if not found or any(name not in found for name in _required(facts)):
         return []
-    needed = {*_mains(facts), *_required(facts), "decoder_input_ids", "decoder_input_values"}
+    needed = {*_mains(facts), *_required(facts), *ALWAYS}
     least = {name: spec for name, spec in found.items() if name in needed}
     sets = [with_placeholders(facts, found), least]
     if "inputs_embeds" in facts.parameters and not _required(facts):
@@ -80,6 +83,8 @@ def _names(facts: Facts) -> Iterator[str]:
 
 
 def _goes_along(facts: Facts, name: str) -> bool:
+    if name == "encoder_hidden_states" and not hasattr(facts.config, "cross_hidden_size"):
+        return False
     return name in facts.parameters and (name != "image_sizes" or wants_sizes(facts))
 
 

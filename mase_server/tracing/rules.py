@@ -42,10 +42,31 @@ def meta_rule(*functions: Callable[..., Any] | None) -> Callable[[Rule], Rule]:
 
 @meta_rule(getattr(torch, "_grouped_mm", None), getattr(torch.nn.functional, "grouped_mm", None))
 def _grouped_mm(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The meta kernel insists on bfloat16; eager does not."""
+    """The meta kernel insists on bfloat16, and so on its alignment; eager on that of the real type."""
     first, second, *rest = args
-    out = func(first.to(torch.bfloat16), second.to(torch.bfloat16), *rest, **kwargs)
+    try:
+        out = func(first.to(torch.bfloat16), second.to(torch.bfloat16), *rest, **kwargs)
+    except RuntimeError as error:
+        if "16 bytes" not in str(error) or not (_is_aligned(first) and _is_aligned(second)):
+            raise
+        groups = rest[0] if rest else kwargs.get("offs")
+        return first.new_empty(_GROUPED[first.dim(), second.dim()](first.shape, second.shape, groups))
     return out.to(first.dtype)
+
+
+#: Numbers of dimensions -> the shape of a grouped product.
+_GROUPED: dict[tuple[int, int], Callable[[Any, Any, Any], tuple[int, ...]]] = {
+    (2, 2): lambda first, second, groups: (len(groups), first[0], second[1]),
+    (2, 3): lambda first, second, groups: (first[0], second[2]),
+    (3, 2): lambda first, second, groups: (first[1], second[1]),
+    (3, 3): lambda first, second, groups: (first[0], first[1], second[2]),
+}
+
+
+def _is_aligned(matrix: torch.Tensor) -> bool:
+    """Do its rows, or its columns where those are contiguous, begin at multiples of 16 bytes?"""
+    row, column = matrix.stride()[-2:]
+    return (row if column == 1 else column) * matrix.element_size() % 16 == 0
 
 
 @meta_rule(*LENIENT)

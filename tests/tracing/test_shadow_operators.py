@@ -111,3 +111,24 @@ def test_types_of_unknown_tensors_are_eagers_or_there_is_no_answer(op):
             out, eager = out[0], eager[0]
         assert types(out) == types(eager)
         assert all(tensor.is_meta for tensor in leaves(out) if tensor.layout is torch.strided)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "groups"),
+    [((8, 12), (4, 12, 20), True), ((8, 16), (4, 16, 32), True), ((2, 16, 12), (2, 12, 20), False)],
+)
+def test_a_grouped_product_needs_the_alignment_of_its_own_type(first, second, groups):
+    """12 floats are a multiple of 16 bytes, 12 halves are not: the meta kernel takes halves alone."""
+    offsets = torch.tensor([2, 4, 6, 8], dtype=torch.int32) if groups else None
+    real = torch._grouped_mm(torch.randn(first), torch.randn(second), offs=offsets)
+    with MetaMode(Shadows()):
+        out = torch._grouped_mm(torch.randn(first), torch.randn(second), offs=offsets)
+        assert (out.shape, out.dtype) == (real.shape, real.dtype)
+
+
+def test_a_grouped_product_that_eager_refuses_is_refused():
+    first, second, offsets = torch.randn(8, 7), torch.randn(4, 7, 20), torch.tensor([2, 4, 6, 8], dtype=torch.int32)
+    with pytest.raises(RuntimeError, match="16 bytes"):
+        torch._grouped_mm(first, second, offs=offsets)
+    with MetaMode(Shadows()), pytest.raises(RuntimeError, match="16 bytes"):
+        torch._grouped_mm(torch.randn(8, 7), torch.randn(4, 7, 20), offs=offsets)
