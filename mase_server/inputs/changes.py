@@ -21,8 +21,8 @@ Row = tuple[str, Callable[[Failed, re.Match[str]], Changes]]
 
 #: As many changes are proposed for one error.
 MAX_CHANGES = 16
-#: Elements of the largest tensor that is proposed: a video of 64 frames of 512 x 512.
-MAX_ELEMENTS = 1 << 27
+#: Elements of the largest tensor that is proposed.
+MAX_ELEMENTS = 1 << 24
 
 
 def changes(failed: Failed) -> list[Inputs]:
@@ -33,10 +33,10 @@ def changes(failed: Failed) -> list[Inputs]:
     proposed = itertools.chain(
         itertools.chain.from_iterable(row(failed, match) for row, match in rows), agreements(failed)
     )
-    return list(itertools.islice((each for each in proposed if each != failed.inputs and _is_small(each)), MAX_CHANGES))
+    return list(itertools.islice((each for each in proposed if each != failed.inputs and is_small(each)), MAX_CHANGES))
 
 
-def _is_small(inputs: Inputs) -> bool:
+def is_small(inputs: Inputs) -> bool:
     """No size that came out of one equation after another, and nothing that takes long to fill."""
     shapes = [shape_of(inputs, spec) for _, spec in tensors(inputs)]
     return all(math.prod(shape) <= MAX_ELEMENTS and min(shape, default=1) > 0 for shape in shapes)

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from mase_server.inputs.changes import changes
+from mase_server.inputs.changes import changes, is_small
 from mase_server.inputs.choices import Choice, choices_for, choices_of, from_library
 from mase_server.inputs.consumers import size_choices
 from mase_server.inputs.failed import Failed
 from mase_server.inputs.generate import complete
-from mase_server.inputs.sizes import CHANNELS
+from mase_server.inputs.operands import CHANNELS
 from mase_server.inputs.spec import Inputs, MapSpec, Spec, TensorSpec, leaves
 from mase_server.inputs.text import write
 from mase_server.inputs.trees import identity
@@ -31,6 +31,9 @@ MAX_OTHERS = 6
 MAX_USUAL = 5
 #: What a try is ranked by whose error says just what to change.
 SURE = 1 << 20
+
+
+_STRUCTURE = re.compile(r"'str'|not str$|^KeyError|has no attribute|must be a mapping|values to unpack")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class Frontier:
         sources = [self._led(), self._seeds] if self._turn % TURN else [self._seeds, self._led()]
         for candidate in itertools.chain(*sources):
             text = identity(candidate.inputs)
-            if text not in self._tried:
+            if text not in self._tried and is_small(candidate.inputs):
                 self._tried.add(text)
                 return candidate
         return None
@@ -95,8 +98,9 @@ class Frontier:
         met = re.sub(r"\d+", "0", failed.text)
         # Another error at the same place is half a step further.
         progress = 2 * failed.progress + (candidate.met not in ("", met))
-        # Channels that do not agree are no question of what kind of input it is.
-        first = changed + usual if failed.trail.name in CHANNELS else usual + changed
+        # Where channels do not agree, or keys are read, the error says more than names do.
+        telling = failed.trail.name in CHANNELS or _STRUCTURE.search(failed.text)
+        first = changed + usual if telling else usual + changed
         for rank, tier, found in ((SURE, 0, sure), (progress, 0, first), (progress, 1, others)):
             for inputs in found:
                 depth = candidate.depth + 1

@@ -59,9 +59,22 @@ def _with_time(failed: Failed) -> Changes:
     yield changed
 
 
+def _without_time(failed: Failed) -> Changes:
+    """All sequences at once as what each sample has one of."""
+    changed = failed.inputs
+    alike = [
+        (path, spec) for path, spec in tensors(failed.inputs) if spec.dims[:2] == ("B", "T") and len(spec.dims) < 4
+    ]
+    for path, spec in alike if len(alike) > 1 else ():
+        changed = put(changed, path, replace(spec, dims=("B", *spec.dims[2:])))
+    yield changed
+
+
 def _all(failed: Failed, pairs: list[tuple[Path, TensorSpec]], count: int) -> Changes:
-    if count > 2:
+    if any(len(spec.dims) < count for _, spec in pairs) and count > 2:
         yield from _with_time(failed)
+    if any(len(spec.dims) > count for _, spec in pairs):
+        yield from _without_time(failed)
     for path, spec in pairs:
         if len(spec.dims) != count:
             yield from (put(failed.inputs, path, each) for each in reranked(spec, count))
@@ -139,6 +152,7 @@ ROWS: tuple[Row, ...] = (
     (r"values to unpack", _unpacked),
     (rf"{_DIGITS}[^\d]*(?:or {_DIGITS})?[^\d]*(?:input|tensor|to conv|but got|instead)", _told),
     (r"Padding size \d is not supported for \dD input", _fewer),
+    (r"t\(\) expects a tensor with <= 2 dimensions", _one_less),
     (r"number of sizes provided \((\d)\) must be greater", _one_less),
     (r"supposed to be a vector", lambda failed, match: _all(failed, failed.suspects(), 1)),
     (r"(?:must be|should be) (?:an? )?(\d)-?D", _told),

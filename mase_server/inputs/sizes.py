@@ -7,29 +7,18 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
-
-import torch
 
 from mase_server.inputs.failed import Failed
 from mase_server.inputs.flattened import flattened
+from mase_server.inputs.operands import CHANNELS, OPERANDS, Disagreement, elementwise
 from mase_server.inputs.spec import Inputs, TensorSpec
 from mase_server.inputs.tracking import operands
-from mase_server.inputs.trees import named, put, resized, shape_of, size_of, tensors
+from mase_server.inputs.trees import Path, named, put, resized, shape_of, tensors
 
 Changes = Iterator[Inputs]
 Match = re.Match[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Disagreement:
-    """A size that a call had and one that it wanted instead. tensor: whose size, in its dimension `at`."""
-
-    tensor: torch.Tensor | None
-    at: int
-    had: int
-    wanted: int
 
 
 def agreements(failed: Failed) -> Changes:
@@ -49,106 +38,9 @@ def _disagreements(failed: Failed) -> Iterator[Disagreement]:
         return  # not called as the row expects
 
 
-# ------------------------------------------------------------ operands of the failing call
-
-
-def _linear(input: torch.Tensor, weight: torch.Tensor, *more: Any, **options: Any) -> Iterator[Disagreement]:
-    yield Disagreement(input, input.dim() - 1, input.shape[-1], weight.shape[-1])
-
-
-def _convolution(
-    input: torch.Tensor, weight: torch.Tensor, bias: Any = None, *more: Any, **options: Any
-) -> Iterator[Disagreement]:
-    groups = options.get("groups", more[3] if len(more) > 3 and isinstance(more[3], int) else 1)
-    yield Disagreement(input, 1, input.shape[1], weight.shape[1] * groups)
-
-
-def _transposed(input: torch.Tensor, weight: torch.Tensor, *more: Any, **options: Any) -> Iterator[Disagreement]:
-    yield Disagreement(input, 1, input.shape[1], weight.shape[0])
-
-
-def _batch_norm(input: torch.Tensor, running_mean: Any = None, *more: Any, **options: Any) -> Iterator[Disagreement]:
-    if running_mean is not None:
-        yield Disagreement(input, 1, input.shape[1], running_mean.shape[0])
-
-
-def _layer_norm(input: torch.Tensor, shape: Sequence[int], *more: Any, **options: Any) -> Iterator[Disagreement]:
-    for back in range(1, len(shape) + 1):
-        yield Disagreement(input, input.dim() - back, input.shape[-back], shape[-back])
-
-
-def _group_norm(
-    input: torch.Tensor, groups: int, weight: Any = None, *more: Any, **options: Any
-) -> Iterator[Disagreement]:
-    yield Disagreement(input, 1, input.shape[1], weight.shape[0] if weight is not None else groups)
-
-
-def _product(left: torch.Tensor, right: torch.Tensor, *more: Any, **options: Any) -> Iterator[Disagreement]:
-    inner = right.shape[-2] if right.dim() > 1 else right.shape[0]
-    yield Disagreement(left, left.dim() - 1, left.shape[-1], inner)
-    yield Disagreement(right, max(0, right.dim() - 2), inner, left.shape[-1])
-    if left.dim() == right.dim() and left.dim() > 2:
-        yield Disagreement(left, 0, left.shape[0], right.shape[0])
-
-
-def _joined(parts: Sequence[torch.Tensor], dim: int = 0, *more: Any, **options: Any) -> Iterator[Disagreement]:
-    first, *others = parts
-    along = dim % first.dim()
-    for other, at in ((other, at) for other in others for at in range(first.dim()) if at != along):
-        yield Disagreement(other, at, other.shape[at], first.shape[at])
-        yield Disagreement(first, at, first.shape[at], other.shape[at])
-
-
-def _elementwise(*values: Any, **options: Any) -> Iterator[Disagreement]:
-    found = [value for value in values if isinstance(value, torch.Tensor) and value.dim()]
-    for one, other in ((one, other) for one in found for other in found if one is not other):
-        for back in range(1, min(one.dim(), other.dim()) + 1):
-            if 1 not in (one.shape[-back], other.shape[-back]):
-                yield Disagreement(one, one.dim() - back, one.shape[-back], other.shape[-back])
-
-
-def _attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, width: int = 0, *more: Any, **options: Any
-) -> Iterator[Disagreement]:
-    for each in (query, key, value):
-        if width:
-            yield Disagreement(each, each.dim() - 1, each.shape[-1], width)
-    yield from _elementwise(query, key)
-    yield from _elementwise(key, value)
-
-
-#: Plain name of a callable -> sizes of its operands that should agree, from the arguments of a call.
-OPERANDS: dict[str, Callable[..., Iterator[Disagreement]]] = {
-    "linear": _linear,
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed),
-    **dict.fromkeys(("batch_norm", "instance_norm"), _batch_norm),
-    **dict.fromkeys(("layer_norm", "rms_norm"), _layer_norm),
-    "group_norm": _group_norm,
-    **dict.fromkeys(("matmul", "mm", "bmm", "rmatmul"), _product),
-    **dict.fromkeys(("cat", "concat", "concatenate"), _joined),
-    "stack": lambda parts, *more, **options: _elementwise(*parts),
-    **dict.fromkeys(
-        ("add", "sub", "mul", "truediv", "div", "where", "masked_fill", "masked_fill_", "addcmul", "maximum", "minimum",
-         "mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "eq",
-         "cosine_similarity", "pairwise_distance", "cdist", "lerp", "pow", "and", "or", "lt", "logical_and", "einsum"),
-        _elementwise,
-    ),
-    **dict.fromkeys(("multi_head_attention_forward", "scaled_dot_product_attention"), _attention),
-    "bilinear": lambda one, other, weight, *more: iter(
-        (Disagreement(one, one.dim() - 1, one.shape[-1], weight.shape[1]),
-         Disagreement(other, other.dim() - 1, other.shape[-1], weight.shape[2]))
-    ),
-}  # fmt: skip
-
-
-#: Calls that disagree about channels or features, never about how many tokens there are.
-CHANNELS = frozenset(OPERANDS) - {name for name, row in OPERANDS.items() if row in (_elementwise, _joined, _product)}
-
-
 def _broadcast(failed: Failed) -> Changes:
     """Something handed over that meets a computed tensor takes its shape: trailing sizes, then all of them."""
-    if OPERANDS.get(failed.trail.name) is not _elementwise:
+    if OPERANDS.get(failed.trail.name) is not elementwise:
         return
     found = [value for value in operands(failed.trail) if value.dim()]
     for one, other in ((one, other) for one in found for other in found if one is not other):
@@ -163,12 +55,11 @@ def _broadcast(failed: Failed) -> Changes:
             yield put(failed.inputs, path, TensorSpec(spec.dtype, named(failed.inputs, each), spec.fill, spec.argument))
 
 
-# ------------------------------------------------------------ sizes of what was handed over
-
-
 def _settled(failed: Failed, told: Disagreement) -> Changes:
     paths = failed.sources(told.tensor) if told.tensor is not None else list(failed.specs)
     pairs = [(path, spec) for path in paths if isinstance(spec := failed.specs.get(path), TensorSpec)]
+    if failed.trail.name in CHANNELS:
+        yield from _moved(failed, told, pairs)
     direct = failed.leaf(told.tensor) if told.tensor is not None else None
     if direct is not None and told.tensor is not None:
         path = failed.place(told.tensor)
@@ -181,6 +72,16 @@ def _settled(failed: Failed, told: Disagreement) -> Changes:
                 if value is not None and _is_sound(failed, spec, at, value):
                     yield from resized(failed.inputs, path, spec, at, value)
     yield from flattened(failed, told.tensor, told.had, told.wanted, pairs)
+
+
+def _moved(failed: Failed, told: Disagreement, pairs: Sequence[tuple[Path, TensorSpec]]) -> Changes:
+    """Channels that are there, in another place: behind instead of in front, or the other way."""
+    for path, spec in pairs:
+        for at, other in ((1, len(spec.dims) - 1), (len(spec.dims) - 1, 1)):
+            if len(spec.dims) > 2 and spec.dims[at] == told.wanted and isinstance(spec.dims[other], str):
+                rest = [dim for index, dim in enumerate(spec.dims) if index != at]
+                rest.insert(other, spec.dims[at])
+                yield put(failed.inputs, path, replace(spec, dims=tuple(rest)))
 
 
 def _is_sound(failed: Failed, spec: TensorSpec, at: int, value: int) -> bool:
@@ -298,15 +199,6 @@ def _made_equal(failed: Failed, one: Any, other: Any) -> Changes:
 
 def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _tokens_of_image(failed: Failed, match: Match) -> Changes:
-    """Height and width that are handed over as numbers make as many tokens as there are."""
-    yield from (
-        Inputs(failed.inputs.entries, {**failed.inputs.sizes, symbol: size_of(failed.inputs, symbol) * 2})
-        for symbol in failed.inputs.sizes
-        if symbol in ("H", "W")
-    )
 
 
 #: Sizes of a symbol that is too small, and the largest that is tried.

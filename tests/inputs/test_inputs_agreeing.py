@@ -87,6 +87,14 @@ AGREEING = {
         "h, q = self.items(hist_items), self.items(target_item).unsqueeze(1).expand(-1, hist_items.size(1), -1)\n"
         "return self.out(torch.cat([h, q, h - q, h * q], -1)).sum(1)",
     ),
+    "two towers": (
+        "self.users = nn.ModuleDict({'name': nn.Embedding(9, 8), 'country': nn.Embedding(5, 8)})\n"
+        "self.items = nn.ModuleDict({'kind': nn.Embedding(7, 8), 'colour': nn.Embedding(6, 8)})\n"
+        "self.dense = nn.Linear(5, 16)",
+        "user, item, dense",
+        "u = torch.cat([table(user[key]) for key, table in self.users.items()], -1) + self.dense(dense)\n"
+        "v = torch.cat([table(item[key]) for key, table in self.items.items()], -1)\nreturn u @ v.t()",
+    ),
     "a trajectory": (
         "self.s, self.a, self.r = nn.Linear(17, 8), nn.Linear(6, 8), nn.Linear(1, 8)\nself.when = nn.Embedding(40, 8)",
         "states, actions, returns_to_go, timesteps",
@@ -216,6 +224,11 @@ PARTS = {
         "self.conv = nn.Conv1d(6, 6, 3, dilation=2)",
         "x",
         "return self.conv(F.pad(x, (4, 0))) + x",
+    ),
+    "convolutions of tokens": (
+        "self.conv = nn.Conv1d(48, 48, 1)",
+        "inputs",
+        "return self.conv(inputs.transpose(-1, -2)).transpose(-1, -2) + inputs",
     ),
     "places that are added": (
         "pe = torch.zeros(100, 12)\nself.register_buffer('pe', pe.unsqueeze(0))\nself.drop = nn.Dropout(0.1)",
