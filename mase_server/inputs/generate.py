@@ -24,9 +24,10 @@ Fill = Callable[[Shape, torch.dtype, Number, torch.Generator], torch.Tensor]
 
 
 def complete(inputs: Inputs) -> Inputs:
-    """The same inputs with a size for every symbol."""
-    usual = {symbol: SIZES.get(symbol, DEFAULT_SIZE) for symbol in inputs.symbols()}
-    return Inputs(inputs.entries, {**usual, **inputs.sizes})
+    """The same inputs with a size for every symbol, and for nothing else."""
+    named = (leaf.argument for spec in inputs.entries.values() for leaf in leaves(spec))
+    symbols = dict.fromkeys((*inputs.symbols(), *(name for name in named if isinstance(name, str))))
+    return Inputs(inputs.entries, {name: inputs.sizes.get(name, SIZES.get(name, DEFAULT_SIZE)) for name in symbols})
 
 
 def inputs_at(

@@ -16,11 +16,11 @@ from torch import nn
 
 from mase_server.inputs import comments, expressions
 from mase_server.inputs.assumed import comment_for, inputs_text
+from mase_server.inputs.configs import AnyConfig
 from mase_server.inputs.constructions import Constructions
 from mase_server.inputs.expressions import NAMES, NoTextError
 from mase_server.inputs.find import find
 from mase_server.inputs.found import plain_hooks
-from mase_server.inputs.configs import AnyConfig
 from mase_server.inputs.spec import ConstantSpec, Inputs, MapSpec, SequenceSpec, TensorSpec
 from mase_server.inputs.text import write
 from mase_server.tracing.shadow import Shadows
@@ -256,3 +256,20 @@ def test_a_comment_that_was_written_is_one_that_is_read():
     text = 'mase: Net(name="a; b)", size=(1, 2)); x: f32[B=2, 3]'
     [wish] = comments.read_comments(f"# {text}\n", comments.ast.parse(""))
     assert wish.call == 'Net(name="a; b)", size=(1, 2))'
+
+
+def test_sizes_that_nothing_has_do_not_keep_inputs_from_being_written():
+    assert inputs_text(Inputs({"x": TENSOR}, {"B": 2, "T": 16, "H": 32})) == "x: f32[B=2, 3]"
+
+
+def test_what_a_search_found_remembers_only_the_sizes_that_its_inputs_have(tmp_path):
+    source = """
+        import torch
+        from torch import nn
+        class Loss(nn.Module):
+            def forward(self, pred, target):
+                return (torch.sigmoid(pred) * target).sum()
+        """
+    found = shown(tmp_path, textwrap.dedent(source))
+    assert set(found.spec.sizes) == set(found.spec.symbols())
+    assert found.comment.text == f"mase: {write(found.spec)}"
