@@ -33,7 +33,7 @@ class Construction:
     def bound(self) -> dict[str, Any]:
         """The arguments that were given, by parameter name; positions as names where there is no signature."""
         try:
-            return dict(inspect.signature(type(self.model)).bind(*self.args, **self.kwargs).arguments)
+            return dict(signature_of(type(self.model)).bind(*self.args, **self.kwargs).arguments)
         except (TypeError, ValueError):
             return {str(index): value for index, value in enumerate(self.args)} | self.kwargs
 
@@ -41,6 +41,14 @@ class Construction:
         """A function that makes the same call again."""
         kind, args, kwargs = type(self.model), self.args, self.kwargs
         return lambda: kind(*args, **kwargs)
+
+
+def signature_of(kind: type[nn.Module]) -> inspect.Signature:
+    """A constructor's own; the `__call__` of a metaclass hides it behind `*args`."""
+    if type(kind).__call__ is type.__call__ or hasattr(kind, "__signature__"):
+        return inspect.signature(kind)
+    own = inspect.signature(kind.__init__)
+    return own.replace(parameters=list(own.parameters.values())[1:])
 
 
 class Constructions:
@@ -108,7 +116,7 @@ def arguments_of(model: nn.Module) -> dict[str, Any]:
     if made is None:
         return {}
     try:
-        bound = inspect.signature(type(model)).bind(*made.args, **made.kwargs)
+        bound = signature_of(type(model)).bind(*made.args, **made.kwargs)
     except (TypeError, ValueError):
         return {}
     bound.apply_defaults()
@@ -125,8 +133,8 @@ def _new(cls: type[nn.Module], *args: Any, **kwargs: Any) -> Any:
     make = super(nn.Module, cls).__new__
     made = make(cls) if make is object.__new__ else make(cls, *args, **kwargs)
     frame = sys._getframe(1)
-    while frame.f_back is not None and _is_new_of(frame, cls):
-        # A `__new__` in between may hand on less than it was given.
+    while frame.f_back is not None and _makes(frame, cls):
+        # A `__new__`, or a metaclass's `__call__`, may hand on less than it was given.
         args, kwargs = _given(frame)
         frame = frame.f_back
     copied = frame.f_code is copyreg.__newobj__.__code__  # type: ignore[attr-defined]
@@ -137,9 +145,13 @@ def _new(cls: type[nn.Module], *args: Any, **kwargs: Any) -> Any:
     return made
 
 
-def _is_new_of(frame: FrameType, cls: type[nn.Module]) -> bool:
+def _makes(frame: FrameType, cls: type[nn.Module]) -> bool:
     code = frame.f_code
-    return code.co_name == "__new__" and code.co_argcount > 0 and frame.f_locals.get(code.co_varnames[0]) is cls
+    return (
+        code.co_name in ("__new__", "__call__")
+        and code.co_argcount > 0
+        and frame.f_locals.get(code.co_varnames[0]) is cls
+    )
 
 
 def _given(frame: FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:

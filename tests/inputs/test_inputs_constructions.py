@@ -36,13 +36,28 @@ class Mixed(Keeping, nn.Module):
         self.fc = nn.Linear(width, 3, bias=bias)
 
 
+class Meta(type):
+    """As fastcore does: makes the object first, and hands the arguments to `__init__` alone."""
+
+    def __call__(cls, *args, **kwargs):
+        made = cls.__new__(cls)
+        made.__init__(*args, **kwargs)
+        return made
+
+
+class OfMeta(nn.Module, metaclass=Meta):
+    def __init__(self, width, bias=True):
+        super().__init__()
+        self.fc = nn.Linear(width, 3, bias=bias)
+
+
 class Plain(nn.Module):
     def __init__(self, width, bias=True):
         super().__init__()
         self.fc = nn.Linear(width, 3, bias=bias)
 
 
-@pytest.mark.parametrize("kind", [Plain, Mixed, Named])
+@pytest.mark.parametrize("kind", [Plain, Mixed, Named, OfMeta])
 def test_a_model_is_made_again_with_the_arguments_of_the_call(kind):
     constructions = Constructions()
     with constructions.recording():
@@ -53,7 +68,7 @@ def test_a_model_is_made_again_with_the_arguments_of_the_call(kind):
     assert (again.fc.in_features, again.fc.bias) == (5, None)
 
 
-@pytest.mark.parametrize("kind", [Plain, Mixed, Named])
+@pytest.mark.parametrize("kind", [Plain, Mixed, Named, OfMeta])
 def test_the_place_of_a_construction_is_that_of_the_call(kind):
     with Constructions().recording():
         model = nn.Sequential(kind(5))
