@@ -64,7 +64,8 @@ class Hooks:
     on_trial: surrounds each try to construct a model.  remembered: what the last search found for each class, and how.
     record: records a model there and then, as `on_call` does; did its forward succeed?  on_end: an exception ended the
     person's program after it had called its models; with the torch call that raised it, if one did.  excused: seconds
-    went by that are not the program's own.
+    went by that are not the program's own.  endless: the program that called no model in time when it was last run.
+    on_endless: this program did not.
     """
 
     shadows: Shadows
@@ -76,6 +77,8 @@ class Hooks:
     record: Callable[[Found], bool] | None = None
     on_end: Callable[[BaseException, Failure | None], None] | None = None
     excused: Callable[[float], None] = lambda seconds: None
+    endless: str = ""
+    on_endless: Callable[[str], None] = lambda program: None
 
 
 def plain_hooks(shadows: Shadows) -> Hooks:

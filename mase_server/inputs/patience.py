@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -12,6 +14,14 @@ from mase_server.tracing.importer import owns
 TICK = 0.5
 #: A program that uses less of a processor sleeps; one that uses more is only given too little of it.
 _ASLEEP = 0.05
+#: The part of its usual time that a program gets which used all of it last time, and has not changed since.
+AGAIN = 0.05
+
+
+def program_of(tree: ast.Module) -> str:
+    """A digest of a file without its classes: what stays the same while a model is worked on."""
+    program = ast.Module([each for each in tree.body if not isinstance(each, ast.ClassDef)], [])
+    return hashlib.sha256(ast.dump(program).encode()).hexdigest()
 
 
 class Patience:

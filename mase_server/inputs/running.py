@@ -11,6 +11,7 @@ from mase_server.inputs import trouble
 from mase_server.inputs.arguments import Built, build
 from mase_server.inputs.found import Found, Hooks, bind, plain_hooks
 from mase_server.inputs.main import MainRun, run_main
+from mase_server.inputs.patience import AGAIN, program_of
 from mase_server.inputs.program import Place
 from mase_server.inputs.roles import describe
 from mase_server.inputs.showing import Showing
@@ -27,6 +28,7 @@ class Running(Showing):
         super().__init__(request, tree, hooks, wishes)
         #: Seconds that the file may run by itself; the rest of the time is for what it defines.
         self.patience = request.seconds * 2 / 3
+        self.program = program_of(tree)
 
     def load(self) -> tuple[MainRun, list[Found]]:
         """The last run of the file, and the models that it called by itself."""
@@ -46,6 +48,8 @@ class Running(Showing):
             # What is never done with its constructor would not be the next time either.
             made = trouble.constructing(run.time_up)
             self.covered |= {made} if made is not None else set()
+            if made is None:
+                self.hooks.on_endless(self.program)
             return trouble.out_of_time(*where, run.time_up, self.patience, self.tree)
         if run.error is not None:
             return trouble.in_run(*where, run.error)
@@ -60,6 +64,7 @@ class Running(Showing):
             chosen = plain if self._replaced(model) else self.hooks.on_call
             return chosen(model, args, kwargs)
 
+        again = self.hooks.endless == self.program
         return run_main(
             self.path,
             self.request.folder,
@@ -67,7 +72,7 @@ class Running(Showing):
             self.hooks.shadows,
             self.hooks.load,
             name,
-            self.patience,
+            self.patience * AGAIN if again else self.patience,
             self.hooks.excused,
         )
 

@@ -76,6 +76,7 @@ class TraceJob:
         self.new_since = 0.0
         self.libraries = request.instrument
         self.modules_before = set(sys.modules)
+        self.endless = ""
 
     def find(self) -> None:
         """Import the file, find its models and record each one's base run."""
@@ -149,6 +150,8 @@ class TraceJob:
             self._record_found,
             self._on_end,
             lambda seconds: self.emit({"event": "excused", "seconds": seconds}),
+            memory.endless(self.request.fit),
+            self._on_endless,
         )
         for item in find(self.request, text, hooks):
             if isinstance(item, Problem):
@@ -167,6 +170,9 @@ class TraceJob:
         if len(self.traced) > self.glanced and time.perf_counter() + coming - self.new_since > GLANCE:
             self.glanced = len(self.traced)
             self._send(complete=False)
+
+    def _on_endless(self, program: str) -> None:
+        self.endless = program
 
     def _load(self, path: str) -> Loaded:
         names: dict[str, Any] = {}
@@ -277,7 +283,7 @@ class TraceJob:
             complete=complete,
             imports=[path for path in self.importer.imported if path != self.request.path],
             preload=self._preload(),
-            fit=memory.pack(self.traced),
+            fit=memory.pack(self.traced, self.endless),
         )
         self.emit({"event": "snapshot", "payload": payload})
 

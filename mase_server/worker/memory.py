@@ -12,18 +12,29 @@ from mase_server.inputs.text import SpecError, parse, write
 from mase_server.tracing.probe import Outcome
 from mase_server.worker.traced import Traced
 
-VERSION = 2
+VERSION = 3
 
 
-def pack(traced: Sequence[Traced]) -> bytes:
-    """The inputs that a search found and how probing went, by class name: next time they are tried first."""
+def pack(traced: Sequence[Traced], endless: str = "") -> bytes:
+    """The inputs that a search found and how probing went, by class name: next time they are tried first.
+
+    endless: the program that called no model in time: next time it is given less.
+    """
     inputs, probes = {}, {}
     for one in traced:
         if one.found.inputs_from == "search" and (text := _text(one.found.spec)) is not None:
             inputs[one.name] = [text, one.found.found]
         if one.error is None and one.probed is not None and one.probed.outcome is not None:
             probes[one.name] = asdict(one.probed.outcome)
-    return json.dumps({"version": VERSION, "inputs": inputs, "probes": probes}).encode()
+    return json.dumps({"version": VERSION, "inputs": inputs, "probes": probes, "endless": endless}).encode()
+
+
+def endless(packed: bytes | None) -> str:
+    """The program that called no model in time; "" for anything that this version did not write."""
+    try:
+        return _unpack(packed, "endless") or ""
+    except (ValueError, KeyError):
+        return ""
 
 
 def _text(spec: Inputs) -> str | None:
@@ -54,6 +65,6 @@ def outcomes(packed: bytes | None) -> Mapping[str, Outcome]:
         return {}
 
 
-def _unpack(packed: bytes | None, key: str) -> dict[str, Any]:
+def _unpack(packed: bytes | None, key: str) -> Any:
     data = json.loads(packed or b"{}")
     return data[key] if isinstance(data, dict) and data.get("version") == VERSION else {}

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from mase_server.inputs import patience
+from mase_server.inputs import patience, running
+from mase_server.inputs.main import run_main
 from mase_server.inputs.patience import Patience
+from mase_server.worker.job import trace
+from mase_server.worker.request import TraceRequest
 
 FOLDER = str(Path(__file__).parent)
 
@@ -68,3 +71,59 @@ def test_the_import_of_a_library_is_excused_and_that_of_a_neighbour_is_not(clock
     monkeypatch.setattr("builtins.ask_patience", ask_patience, raising=False)
     __import__("main_p")
     assert (answers, told) == ([False, True], [6.0])
+
+
+LOOP = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear({width}, 5)
+
+    def forward(self, x):
+        return self.layer(x)
+
+if __name__ == "__main__":
+    while {condition}:
+        pass
+    Net()(torch.randn(3, Net().layer.in_features))
+"""
+
+
+def saved(folder, text, monkeypatch, fit=None):
+    """A trace of a text: the seconds that its runs were given, and the payload."""
+    given = []
+
+    def run(*args, **kwargs):
+        given.append(args[6])
+        return run_main(*args, **kwargs)
+
+    monkeypatch.setattr(running, "run_main", run)
+    (folder / "net.py").write_text(text)
+    (folder / "scratch").mkdir(exist_ok=True)
+    path, sent = folder / "net.py", []
+    options = {"scratch": str(folder / "scratch"), "fit": fit, "seconds": 1.5}
+    trace(TraceRequest(str(path), str(folder), "", 1, **options), sent.append)
+    return given, next(message["payload"] for message in reversed(sent) if "payload" in message)
+
+
+def test_a_program_that_never_ends_gets_less_time_until_it_changes(tmp_path, monkeypatch):
+    endless = LOOP.format(width=4, condition="True")
+    first, payload = saved(tmp_path, endless, monkeypatch)
+    second, payload = saved(tmp_path, LOOP.format(width=6, condition="True"), monkeypatch, payload["fit"])
+    assert [each["code"] for each in payload["problems"]] == ["time-limit"]
+    assert payload["models"][0]["inputs"]["x"][1] == [2, 6]
+    third, payload = saved(tmp_path, LOOP.format(width=4, condition="False"), monkeypatch, payload["fit"])
+    assert (payload["models"][0]["inputs_from"], payload["problems"]) == ("main", [])
+    assert first == third == [1.0]
+    assert second[0] < 0.1
+
+
+def test_what_never_ends_in_a_constructor_is_not_remembered(tmp_path, monkeypatch):
+    text = LOOP.format(width=4, condition="False")
+    text = text.replace("        super()", "        while True:\n            pass\n        super()")
+    _, payload = saved(tmp_path, text, monkeypatch)
+    given, payload = saved(tmp_path, LOOP.format(width=4, condition="False"), monkeypatch, payload["fit"])
+    assert (given, payload["models"][0]["inputs_from"]) == ([1.0], "main")

@@ -353,8 +353,7 @@ if __name__ == "__main__":
     ("text", "words"),
     [
         ("class Net(nn.Module:\n    pass\n", "SyntaxError"),
-        ("import a_package_that_nobody_has\n" + MLP, "a_package_that_nobody_has"),
-        ("1 / 0\n" + MLP, "division by zero"),
+        ("FOUR = 4 / 0\n" + MLP.replace("nn.Linear(", "nn.Linear(FOUR + "), "division by zero"),
     ],
 )
 def test_files_that_cannot_be_imported_give_one_problem_at_the_line_and_empty_tables(tmp_path, text, words):
@@ -365,6 +364,16 @@ def test_files_that_cannot_be_imported_give_one_problem_at_the_line_and_empty_ta
     assert job.payload["models"] == []
     assert job.payload["nodes"]["name"] == []
     assert job.payload["complete"] is True
+
+
+@pytest.mark.parametrize(
+    ("text", "severity"), [("import a_package_that_nobody_has\n", "warning"), ("1 / 0\n", "error")]
+)
+def test_what_does_without_a_statement_that_fails_is_shown_beside_the_problem(tmp_path, text, severity):
+    job = Job(tmp_path, text + MLP)
+    (problem,) = job.problems
+    assert (problem["line"], problem["severity"]) == (HEADER.count("\n") + 1, severity)
+    assert [model["name"] for model in job.payload["models"]] == ["MLP"]
 
 
 def test_columns_are_code_points_where_the_line_holds_wide_characters(tmp_path):
