@@ -138,7 +138,10 @@ def _compare(result: Verdict, product: dict[str, Any], eager: dict[str, Any]) ->
     truth = ((place, value) for name in judged for place, seen in runs[name]["truth"].items() for value in seen)
     seen = _by_place(truth)
     result.places = len(seen)
-    result.wrong, result.missing = differences(_by_place(rows), seen)
+    result.wrong, _ = differences(_by_place(rows), seen)
+    # What constructors bind is shown for no model in particular.
+    shown = ((place, value) for place, model, value in product["rows"] if model < 0 or names[model] in judged)
+    _, result.missing = differences(_by_place(shown), seen)
 
 
 def _by_name(models: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:

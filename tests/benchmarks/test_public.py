@@ -76,6 +76,11 @@ def test_a_class_without_shapes_leaves_a_file_shown_in_part(judged):
     assert (verdict.outcome, verdict.covered, verdict.classes, verdict.whole) == ("part", 1, 2, True)
 
 
+def test_what_a_constructor_binds_counts_as_shown(judged):
+    verdict = judged(NET.replace("        self.fc =", "        grid = torch.arange(width)\n        self.fc ="))
+    assert (verdict.places, verdict.wrong, verdict.missing) == (4, [], [])
+
+
 def test_a_file_without_a_model_says_why_nothing_is_shown(judged):
     verdict = judged("import torch\nfrom torch import nn\n" + UNREACHABLE)
     assert (verdict.outcome, verdict.covered, verdict.classes) == ("nothing", 0, 1)

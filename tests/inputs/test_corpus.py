@@ -138,6 +138,10 @@ def test_no_shape_is_wrong_given_the_inputs_shown(verdicts):
     assert faults(verdicts, "wrong") == []
 
 
+def test_nothing_that_eager_binds_is_left_out(verdicts):
+    assert faults(verdicts, "missing") == []
+
+
 def test_no_error_is_told_about_files_that_work(verdicts):
     assert faults(verdicts, "errors") == []
 
