@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import textwrap
 from collections.abc import Callable
@@ -40,8 +41,22 @@ def run_by(model: nn.Module, entry: str) -> nn.Module:
     """The same model, which now runs this method when it is called."""
     if entry != FORWARD:
         # Its class would do for `__call__`, but whoever asks for the parameters of a model asks its forward.
-        model.forward = MethodType(getattr(type(model), entry), model)
+        model.forward = MethodType(_outermost(getattr(type(model), entry)), model)
     return model
+
+
+def _outermost(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method in place of forward, inside of which forward is the class's own again: a step calls `self(batch)`."""
+
+    @functools.wraps(method)
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        mine = vars(self).pop(FORWARD)
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            vars(self)[FORWARD] = mine
+
+    return forward
 
 
 def makes(construct: Callable[[], nn.Module] | None, entry: str) -> Callable[[], nn.Module] | None:

@@ -407,6 +407,18 @@ def test_a_training_step_beside_a_forward_is_shown_too(tmp_path):
     assert [(each.name, each.rest) for each in found] == [("Lit", False), ("Lit.training_step", True)]
 
 
+def test_a_training_step_that_calls_the_model_itself_runs_its_forward(tmp_path):
+    forward = "\n    def forward(self, x):\n        own = self.fc(x)\n        return own\n"
+    source = LIGHTNING + STEP.format(forward=forward).replace("self.fc(features)", "self(features)")
+    found, problems = shown(tmp_path, source)
+    assert problems == []
+    assert [each.name for each in found] == ["Lit", "Lit.training_step"]
+    job = Job(tmp_path, source)
+    assert not job.problems
+    assert job.value("own") == ["f32", [2, 3], ["B", "3"]]
+    assert job.value("hidden")[1][-1] == 3
+
+
 def test_the_names_of_a_training_step_get_shapes(tmp_path):
     job = Job(tmp_path, LIGHTNING + STEP.format(forward=""))
     assert job.value("hidden") == ["f32", [2, 3], ["B", "3"]]
