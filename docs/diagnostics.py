@@ -49,7 +49,8 @@ CODES: dict[str, tuple[str, str]] = {
         "Mend the line; the message repeats the shapes that it was given.",
     ),
     "import-error": (
-        "Importing the file raised, or it imports a name that is not there.",
+        "A statement at the file's top raised, or it imports a name that is not there. What does not depend on it is "
+        "shown all the same.",
         'Mend it, or put it under `if __name__ == "__main__":` if no model needs it.',
     ),
     "import-failed": (
@@ -73,7 +74,8 @@ CODES: dict[str, tuple[str, str]] = {
         "Define `def forward(self, ...)`; loop over a `ModuleList`, or make it an `nn.Sequential`.",
     ),
     "missing-package": (
-        "The file imports a package that its interpreter does not have.",
+        "The file, or one that it imports, wants a package that its interpreter does not have, or not in this version. "
+        "As a warning at the import: what does without it is shown. As an error: it is really needed at that line.",
         "Install it there: the message has the command.",
     ),
     "name-error": (
