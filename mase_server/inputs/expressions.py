@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from mase_server.inputs.constructions import construction_of
 from mase_server.inputs.configs import AnyConfig
+from mase_server.inputs.constructions import construction_of
 
 #: What the text of constructor arguments may use beside the names of the file.
 NAMES: Mapping[str, Any] = {

@@ -3,7 +3,7 @@
 import pytest
 
 from mase_server.inputs import budget as budgets
-from mase_server.inputs import find as finding
+from mase_server.inputs import showing
 from mase_server.inputs.budget import Budget, stopwatch
 from mase_server.inputs.found import Found
 from mase_server.snapshot import Problem
@@ -84,19 +84,19 @@ def workspace(tmp_path):
 
 
 def test_without_any_time_the_likeliest_of_every_class_is_still_tried(workspace, monkeypatch):
-    monkeypatch.setattr(finding, "FILE_SECONDS", 0.0)
+    monkeypatch.setattr(showing, "FILE_SECONDS", 0.0)
     items = looked_at(workspace, HEAD + HARD + "".join(EASY.format(index=index) for index in range(3)))
     assert [item.name for item in items if isinstance(item, Found)] == ["Easy0", "Easy1", "Easy2"]
     assert [item.code for item in items if isinstance(item, Problem)] == ["no-arguments"]
 
 
 def test_the_first_of_many_classes_has_half_of_the_time_and_the_last_all_that_is_left():
-    finder = finding._Finder.__new__(finding._Finder)
+    shown = showing.Showing.__new__(showing.Showing)
     clock = Clock()
-    finder.budget = Budget.of(8.0, clock)
+    shown.budget = Budget.of(8.0, clock)
     given = []
     for waiting in (3, 2, 1):
-        finder._take_turn(waiting)
-        given.append(finder.turn.left())
-        clock.now += finder.turn.left()
+        shown.take_turn(waiting)
+        given.append(shown.turn.left())
+        clock.now += shown.turn.left()
     assert given == [4.0, 2.0, 2.0]
