@@ -13,12 +13,14 @@ from mase_server.inputs.ranks import ROWS as RANKS
 from mase_server.inputs.sizes import ROWS as SIZES
 from mase_server.inputs.sizes import agreements
 from mase_server.inputs.spec import Inputs
+from mase_server.inputs.structure import ROWS as STRUCTURE
 from mase_server.inputs.trees import shape_of, tensors
 from mase_server.tracing.placeholders import MissingPackageError
 
 Changes = Iterator[Inputs]
 Row = tuple[str, Callable[[Failed, re.Match[str]], Changes]]
 
+ROWS: tuple[Row, ...] = (*STRUCTURE, *KINDS, *RANKS, *SIZES)
 #: As many changes are proposed for one error.
 MAX_CHANGES = 16
 #: Elements of the largest tensor that is proposed.
@@ -29,7 +31,11 @@ def changes(failed: Failed) -> list[Inputs]:
     """Inputs to try next, the likeliest first; none for what no input can avoid."""
     if isinstance(failed.error, MissingPackageError):
         return []
-    rows = ((row, match) for pattern, row in (*KINDS, *RANKS, *SIZES) if (match := re.search(pattern, failed.text)))
+    rows = (
+        (row, match)
+        for pattern, row in (*STRUCTURE, *KINDS, *RANKS, *SIZES)
+        if (match := re.search(pattern, failed.text))
+    )
     proposed = itertools.chain(
         itertools.chain.from_iterable(row(failed, match) for row, match in rows), agreements(failed)
     )

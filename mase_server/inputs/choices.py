@@ -1,4 +1,4 @@
-"""Candidates for each input of a forward: by its annotation, its first consumer, its name; then like the others."""
+"""Candidates for each input of a forward: by its annotation, by what is read of it, else as one tensor."""
 
 from __future__ import annotations
 
@@ -9,37 +9,22 @@ import itertools
 import re
 import typing
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from torch import nn
 
-from mase_server.inputs.consumers import ANYTHING, candidates, hidden_states
-from mase_server.inputs.forward import (
-    Use,
-    Wanted,
-    first_use,
-    innermost,
-    keys_of,
-    members_of,
-    parts_of,
-    reads_members,
-    target_of,
-    walked_with,
-)  # fmt: skip
+from mase_server.inputs.accesses import keys_of, members_of, parts_of, reads_members, target_of, walked_with
+from mase_server.inputs.consumers import hidden_states
+from mase_server.inputs.forward import Use, Wanted, first_use, innermost
 from mase_server.inputs.huggingface import LABEL_NAMES, library_choices
-from mase_server.inputs.names import STATE, usual_inputs
+from mase_server.inputs.names import usual_inputs
 from mase_server.inputs.scalars import TYPES, scalars, type_of, words
+from mase_server.inputs.singles import Choice, anything, leaf_choices, reasons
 from mase_server.inputs.spec import ConstantSpec, Inputs, MapSpec, SequenceSpec, Spec, TensorSpec
 
 MAX_ROWS = 200
-DEFAULT_VOCABULARY = 10
-#: Names of indices of which each sample has one.
-SINGLE = re.compile(
-    r"^(t|ts|time|timesteps?|y|labels?|class(es)?|class_?labels?|cond|users?|items?|action|step|(target|cand|pos|neg)_\w+"
-    r"|\w*(user|item)(_ids?)?)$"
-)
 
 
 class Record(dict[str, Any]):
@@ -54,22 +39,14 @@ class Record(dict[str, Any]):
             ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One candidate for one parameter, and why."""
-
-    spec: Spec
-    why: str
-
-
 def guesses_for(model: nn.Module, name: str, key: str, others: Inputs) -> list[Spec]:
     """Candidates for a member of something handed over. name: the parameter that holds it; empty where none does."""
-    return [choice.spec for choice in _leaf(model, key, Wanted(name, key), others)]
+    return [choice.spec for choice in leaf_choices(model, key, Wanted(name, key), others)]
 
 
 def new_guesses(model: nn.Module, name: str, others: Inputs) -> list[Spec]:
     """Candidates for what a forward unpacks into a local name."""
-    return [choice.spec for choice in _leaf(model, name, Wanted(name), others)]
+    return [choice.spec for choice in leaf_choices(model, name, Wanted(name), others)]
 
 
 def choices_for(model: nn.Module, more: Set[str] = frozenset()) -> dict[str, list[Choice]]:
@@ -79,7 +56,7 @@ def choices_for(model: nn.Module, more: Set[str] = frozenset()) -> dict[str, lis
         return library[0]
     if isinstance(model, nn.Sequential):
         first = innermost(model)
-        return {"input": _reasons(Use(first, type(first).__name__)) or _anything()}
+        return {"input": reasons(Use(first, type(first).__name__)) or anything()}
     return {each.name: choices_of(model, each.name) for each in _needed(model, more)}
 
 
@@ -163,7 +140,7 @@ def _member(model: nn.Module, name: str, key: str, kind: Any, attribute: bool = 
         return [
             Choice(ConstantSpec(value), f"{key} = {value!r}") for value in scalars(key, kind) or TYPES[word] or [""]
         ]
-    return _leaf(model, key, Wanted(name, key, attribute))
+    return leaf_choices(model, key, Wanted(name, key, attribute))
 
 
 def _of_kind(model: nn.Module, name: str) -> list[Choice]:
@@ -180,13 +157,13 @@ def _of_kind(model: nn.Module, name: str) -> list[Choice]:
         wanted = Wanted(name, 0) if reads_members(model, name) else Wanted(name)
         lists = [
             Choice(SequenceSpec((choice.spec,) * length, is_list=True), f"a list, {choice.why}")
-            for length, choice in itertools.product((count, 1, 4), _leaf(model, name, wanted)[:6])
+            for length, choice in itertools.product((count, 1, 4), leaf_choices(model, name, wanted)[:6])
         ]
         # What is only iterated over may be one tensor too.
-        return lists[:1] + _leaf(model, name, wanted)[:1] + lists[1:]
+        return lists[:1] + leaf_choices(model, name, wanted)[:1] + lists[1:]
     if walked := _walked_with(model, name):
         return walked
-    return _leaf(model, name, Wanted(name))
+    return leaf_choices(model, name, Wanted(name))
 
 
 def _part(model: nn.Module, name: str, index: int) -> list[Choice]:
@@ -194,10 +171,10 @@ def _part(model: nn.Module, name: str, index: int) -> list[Choice]:
     target = target_of(model, name, index)
     if isinstance(target, ast.Tuple | ast.List):
         states = [each for each in hidden_states(model) if isinstance(each, SequenceSpec)]
-        members = [_leaf(model, ast.unparse(each), Wanted(ast.unparse(each))) for each in target.elts]
+        members = [leaf_choices(model, ast.unparse(each), Wanted(ast.unparse(each))) for each in target.elts]
         inner = [Choice(SequenceSpec(_specs(row)), _why(row)) for row in _rows(members)]
         return [*(Choice(each, "the state of its recurrent layer") for each in states), *inner]
-    return _leaf(model, target.id if isinstance(target, ast.Name) else f"{name}{index}", Wanted(name, index))
+    return leaf_choices(model, target.id if isinstance(target, ast.Name) else f"{name}{index}", Wanted(name, index))
 
 
 def _read_by_number(model: nn.Module, name: str) -> list[list[Choice]] | None:
@@ -208,13 +185,13 @@ def _read_by_number(model: nn.Module, name: str) -> list[list[Choice]] | None:
     uses = [first_use(model, Wanted(name, index)) for index in range(count)]
     if len({use.path for use in uses if use is not None}) < count:
         return None
-    return [_reasons(use) or _anything() for use in uses if use is not None]
+    return [reasons(use) or anything() for use in uses if use is not None]
 
 
 def _walked_with(model: nn.Module, name: str) -> list[Choice]:
     """A member for each layer of a list that the forward goes through together with the parameter."""
     layers = walked_with(model, name)
-    parts = [_reasons(Use(innermost(layer), name)) for layer in layers.values()]
+    parts = [reasons(Use(innermost(layer), name)) for layer in layers.values()]
     if not parts or not all(parts):
         return []
     rows = _rows(parts)
@@ -239,7 +216,7 @@ def _any_number(model: nn.Module, name: str) -> list[Choice]:
     return [
         Choice(SequenceSpec(_specs(row)), _why(row))
         for count in counts
-        for row in _rows([_leaf(model, f"{name}{index}", Wanted(name, index)) for index in range(count)])[:4]
+        for row in _rows([leaf_choices(model, f"{name}{index}", Wanted(name, index)) for index in range(count)])[:4]
     ]
 
 
@@ -251,7 +228,7 @@ def _listed(model: nn.Module, name: str) -> int:
 
 
 def _containers(model: nn.Module, name: str, keys: Mapping[str, bool]) -> list[Choice]:
-    parts = [_leaf(model, key, Wanted(name, key, attribute)) for key, attribute in keys.items()]
+    parts = [leaf_choices(model, key, Wanted(name, key, attribute)) for key, attribute in keys.items()]
     build = Record if any(keys.values()) else None
     return [Choice(MapSpec(tuple(zip(keys, _specs(row), strict=True)), build), _why(row)) for row in _rows(parts)]
 
@@ -269,99 +246,3 @@ def _specs(row: tuple[Choice, ...]) -> tuple[Spec, ...]:
 
 def _why(row: tuple[Choice, ...]) -> str:
     return ", ".join(dict.fromkeys(choice.why for choice in row))
-
-
-def _leaf(model: nn.Module, name: str, wanted: Wanted, others: Inputs | None = None) -> list[Choice]:
-    """Candidates for one tensor: by its first consumer, by its name, else like the others, then anything."""
-    by_name = [Choice(_closed(spec, model), f"by its name {name!r}") for spec in usual_inputs(name)]
-    if STATE.search(name.lower()) and (states := hidden_states(model)):
-        return [Choice(spec, f"the state {name!r} of its recurrent layer") for spec in states]
-    use = first_use(model, wanted)
-    by_use = _reasons(use) if use is not None else []
-    if _is_handed_states(model):
-        by_name, by_use = _time_first(by_name), _time_first(by_use)
-    if SINGLE.search(name.lower()):
-        by_use = sorted(
-            by_use, key=lambda choice: isinstance(choice.spec, TensorSpec) and choice.spec.dims == ("B", "T")
-        )
-    special = any(
-        word in name.lower() for word in ("mask", "len", "edge", "adj", "label", "class", "index", "rays", "dirs")
-    )
-    ordered = (by_name, by_use) if special else (by_use, by_name)
-    mixed = [choice for pair in itertools.zip_longest(*ordered) for choice in pair if choice is not None]
-    return _unique(mixed) or [*_like(model, name, others), *_anything()]
-
-
-def _like(model: nn.Module, name: str, others: Inputs | None) -> list[Choice]:
-    """What nothing is known of is first taken for what the others are."""
-    if others is not None:
-        found = [spec for spec in others.entries.values() if isinstance(spec, TensorSpec)]
-        return [Choice(spec, f"{_shape(spec)}, like the others") for spec in found[:1]]
-    if re.fullmatch(r"h|w|height|width", name.lower()):
-        return [Choice(ConstantSpec(value), f"{name} = {value}, a guess") for value in scalars(name)]
-    for other in inspect.signature(model.forward).parameters:
-        if other != name and (use := first_use(model, Wanted(other))) is not None:
-            return _reasons(use)[:1]
-    return []
-
-
-def _is_handed_states(model: nn.Module) -> bool:
-    """Does a forward take the states of a recurrent layer that has time in front?"""
-    layer = next((part for part in model.modules() if isinstance(part, nn.RNNBase)), None)
-    names = inspect.signature(model.forward).parameters
-    return layer is not None and not layer.batch_first and any(STATE.search(name.lower()) for name in names)
-
-
-def _time_first(choices: list[Choice]) -> list[Choice]:
-    """Tokens of such a model have time in front too."""
-    return [
-        replace(each, spec=replace(each.spec, dims=("T", "B")))
-        if isinstance(each.spec, TensorSpec) and each.spec.dims == ("B", "T")
-        else each
-        for each in choices
-    ]
-
-
-def _parts_of(spec: TensorSpec, joined: tuple[int, int] | None) -> list[TensorSpec]:
-    """What is one of several parts of a layer's features has as many of them as the others, or a few; then all."""
-    count, dim = joined or (1, 0)
-    if not -len(spec.dims) <= dim < len(spec.dims):
-        return [spec]
-    at = dim % len(spec.dims)
-    size = spec.dims[at]
-    if count < 2 or not isinstance(size, int) or size % count:
-        return [spec]
-    return [replace(spec, dims=(*spec.dims[:at], size // count, *spec.dims[at + 1 :])), spec]
-
-
-def _reasons(use: Use) -> list[Choice]:
-    found = [part for spec in candidates(use.layer) for part in _parts_of(spec, use.joined)]
-    if use.dims:
-        found = sorted(found, key=lambda spec: len(spec.dims) != use.dims)
-    return [Choice(spec, f"{_shape(spec)}, first consumer {use.path}") for spec in found]
-
-
-def _anything() -> list[Choice]:
-    return [Choice(spec, f"{_shape(spec)}, a guess") for spec in ANYTHING]
-
-
-def _shape(spec: TensorSpec) -> str:
-    kind = "tensor" if spec.dims[-2:] != ("H", "W") else ("video" if "D" in spec.dims else "image")
-    return f"{kind} [{', '.join(map(str, spec.dims))}]"
-
-
-def _closed(spec: TensorSpec, model: nn.Module) -> TensorSpec:
-    """The candidate with the model's own vocabulary in place of `V`."""
-    if spec.argument != "V" and "V" not in spec.dims:
-        return spec
-    tables = [part.num_embeddings for part in model.modules() if isinstance(part, nn.Embedding)]
-    count = tables[0] if tables else DEFAULT_VOCABULARY
-    dims = tuple(count if dim == "V" else dim for dim in spec.dims)
-    return replace(spec, dims=dims, argument=count if spec.argument == "V" else spec.argument)
-
-
-def _unique(choices: list[Choice]) -> list[Choice]:
-    seen: dict[Any, Choice] = {}
-    for choice in choices:
-        seen.setdefault(choice.spec, choice)
-    return list(seen.values())

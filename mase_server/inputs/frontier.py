@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from mase_server.inputs.changes import changes, is_small
-from mase_server.inputs.choices import Choice, choices_for, choices_of, from_library
+from mase_server.inputs.choices import choices_for, choices_of, from_library
 from mase_server.inputs.consumers import size_choices
 from mase_server.inputs.failed import Failed
 from mase_server.inputs.generate import complete
 from mase_server.inputs.operands import CHANNELS
+from mase_server.inputs.singles import Choice
 from mase_server.inputs.spec import Inputs, MapSpec, Spec, TensorSpec, leaves
 from mase_server.inputs.text import write
 from mase_server.inputs.trees import identity
