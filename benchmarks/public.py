@@ -29,7 +29,10 @@ from rich.markup import escape
 from rich.table import Table
 
 #: What a warm parent has imported by the second save of a file that uses it.
-WARM = ("numpy", "torch._dynamo", "torchvision", "transformers", "einops", "timm", "scipy", "pandas")
+WARM = (
+    "numpy", "torch._dynamo", "torchvision", "transformers", "einops", "timm", "scipy", "pandas", "sklearn",
+    "pytorch_lightning", "lightning", "torchmetrics", "matplotlib.pyplot", "networkx", "PIL.Image", "cv2",
+)  # fmt: skip
 HALVES = {"dev": 0, "held-out": 1}
 
 

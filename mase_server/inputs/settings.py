@@ -72,8 +72,9 @@ class Settings:
 def _in(path: Path, text: bytes) -> Iterator[Mapping[str, Any]]:
     if path.suffix != ".py":
         return _in_file(path, text) if len(text) <= MAX_BYTES else iter(())
-    if b"add_argument" in text or b"dict(" in text or _NAMED.search(text):
-        return _in_code(_parsed(text))
+    parser = b"add_argument" in text
+    if parser or b"dict(" in text or _NAMED.search(text):
+        return _in_code(_parsed(text), parser=parser)
     return iter(())
 
 
@@ -152,10 +153,9 @@ _READERS: dict[str, Callable[[str], Any]] = {
 # -------------------------------------------------------------------------------------------------------------- code
 
 
-def _in_code(tree: ast.AST) -> Iterator[Mapping[str, Any]]:
+def _in_code(tree: ast.AST, *, parser: bool = True) -> Iterator[Mapping[str, Any]]:
     """The options of a command line parser, then dictionaries of plain values."""
-    options = parsed_options(tree)
-    if options:
+    if parser and (options := parsed_options(tree)):
         yield options
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict | ast.Call) and (found := plain_mapping(node)):
