@@ -19,7 +19,7 @@ from mase_server.snapshot import Problem
 from mase_server.tracing.source import EDITED, decode, read_source
 
 #: Seconds for one proof, and for all of a file's.
-ONE, ALL = 2.0, 4.0
+ONE, ALL = 4.0, 8.0
 
 Fix = dict[str, Any]
 #: Traces the file as `EDITED` has it: how many errors and warnings there are, how many models ran to their end.
@@ -125,5 +125,6 @@ def _be_quiet() -> None:
 def forget(paths: Sequence[str]) -> None:
     """Unload the modules of these files, so that they are imported anew."""
     for name, module in list(sys.modules.items()):
-        if getattr(module, "__file__", None) in paths:
+        # Asking a lazy module for an attribute would import it.
+        if getattr(module, "__dict__", {}).get("__file__") in paths:
             del sys.modules[name]

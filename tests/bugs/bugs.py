@@ -14,6 +14,8 @@ FOLDERS = {
 }
 #: The quick fix gives the clean file back.
 UNDONE = "undone"
+#: Whatever the quick fix writes, the file traces with it.
+MENDED = "mended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class Bug:
     """`old` becomes `new` in a clean file.
 
     at: on the line where an expert would point.  says: what the message has to match.  fix: "" where there need not be
-    a quick fix, `UNDONE`, or text that the mended file has to contain.
+    a quick fix, `UNDONE`, `MENDED`, or text that the mended file has to contain.  missed: it is not told at its line.
     """
 
     kind: str
@@ -31,6 +33,7 @@ class Bug:
     at: str
     says: str
     fix: str = ""
+    missed: bool = False
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - the tables below read best with one bug a line
 """Seeded bugs of types, devices, modules and plain Python."""
 
-from tests.bugs.bugs import UNDONE, Bug
+from tests.bugs.bugs import MENDED, UNDONE, Bug
 
 # fmt: off
 PYTHON = [
@@ -11,8 +11,8 @@ PYTHON = [
     Bug("float indices", "clean/contrastive", "torch.randint(0, 400, (6, 16))", "torch.rand(6, 16)", "self.token_embedding(text)", r"`text\.token_embedding`.*`text` f32", "self.token_embedding(text.long())"),
     Bug("half against float", "clean/two_models", "h = torch.tanh(self.body(obs))", "h = torch.tanh(self.body(obs)).half()", "self.mu(h)", r"`mu`.*f32.*`h` f16", "self.mu(h.float())"),
     Bug("double against float", "clean/autoencoder", "torch.rand(5, 3, 32, 32)", "torch.rand(5, 3, 32, 32).double()", "self.conv1(x)", r"`encoder\.conv1`.*f32.*`x` f64", "self.conv1(x.float())"),
-    Bug("not of a float mask", "clean/einsum_attention", "torch.tril(torch.ones(128, 128)).bool()", "torch.tril(torch.ones(128, 128))", "~self.causal[:t, :t]", r"bool|f32"),
-    Bug("subtracting a mask", "clean/transformer", "masked_fill(mask == 0, -1e9)", "masked_fill(1 - mask, -1e9)", "masked_fill(1 - mask", r"bool"),
+    Bug("not of a float mask", "clean/einsum_attention", "torch.tril(torch.ones(128, 128)).bool()", "torch.tril(torch.ones(128, 128))", "~self.causal[:t, :t]", r"bool|f32", MENDED),
+    Bug("subtracting a mask", "clean/transformer", "masked_fill(mask == 0, -1e9)", "masked_fill(1 - mask, -1e9)", "masked_fill(1 - mask", r"bool", MENDED),
     Bug("mask that is no mask", "clean/transformer", "masked_fill(mask == 0, -1e9)", "masked_fill(mask.long(), -1e9)", "masked_fill(mask.long()", r"masked_fill.*bool.*i64|mask.*bool", "mask.long().bool()"),
     Bug("loss target type", "clean/segmenter", "torch.randint(0, 5, (3, 64, 48))", "torch.randint(0, 5, (3, 64, 48)).float()", "F.cross_entropy(logits, masks)", r"cross_entropy.*`masks` f32", "masks.long()"),
     Bug("loss target type", "corpus/dcgan_main", "criterion(netD(real), torch.ones(6))", "criterion(netD(real), torch.ones(6).long())", "criterion(netD(real)", r"f32|i64|Float|Long"),
@@ -33,7 +33,7 @@ PYTHON = [
     Bug("tuple not unpacked", "clean/contrastive", "attended, _ = self.attn(x, x, x)", "attended = self.attn(x, x, x)", "x + attended", r"tuple", UNDONE),
     Bug("tuple not unpacked", "examples/vae", "mu, logvar = self.encoder(x)\n        z = self.reparameterize(mu, logvar)", "mu = self.encoder(x)\n        logvar = mu\n        z = self.reparameterize(mu, logvar)", "torch.exp(0.5 * logvar)", r"tuple"),
     Bug("max gives a pair", "clean/pointnet", "x = x.max(dim=2).values", "x = x.max(dim=2)", "self.fc1(x)", r"max|tuple|values", "x.max(dim=2).values"),
-    Bug("max gives a pair", "clean/dqn", "target(next_states).max(dim=1)[0]", "target(next_states).max(dim=1)", "gamma * next_q", r"max|tuple|values"),
+    Bug("max gives a pair", "clean/dqn", "target(next_states).max(dim=1)[0]", "target(next_states).max(dim=1)", "gamma * next_q", r"max|tuple|values", MENDED),
     Bug("module instead of its result", "clean/autoencoder", "x_hat = self.decoder(z)", "x_hat = self.decoder", "nn.functional.mse_loss(x_hat, images)", r"Decoder|size"),
     Bug("too few arguments", "clean/transformer", "x = layer(x, mask)", "x = layer(x)", "layer(x)", r"mask"),
     Bug("too many arguments", "clean/two_models", "self.mu(h)", "self.mu(h, obs)", "self.mu(h, obs)", r"takes 2|3 were given|Linear"),

@@ -12,7 +12,7 @@ from typing import Any
 
 from mase_server.worker.job import trace
 from mase_server.worker.request import TraceOptions, TraceRequest
-from tests.bugs.bugs import UNDONE, Bug, clean_text
+from tests.bugs.bugs import MENDED, UNDONE, Bug, clean_text
 from tests.worker.jobs import undisturbed
 
 
@@ -71,7 +71,7 @@ class Verdict:
     @property
     def good(self) -> bool:
         """Is there one error, at the right line, that says what it should, with the fix that it should have?"""
-        return self.placed and self.told and (self.fix == "right" if self.bug.fix else not self.fix.startswith("wrong"))
+        return self.placed and self.told and (self.fix == "right" if self.bug.fix else self.fix in ("", "right"))
 
 
 def judge(bug: Bug, folder: Path) -> Verdict:
@@ -94,5 +94,5 @@ def _fix_verdict(bug: Bug, text: str, fix: dict[str, Any], folder: Path) -> str:
     again = traced(mended, folder)
     if again.told or not again.models:
         return f"wrong: {fix['title']}: {[problem['message'] for problem in again.problems]}"
-    right = mended == clean_text(bug.file) if bug.fix == UNDONE else bug.fix in mended
+    right = mended == clean_text(bug.file) if bug.fix == UNDONE else bug.fix in (MENDED, "") or bug.fix in mended
     return "right" if right else f"other: {fix['title']}"

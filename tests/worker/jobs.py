@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch._dynamo  # noqa: F401 - the warm parent has it, so that no fork has to import it
+
 from mase_server.snapshot import KINDS, Assembler, Payload, split
 from mase_server.tracing.values import Value
 from mase_server.worker.job import trace
