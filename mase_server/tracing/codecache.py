@@ -41,6 +41,11 @@ def load_code(path: str, cache: str | None) -> Instrumented:
     return found
 
 
+def is_cached(path: str, cache: str | None) -> bool:
+    """Is there an entry for the file, right or not?"""
+    return cache is not None and Path(_entry(path, cache)).exists()
+
+
 def _entry(path: str, cache: str) -> str:
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:40]
     return os.path.join(cache, f"{name}.{sys.implementation.cache_tag}")  # noqa: PTH118 - pathlib costs 10 us a module

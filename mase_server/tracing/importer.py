@@ -11,13 +11,14 @@ import functools
 import os
 import sys
 import sysconfig
+import time
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from mase_server.tracing.codecache import load_code
+from mase_server.tracing.codecache import is_cached, load_code
 from mase_server.tracing.instrument import REPORTER, Instrumented, Site, instrument, provide_default
 
 __all__ = ["Report", "Reporter", "WorkspaceImporter", "install", "load_code", "owns"]
@@ -34,11 +35,17 @@ _PACKAGES = ("site-packages" + os.sep, "dist-packages" + os.sep)
 _FOREIGN = frozenset({"site-packages", "dist-packages", ".venv", "node_modules"})
 
 
+#: Seconds that imported files may take to be rewritten; each takes 10 to 50 milliseconds, once.
+MAX_REWRITING = 2.0
+
+
 class WorkspaceImporter:
     """A meta-path finder whose modules report. `imported`: paths of the modules it loaded, in order, each once."""
 
     def __init__(self, roots: Sequence[str], cache: str | None, reporter: Reporter) -> None:
         self.imported: list[str] = []
+        #: Seconds of a processor that it took so far.
+        self._rewriting = 0.0
         self._cache = cache
         self._reporter = reporter
         self._roots = tuple(roots)
@@ -81,6 +88,18 @@ class WorkspaceImporter:
         """The instrumented code of a file, without a reporter. Raises as `load_code`."""
         return load_code(path, self._cache)
 
+    def prepare_or_skip(self, path: str, namespace: dict[str, Any]) -> CodeType | None:
+        """As `prepare`; None for one more new file of a big package, which is left for a later trace to rewrite."""
+        if is_cached(path, self._cache):
+            return self.prepare(path, namespace)
+        if self._rewriting > MAX_REWRITING:
+            self.imported.append(path)
+            return None
+        started = time.process_time()
+        code = self.prepare(path, namespace)
+        self._rewriting += time.process_time() - started
+        return code
+
     def uninstall(self) -> None:
         """Import plainly from now on; modules that are loaded already go on reporting."""
         if self in sys.meta_path:
@@ -115,7 +134,9 @@ class _ReportingLoader(SourceFileLoader):
         return self._importer.load(self.path).code
 
     def exec_module(self, module: ModuleType) -> None:
-        exec(self._importer.prepare(self.path, module.__dict__), module.__dict__)
+        code = self._importer.prepare_or_skip(self.path, module.__dict__) or super().get_code(module.__name__)
+        assert code is not None
+        exec(code, module.__dict__)
 
 
 def install(roots: Sequence[str], cache: str | None, reporter: Reporter) -> WorkspaceImporter:

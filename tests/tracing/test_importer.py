@@ -66,6 +66,19 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Works
 VALUE = "value = [1]\n"
 
 
+def test_a_big_package_is_rewritten_little_by_little(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (workspace.write(f"{name}_part.py", "value = list((1,))\n") for name in ("first", "second"))
+    monkeypatch.setattr("mase_server.tracing.importer.MAX_REWRITING", 0.0)
+    for reported in (["first_part.py"], ["first_part.py", "second_part.py"]):
+        importer = workspace.install()
+        workspace.reports.clear()
+        assert [importlib.import_module(name).value for name in ("first_part", "second_part")] == [[1], [1]]
+        assert [file for file, _, _ in workspace.reports] == reported
+        assert importer.imported == [str(first), str(second)]
+        importer.uninstall()
+        del sys.modules["first_part"], sys.modules["second_part"]
+
+
 def test_a_module_of_the_workspace_reports_and_is_listed(workspace: Workspace) -> None:
     path = workspace.write("ours.py", VALUE)
     importer = workspace.install()
