@@ -77,13 +77,15 @@ class Outcome:
 def check(name: str) -> dict[str, Any]:
     """The outcome of one type as a map; nothing is raised."""
     first: Outcome | None = None
+    needs_values = False
     for cut in CUTS:
-        if cut.narrow and first is not None and not first.needs_values:
+        if cut.narrow and not needs_values:
             continue
         outcome = _checked(name, cut)
         if outcome.same or (outcome.not_built and first is None):
             return asdict(outcome)
         first = first or outcome
+        needs_values = needs_values or outcome.needs_values
     return asdict(first or Outcome(name))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from transformers.configuration_utils import PreTrainedConfig
@@ -19,7 +20,36 @@ _DEPTHS = re.compile(
 _LISTS = re.compile(r"types?$|pattern|layers?$|idx|indexes|indices|interval|rope")
 
 #: What some defaults leave open.
-DEFAULTS = {"num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
+DEFAULTS = {"num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "sliding_window": 128}
+#: What a model keeps that is made narrow: other sizes were chosen to fit these.
+KEPT = frozenset(
+    [
+        "hidden_size",
+        "d_model",
+        "n_embd",
+        "dim",
+        "embed_dim",
+        "emb_dim",
+        "word_embed_proj_dim",
+        "num_attention_heads",
+        "n_head",
+        "n_heads",
+        "num_heads",
+        "encoder_attention_heads",
+        "decoder_attention_heads",
+        "num_encoder_attention_heads",
+        "num_decoder_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "d_kv",
+        "image_size",
+        "embedding_size",
+        "projection_size",
+        "max_position_embeddings",
+        "n_positions",
+        "n_ctx",
+    ]
+)
 #: Lists of layers whose results are used.
 _INDICES = re.compile(r"intermediate_layers?_ind|visual_ind|global_attn_ind|(feature|select)_layers?$")
 #: Tokens that stand for something else than text.
@@ -104,7 +134,7 @@ def _is_config(value: Any) -> bool:
     return isinstance(value, PreTrainedConfig)
 
 
-def shrink(config: PreTrainedConfig, fixed: set[str]) -> None:
+def shrink(config: PreTrainedConfig, fixed: AbstractSet[str]) -> None:
     """Cut depths, widths and vocabularies, all but those in `fixed`, in nested configurations too."""
     for key, limit in LIMITS.items():
         value = getattr(config, key, None)
@@ -132,6 +162,15 @@ def mend(config: PreTrainedConfig) -> None:
             setattr(config, key, value)
     if getattr(config, "languages", None) and getattr(config, "default_language", 0) is None:
         config.default_language = config.languages[0]
+    if getattr(config, "class_thresholds", 0) is None:
+        config.class_thresholds = [0.5] * config.num_labels
+    heads, hidden = getattr(config, "num_attention_heads", None), getattr(config, "hidden_size", None)
+    if isinstance(heads, int) and isinstance(hidden, int) and getattr(config, "head_dim", None) is None:
+        config.num_attention_heads = next(count for count in range(heads, 0, -1) if hidden % count == 0)
+    if width := getattr(config, "moe_intermediate_size", None):
+        config.moe_intermediate_size = -(-width // 8) * 8
+    if getattr(config, "global_config", None) is not None and not hasattr(config, "num_hidden_layers"):
+        config.num_hidden_layers = config.global_config.num_hidden_layers
     if getattr(config, "pixel_shuffle_ratio", None):
         config.intermediate_size = int(config.hidden_size / config.pixel_shuffle_ratio**2)
     rope = getattr(config, "rope_parameters", None)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hf_sizes import mend, put_inside, shorten, shrink
+from hf_sizes import KEPT, mend, put_inside, shorten, shrink
 from torch import nn
 from transformers import CONFIG_MAPPING, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
@@ -32,7 +32,7 @@ class Cut:
 
 #: More layers for models that need one of each kind; less width where the path depends on values; other defaults where
 #: the library cannot run its own.
-CUTS = (Cut(), Cut(layers=8), Cut(narrow=True), Cut(mended=True))
+CUTS = (Cut(), Cut(layers=8), Cut(narrow=True), Cut(mended=True), Cut(narrow=True, mended=True))
 
 
 class NotBuilt(Exception):
@@ -64,7 +64,7 @@ def build(name: str, wanted: Cut = CUTS[0]) -> Built:
             if cut:
                 shorten(config, wanted.layers)
             if cut and wanted.narrow:
-                shrink(config, set())
+                shrink(config, KEPT)
             put_inside(config)
             if wanted.mended:
                 mend(config)

@@ -26,6 +26,7 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", OMP_NUM_TH
 import torch
 from forks import Limits, forked
 from hf_check import Outcome, check
+from hf_explained import EXPLAINED
 from hf_types import CUTS, model_types
 from rich.console import Console
 from rich.table import Table
@@ -99,7 +100,8 @@ def reason(one: Outcome) -> str:
     """Why a type is not traced, or its graph not the same; empty where all is well."""
     if one.not_built:
         return f"not built: {one.not_built}"
-    return f"eager too: {one.eager}" if one.eager else one.why
+    said = f"eager too: {one.eager}" if one.eager else one.why
+    return f"{EXPLAINED[one.name]} ({said})" if said and one.name in EXPLAINED else said
 
 
 def table(outcomes: list[Outcome], *, everything: bool) -> Table:

@@ -19,6 +19,8 @@ Maker = Callable[[Facts], Spec]
 #: Samples of sound: a multiple of what encoders step by.
 SAMPLES = 15360
 FRAMES = 100
+#: Samples to a frame where nobody says how many.
+HOP = 320
 
 
 def input_ids(facts: Facts) -> Spec:
@@ -68,6 +70,8 @@ def features(facts: Facts) -> Spec:
         return floats(bins, BATCH * FRAMES)
     if "chunk_sample_lengths" in facts.parameters:
         return floats("B", bins, FRAMES)
+    if "input_values" in facts.parameters and _is_codec(facts):
+        return floats("B", SAMPLES // facts.number("audio", ("hop_length",), HOP), bins)
     frames = facts.near("audio", ("max_source_positions",))
     if frames and not hasattr(facts.config, "input_feat_per_channel"):
         return floats("B", bins, 2 * frames)
@@ -124,6 +128,7 @@ FAMILIES: Mapping[str, Maker] = {
     "hidden_states": hidden,
     "inputs_embeds": hidden,
     "query_embeds": hidden,
+    "patch_embeds": hidden,
     "context": hidden,
     "grid_thw": grid,
     "image_grid_thw": grid,
