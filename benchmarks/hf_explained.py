@@ -1,0 +1,27 @@
+"""Why some model types of transformers are not traced, as found by reading their code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_SESSION = "takes a session of a video, an object that only its processor makes and that a forward goes on with"
+_PART = "a part of a detector: takes what other parts of it compute, in sizes that have to agree"
+_SLOW = "its path depends on values, so it is run for real, which takes longer than a type is given"
+_AT_ODDS = "parts of its default configuration do not fit each other: eager PyTorch fails too"
+
+#: Type -> why; for those whose error does not say it.
+EXPLAINED: Mapping[str, str] = {
+    **dict.fromkeys(("edgetam_video", "sam2_video", "sam3_tracker_video", "sam3_video"), _SESSION),
+    **dict.fromkeys(("sam3_detr_decoder", "sam3_lite_text_detr_decoder"), _PART),
+    **dict.fromkeys(("superglue", "slanext"), _SLOW),
+    **dict.fromkeys(("deepseek_ocr2_vision", "pp_ocrv6_small_det", "uvdoc"), _AT_ODDS),
+    "blt_local_encoder": "takes hashes of bytes and where patches begin, which the whole model computes",
+    "esmfold2": "takes a protein as tokens, bonds and a dictionary of atoms, which only its processor makes",
+    "inkling2_vision": "takes patches with an index that only its processor makes",
+    "instructblipvideo": "takes clips whose number of frames its configuration does not say",
+    "kosmos_2_5_vision_model": "the library's own error where no attention mask is given",
+    "lw_detr": "its default configuration has no feature level: eager PyTorch fails too",
+    "pi0": "goes on from a cache that another model has filled",
+    "tvp": "views one embedding a clip, though there is one for all: eager PyTorch fails for more than one clip",
+    "voxtral_realtime": "takes text and sound whose lengths have to agree, and says so nowhere",
+}
