@@ -134,7 +134,7 @@ REFUSALS = {
     "an assertion about an argument that is None by default": """
         def __init__(self, blocks=None):
             super().__init__()
-            assert isinstance(blocks, list), "blocks should be a list"
+            assert hasattr(blocks, "of_stone"), "blocks should be of stone"
     """,
     "an attribute of None": """
         def __init__(self, config=None):
@@ -195,7 +195,7 @@ def test_a_forward_that_fails_with_guessed_arguments_is_no_error(workspace):
         class Pair(nn.Module):
             def __init__(self, width_in, width_out):
                 super().__init__()
-                self.first, self.second = nn.Linear(width_in, width_in), nn.Linear(width_out * 2, width_out)
+                self.first, self.second = nn.Linear(width_in, width_in), nn.Linear(width_in + 1, width_out)
 
             def forward(self, x):
                 return self.second(self.first(x))
