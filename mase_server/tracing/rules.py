@@ -144,9 +144,8 @@ def _pack(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwa
     real = shadows.get(lengths) if lengths.is_meta else lengths
     if real is None:
         return func(*args, **kwargs)
-    steps = data.shape[1] if batch_first else data.shape[0]
-    shape = (len(real), steps) if batch_first else (steps, len(real))
-    _, sizes = func(torch.zeros(*shape, 1), real, batch_first)
+    # As many rows and steps as the data has, so that lengths that do not fit them are refused as in eager.
+    _, sizes = func(torch.zeros(*data.shape[:2], 1), real, batch_first)
     packed = data.new_empty(int(sizes.sum()), *data.shape[2:])
     return packed, shadows.twin(sizes)
 

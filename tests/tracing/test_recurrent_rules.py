@@ -72,3 +72,26 @@ def test_a_wrong_width_is_refused_as_in_eager():
         in_eager(lambda: nn.LSTM(5, 7), (4, 3, 6))
     with pytest.raises(eager.type, match=message):
         on_meta(lambda: nn.LSTM(5, 7), (4, 3, 6))
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_lengths_of_another_batch_are_refused_as_in_eager(batch_first):
+    def pack() -> None:
+        nn.utils.rnn.pack_padded_sequence(torch.randn(16, 16, 4), torch.tensor([5, 3]), batch_first=batch_first)
+
+    with pytest.raises(RuntimeError) as eager:
+        pack()
+    with MetaMode(Shadows()), pytest.raises(RuntimeError) as ours:
+        pack()
+    assert str(ours.value) == str(eager.value)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_packed_rows_are_as_many_as_the_lengths_say(batch_first):
+    lead = (2, 6) if batch_first else (6, 2)
+    lengths = torch.tensor([5, 3])
+    real = nn.utils.rnn.pack_padded_sequence(torch.randn(*lead, 4), lengths, batch_first=batch_first)
+    with MetaMode(Shadows()):
+        ours = nn.utils.rnn.pack_padded_sequence(torch.randn(*lead, 4), lengths, batch_first=batch_first)
+        assert ours.data.shape == real.data.shape == (8, 4)
+        assert ours.batch_sizes.tolist() == real.batch_sizes.tolist()
