@@ -1,168 +1,109 @@
 import math
-from inspect import isfunction
-from functools import partial
 
 import torch
-from torch import nn, einsum
+from torch import nn
 import torch.nn.functional as F
 from einops import rearrange
 
 
-def exists(x):
-    return x is not None
-
-
 def default(val, d):
-    if exists(val):
-        return val
-    return d() if isfunction(d) else d
+    return val if val is not None else (d() if callable(d) else d)
 
 
-class Residual(nn.Module):
-    def __init__(self, fn):
-        super().__init__()
-        self.fn = fn
-
-    def forward(self, x, *args, **kwargs):
-        return self.fn(x, *args, **kwargs) + x
-
-
-class SinusoidalPosEmb(nn.Module):
+class TimeWaves(nn.Module):
     def __init__(self, dim):
         super().__init__()
-        self.dim = dim
+        self.half = dim // 2
 
     def forward(self, time):
-        device = time.device
-        half_dim = self.dim // 2
-        embeddings = math.log(10000) / (half_dim - 1)
-        embeddings = torch.exp(torch.arange(half_dim, device=device) * -embeddings)
-        embeddings = time[:, None] * embeddings[None, :]
-        embeddings = torch.cat((embeddings.sin(), embeddings.cos()), dim=-1)
-        return embeddings
+        rate = torch.exp(torch.arange(self.half, device=time.device) * (-math.log(10000) / (self.half - 1)))
+        phase = time[:, None] * rate[None]
+        return torch.stack((phase.sin(), phase.cos()), dim=-1).flatten(1)
 
 
-class Block(nn.Module):
-    def __init__(self, dim, dim_out, groups=8):
+class TimedConv(nn.Module):
+    """conv, norm, and a shift and a scale that time says"""
+
+    def __init__(self, dim, dim_out, time_dim, groups):
         super().__init__()
-        self.proj = nn.Conv2d(dim, dim_out, 3, padding=1)
+        self.conv = nn.Conv2d(dim, dim_out, 3, padding=1)
         self.norm = nn.GroupNorm(groups, dim_out)
-        self.act = nn.SiLU()
+        self.from_time = nn.Linear(time_dim, 2 * dim_out) if time_dim is not None else None
 
-    def forward(self, x, scale_shift=None):
-        x = self.proj(x)
-        x = self.norm(x)
-        if exists(scale_shift):
-            scale, shift = scale_shift
-            x = x * (scale + 1) + shift
-        return self.act(x)
+    def forward(self, x, t=None):
+        x = self.norm(self.conv(x))
+        if self.from_time is not None and t is not None:
+            scale, shift = self.from_time(F.silu(t)).unsqueeze(-1).unsqueeze(-1).tensor_split(2, dim=1)
+            x = x * (1 + scale) + shift
+        return F.silu(x)
 
 
-class ResnetBlock(nn.Module):
-    def __init__(self, dim, dim_out, *, time_emb_dim=None, groups=8):
+class ResBlock(nn.Module):
+    def __init__(self, dim, dim_out, *, time_dim, groups=4):
         super().__init__()
-        self.mlp = nn.Sequential(nn.SiLU(), nn.Linear(time_emb_dim, dim_out * 2)) if exists(time_emb_dim) else None
-        self.block1 = Block(dim, dim_out, groups=groups)
-        self.block2 = Block(dim_out, dim_out, groups=groups)
-        self.res_conv = nn.Conv2d(dim, dim_out, 1) if dim != dim_out else nn.Identity()
+        self.first = TimedConv(dim, dim_out, time_dim, groups)
+        self.second = TimedConv(dim_out, dim_out, None, groups)
+        self.skip = nn.Conv2d(dim, dim_out, 1) if dim != dim_out else nn.Identity()
 
-    def forward(self, x, time_emb=None):
-        scale_shift = None
-        if exists(self.mlp) and exists(time_emb):
-            time_emb = self.mlp(time_emb)
-            time_emb = time_emb[:, :, None, None]
-            scale_shift = time_emb.chunk(2, dim=1)
-        h = self.block1(x, scale_shift=scale_shift)
-        h = self.block2(h)
-        return h + self.res_conv(x)
+    def forward(self, x, t):
+        return self.skip(x) + self.second(self.first(x, t))
 
 
-class LinearAttention(nn.Module):
+class PixelAttention(nn.Module):
+    """attention whose cost is linear in the pixels"""
+
     def __init__(self, dim, heads=4, dim_head=32):
         super().__init__()
-        self.scale = dim_head ** -0.5
-        self.heads = heads
-        hidden_dim = dim_head * heads
-        self.to_qkv = nn.Conv2d(dim, hidden_dim * 3, 1, bias=False)
-        self.to_out = nn.Sequential(nn.Conv2d(hidden_dim, dim, 1), nn.GroupNorm(1, dim))
-
-    def forward(self, x):
-        b, c, h, w = x.shape
-        qkv = self.to_qkv(x).chunk(3, dim=1)
-        q, k, v = map(lambda t: t.reshape(b, self.heads, -1, h * w), qkv)
-        q = q.softmax(dim=-2) * self.scale
-        k = k.softmax(dim=-1)
-        context = torch.einsum("b h d n, b h e n -> b h d e", k, v)
-        out = torch.einsum("b h d e, b h d n -> b h e n", context, q)
-        out = out.reshape(b, -1, h, w)
-        return self.to_out(out)
-
-
-class PreNorm(nn.Module):
-    def __init__(self, dim, fn):
-        super().__init__()
-        self.fn = fn
+        self.heads, self.scale = heads, dim_head ** -0.5
         self.norm = nn.GroupNorm(1, dim)
+        self.qkv = nn.Conv2d(dim, 3 * heads * dim_head, 1, bias=False)
+        self.out = nn.Conv2d(heads * dim_head, dim, 1)
 
     def forward(self, x):
-        x = self.norm(x)
-        return self.fn(x)
+        b, _, h, w = x.shape
+        qkv = self.qkv(self.norm(x)).reshape(b, 3, self.heads, -1, h * w)
+        q, k, v = qkv.unbind(dim=1)
+        q, k = q.softmax(dim=2) * self.scale, k.softmax(dim=3)
+        summary = k @ v.transpose(2, 3)
+        y = summary.transpose(2, 3) @ q
+        return x + self.out(y.reshape(b, -1, h, w))
 
 
 class Unet(nn.Module):
     def __init__(self, dim, init_dim=None, out_dim=None, dim_mults=(1, 2, 4), channels=3, self_condition=False):
         super().__init__()
-        self.channels = channels
-        self.self_condition = self_condition
-        input_channels = channels * (2 if self_condition else 1)
-        init_dim = default(init_dim, dim)
-        self.init_conv = nn.Conv2d(input_channels, init_dim, 1, padding=0)
-        dims = [init_dim, *map(lambda m: dim * m, dim_mults)]
-        in_out = list(zip(dims[:-1], dims[1:]))
-        time_dim = dim * 4
-        block_klass = partial(ResnetBlock, groups=4, time_emb_dim=time_dim)
-        self.time_mlp = nn.Sequential(SinusoidalPosEmb(dim), nn.Linear(dim, time_dim), nn.GELU(), nn.Linear(time_dim, time_dim))
-        self.downs, self.ups = nn.ModuleList([]), nn.ModuleList([])
-        num_resolutions = len(in_out)
-        for ind, (dim_in, dim_out) in enumerate(in_out):
-            is_last = ind >= (num_resolutions - 1)
-            self.downs.append(nn.ModuleList([
-                block_klass(dim_in, dim_in),
-                Residual(PreNorm(dim_in, LinearAttention(dim_in))),
-                nn.Conv2d(dim_in, dim_out, 4, 2, 1) if not is_last else nn.Conv2d(dim_in, dim_out, 3, padding=1),
-            ]))
-        mid_dim = dims[-1]
-        self.mid_block = block_klass(mid_dim, mid_dim)
-        for ind, (dim_in, dim_out) in enumerate(reversed(in_out)):
-            is_last = ind == (len(in_out) - 1)
-            self.ups.append(nn.ModuleList([
-                block_klass(dim_out + dim_in, dim_out),
-                Residual(PreNorm(dim_out, LinearAttention(dim_out))),
-                nn.Sequential(nn.Upsample(scale_factor=2, mode="nearest"), nn.Conv2d(dim_out, dim_in, 3, padding=1)) if not is_last else nn.Conv2d(dim_out, dim_in, 3, padding=1),
-            ]))
-        self.out_dim = default(out_dim, channels)
-        self.final_res_block = block_klass(dim * 2, dim)
-        self.final_conv = nn.Conv2d(dim, self.out_dim, 1)
+        self.channels, self.self_condition = channels, self_condition
+        first = default(init_dim, dim)
+        self.stem = nn.Conv2d(channels * (1 + self_condition), first, 5, padding=2)
+        time_dim = 4 * dim
+        self.time = nn.Sequential(TimeWaves(dim), nn.Linear(dim, time_dim), nn.GELU(), nn.Linear(time_dim, time_dim))
+        dims = [first] + [dim * m for m in dim_mults]
+        self.down, self.up = nn.ModuleList(), nn.ModuleList()
+        for i, (a, b) in enumerate(zip(dims, dims[1:])):
+            last = i == len(dim_mults) - 1
+            self.down.append(nn.ModuleDict({
+                'block': ResBlock(a, a, time_dim=time_dim), 'attend': PixelAttention(a),
+                'shrink': nn.Conv2d(a, b, 3, padding=1) if last else nn.Conv2d(a, b, 4, stride=2, padding=1)}))
+            self.up.insert(0, nn.ModuleDict({
+                'grow': nn.Conv2d(b, a, 3, padding=1) if last else nn.ConvTranspose2d(b, a, 4, stride=2, padding=1),
+                'block': ResBlock(2 * a, a, time_dim=time_dim), 'attend': PixelAttention(a)}))
+        self.middle = ResBlock(dims[-1], dims[-1], time_dim=time_dim)
+        self.final = nn.Conv2d(2 * first, default(out_dim, channels), 1)
 
     def forward(self, x, time, x_self_cond=None):
         if self.self_condition:
-            x_self_cond = default(x_self_cond, lambda: torch.zeros_like(x))
-            x = torch.cat((x_self_cond, x), dim=1)
-        x = self.init_conv(x)
-        r = x.clone()
-        t = self.time_mlp(time)
-        h = []
-        for block, attn, downsample in self.downs:
-            x = block(x, t)
-            x = attn(x)
-            h.append(x)
-            x = downsample(x)
-        x = self.mid_block(x, t)
-        for block, attn, upsample in self.ups:
-            x = torch.cat((x, h.pop()), dim=1)
-            x = block(x, t)
-            x = attn(x)
-            x = upsample(x)
-        x = torch.cat((x, r), dim=1)
-        x = self.final_res_block(x, t)
-        return self.final_conv(x)
+            x = torch.cat((default(x_self_cond, lambda: torch.zeros_like(x)), x), dim=1)
+        x = self.stem(x)
+        start = x.clone()
+        t = self.time(time)
+        skips = []
+        for level in self.down:
+            x = level['attend'](level['block'](x, t))
+            skips.append(x)
+            x = level['shrink'](x)
+        x = self.middle(x, t)
+        for level in self.up:
+            x = level['grow'](x)
+            x = level['block'](torch.cat((x, skips.pop()), dim=1), t)
+            x = level['attend'](x)
+        return self.final(torch.cat((x, start), dim=1))

@@ -2,77 +2,68 @@ import os
 os.environ["CUDA_VISIBLE_DEVICES"] = "0"
 import numpy as np
 import torch
-import torch.autograd as autograd
 from torch import nn
 from torch.autograd import Variable
 
-img_shape = (1, 28, 28)
-latent_dim = 100
-cuda = True if torch.cuda.is_available() else False
+SHAPE = (1, 28, 28)
+PIXELS = int(np.prod(SHAPE))
+Z = 100
+LAMBDA = 10
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-class Generator(nn.Module):
+class Painter(nn.Module):
     def __init__(self):
         super().__init__()
-
-        def block(in_feat, out_feat, normalize=True):
-            layers = [nn.Linear(in_feat, out_feat)]
-            if normalize:
-                layers.append(nn.BatchNorm1d(out_feat, 0.8))
-            layers.append(nn.LeakyReLU(0.2, inplace=True))
-            return layers
-
-        self.model = nn.Sequential(
-            *block(latent_dim, 128, normalize=False),
-            *block(128, 256),
-            *block(256, 512),
-            nn.Linear(512, int(np.prod(img_shape))),
-            nn.Tanh()
-        )
+        widths = [Z, 128, 256, 512]
+        self.stack = nn.Sequential()
+        for i, (a, b) in enumerate(zip(widths, widths[1:])):
+            self.stack.add_module("fc%d" % i, nn.Linear(a, b))
+            if i:
+                self.stack.add_module("bn%d" % i, nn.BatchNorm1d(b, momentum=0.2))
+            self.stack.add_module("act%d" % i, nn.LeakyReLU(0.2, inplace=True))
+        self.last = nn.Linear(widths[-1], PIXELS)
 
     def forward(self, z):
-        img = self.model(z)
-        img = img.view(img.shape[0], *img_shape)
-        return img
+        hidden = self.stack(z)
+        flat = torch.tanh(self.last(hidden))
+        return flat.view(-1, *SHAPE)
 
 
 class Critic(nn.Module):
     def __init__(self):
         super().__init__()
-        self.model = nn.Sequential(
-            nn.Linear(int(np.prod(img_shape)), 512), nn.LeakyReLU(0.2, inplace=True),
-            nn.Linear(512, 256), nn.LeakyReLU(0.2, inplace=True), nn.Linear(256, 1))
+        self.fc1, self.fc2, self.fc3 = nn.Linear(PIXELS, 512), nn.Linear(512, 256), nn.Linear(256, 1)
 
     def forward(self, img):
-        img_flat = img.view(img.shape[0], -1)
-        validity = self.model(img_flat)
-        return validity
+        x = img.flatten(1)
+        x = nn.functional.leaky_relu(self.fc1(x), 0.2)
+        x = nn.functional.leaky_relu(self.fc2(x), 0.2)
+        return self.fc3(x)
 
 
-def compute_gradient_penalty(D, real_samples, fake_samples):
-    alpha = torch.tensor(np.random.random((real_samples.size(0), 1, 1, 1)), dtype=torch.float32)
-    interpolates = (alpha * real_samples + ((1 - alpha) * fake_samples)).requires_grad_(True)
-    d_interpolates = D(interpolates)
-    fake = torch.ones(real_samples.shape[0], 1)
-    gradients = autograd.grad(outputs=d_interpolates, inputs=interpolates, grad_outputs=fake, create_graph=True)[0]
-    gradients = gradients.view(gradients.size(0), -1)
-    return ((gradients.norm(2, dim=1) - 1) ** 2).mean()
+def penalty(critic, real, fake):
+    mix = torch.rand(len(real), 1, 1, 1, device=real.device)
+    between = (mix * real + (1 - mix) * fake).requires_grad_(True)
+    score = critic(between).sum()
+    (slope,) = torch.autograd.grad(score, between, create_graph=True)
+    return (slope.flatten(1).norm(dim=1) - 1).pow(2).mean()
 
 
 if __name__ == "__main__":
-    generator, critic = Generator(), Critic()
-    if cuda:
-        generator.cuda()
-        critic.cuda()
-    optimizer_G = torch.optim.Adam(generator.parameters(), lr=2e-4, betas=(0.5, 0.999))
-    optimizer_D = torch.optim.Adam(critic.parameters(), lr=2e-4, betas=(0.5, 0.999))
+    painter, critic = Painter().to(device), Critic().to(device)
+    opt_p = torch.optim.Adam(painter.parameters(), lr=1e-4, betas=(0., 0.9))
+    opt_c = torch.optim.Adam(critic.parameters(), lr=1e-4, betas=(0., 0.9))
     for step in range(100000):
-        imgs = torch.rand(64, *img_shape)
-        z = Variable(torch.Tensor(np.random.normal(0, 1, (imgs.shape[0], latent_dim))))
-        fake = generator(z)
-        gp = compute_gradient_penalty(critic, imgs.data, fake.data)
-        d_loss = -critic(imgs).mean() + critic(fake.detach()).mean() + 10 * gp
-        optimizer_D.zero_grad()
-        d_loss.backward()
-        optimizer_D.step()
-        print("[step %d] %f" % (step, d_loss.item()))
+        real = torch.rand(64, *SHAPE, device=device)
+        noise = Variable(torch.Tensor(np.random.normal(0, 1, (64, Z)))).to(device)
+        fake = painter(noise)
+        loss = critic(fake.detach()).mean() - critic(real).mean() + LAMBDA * penalty(critic, real, fake.detach())
+        opt_c.zero_grad()
+        loss.backward()
+        opt_c.step()
+        if step % 5 == 0:
+            opt_p.zero_grad()
+            (-critic(painter(noise)).mean()).backward()
+            opt_p.step()
+        print("[step %d] critic %.4f" % (step, loss.item()))

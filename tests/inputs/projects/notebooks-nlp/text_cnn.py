@@ -4,24 +4,26 @@ import torch.nn.functional as F
 
 
 class TextCNN(nn.Module):
+    """words -> n-gram filters of several widths -> the strongest answer of each -> class"""
+
     def __init__(self, args):
         super(TextCNN, self).__init__()
-        self.args = args
-        V = args.embed_num
-        D = args.embed_dim
-        C = args.class_num
-        Co = args.kernel_num
-        Ks = args.kernel_sizes
-        self.embed = nn.Embedding(V, D)
-        if args.static:
-            self.embed.weight.requires_grad = False
-        self.convs = nn.ModuleList([nn.Conv2d(1, Co, (K, D)) for K in Ks])
-        self.dropout = nn.Dropout(args.dropout)
-        self.fc1 = nn.Linear(len(Ks) * Co, C)
+        self.static = args.static
+        self.words = nn.Embedding(args.embed_num, args.embed_dim)
+        self.ngrams = nn.ModuleList()
+        for width in args.kernel_sizes:
+            self.ngrams.append(nn.Conv1d(args.embed_dim, args.kernel_num, width))
+        self.drop = nn.Dropout(args.dropout)
+        self.out = nn.Linear(args.kernel_num * len(args.kernel_sizes), args.class_num)
 
-    def forward(self, x):
-        x = self.embed(x).unsqueeze(1)          # (N, 1, W, D)
-        x = [F.relu(conv(x)).squeeze(3) for conv in self.convs]
-        x = [F.max_pool1d(i, i.size(2)).squeeze(2) for i in x]
-        x = self.dropout(torch.cat(x, 1))
-        return self.fc1(x)
+    def forward(self, text):
+        vectors = self.words(text)              # N x W x D
+        if self.static:
+            vectors = vectors.detach()
+        vectors = vectors.transpose(1, 2)
+        best = []
+        for ngram in self.ngrams:
+            answer = F.relu(ngram(vectors))
+            best.append(answer.amax(dim=2))
+        joined = self.drop(torch.cat(best, 1))
+        return self.out(joined)
