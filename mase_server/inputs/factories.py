@@ -27,7 +27,7 @@ _HUB = "torch.hub"
 
 @dataclass(frozen=True, slots=True)
 class Factory:
-    """A function that gives a model. names: what it mentions."""
+    """A function that gives a model. names: what it mentions, and what the functions of the file that it calls do."""
 
     name: str
     node: ast.FunctionDef
@@ -39,13 +39,22 @@ def factories(namespace: Mapping[str, Any], tree: ast.Module) -> list[Factory]:
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     reader = _Reader(namespace, functions)
     found = [
-        Factory(name, node, frozenset(_mentioned(node)))
+        Factory(name, node, frozenset(_reached(node, functions)))
         for name, node in functions.items()
         if inspect.isfunction(namespace.get(name)) and reader.gives_model(node)
     ]
     others = [*((node.name, node) for node in class_nodes(tree).values()), *functions.items()]
     used = {name for owner, node in others for name in _mentioned(node) - {owner}}
     return [factory for factory in found if factory.name not in used]
+
+
+def _reached(node: ast.FunctionDef, functions: Mapping[str, ast.FunctionDef]) -> set[str]:
+    found, waiting = set[str](), [node]
+    while waiting:
+        new = _mentioned(waiting.pop()) - found
+        found |= new
+        waiting += [functions[name] for name in new & set(functions)]
+    return found
 
 
 def _mentioned(node: ast.AST) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import replace
 from types import ModuleType
@@ -117,8 +117,9 @@ class _Finder(Running):
         # Who builds a class that has to be given arguments knows them better than a guess.
         unasked = {name for name in names if name in self.nodes and not self.wishes.of(name).any()}
         needy = {name for name in unasked if name in classes and required(classes[name])}
-        first = [factory for factory in made_by if factory.names & needy][:MAX_FACTORIES]
-        yield from (item for item in self._from_factories(first, module, classes) if isinstance(item, Found))
+        others = set(names) - needy
+        first = [each for each in made_by if each.names & needy and not each.names & others][:MAX_FACTORIES]
+        yield from (item for item in self._from_factories(first, module, set(names)) if isinstance(item, Found))
         for index, name in enumerate(names):
             if name in classes and name not in self.covered and self.wishes.wants(name):
                 self.take_turn(len(names) - index)
@@ -127,7 +128,7 @@ class _Finder(Running):
                         yield item
                     else:
                         problems.append((name, item))
-        yield from self._from_factories([each for each in made_by if each not in first], module, classes)
+        yield from self._from_factories([each for each in made_by if each not in first], module, set(names))
         if not self.options.model:
             yield from self._from_rest(classes, set(names), module)
         yield from (problem for name, problem in problems if name not in self.covered)
@@ -144,13 +145,12 @@ class _Finder(Running):
             yield trouble.at_class(self.path, None, "error", "no-model", message)
 
     def _from_factories(
-        self, made_by: Sequence[Factory], module: ModuleType, classes: Mapping[str, object]
+        self, made_by: Sequence[Factory], module: ModuleType, wholes: Set[str]
     ) -> Iterator[Found | Problem]:
-        """What functions of the file build, where nothing has shown it."""
+        """What functions of the file build, where nothing has shown it. wholes: the root classes of the file."""
         budget = Budget.of(REST_SECONDS)
         for factory in made_by:
-            known = factory.names & set(classes)
-            if (known and known <= self.covered) or not self.wishes.wants(factory.name) or budget.is_spent():
+            if factory.names & wholes & self.covered or not self.wishes.wants(factory.name) or budget.is_spent():
                 continue
             asked = self.wishes.of(factory.name).call
             self.turn = budget.part(0.5)

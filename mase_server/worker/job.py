@@ -11,6 +11,7 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -145,7 +146,7 @@ class TraceJob:
             self._on_call,
             attempt,
             self._load,
-            self.reports.on_trial,
+            self._on_trial,
             memory.inputs(self.request.fit),
             self._record_found,
             self._on_end,
@@ -173,6 +174,13 @@ class TraceJob:
 
     def _on_endless(self, program: str) -> None:
         self.endless = program
+
+    @contextmanager
+    def _on_trial(self) -> Iterator[None]:
+        """Around each try to make a model."""
+        self._glance()
+        with self.reports.on_trial():
+            yield
 
     def _load(self, path: str) -> Loaded:
         names: dict[str, Any] = {}
