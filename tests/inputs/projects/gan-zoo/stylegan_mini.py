@@ -6,114 +6,74 @@ from torch import nn
 from torch.nn import functional as F
 
 
-class PixelNorm(nn.Module):
-    def forward(self, input):
-        return input * torch.rsqrt(torch.mean(input ** 2, dim=1, keepdim=True) + 1e-8)
+class ScaledLinear(nn.Module):
+    """weights of unit variance, scaled when they are used"""
 
-
-class EqualLinear(nn.Module):
-    def __init__(self, in_dim, out_dim, bias_init=0, lr_mul=1, activation=None):
+    def __init__(self, cin, cout, bias=0.0, slow=1.0):
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(out_dim, in_dim).div_(lr_mul))
-        self.bias = nn.Parameter(torch.zeros(out_dim).fill_(bias_init))
-        self.activation = activation
-        self.scale = (1 / math.sqrt(in_dim)) * lr_mul
-        self.lr_mul = lr_mul
+        self.weight = nn.Parameter(torch.randn(cout, cin) / slow)
+        self.bias = nn.Parameter(torch.full((cout,), float(bias)))
+        self.gain, self.slow = slow / math.sqrt(cin), slow
 
-    def forward(self, input):
-        out = F.linear(input, self.weight * self.scale, bias=self.bias * self.lr_mul)
-        if self.activation:
-            out = F.leaky_relu(out, 0.2) * math.sqrt(2)
-        return out
-
-
-class ModulatedConv2d(nn.Module):
-    def __init__(self, in_channel, out_channel, kernel_size, style_dim, demodulate=True, upsample=False):
-        super().__init__()
-        self.in_channel, self.out_channel, self.kernel_size = in_channel, out_channel, kernel_size
-        self.upsample = upsample
-        self.scale = 1 / math.sqrt(in_channel * kernel_size ** 2)
-        self.padding = kernel_size // 2
-        self.weight = nn.Parameter(torch.randn(1, out_channel, in_channel, kernel_size, kernel_size))
-        self.modulation = EqualLinear(style_dim, in_channel, bias_init=1)
-        self.demodulate = demodulate
-
-    def forward(self, input, style):
-        batch, in_channel, height, width = input.shape
-        style = self.modulation(style).view(batch, 1, in_channel, 1, 1)
-        weight = self.scale * self.weight * style
-        if self.demodulate:
-            demod = torch.rsqrt(weight.pow(2).sum([2, 3, 4]) + 1e-8)
-            weight = weight * demod.view(batch, self.out_channel, 1, 1, 1)
-        weight = weight.view(batch * self.out_channel, in_channel, self.kernel_size, self.kernel_size)
-        if self.upsample:
-            input = F.interpolate(input, scale_factor=2, mode='bilinear', align_corners=False)
-            height, width = height * 2, width * 2
-        input = input.view(1, batch * in_channel, height, width)
-        out = F.conv2d(input, weight, padding=self.padding, groups=batch)
-        _, _, height, width = out.shape
-        return out.view(batch, self.out_channel, height, width)
-
-
-class NoiseInjection(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(1))
-
-    def forward(self, image, noise=None):
-        if noise is None:
-            batch, _, height, width = image.shape
-            noise = image.new_empty(batch, 1, height, width).normal_()
-        return image + self.weight * noise
+    def forward(self, x):
+        return F.linear(x, self.weight * self.gain, self.bias * self.slow)
 
 
 class StyledConv(nn.Module):
-    def __init__(self, in_channel, out_channel, style_dim, upsample=False):
-        super().__init__()
-        self.conv = ModulatedConv2d(in_channel, out_channel, 3, style_dim, upsample=upsample)
-        self.noise = NoiseInjection()
+    """every image of the batch has a filter of its own: one convolution with as many groups as images"""
 
-    def forward(self, input, style, noise=None):
-        out = self.conv(input, style)
-        out = self.noise(out, noise=noise)
-        return F.leaky_relu(out, 0.2)
+    def __init__(self, cin, cout, style_dim, kernel=3, up=False, normalise=True):
+        super().__init__()
+        self.filter = nn.Parameter(torch.randn(cout, cin, kernel, kernel) / math.sqrt(cin * kernel ** 2))
+        self.style = ScaledLinear(style_dim, cin, bias=1)
+        self.strength = nn.Parameter(torch.zeros(()))
+        self.up, self.normalise = up, normalise
+
+    def forward(self, x, w):
+        if self.up:
+            x = F.interpolate(x, scale_factor=2, mode='bilinear', align_corners=False)
+        n, c, height, width = x.shape
+        filters = self.filter[None] * self.style(w)[:, None, :, None, None]
+        if self.normalise:
+            filters = filters * filters.square().sum((2, 3, 4), keepdim=True).add(1e-8).rsqrt()
+        y = F.conv2d(x.reshape(1, n * c, height, width), filters.flatten(0, 1), padding='same', groups=n)
+        y = y.view(n, -1, height, width)
+        noise = x.new_empty(n, 1, height, width).normal_()
+        return F.leaky_relu(y + self.strength * noise, 0.2)
 
 
 class Generator(nn.Module):
     def __init__(self, size, style_dim, n_mlp, channel_multiplier=2):
         super().__init__()
-        self.style = nn.Sequential(PixelNorm(), *[EqualLinear(style_dim, style_dim, lr_mul=0.01, activation='lrelu') for _ in range(n_mlp)])
-        self.channels = {4: 64, 8: 64, 16: 64, 32: 32 * channel_multiplier, 64: 16 * channel_multiplier}
-        self.log_size = int(math.log(size, 2))
-        self.const = nn.Parameter(torch.randn(1, self.channels[4], 4, 4))
-        self.conv1 = StyledConv(self.channels[4], self.channels[4], style_dim)
-        self.convs, self.to_rgbs = nn.ModuleList(), nn.ModuleList()
-        cin = self.channels[4]
-        for i in range(3, self.log_size + 1):
-            cout = self.channels[2 ** i]
-            self.convs.append(StyledConv(cin, cout, style_dim, upsample=True))
-            self.convs.append(StyledConv(cout, cout, style_dim))
-            self.to_rgbs.append(ModulatedConv2d(cout, 3, 1, style_dim, demodulate=False))
-            cin = cout
-        self.n_latent = self.log_size * 2 - 2
+        self.mapping = nn.ModuleList([ScaledLinear(style_dim, style_dim, slow=0.01) for _ in range(n_mlp)])
+        levels = int(math.log2(size)) - 1
+        width = lambda level: min(64, channel_multiplier * 2 ** (9 - level))
+        self.start = nn.Parameter(torch.randn(1, width(0), 4, 4))
+        self.convs, self.colours = nn.ModuleList(), nn.ModuleList()
+        for level in range(levels):
+            self.convs.append(StyledConv(width(max(level - 1, 0)), width(level), style_dim, up=level > 0))
+            self.colours.append(StyledConv(width(level), 3, style_dim, kernel=1, normalise=False))
 
-    def forward(self, styles, return_latents=False, inject_index=None):
-        styles = [self.style(s) for s in styles]
-        if len(styles) < 2:
-            latent = styles[0].unsqueeze(1).repeat(1, self.n_latent, 1)
+    def latents(self, z):
+        w = z * z.square().mean(dim=1, keepdim=True).add(1e-8).rsqrt()
+        for layer in self.mapping:
+            w = F.leaky_relu(layer(w), 0.2)
+        return w
+
+    def forward(self, styles, inject_index=None):
+        ws = [self.latents(z) for z in styles]
+        n_levels = len(self.convs)
+        if len(ws) == 1:
+            w = ws[0][:, None].expand(-1, n_levels, -1)
         else:
-            if inject_index is None:
-                inject_index = random.randint(1, self.n_latent - 1)
-            latent = styles[0].unsqueeze(1).repeat(1, inject_index, 1)
-            latent2 = styles[1].unsqueeze(1).repeat(1, self.n_latent - inject_index, 1)
-            latent = torch.cat([latent, latent2], 1)
-        out = self.const.repeat(latent.shape[0], 1, 1, 1)
-        out = self.conv1(out, latent[:, 0])
-        skip, i = None, 1
-        for conv1, conv2, to_rgb in zip(self.convs[::2], self.convs[1::2], self.to_rgbs):
-            out = conv1(out, latent[:, i])
-            out = conv2(out, latent[:, i + 1])
-            rgb = to_rgb(out, latent[:, i + 2] if i + 2 < self.n_latent else latent[:, -1])
-            skip = rgb if skip is None else rgb + F.interpolate(skip, scale_factor=2)
-            i += 2
-        return (skip, latent) if return_latents else (skip, None)
+            # the coarse levels follow one style, the fine levels another
+            cut = inject_index or random.randint(1, n_levels - 1)
+            coarse, fine = ws[0][:, None].repeat(1, cut, 1), ws[1][:, None].repeat(1, n_levels - cut, 1)
+            w = torch.cat([coarse, fine], dim=1)
+        x = self.start.expand(w.shape[0], -1, -1, -1)
+        image = None
+        for level, (conv, colour) in enumerate(zip(self.convs, self.colours)):
+            x = conv(x, w[:, level])
+            rgb = colour(x, w[:, level])
+            image = rgb if image is None else rgb + F.interpolate(image, scale_factor=2)
+        return image, w

@@ -1,99 +1,70 @@
 '''
-Residual networks for CIFAR (6n+2 layers).
+Residual networks for small images (6n+2 layers).
 '''
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-import torch.nn.init as init
 
 from .registry import register_model
 
 __all__ = ['CifarResNet', 'resnet20', 'resnet56']
 
 
-def _weights_init(m):
-    if isinstance(m, nn.Linear) or isinstance(m, nn.Conv2d):
-        init.kaiming_normal_(m.weight)
+class Shortcut(nn.Module):
+    """no weights: every second pixel, new channels are zero"""
 
-
-class LambdaLayer(nn.Module):
-    def __init__(self, lambd):
-        super(LambdaLayer, self).__init__()
-        self.lambd = lambd
+    def __init__(self, fewer, more):
+        super(Shortcut, self).__init__()
+        self.pad = more - fewer
 
     def forward(self, x):
-        return self.lambd(x)
+        x = x[:, :, ::2, ::2]
+        left = self.pad // 2
+        return F.pad(x, (0, 0, 0, 0, left, self.pad - left))
 
 
-class BasicBlock(nn.Module):
-    expansion = 1
-
-    def __init__(self, in_planes, planes, stride=1, option='A'):
-        super(BasicBlock, self).__init__()
-        self.conv1 = nn.Conv2d(in_planes, planes, kernel_size=3, stride=stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(planes)
-        self.conv2 = nn.Conv2d(planes, planes, kernel_size=3, stride=1, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(planes)
-
-        self.shortcut = nn.Sequential()
-        if stride != 1 or in_planes != planes:
-            if option == 'A':
-                self.shortcut = LambdaLayer(lambda x: F.pad(x[:, :, ::2, ::2],
-                                            (0, 0, 0, 0, planes // 4, planes // 4), "constant", 0))
-            elif option == 'B':
-                self.shortcut = nn.Sequential(
-                    nn.Conv2d(in_planes, self.expansion * planes, kernel_size=1, stride=stride, bias=False),
-                    nn.BatchNorm2d(self.expansion * planes)
-                )
+class PlainBlock(nn.Module):
+    def __init__(self, fewer, more):
+        super(PlainBlock, self).__init__()
+        stride = 1 if fewer == more else 2
+        self.conv_a = nn.Conv2d(fewer, more, 3, stride=stride, padding=1, bias=False)
+        self.conv_b = nn.Conv2d(more, more, 3, padding=1, bias=False)
+        self.bn_a, self.bn_b = nn.BatchNorm2d(more), nn.BatchNorm2d(more)
+        self.shortcut = nn.Identity() if fewer == more else Shortcut(fewer, more)
 
     def forward(self, x):
-        out = F.relu(self.bn1(self.conv1(x)))
-        out = self.bn2(self.conv2(out))
+        out = F.relu(self.bn_a(self.conv_a(x)))
+        out = self.bn_b(self.conv_b(out))
         out += self.shortcut(x)
-        out = F.relu(out)
-        return out
+        return F.relu(out)
 
 
 class CifarResNet(nn.Module):
-    def __init__(self, block, num_blocks, num_classes):
+    def __init__(self, n, num_classes):
         super(CifarResNet, self).__init__()
-        self.in_planes = 16
-
-        self.conv1 = nn.Conv2d(3, 16, kernel_size=3, stride=1, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(16)
-        self.layer1 = self._make_layer(block, 16, num_blocks[0], stride=1)
-        self.layer2 = self._make_layer(block, 32, num_blocks[1], stride=2)
-        self.layer3 = self._make_layer(block, 64, num_blocks[2], stride=2)
+        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+        widths = [16] * (n + 1) + [32] * n + [64] * n
+        self.blocks = nn.Sequential(*[PlainBlock(a, b) for a, b in zip(widths, widths[1:])])
         self.linear = nn.Linear(64, num_classes)
-        self.apply(_weights_init)
-
-    def _make_layer(self, block, planes, num_blocks, stride):
-        strides = [stride] + [1] * (num_blocks - 1)
-        layers = []
-        for stride in strides:
-            layers.append(block(self.in_planes, planes, stride))
-            self.in_planes = planes * block.expansion
-        return nn.Sequential(*layers)
+        for m in self.modules():
+            if isinstance(m, (nn.Conv2d, nn.Linear)):
+                nn.init.kaiming_normal_(m.weight)
 
     def forward(self, x):
-        out = F.relu(self.bn1(self.conv1(x)))
-        out = self.layer1(out)
-        out = self.layer2(out)
-        out = self.layer3(out)
+        out = self.blocks(self.stem(x))
         out = F.avg_pool2d(out, out.size()[3])
         out = out.view(out.size(0), -1)
-        out = self.linear(out)
-        return out
+        return self.linear(out)
 
 
 @register_model
 def resnet20(pretrained=False, **kwargs):
-    return CifarResNet(BasicBlock, [3, 3, 3], **kwargs)
+    return CifarResNet(3, **kwargs)
 
 
 @register_model
 def resnet56(pretrained=False, **kwargs):
-    model = CifarResNet(BasicBlock, [9, 9, 9], **kwargs)
+    model = CifarResNet(9, **kwargs)
     if pretrained:
         model.load_state_dict(torch.hub.load_state_dict_from_url("https://example.invalid/resnet56.pth"))
     return model
