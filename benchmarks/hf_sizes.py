@@ -51,7 +51,7 @@ KEPT = frozenset(
     ]
 )
 #: Lists of layers whose results are used.
-_INDICES = re.compile(r"intermediate_layers?_ind|visual_ind|global_attn_ind|(feature|select)_layers?$")
+_INDICES = re.compile(r"hook_ids|intermediate_layers?_ind|visual_ind|global_attn_ind|(feature|select)_layers?$")
 #: Tokens that stand for something else than text.
 _PLACES = re.compile(r"^(image|video|audio|vision)_token_(id|index)$")
 
@@ -123,7 +123,7 @@ def put_inside(config: PreTrainedConfig) -> None:
     names = [key for key in vars(config) if _PLACES.match(key)]
     for index, key in enumerate(names if isinstance(size, int) else ()):
         value = getattr(config, key)
-        if (type(value) is int and value >= size) or (value is None and sees and key.startswith("image")):
+        if (type(value) is int and value >= size) or (value is None and sees and key.startswith(("image", "video"))):
             setattr(config, key, size - 1 - index)
     vision = getattr(config, "vision_config", None)
     if getattr(vision, "out_hidden_size", None) and getattr(text, "hidden_size", None):
@@ -162,8 +162,12 @@ def mend(config: PreTrainedConfig) -> None:
             setattr(config, key, value)
     if getattr(config, "languages", None) and getattr(config, "default_language", 0) is None:
         config.default_language = config.languages[0]
+    if getattr(config, "projector_in_channels", None) == []:
+        config.projector_scale_factors, config.num_feature_levels = [1.0], 1
+        config.projector_in_channels = [config.d_model]
     if getattr(config, "class_thresholds", 0) is None:
         config.class_thresholds = [0.5] * config.num_labels
+        config.class_order = list(range(config.num_labels))
     heads, hidden = getattr(config, "num_attention_heads", None), getattr(config, "hidden_size", None)
     if isinstance(heads, int) and isinstance(hidden, int) and getattr(config, "head_dim", None) is None:
         config.num_attention_heads = next(count for count in range(heads, 0, -1) if hidden % count == 0)

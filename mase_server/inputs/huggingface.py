@@ -23,6 +23,7 @@ COMPANIONS: Mapping[str, tuple[str, ...]] = {
         "aspect_ratio_ids", "aspect_ratio_mask", "image_attention_mask", "target_sizes",
     ),
     "input_ids": ("bbox", "visual_feats", "visual_pos", "encoder_hidden_states"),
+    "hidden_states": ("attention_mask",),
     "input_features": ("feature_lens",),
     "states": ("actions", "rewards", "returns_to_go", "timesteps", "attention_mask"),
     "spatial_shapes": ("pixel_attention_mask",),

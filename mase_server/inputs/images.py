@@ -30,7 +30,7 @@ def pixel_values(facts: Facts) -> Spec:
     """Images; the other parameters tell in which of the library's forms."""
     channels = facts.number("vision", CHANNELS, 3)
     height, width = facts.sides()
-    if any(hasattr(facts.config, name) for name in ("num_frames", "frames_per_clip")):
+    if any(hasattr(facts.config, name) for name in ("num_frames", "frames_per_clip")) or _only_clips(facts):
         return video(facts)
     for name, form in _FORMS.items():
         if name in facts.parameters:
@@ -38,6 +38,12 @@ def pixel_values(facts: Facts) -> Spec:
     if facts.get("vision", ("image_grid_pinpoints",)) and "image_sizes" in facts.parameters:
         return floats("B", _tiles(facts, height), channels, height, width)
     return floats("B", channels, height, width)
+
+
+def _only_clips(facts: Facts) -> bool:
+    """Does a text stand for clips, but never for images?"""
+    words = [name for name in vars(facts.config) if "token_i" in name]
+    return any("video" in name for name in words) and not any("image" in name for name in words)
 
 
 def patches(facts: Facts) -> Spec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from mase_server.tracing.shadow import MetaMode, Shadows
 from mase_server.tracing.state import unchanged
 
 #: Names of the token that stands for a part of an image.
-IMAGE_TOKENS = ("image_token_id", "image_token_index", "image_patch_id", "img_context_token_id")
+IMAGE_TOKENS = ("image_token_id", "image_token_index", "image_patch_id", "img_context_token_id", "video_token_index")
 
 
 def with_placeholders(facts: Facts, found: Mapping[str, Spec]) -> dict[str, Spec]:
@@ -32,7 +32,7 @@ def with_placeholders(facts: Facts, found: Mapping[str, Spec]) -> dict[str, Spec
         return dict(found)
     count = _features(facts, found)
     if not count or token >= facts.vocabulary():
-        return {name: spec for name, spec in found.items() if name == "input_ids" or not _goes_with_image(name)}
+        return {name: spec for name, spec in found.items() if _is_needed(facts, name) or not _goes_with_image(name)}
     places = whole("full", "B", count, argument=token)
     # Words come from below the token, so that none of them is taken for a place.
     words = replace(ids, argument=token) if token > 1 else whole("full", *ids.dims, argument=token + 1)
@@ -53,24 +53,29 @@ def _with_positions(facts: Facts, found: Mapping[str, Spec]) -> dict[str, Spec]:
     }
 
 
+def _is_needed(facts: Facts, name: str) -> bool:
+    return facts.parameters[name].default is inspect.Parameter.empty
+
+
 def _goes_with_image(name: str) -> bool:
     return name.startswith(("pixel_", "image_", "spatial_", "aspect_", "grid_"))
 
 
 def _features(facts: Facts, found: Mapping[str, Spec]) -> int:
     """How many features the model makes of one image, asked of its own method on meta; 0 where it has none."""
-    ask = getattr(facts.model, "get_image_features", None)
-    if ask is None:
-        return 0
+    asked = (getattr(facts.model, name, None) for name in ("get_image_features", "get_video_features"))
+    return next((rows for ask in asked if ask is not None and (rows := _rows_of(facts, ask, found))), 0) // BATCH
+
+
+def _rows_of(facts: Facts, ask: Callable[..., Any], found: Mapping[str, Spec]) -> int:
     accepted = inspect.signature(ask).parameters
     given = inputs_at(Inputs({name: spec for name, spec in found.items() if name in accepted}, {"B": BATCH}))
     shadows = Shadows()
     try:
         with unchanged(facts.model, shadows), MetaMode(shadows), torch.no_grad():
-            rows = _rows(ask(**{name: _twin(value, shadows) for name, value in given.items()}))
+            return _rows(ask(**{name: _twin(value, shadows) for name, value in given.items()}))
     except Exception:  # noqa: BLE001 - the library's own code, on a guess; the text then goes alone
         return 0
-    return rows // BATCH
 
 
 def _twin(value: Any, shadows: Shadows) -> Any:
