@@ -255,6 +255,7 @@ def _says_why(problems: tuple[Problem, ...]) -> bool:
 def _has_no_model(snapshot: GraphSnapshot) -> bool:
     """Did running the file show that there is no model in it after all? That is no fault of the file."""
     told = [(problem.code, problem.severity) for problem in snapshot.problems]
+    told = [each for each in told if each != ("missing-package", "warning")]
     return told == [("no-model", "information")] and _is_empty(snapshot)
 
 

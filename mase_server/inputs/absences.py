@@ -27,13 +27,17 @@ _BUILT = re.compile(r"^_C$|^_C_|cuda|cpp|cython|triton|_pb2|version$|_?ext$|^ext
 
 
 def problems_of(missing: Iterable[MissingImport], path: str) -> Iterator[Problem]:
-    """One problem for each import statement of the edited file, and one in each other file that it led to."""
+    """One problem for each import statement of the edited file, and one for each package in the other files."""
     by_place: dict[Position, list[MissingImport]] = defaultdict(list)
+    elsewhere: set[str] = set()
     for each in missing:
-        by_place[each.at[0]].append(each)
         mine = next((at for at in each.at if at.file == path), None)
-        if mine is not None and mine != each.at[0]:
+        if mine is not None:
             by_place[mine].append(each)
+        # A package may be wanted in every file that a big workspace's own packages import.
+        if each.at[0].file != path and (top := each.name if each.own else each.name.partition(".")[0]) not in elsewhere:
+            elsewhere.add(top)
+            by_place[each.at[0]].append(each)
     for at, found in by_place.items():
         yield _problem(at, found)
 

@@ -208,6 +208,14 @@ def test_a_neighbour_s_missing_package_is_told_in_both_files(tmp_path):
     assert [(Path(each["file"]).name, each["line"]) for each in mine["related"]] == [("helpers.py", 2)]
 
 
+def test_a_package_that_many_neighbours_want_is_told_once_beside_them(tmp_path):
+    files = {f"part_{name}.py": f"import absent_one.{name}\n" for name in "abc"}
+    text = HEAD + "import part_a, part_b\nimport part_c\n" + BODY
+    payload = traced(tmp_path, {"net.py": text, **files})
+    places = [(Path(each["file"]).name, each["line"]) for each in payload["problems"]]
+    assert sorted(places) == [("net.py", 3), ("net.py", 4), ("part_a.py", 1)]
+
+
 def test_a_package_that_is_installed_and_broken_is_stood_in_for_too(tmp_path):
     site = tmp_path / "workspace" / ".venv" / "site-packages"
     (site / "broken_one").mkdir(parents=True)
