@@ -62,6 +62,7 @@ def test_the_right_file_is_right_and_each_mistake_is_one_for_eager_too():
 def test_independent_mistakes_are_told_together(tmp_path: Path):
     job = Job(tmp_path, BRANCHES.format(**RIGHT | {"a": 12, "b": 5}))
     assert told(job) == [("a = self.a2(a)", "error"), ("b = self.b2(b)", "error")]
+    assert [[fix["preferred"] for fix in problem["fixes"]] for problem in job.problems] == [[True], [True]]
 
 
 def test_what_rests_on_a_stand_in_is_not_told(tmp_path: Path):
