@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import re
 from collections.abc import Container, Mapping
 from typing import Any, TypeGuard
 
@@ -12,6 +13,9 @@ from torch import nn
 
 from mase_server.inputs.constructions import origin
 from mase_server.inputs.entries import entry_of
+
+#: Arguments by which a model is told what it is made of.
+_PART = re.compile(r"block|layer|norm|act|cell|attn|mlp|embed|head|stem|conv|pool")
 
 
 def model_classes(namespace: Mapping[str, Any], tree: ast.Module) -> dict[str, type[nn.Module]]:
@@ -98,12 +102,19 @@ def _used_by_helpers(classes: Mapping[str, type[nn.Module]], tree: ast.Module) -
 
 
 def _handed_over(classes: Mapping[str, type[nn.Module]], tree: ast.Module) -> set[str]:
-    """Classes that are arguments of another one's constructor, as in `ResNet(BasicBlock, [2, 2])`."""
+    """Classes that are arguments of another one's constructor: `ResNet(BasicBlock, [2, 2])`, `dict(block_fn=Block)`."""
+    parts = {
+        keyword.value.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if isinstance(keyword.value, ast.Name) and _PART.search(keyword.arg or "")
+    }
     calls = [(name, call) for name in classes for call in calls_of(tree, name)]
     arguments = (
         (name, value) for name, call in calls for value in (*call.args, *(each.value for each in call.keywords))
     )
-    return {
+    return parts | {
         inner.id
         for name, value in arguments
         for inner in ast.walk(value)

@@ -112,6 +112,8 @@ class _Finder(Running):
         if not classes and not self.shown:
             classes = library_classes(vars(module), self.tree, self.request.folder)
         names = [self.options.model] if self.options.model else roots(classes, self.tree)
+        # What needs no guess comes first.
+        names.sort(key=lambda name: name in classes and bool(required(classes[name])))
         problems: list[tuple[str, Problem]] = []
         made_by = factories(vars(module), self.tree)
         # Who builds a class that has to be given arguments knows them better than a guess.

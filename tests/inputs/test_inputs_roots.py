@@ -356,6 +356,23 @@ def test_a_class_of_a_librarys_name_is_not_taken_for_a_part_of_who_uses_the_libr
     assert roots(model_classes(namespace, tree), tree) == ["Linear", "Net"]
 
 
+def test_a_class_that_is_handed_over_by_name_is_a_part_and_what_needs_no_guess_comes_first(tmp_path):
+    source = f"""{NET.replace("Net", "Other").replace("width=5", "width")}{NET.replace("Net", "WideBlock")}
+class Whole(nn.Module):
+    def __init__(self, block_fn=nn.Identity):
+        super().__init__()
+        self.fc, self.block = nn.Linear(6, 5), block_fn()
+
+    def forward(self, x):
+        return self.block(self.fc(x))
+
+def wide():
+    return build(Whole, dict(block_fn=WideBlock))
+"""
+    found, _ = shown(tmp_path, source)
+    assert [(each.name, each.rest) for each in found] == [("Whole", False), ("Other", False), ("WideBlock", True)]
+
+
 def test_a_model_without_inputs_is_shown(tmp_path):
     source = NET.replace("def forward(self, x):", "def forward(self):").replace("self.fc(x)", "self.fc.weight * 2")
     found, problems = shown(tmp_path, source)
