@@ -20,6 +20,7 @@ from mase_server.tracing.placeholders import Base
 from mase_server.tracing.positions import Position
 from mase_server.tracing.problems import describe
 from mase_server.tracing.source import Places, Span, decode
+from mase_server.tracing.standins import assumed
 
 _SHOWN = "What does without it is shown."
 #: Names of modules that are compiled, or written by the build.
@@ -76,7 +77,7 @@ def _sentence(missing: MissingImport) -> str:
     if name.partition(".")[0] in sys.modules:
         version = f"the version of {name.partition('.')[0]} that is installed there has none"
         return f"No module named '{name}' in {sys.executable}: {version}. {_SHOWN}"
-    return f"No module named '{name}' in {sys.executable}. {_SHOWN} {install(name)}"
+    return f"No module named '{name}' in {sys.executable}. {_SHOWN}{assumed(name)} {install(name)}"
 
 
 def _place(missing: MissingImport) -> dict[str, Any]:

@@ -21,6 +21,12 @@ def stand_in(thing: str) -> Any:
     return _KNOWN.get((top, name))
 
 
+def assumed(module: str) -> str:
+    """The sentence that says what is stood in for, with a space before it; "" where nothing is."""
+    names = [name for top, name in _KNOWN if top == module.partition(".")[0]]
+    return f" A {names[0]} of it is taken for a plain nn.Module." if names else ""
+
+
 class Hyperparameters(dict[str, Any]):
     """A dict whose keys are attributes too, as Lightning's `self.hparams` is."""
 

@@ -181,6 +181,12 @@ async def test_a_warning_leaves_the_generation_ready(bench):
     assert status.state == "ready"
 
 
+async def test_a_file_without_a_model_has_none_although_it_wants_a_missing_package(bench):
+    told = [("information", "no-model", "none here"), ("warning", "missing-package", "absent")]
+    _, status = await bench.open("helper.py", f"import torch.nn\nPROBLEMS = {told}\nclass A(torch.nn.Module): ...\n")
+    assert (status.state, status.message) == ("no_model", "none here")
+
+
 async def test_the_last_fit_and_the_options_reach_the_next_trace(bench):
     seen = bench.folder / "seen"
     code = f"import json\nwith open({str(seen)!r}, 'w') as f:\n"
