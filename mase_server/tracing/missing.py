@@ -157,7 +157,9 @@ def _lacks(module: Any, name: str) -> Exception | None:
     except Exception as error:  # noqa: BLE001 - modules that import lazily raise what they please
         if isinstance(error, AttributeError):
             error = ImportError(f"cannot import name '{name}' from '{module.__name__}'", name=module.__name__)
-        return None if difflib.get_close_matches(name, dir(module), n=1, cutoff=0.8) else error
+        # A slip of the pen is a letter or two, in a long name too.
+        cutoff = max(0.8, 1 - 2 / len(name))
+        return None if difflib.get_close_matches(name, dir(module), n=1, cutoff=cutoff) else error
     return None
 
 

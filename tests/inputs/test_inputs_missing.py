@@ -316,6 +316,12 @@ def test_a_name_that_another_version_of_a_package_had_is_stood_in_for(tmp_path):
     assert "cannot import name 'Shampooed' from 'torch.optim'" in payload["problems"][0]["message"]
 
 
+def test_a_long_name_that_only_resembles_another_is_of_another_version(tmp_path):
+    text = HEAD + "from torch.nn import AdaptiveSoftMaxPool2d\n" + BODY
+    payload = traced(tmp_path, {"net.py": text})
+    assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])
+
+
 def test_a_name_that_is_spelt_wrong_is_an_error(tmp_path):
     payload = traced(tmp_path, {"net.py": HEAD + "from torch.nn import Linaer\n" + BODY})
     assert (bound(payload)["h"], told(payload)) == ([2, 5], [("error", "import-error", 3)])
