@@ -17,7 +17,8 @@ class Homes:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._folders: list[str] | None = None
+        self._folders: dict[str, frozenset[str]] | None = None
+        self._absent: set[str] = set()
 
     def add(self, name: str, wanted_by: str) -> bool:
         """Put the folder from which `name` can be imported at the end of `sys.path`; was there a new one?
@@ -25,28 +26,37 @@ class Homes:
         Of several, the one nearest to the file that wants it.
         """
         if self._folders is None:
-            self._folders = list(_folders(self._folder))
-        homes = [home for home in self._folders if home not in sys.path and _holds(home, name.split("."))]
+            self._folders = dict(_folders(self._folder))
+        if name in self._absent:
+            return False
+        parts = name.split(".")
+        homes = [home for home, inside in self._folders.items() if parts[0] in inside and home not in sys.path]
+        homes = [home for home in homes if _holds(home, parts)]
         if not homes:
+            self._absent.add(name)
             return False
         sys.path.append(max(homes, key=lambda home: (len(os.path.commonpath([home, wanted_by])), -len(home))))
         return True
 
 
-def _folders(top: str) -> Iterator[str]:
-    """The workspace's folders, what stands highest first; hidden and installed ones are passed over."""
+def _folders(top: str) -> Iterator[tuple[str, frozenset[str]]]:
+    """The workspace's folders with the names of what may be a module in each, what stands highest first.
+
+    Hidden and installed ones are passed over.
+    """
     waiting = [top]
     for _ in range(MAX_FOLDERS):
         if not waiting:
             return
         here = waiting.pop(0)
-        yield here
         try:
             with os.scandir(here) as entries:
-                inner = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+                found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
         except OSError:
             continue
-        waiting += [path for path in inner if (name := Path(path).name) not in _SKIPPED and not name.startswith(".")]
+        inner = sorted(name for name, folder in found.items() if folder)
+        yield here, frozenset([*inner, *(name[:-3] for name in found if name.endswith(".py"))])
+        waiting += [str(Path(here, name)) for name in inner if name not in _SKIPPED and not name.startswith(".")]
 
 
 def _holds(home: str, parts: list[str]) -> bool:

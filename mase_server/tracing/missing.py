@@ -144,6 +144,7 @@ class MissingImports:
         return Absent(missing, stand_in, self._owns, reason)
 
 
+@functools.cache
 def _has_code(folder: str) -> bool:
     return any(name.endswith((".py", ".so", ".pyd")) for _, _, names in os.walk(folder) for name in names)
 
