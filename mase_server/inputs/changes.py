@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from mase_server.inputs.failed import Failed
 from mase_server.inputs.kinds import ROWS as KINDS
 from mase_server.inputs.ranks import ROWS as RANKS
+from mase_server.inputs.ranks import leveled
 from mase_server.inputs.sizes import ROWS as SIZES
 from mase_server.inputs.sizes import agreements
 from mase_server.inputs.spec import Inputs
@@ -20,9 +21,10 @@ from mase_server.tracing.placeholders import MissingPackageError
 Changes = Iterator[Inputs]
 Row = tuple[str, Callable[[Failed, re.Match[str]], Changes]]
 
+#: Those of every kind, in the order in which they are asked.
 ROWS: tuple[Row, ...] = (*STRUCTURE, *KINDS, *RANKS, *SIZES)
 #: As many changes are proposed for one error.
-MAX_CHANGES = 16
+MAX_CHANGES = 20
 #: Elements of the largest tensor that is proposed.
 MAX_ELEMENTS = 1 << 24
 
@@ -31,13 +33,9 @@ def changes(failed: Failed) -> list[Inputs]:
     """Inputs to try next, the likeliest first; none for what no input can avoid."""
     if isinstance(failed.error, MissingPackageError):
         return []
-    rows = (
-        (row, match)
-        for pattern, row in (*STRUCTURE, *KINDS, *RANKS, *SIZES)
-        if (match := re.search(pattern, failed.text))
-    )
+    rows = ((row, match) for pattern, row in ROWS if (match := re.search(pattern, failed.text)))
     proposed = itertools.chain(
-        itertools.chain.from_iterable(row(failed, match) for row, match in rows), agreements(failed)
+        itertools.chain.from_iterable(row(failed, match) for row, match in rows), agreements(failed), leveled(failed)
     )
     return list(itertools.islice((each for each in proposed if each != failed.inputs and is_small(each)), MAX_CHANGES))
 

@@ -34,7 +34,10 @@ MAX_USUAL = 5
 SURE = 1 << 20
 
 
-_STRUCTURE = re.compile(r"'str'|not str$|^KeyError|has no attribute|must be a mapping|values to unpack")
+_STRUCTURE = re.compile(
+    r"'str'|not str$|too many indices|shape of the mask|^KeyError|has no attribute|must be a mapping|values to unpack"
+    r"|one type,|Promotion of int|predicate to be bool|with a bool tensor|used as indices must be|'indices'"
+)
 
 
 @dataclass(frozen=True, slots=True)

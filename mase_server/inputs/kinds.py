@@ -147,7 +147,7 @@ ROWS: tuple[Row, ...] = (
         r"one type,|same dtype|could not infer output dtype|implemented for '(?:Long|Bool)|can't be cast|Found dtype",
         _floats,
     ),
-    (r"with a bool tensor|type torch.bool", _floats),
+    (r"with a bool tensor|type torch.bool|Promotion of int", _floats),
     (r"predicate to be bool|boolean masks|only implemented on integer and Boolean|dtype (?:torch\.)?[Bb]ool", _mask),
     (r"NoneType|^AssertionError|^ValueError|\bNone\b", _wanted),
     (r"^(?:ValueError|NotImplementedError|AssertionError|KeyError|UnboundLocalError|RuntimeError)", _another_plain),

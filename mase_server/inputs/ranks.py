@@ -10,6 +10,7 @@ from dataclasses import replace
 import torch
 
 from mase_server.inputs.failed import Failed
+from mase_server.inputs.operands import OPERANDS, elementwise
 from mase_server.inputs.spec import Dim, Inputs, TensorSpec
 from mase_server.inputs.tracking import operands
 from mase_server.inputs.trees import Path, put, tensors
@@ -129,13 +130,32 @@ def _one_less(failed: Failed, match: Match) -> Changes:
         yield from _all(failed, [(path, spec)], len(spec.dims) - 1)
 
 
+def _as_indexed(failed: Failed, match: Match) -> Changes:
+    """An index, or a mask, of as many dimensions as what it is for."""
+    met = list(operands(failed.trail))
+    for other in met[1:]:
+        path, spec = failed.place(other), failed.leaf(other)
+        if path is not None and spec is not None:
+            yield from _all(failed, [(path, spec)], met[0].dim())
+
+
 def _fewer(failed: Failed, match: Match) -> Changes:
     """Two or three dimensions instead of more."""
     for count in (2, 3):
         yield from _all(failed, failed.suspects(), count)
 
 
+def leveled(failed: Failed) -> Changes:
+    """What is broadcast has as many dimensions as each other."""
+    if OPERANDS.get(failed.trail.name) is elementwise:
+        yield from _of_as_many(failed)
+
+
 def _as_the_others(failed: Failed, match: Match) -> Changes:
+    yield from _of_as_many(failed)
+
+
+def _of_as_many(failed: Failed) -> Changes:
     """Tensors that are joined or indexed have as many dimensions as each other: what they came from, more or less."""
     met = list(operands(failed.trail))
     for one, other in ((one, other) for one in met for other in met if one.dim() != other.dim()):
@@ -160,6 +180,7 @@ ROWS: tuple[Row, ...] = (
     (r"len\(dims\) = (\d)", _told),
     (r"expected (\d) dims", _told),
     (r"equation \((\d)\)", _told),
+    (r"too many indices", _as_indexed),
     (r"(expected to be in range of \[-\d, \d\], but got) (\d)|too many indices", _more),
     (r"[Nn]umber of dimensions|same number of dimensions|tuple index out of range", _as_the_others),
     (r"tuple index out of range|Got (\d)D input", _more),

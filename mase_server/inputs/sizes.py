@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from mase_server.inputs.failed import Failed
 from mase_server.inputs.flattened import flattened
 from mase_server.inputs.operands import CHANNELS, OPERANDS, Disagreement, elementwise
@@ -140,6 +142,16 @@ def _larger(failed: Failed, match: Match) -> Changes:
             yield Inputs(failed.inputs.entries, {**failed.inputs.sizes, **grown})
 
 
+def _selecting(failed: Failed, match: Match) -> Changes:
+    """A mask with as many elements as what it selects from, in as many dimensions as it has or in the first alone."""
+    subject = failed.trail.args[0] if failed.trail.args else None
+    for path, spec in failed.suspects():
+        if spec.dtype == "bool" and isinstance(subject, torch.Tensor):
+            for count in dict.fromkeys((len(spec.dims), 1)):
+                dims = named(failed.inputs, tuple(subject.shape[:count]))
+                yield put(failed.inputs, path, replace(spec, dims=dims, fill="ones"))
+
+
 def _viewed(failed: Failed, match: Match) -> Changes:
     """`shape '[2, -1, 8]' is invalid for input of size 36`: sizes with which the numbers of elements agree."""
     sizes, count = [int(each) for each in match[1].split(",")], int(match[2])
@@ -217,6 +229,7 @@ Row = tuple[str, Callable[[Failed, Match], Changes]]
 ROWS: tuple[Row, ...] = (
     (r"can't be greater than actual input size|[Oo]utput size is too small|smaller than kernel|should be less than the"
      r"|maximum size for tensor|not in range for dimension|non-empty|too small|Expected more than 1 ", _larger),
+    (r"shape of the mask", _selecting),
     (r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)", _viewed),
     (r"axis of length (\d+) in chunks of (\d+)", _chunks),
     (r"Expected \w*(?:\[\d\])? ?size \(([\d, ]+)\), got \[([\d, ]+)\]", _shapes),

@@ -22,6 +22,18 @@ class OutOfRangeError(IndexError):
         self.index, self.bound, self.largest = index, bound, largest
 
 
+class MaskShapeError(IndexError):
+    """A mask that has not the shape of what it selects from, which is where it starts `at`."""
+
+    def __init__(self, mask: torch.Tensor, tensor: torch.Tensor, at: int) -> None:
+        shapes = zip(mask.shape, tensor.shape[at:], strict=False)
+        wrong = at + next((index for index, (one, other) in enumerate(shapes) if one != other), 0)
+        super().__init__(
+            f"The shape of the mask {list(mask.shape)} at index {wrong - at} does not match the shape of the indexed "
+            f"tensor {list(tensor.shape)} at index {wrong}"
+        )
+
+
 def check(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], shadows: Shadows) -> None:
     """Raise `OutOfRangeError` for a call whose index of known value is out of range."""
     row = ROWS.get(func)
@@ -29,6 +41,8 @@ def check(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
         return
     try:
         pairs = list(row(*args, **kwargs))
+    except MaskShapeError:
+        raise
     except (TypeError, IndexError, AttributeError):  # the call itself will say what is wrong with its arguments
         return
     for index, bound in pairs:
@@ -49,9 +63,15 @@ def _item(tensor: torch.Tensor, index: Any, *value: Any) -> Bounded:
     items = index if isinstance(index, tuple) else (index,)
     at = 0
     for item in items:
-        if item is Ellipsis or (isinstance(item, torch.Tensor) and item.dtype == torch.bool):
+        if item is Ellipsis:
             return
-        if item is None:
+        if item is None or isinstance(item, bool):
+            continue
+        if isinstance(item, torch.Tensor) and item.dtype == torch.bool:
+            selected = tensor.shape[at : at + item.dim()]
+            if len(selected) == item.dim() and tuple(selected) != tuple(item.shape):
+                raise MaskShapeError(item, tensor, at)
+            at += item.dim()
             continue
         yield item, tensor.shape[at]
         at += 1

@@ -149,3 +149,13 @@ def test_a_size_is_changed_for_all_that_share_it_or_for_one_alone():
 def test_sizes_are_named_as_other_inputs_name_them():
     inputs = parse("x: f32[B=2, T=5, 3]; y: f32[B, N=8]")
     assert named(inputs, (2, 8, 5, 2, 3)) == ("B", "N", "T", 2, 3)
+
+
+def test_a_mask_of_another_shape_is_refused_as_eager_refuses_it():
+    shadows, text = Shadows(), "x: f32[2, 5, 3]; mask: bool[2, 4] ones"
+    values = inputs_at(parse(text))
+    with pytest.raises(IndexError) as eager:
+        values["x"][values["mask"]]
+    with TrackingMode(shadows), pytest.raises(IndexError) as tracked:
+        on_meta(values, shadows)["x"][on_meta(values, shadows)["mask"]]
+    assert str(tracked.value) == str(eager.value)
