@@ -68,11 +68,13 @@ LIMITS: Mapping[str, int] = {
     ),
     **dict.fromkeys(
         ("intermediate_size", "ffn_dim", "d_ff", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim", "hidden_dim",
+         "expert_ffn_hidden_size", "ffn_hidden_size",
          "dff", "moe_intermediate_size", "shared_expert_intermediate_size"), 128,
     ),
     "projection_size": 64,
     "num_key_value_heads": 2, "head_dim": 16, "d_kv": 16, "vocab_size": 1000, "image_size": 64, "embedding_size": 64,
     "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 8, "num_experts_per_tok": 2,
+    "encoder_hash_byte_group_vocab": 1000,
     "max_position_embeddings": 512, "n_positions": 512, "n_ctx": 512, "max_source_positions": 50, "max_length": 100,
 }  # fmt: skip
 

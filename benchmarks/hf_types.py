@@ -32,7 +32,7 @@ class Cut:
 
 #: More layers for models that need one of each kind; less width where the path depends on values; other defaults where
 #: the library cannot run its own.
-CUTS = (Cut(), Cut(layers=8), Cut(narrow=True), Cut(mended=True), Cut(narrow=True, mended=True))
+CUTS = (Cut(), Cut(layers=8), Cut(narrow=True), Cut(mended=True), Cut(layers=1, narrow=True, mended=True))
 
 
 class NotBuilt(Exception):
