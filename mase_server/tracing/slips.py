@@ -116,7 +116,8 @@ def _parameter_names(callee: Any) -> list[str]:
 def closest(name: str, names: list[str]) -> str | None:
     """The name that was probably meant."""
     others = [other for other in dict.fromkeys(names) if other != name and not other.startswith("__")]
-    found = difflib.get_close_matches(name, others, n=1, cutoff=0.6)
+    # Of few letters, more have to agree: `ort` is not `sorted`.
+    found = difflib.get_close_matches(name, others, n=1, cutoff=0.6 if len(name) > 4 else 0.75)
     if not found and len(name) == 2:
         found = [other for other in others if other in (name[0], name[1])][:1]
     return found[0] if found else None

@@ -132,6 +132,7 @@ def test_errors_of_other_kinds_are_not_slips(tmp_path: Path) -> None:
 def test_the_closest_name() -> None:
     assert closest("fc_1", ["fc1", "conv"]) == "fc1"
     assert closest("bb", ["a", "b"]) == "b"
+    assert closest("ort", ["sorted"]) is None
     assert closest("weight", ["__weight__", "bias"]) is None
 
 
