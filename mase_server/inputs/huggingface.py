@@ -10,7 +10,7 @@ from torch import nn
 from mase_server.inputs.combined import flat
 from mase_server.inputs.families import FAMILIES
 from mase_server.inputs.huggingface_config import Facts
-from mase_server.inputs.images import wants_sizes
+from mase_server.inputs.images import patches, wants_sizes
 from mase_server.inputs.placeholders import with_placeholders
 from mase_server.inputs.spec import Spec, TensorSpec
 
@@ -52,7 +52,7 @@ def library_choices(model: nn.Module) -> list[dict[str, Spec]]:
     if "inputs_embeds" in facts.parameters and not _required(facts):
         sets.append({"inputs_embeds": FAMILIES["inputs_embeds"](facts)})
     if isinstance(clip := found.get("pixel_values"), TensorSpec) and len(clip.dims) > 4:
-        sets.append({**least, "pixel_values": flat(clip)})
+        sets.append({**least, "pixel_values": patches(facts) if "grid_thw" in found else flat(clip)})
     return [each for index, each in enumerate(sets) if each and each not in sets[:index]]
 
 
