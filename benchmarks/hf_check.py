@@ -18,7 +18,7 @@ from mase_server.inputs.found import call_arguments, plain_hooks
 from mase_server.inputs.generate import inputs_at
 from mase_server.inputs.huggingface import library_choices
 from mase_server.inputs.modes import on_meta
-from mase_server.inputs.search import search
+from mase_server.inputs.search import MAX_ATTEMPTS, search
 from mase_server.inputs.spec import Inputs
 from mase_server.inputs.text import write
 from mase_server.ir.build import GraphBuilder, executable
@@ -33,7 +33,7 @@ from mase_server.worker.trials import Trials
 
 #: How often each of two times is measured, alternately.
 REPEATS = 3
-#: Inputs that are tried; an editor's search would go on.
+#: Inputs that are tried on what has been cut otherwise.
 ATTEMPTS = 16
 #: Models with more parameters are not run for real.
 MOST_PARAMETERS = 1_200_000_000
@@ -135,7 +135,9 @@ def _trace(outcome: Outcome, built: Built) -> None:
     model, shadows = built.model, built.shadows
     hooks = replace(plain_hooks(shadows), attempt=Trials(shadows).attempt)
     with unchanged(model, shadows):
-        searched = search(model, hooks, ATTEMPTS)
+        searched = search(
+            model, hooks, ATTEMPTS if outcome.layers != CUTS[0].layers or outcome.mended else MAX_ATTEMPTS
+        )
     if searched.spec is None:
         outcome.inputs, outcome.why = searched.example, searched.how
         outcome.eager = _in_eager(model)

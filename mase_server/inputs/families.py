@@ -68,7 +68,7 @@ def features(facts: Facts) -> Spec:
     bins = facts.number("audio", MELS, 80)
     if "feature_lens" in facts.parameters:
         return floats(bins, BATCH * FRAMES)
-    if "chunk_sample_lengths" in facts.parameters:
+    if "chunk_sample_lengths" in facts.parameters or hasattr(facts.config, "n_window"):
         return floats("B", bins, FRAMES)
     if "input_values" in facts.parameters and _is_codec(facts):
         return floats("B", SAMPLES // facts.number("audio", ("hop_length",), HOP), bins)
