@@ -25,7 +25,7 @@ Job = Callable[[str], dict[str, Any]]
 class Limits:
     """What one child may take: processor seconds, GiB of its own memory."""
 
-    seconds: int = 60
+    seconds: int = 90
     memory: int = 8
 
 
