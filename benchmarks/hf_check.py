@@ -16,9 +16,9 @@ from torch import nn
 
 from mase_server.inputs.found import call_arguments, plain_hooks
 from mase_server.inputs.generate import inputs_at
-from mase_server.inputs.huggingface import library_choices
+from mase_server.inputs.library.huggingface import library_choices
 from mase_server.inputs.modes import on_meta
-from mase_server.inputs.search import MAX_ATTEMPTS, search
+from mase_server.inputs.searching.search import MAX_ATTEMPTS, search
 from mase_server.inputs.spec import Inputs
 from mase_server.inputs.text import write
 from mase_server.ir.build import GraphBuilder, executable

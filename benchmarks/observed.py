@@ -19,13 +19,13 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from mase_server.inputs.execution.weights import loaded_where_present
 from mase_server.inputs.find import find
 from mase_server.inputs.found import Found, call_arguments, plain_hooks
 from mase_server.inputs.generate import inputs_at
-from mase_server.inputs.weights import loaded_where_present
 from mase_server.snapshot import KINDS, Payload
+from mase_server.tracing.loading.source import decode
 from mase_server.tracing.shadow import Shadows
-from mase_server.tracing.source import decode
 from mase_server.worker import memory
 from mase_server.worker.job import trace
 from mase_server.worker.request import TraceRequest

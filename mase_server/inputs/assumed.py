@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import nn
 
-from mase_server.inputs.combined import word_of
-from mase_server.inputs.constructions import construction_of
-from mase_server.inputs.expressions import NoTextError, call
 from mase_server.inputs.generate import complete
+from mase_server.inputs.library.combined import word_of
+from mase_server.inputs.making.constructions import construction_of
+from mase_server.inputs.making.expressions import NoTextError, call
 from mase_server.inputs.spec import ConstantSpec, Inputs, MapSpec, SequenceSpec, Spec
 from mase_server.inputs.text import SpecError, parse, write
 

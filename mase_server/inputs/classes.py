@@ -11,8 +11,8 @@ from typing import Any, TypeGuard
 
 from torch import nn
 
-from mase_server.inputs.constructions import origin
 from mase_server.inputs.entries import entry_of
+from mase_server.inputs.making.constructions import origin
 
 #: Arguments by which a model is told what it is made of.
 _PART = re.compile(r"block|layer|norm|act|cell|attn|mlp|embed|head|stem|conv|pool")

@@ -9,7 +9,7 @@ from torch import nn
 
 from mase_server.inputs.found import plain_hooks
 from mase_server.inputs.generate import inputs_at
-from mase_server.inputs.search import search
+from mase_server.inputs.searching.search import search
 from mase_server.tracing.shadow import Shadows
 from mase_server.tracing.state import unchanged
 from mase_server.tracing.values import holds_tensor

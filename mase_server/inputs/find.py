@@ -13,27 +13,27 @@ from typing import Any
 from torch import nn
 
 from mase_server.inputs import trouble
-from mase_server.inputs.absences import problems_of, unknown_bases
-from mase_server.inputs.arguments import Built, builds
 from mase_server.inputs.budget import Budget
 from mase_server.inputs.classes import library_classes, model_classes, roots
 from mase_server.inputs.comments import BadComment, read_comments
-from mase_server.inputs.constructions import construction_of
-from mase_server.inputs.distributed import alone
 from mase_server.inputs.entries import further_entry
-from mase_server.inputs.factories import Factory, called, factories
+from mase_server.inputs.execution.absences import problems_of, unknown_bases
+from mase_server.inputs.execution.distributed import alone
+from mase_server.inputs.execution.guard import guarded
+from mase_server.inputs.execution.program import Place, as_program, modules_kept
+from mase_server.inputs.execution.running import Running
 from mase_server.inputs.found import Found, Hooks
-from mase_server.inputs.guard import guarded
-from mase_server.inputs.guesses import required
 from mase_server.inputs.instances import Instance, is_model, module_instances
-from mase_server.inputs.program import Place, as_program, modules_kept
-from mase_server.inputs.running import Running
+from mase_server.inputs.making.arguments import Built, builds
+from mase_server.inputs.making.constructions import construction_of
+from mase_server.inputs.making.factories import Factory, called, factories
+from mase_server.inputs.making.guesses import required
 from mase_server.inputs.showing import sentence
 from mase_server.inputs.text import SpecError
 from mase_server.inputs.wishes import Wishes
 from mase_server.snapshot import Problem
-from mase_server.tracing.missing import MissingImports
-from mase_server.tracing.problems import describe as told
+from mase_server.tracing.errors.problems import describe as told
+from mase_server.tracing.loading.missing import MissingImports
 from mase_server.worker.request import TraceRequest
 
 #: Other ways to make a model, each of which is searched for inputs.

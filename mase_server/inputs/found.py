@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 from mase_server.inputs.assumed import Comment
+from mase_server.inputs.execution.program import Loaded, compile_plainly
+from mase_server.inputs.execution.watch import OnCall
 from mase_server.inputs.modes import outside_modes
-from mase_server.inputs.program import Loaded, compile_plainly
+from mase_server.inputs.searching.tracking import TrackingMode
 from mase_server.inputs.spec import Inputs
-from mase_server.inputs.tracking import TrackingMode
-from mase_server.inputs.watch import OnCall
-from mase_server.tracing.failure import RAISED, Failure
+from mase_server.tracing.errors.failure import RAISED, Failure
 from mase_server.tracing.shadow import Shadows
 
 Attempt = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], BaseException | None]

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from mase_server.inputs.constructions import construction_of, origin
-from mase_server.inputs.distributed import unwrapped
+from mase_server.inputs.execution.distributed import unwrapped
+from mase_server.inputs.making.constructions import construction_of, origin
 
 #: Containers are searched so deep, and so many of their items.
 MAX_DEPTH = 2

@@ -11,24 +11,24 @@ from typing import Any
 from torch import nn
 
 from mase_server.inputs import trouble
-from mase_server.inputs.arguments import Built, Surroundings, rebuilt
 from mase_server.inputs.assumed import Comment, comment_for, comment_naming
 from mase_server.inputs.budget import FILE_SECONDS, Budget
 from mase_server.inputs.classes import class_nodes
 from mase_server.inputs.entries import FORWARD, entry_of, forward_owner, makes, run_by
-from mase_server.inputs.failures import unavoidable
 from mase_server.inputs.found import Found, Hooks, call_arguments
 from mase_server.inputs.generate import complete, inputs_at
-from mase_server.inputs.guesses import NoArgumentsError, required
+from mase_server.inputs.making.arguments import Built, Surroundings, rebuilt
+from mase_server.inputs.making.guesses import NoArgumentsError, required
+from mase_server.inputs.making.names import usual_argument
+from mase_server.inputs.making.workspace import Workspace
 from mase_server.inputs.modes import on_meta
-from mase_server.inputs.names import usual_argument
 from mase_server.inputs.roles import name_dimensions
-from mase_server.inputs.search import Searched, search, works
+from mase_server.inputs.searching.failures import unavoidable
+from mase_server.inputs.searching.search import Searched, search, works
 from mase_server.inputs.spec import Inputs
 from mase_server.inputs.wishes import Wishes
-from mase_server.inputs.workspace import Workspace
 from mase_server.snapshot import Problem
-from mase_server.tracing.problems import describe as told
+from mase_server.tracing.errors.problems import describe as told
 from mase_server.worker.request import TraceRequest
 
 #: Errors of a forward that are followed to the constructor's arguments.

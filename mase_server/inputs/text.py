@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mase_server.dtypes import LONG, SHORT
-from mase_server.inputs.combined import COMBINATIONS, word_of
+from mase_server.inputs.library.combined import COMBINATIONS, word_of
 from mase_server.inputs.spec import FILLS, ConstantSpec, Dim, Inputs, MapSpec, Number, SequenceSpec, Spec, TensorSpec
 
 

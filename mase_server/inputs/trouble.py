@@ -11,12 +11,12 @@ from typing import Any
 from torch import nn
 
 from mase_server.inputs.comments import BadComment
-from mase_server.inputs.guard import RefusedError
-from mase_server.inputs.watch import TimeUp
+from mase_server.inputs.execution.guard import RefusedError
+from mase_server.inputs.execution.watch import TimeUp
 from mase_server.snapshot import Problem
-from mase_server.tracing.complaints import Complaint
-from mase_server.tracing.placeholders import MissingPackageError, behind
-from mase_server.tracing.problems import Context, explain
+from mase_server.tracing.errors.complaints import Complaint
+from mase_server.tracing.errors.problems import Context, explain
+from mase_server.tracing.loading.placeholders import MissingPackageError, behind
 
 _UNDER_MAIN = 'under `if __name__ == "__main__":`'
 

@@ -162,7 +162,7 @@ def hf_symbolic_trace(
 
 def _usual_names(model: nn.Module) -> list[str]:
     """The names of a model's own dummy inputs that its forward has, else its main input."""
-    from mase_server.inputs.huggingface import library_inputs
+    from mase_server.inputs.library.huggingface import library_inputs
 
     parameters = inspect.signature(model.forward).parameters
     dummies = getattr(model, "dummy_inputs", None) or {}

@@ -11,8 +11,8 @@ from torch import fx, nn
 
 from mase_server.inputs.examples import example_arguments
 from mase_server.inputs.generate import inputs_at
-from mase_server.inputs.huggingface import library_inputs
-from mase_server.inputs.names import usual_inputs
+from mase_server.inputs.library.huggingface import library_inputs
+from mase_server.inputs.making.names import usual_inputs
 from mase_server.inputs.spec import Inputs, Spec, TensorSpec
 from mase_server.ir.build import GraphBuilder, compiled, executable
 from mase_server.ir.custom import CustomOps

@@ -14,7 +14,7 @@ from mase_server.inputs.roles import describe
 from mase_server.inputs.spec import Inputs
 from mase_server.tracing.bindings import Reports
 from mase_server.tracing.calls import Run
-from mase_server.tracing.failure import RAISED
+from mase_server.tracing.errors.failure import RAISED
 from mase_server.tracing.probe import IMAGE_SYMBOLS, Outcome, Probed, Prober
 from mase_server.tracing.recorder import IsLeaf, Recorder, is_torch_leaf
 from mase_server.tracing.rungs import RealRecorder, needs_values, real_copy, worth_a_real_run

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mase_server.tracing.instrument import Site
+from mase_server.tracing.loading.instrument import Site
 from mase_server.tracing.values import DictOf, TupleOf, Value, describe, fields_of, holds_tensor
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from mase_server.tracing.bindings import Event, Reports
 from mase_server.tracing.calling import GETTER, PRINTS, READS, version
 from mase_server.tracing.calls import Call, Constant, Run, classify, ref
 from mase_server.tracing.casting import autocast_key
-from mase_server.tracing.failure import Failure
+from mase_server.tracing.errors.failure import Failure
 from mase_server.tracing.positions import capture
 from mase_server.tracing.rebuild import Rebuild, Seeded
 from mase_server.tracing.shadow import MetaMode, Shadows

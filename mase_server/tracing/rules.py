@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from mase_server.tracing import losses as losses  # its rows are registered by importing it
-from mase_server.tracing.complaints import Call
-from mase_server.tracing.explainers import PRODUCTS, explain_call, stricter_than_meta
-from mase_server.tracing.lenient import LENIENT, ask_eager
+from mase_server.tracing.errors import losses as losses  # its rows are registered by importing it
+from mase_server.tracing.errors.complaints import Call
+from mase_server.tracing.errors.explainers import PRODUCTS, explain_call, stricter_than_meta
+from mase_server.tracing.errors.lenient import LENIENT, ask_eager
 from mase_server.tracing.values import tensor_type
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from torch import nn
 
 from mase_server.snapshot import Problem
-from mase_server.tracing import mends
 from mase_server.tracing.calls import Call, Run, references
+from mase_server.tracing.errors import mends
 from mase_server.worker.traced import Traced
 
 #: The file moves models or tensors itself, so a device is more than the one that everything is made on.

@@ -19,22 +19,22 @@ from typing import Any
 
 from torch import nn
 
-from mase_server.inputs.constructions import arguments_of, places_of, rebuild_of
+from mase_server.inputs.execution.program import Loaded
 from mase_server.inputs.find import find
 from mase_server.inputs.found import Found, Hooks, bind
-from mase_server.inputs.program import Loaded
+from mase_server.inputs.making.constructions import arguments_of, places_of, rebuild_of
 from mase_server.inputs.text import write
 from mase_server.ir.session import Session
 from mase_server.ops.types import TensorType
 from mase_server.snapshot import Problem
 from mase_server.tracing.bindings import Reports
-from mase_server.tracing.failure import RAISED, Failure
-from mase_server.tracing.importer import install
-from mase_server.tracing.libraries import file_of, reinstrument
-from mase_server.tracing.problems import Context, explain, is_certain
-from mase_server.tracing.recovery import RecoveringRecorder
+from mase_server.tracing.errors.failure import RAISED, Failure
+from mase_server.tracing.errors.problems import Context, explain, is_certain
+from mase_server.tracing.errors.recovery import RecoveringRecorder
+from mase_server.tracing.loading.importer import install
+from mase_server.tracing.loading.libraries import file_of, reinstrument
+from mase_server.tracing.loading.source import decode, read_source
 from mase_server.tracing.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows, ValueDependentError
-from mase_server.tracing.source import decode, read_source
 from mase_server.worker import memory
 from mase_server.worker.devices import left_behind
 from mase_server.worker.payload import PayloadWriter

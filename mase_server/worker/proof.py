@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mase_server.snapshot import Problem
-from mase_server.tracing.source import EDITED, decode, read_source
+from mase_server.tracing.loading.source import EDITED, decode, read_source
 
 #: Seconds for one proof, and for all of a file's.
 ONE, ALL = 4.0, 8.0

@@ -9,7 +9,7 @@ from torch import nn
 
 from mase_server.inputs.found import plain_hooks
 from mase_server.tracing.calling import map_leaves
-from mase_server.tracing.failure import RAISED
+from mase_server.tracing.errors.failure import RAISED
 from mase_server.tracing.rungs import needs_values, real_copy, worth_a_real_run
 from mase_server.tracing.shadow import Shadows
 from mase_server.tracing.state import unchanged

@@ -11,7 +11,7 @@ from docs.diagnostics import CODES
 from docs.generate import pages
 from mase_server.cli.session import _UNSHOWN
 from mase_server.daemon.death import how_it_ended
-from mase_server.tracing.problems import _PHASES
+from mase_server.tracing.errors.problems import _PHASES
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "mase_server"

@@ -14,13 +14,14 @@ import pytest
 import torch
 from torch import nn
 
-from mase_server.inputs import comments, expressions
+from mase_server.inputs import comments
 from mase_server.inputs.assumed import comment_for, inputs_text
-from mase_server.inputs.configs import AnyConfig
-from mase_server.inputs.constructions import Constructions
-from mase_server.inputs.expressions import NAMES, NoTextError
 from mase_server.inputs.find import find
 from mase_server.inputs.found import plain_hooks
+from mase_server.inputs.making import expressions
+from mase_server.inputs.making.configs import AnyConfig
+from mase_server.inputs.making.constructions import Constructions
+from mase_server.inputs.making.expressions import NAMES, NoTextError
 from mase_server.inputs.spec import ConstantSpec, Inputs, MapSpec, SequenceSpec, TensorSpec
 from mase_server.inputs.text import write
 from mase_server.tracing.shadow import Shadows

@@ -7,10 +7,10 @@ from torch import nn
 from mase_server.inputs.found import Hooks, plain_hooks
 from mase_server.inputs.generate import extremes_at, inputs_at
 from mase_server.inputs.modes import on_meta
-from mase_server.inputs.search import search
+from mase_server.inputs.searching.search import search
+from mase_server.inputs.searching.tracking import TrackingMode, operands, trail_of
+from mase_server.inputs.searching.trees import named, places, put, resized, tensors
 from mase_server.inputs.text import parse, write
-from mase_server.inputs.tracking import TrackingMode, operands, trail_of
-from mase_server.inputs.trees import named, places, put, resized, tensors
 from mase_server.tracing.shadow import MetaMode, Shadows
 
 

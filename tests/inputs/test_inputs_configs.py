@@ -8,10 +8,10 @@ import ast
 import pytest
 import torch
 
-from mase_server.inputs.configs import AnyConfig, LackingError, configuration, entries, reads_of, replaced
 from mase_server.inputs.found import Found
-from mase_server.inputs.settings import Settings, parsed_options, plain_mapping, simple_yaml
-from mase_server.inputs.workspace import Workspace
+from mase_server.inputs.making.configs import AnyConfig, LackingError, configuration, entries, reads_of, replaced
+from mase_server.inputs.making.settings import Settings, parsed_options, plain_mapping, simple_yaml
+from mase_server.inputs.making.workspace import Workspace
 from tests.inputs.test_inputs_repairs import HEAD, looked_at, runs_in_eager
 from tests.inputs.test_inputs_workspace import put
 

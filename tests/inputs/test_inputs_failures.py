@@ -6,7 +6,7 @@ from torch import nn
 
 from mase_server.inputs.budget import Budget
 from mase_server.inputs.found import plain_hooks
-from mase_server.inputs.search import search
+from mase_server.inputs.searching.search import search
 from mase_server.inputs.text import write
 from mase_server.tracing.shadow import MetaMode, Shadows
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mase_server.inputs.guard import RefusedError, guarded
+from mase_server.inputs.execution.guard import RefusedError, guarded
 
 
 @pytest.fixture

@@ -29,9 +29,9 @@ from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionCon
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransformerPretrainedModel
 
 from mase_server import MaseGraph
-from mase_server.inputs.combined import flat, join
 from mase_server.inputs.generate import complete, inputs_at
-from mase_server.inputs.huggingface import library_choices, library_inputs
+from mase_server.inputs.library.combined import flat, join
+from mase_server.inputs.library.huggingface import library_choices, library_inputs
 from mase_server.inputs.roles import describe
 from mase_server.inputs.spec import Inputs, TensorSpec
 from mase_server.inputs.text import SpecError, parse, write

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from mase_server.inputs.execution.main import run_main
 from mase_server.inputs.found import plain_hooks
-from mase_server.inputs.main import run_main
 from mase_server.tracing.shadow import Shadows
 
 HEAD = """

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from mase_server.inputs.found import Found
-from mase_server.inputs.guesses import STAND_IN, _having, parts_for
-from mase_server.inputs.surroundings import Surroundings
-from mase_server.inputs.usage import UnknownNameError, evaluate, evaluate_partly
+from mase_server.inputs.making.guesses import STAND_IN, _having, parts_for
+from mase_server.inputs.making.surroundings import Surroundings
+from mase_server.inputs.making.usage import UnknownNameError, evaluate, evaluate_partly
 from mase_server.tracing.shadow import Shadows
 from tests.inputs.test_inputs_repairs import HEAD, looked_at, runs_in_eager
 from tests.inputs.test_inputs_workspace import put

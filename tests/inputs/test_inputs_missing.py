@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mase_server.snapshot import KINDS
-from mase_server.tracing.missing import MissingImports
-from mase_server.tracing.placeholders import MissingPackageError, stands_in
+from mase_server.tracing.loading.missing import MissingImports
+from mase_server.tracing.loading.placeholders import MissingPackageError, stands_in
 from mase_server.worker.job import trace
 from mase_server.worker.request import TraceRequest
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mase_server.inputs import patience, running
-from mase_server.inputs.main import run_main
-from mase_server.inputs.patience import Patience
+from mase_server.inputs.execution import patience, running
+from mase_server.inputs.execution.main import run_main
+from mase_server.inputs.execution.patience import Patience
 from mase_server.worker.job import trace
 from mase_server.worker.request import TraceRequest
 

@@ -10,8 +10,16 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from mase_server.inputs.constructions import Constructions
-from mase_server.inputs.program import Place, as_program, calm, compile_plainly, execute, module_for, modules_kept
+from mase_server.inputs.execution.program import (
+    Place,
+    as_program,
+    calm,
+    compile_plainly,
+    execute,
+    module_for,
+    modules_kept,
+)
+from mase_server.inputs.making.constructions import Constructions
 from mase_server.inputs.text import SpecError
 from mase_server.inputs.wishes import ClassWishes, Wishes
 from mase_server.worker.request import TraceOptions

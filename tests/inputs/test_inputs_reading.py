@@ -10,16 +10,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mase_server.inputs.accesses import keys_of, parts_of
-from mase_server.inputs.arguments import Surroundings, build
 from mase_server.inputs.classes import model_classes, roots
-from mase_server.inputs.constructions import Constructions, origin
-from mase_server.inputs.consumers import ROWS, candidates
-from mase_server.inputs.forward import Wanted, first_use
-from mase_server.inputs.guesses import usual_arguments
 from mase_server.inputs.instances import module_instances
-from mase_server.inputs.names import usual_argument
-from mase_server.inputs.usage import UnknownNameError, evaluate
+from mase_server.inputs.making.arguments import Surroundings, build
+from mase_server.inputs.making.constructions import Constructions, origin
+from mase_server.inputs.making.guesses import usual_arguments
+from mase_server.inputs.making.names import usual_argument
+from mase_server.inputs.making.usage import UnknownNameError, evaluate
+from mase_server.inputs.searching.accesses import keys_of, parts_of
+from mase_server.inputs.searching.consumers import ROWS, candidates
+from mase_server.inputs.searching.forward import Wanted, first_use
 from mase_server.tracing.shadow import Shadows
 
 # ------------------------------------------------------------------------------------------------------- classes

@@ -8,12 +8,12 @@ import textwrap
 import pytest
 import torch
 
-from mase_server.inputs.clues import clue_of
 from mase_server.inputs.find import find
 from mase_server.inputs.found import Found, call_arguments, plain_hooks
 from mase_server.inputs.generate import inputs_at
-from mase_server.inputs.names import other_arguments, usual_argument
-from mase_server.inputs.repairs import proposals
+from mase_server.inputs.making.clues import clue_of
+from mase_server.inputs.making.names import other_arguments, usual_argument
+from mase_server.inputs.making.repairs import proposals
 from mase_server.tracing.shadow import Shadows
 from mase_server.worker.request import TraceRequest
 

@@ -6,9 +6,9 @@ import urllib.error
 
 import pytest
 
+from mase_server.inputs.execution.guard import RefusedError
 from mase_server.inputs.find import find
 from mase_server.inputs.found import Found, plain_hooks
-from mase_server.inputs.guard import RefusedError
 from mase_server.inputs.trouble import constructing, guarded, refusal, says_nothing
 from mase_server.snapshot import Problem
 from mase_server.tracing.shadow import Shadows

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mase_server.inputs.found import Found
-from mase_server.inputs.workspace import Workspace
+from mase_server.inputs.making.workspace import Workspace
 from tests.inputs.test_inputs_repairs import looked_at, runs_in_eager
 
 MODEL = """

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from mase_server.tracing import codecache, instrument
-from mase_server.tracing.importer import WorkspaceImporter, install, load_code
-from mase_server.tracing.instrument import Site
+from mase_server.tracing.loading import codecache, instrument
+from mase_server.tracing.loading.importer import WorkspaceImporter, install, load_code
+from mase_server.tracing.loading.instrument import Site
 
 
 class Workspace:
@@ -68,7 +68,7 @@ VALUE = "value = [1]\n"
 
 def test_a_big_package_is_rewritten_little_by_little(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (workspace.write(f"{name}_part.py", "value = list((1,))\n") for name in ("first", "second"))
-    monkeypatch.setattr("mase_server.tracing.importer.MAX_REWRITING", 0.0)
+    monkeypatch.setattr("mase_server.tracing.loading.importer.MAX_REWRITING", 0.0)
     for reported in (["first_part.py"], ["first_part.py", "second_part.py"]):
         importer = workspace.install()
         workspace.reports.clear()
@@ -301,7 +301,7 @@ def test_many_processes_may_write_the_same_entry(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     program = (
         f"import sys; sys.path.insert(0, {str(root)!r})\n"
-        "from mase_server.tracing.importer import load_code\n"
+        "from mase_server.tracing.loading.importer import load_code\n"
         f"assert len(load_code({str(path)!r}, {str(cache)!r}).sites) == 1000\n"
     )
     running = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(3)]
@@ -314,7 +314,7 @@ def test_importing_is_light(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     program = (
         f"import sys; sys.path.insert(0, {str(root)!r})\n"
-        "import mase_server.tracing.importer\n"
+        "import mase_server.tracing.loading.importer\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mase_server.snapshot import KINDS
-from mase_server.tracing.instrument import Instrumented, Site, instrument, provide_default
+from mase_server.tracing.loading.instrument import Instrumented, Site, instrument, provide_default
 
 
 class Run:

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from mase_server.snapshot import KINDS
-from mase_server.tracing.instrument import Site
-from mase_server.tracing.libraries import reinstrument
+from mase_server.tracing.loading.instrument import Site
+from mase_server.tracing.loading.libraries import reinstrument
 from tests.ground_truth.record import Recorder
 
 LIBRARY = '''

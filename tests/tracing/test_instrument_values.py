@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mase_server.snapshot import KINDS
-from mase_server.tracing.instrument import instrument
+from mase_server.tracing.loading.instrument import instrument
 
 Seen = tuple[int, int, str, str]
 

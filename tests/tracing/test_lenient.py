@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mase_server.tracing.lenient import LENIENT
+from mase_server.tracing.errors.lenient import LENIENT
 from mase_server.tracing.shadow import MetaMode, Shadows
 
 REFUSED = {

@@ -17,9 +17,9 @@ from torch.overrides import TorchFunctionMode
 
 from mase_server.ops.types import TensorType
 from mase_server.snapshot import Problem
-from mase_server.tracing.failure import Failure
-from mase_server.tracing.importer import WorkspaceImporter
-from mase_server.tracing.problems import Context, explain
+from mase_server.tracing.errors.failure import Failure
+from mase_server.tracing.errors.problems import Context, explain
+from mase_server.tracing.loading.importer import WorkspaceImporter
 from mase_server.tracing.shadow import MetaMode, Shadows, ValueDependentError
 
 HEADER = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from mase_server.tracing.scenes import Scene
-from mase_server.tracing.slips import closest, explain_slip
+from mase_server.tracing.errors.scenes import Scene
+from mase_server.tracing.errors.slips import closest, explain_slip
 from mase_server.worker.proof import applied
 
 HEADER = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n\n\nclass Net(nn.Module):\n"

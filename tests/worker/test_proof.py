@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mase_server.snapshot import Problem
-from mase_server.tracing.source import EDITED
+from mase_server.tracing.loading.source import EDITED
 from mase_server.worker.proof import Proofs, applied, forked, show_edited
 from tests.worker.jobs import Job
 

@@ -1,0 +1,1 @@
+"""Inputs of Hugging Face models, from their configurations."""
