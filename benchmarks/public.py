@@ -15,6 +15,7 @@ import ast
 import contextlib
 import hashlib
 import importlib
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,8 @@ from observed import File
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from mase_server.daemon.process import OFFLINE
 
 #: What a warm parent has imported by the second save of a file that uses it.
 WARM = (
@@ -139,6 +142,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.site:
         sys.path.append(str(options.site.resolve()))
+    os.environ.update(OFFLINE)
     for name in WARM:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
