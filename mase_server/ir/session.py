@@ -127,6 +127,7 @@ class Session:
             self._slow = time.perf_counter() - started > MOST_SECONDS
             return run
         except Exception:
+            self._slow = time.perf_counter() - started > MOST_SECONDS
             if needs_values(error):
                 raise
             self.rung = "meta"

@@ -19,8 +19,9 @@ from mase_server.tracing.shadow import Shadows, ValueDependentError
 CHEAP_PARAMETERS = 20_000_000
 #: Models with more parameters are never run for real.
 MOST_PARAMETERS = 400_000_000
-#: Seconds after which a real run is given up: few parameters may still mean much work, as in three dimensions.
-MOST_REAL_SECONDS = 8.0
+#: Seconds of its own work after which a real run is given up: few parameters may still mean much work, as in three
+#: dimensions, and a search and the recording after it make one each.
+MOST_REAL_SECONDS = 5.0
 
 _META_ONLY = (
     "meta tensor",
@@ -47,12 +48,12 @@ class RealRecorder(Recorder):
         """As `Recorder.record`; what the forward writes is the caller's own and is put back by `unchanged`."""
         for buffer in self.root.buffers():
             self.shadows.written(buffer)
-        self._end = time.monotonic() + MOST_REAL_SECONDS
+        self._end = time.thread_time() + MOST_REAL_SECONDS
         return super().record(args, kwargs)
 
     def run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compute one torch call as it is."""
-        if time.monotonic() > self._end:
+        if time.thread_time() > self._end:
             raise TooSlowError(f"a run with real values on the CPU had not ended after {MOST_REAL_SECONDS:.0f} s")
         target = args[0] if args and isinstance(args[0], torch.Tensor) else None
         if target is not None and may_write(func, args, kwargs):

@@ -23,6 +23,7 @@ from mase_server.inputs.execution.program import Loaded
 from mase_server.inputs.find import find
 from mase_server.inputs.found import Found, Hooks, bind
 from mase_server.inputs.making.constructions import arguments_of, places_of, rebuild_of
+from mase_server.inputs.modes import put_in_mode
 from mase_server.inputs.text import write
 from mase_server.ir.session import Session
 from mase_server.ops.types import TensorType
@@ -221,7 +222,7 @@ class TraceJob:
     def _record_found(self, found: Found) -> bool:
         """Record a model whose inputs are known from its last trace; they count only if they still work."""
         self._watch_libraries()
-        found.model.train(found.training)
+        put_in_mode(found.model, found.training)
         session = Session(
             found.model,
             found.inputs,

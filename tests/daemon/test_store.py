@@ -175,7 +175,7 @@ if __name__ == "__main__":
 
 
 #: Two files that use one helper: each has a model, and the helper's class is a part of both.
-HELPER = "/work/helper.py"
+HELPER = "/project/helper.py"
 
 
 def using(path, names, **more):
@@ -190,27 +190,27 @@ def using(path, names, **more):
 
 
 def test_a_class_that_models_of_two_files_use_names_both():
-    view = store_of(using("/work/a.py", ["First"]), using("/work/b.py", ["Second"])).view(HELPER)
+    view = store_of(using("/project/a.py", ["First"]), using("/project/b.py", ["Second"])).view(HELPER)
     [part] = view.parts()
     assert (part.name, part.line, part.roots) == ("Block", 2, ("First", "Second"))
 
 
 def test_a_class_that_one_model_uses_is_nothing_to_choose_from():
-    assert store_of(using("/work/a.py", ["First"])).view(HELPER).parts() == []
+    assert store_of(using("/project/a.py", ["First"])).view(HELPER).parts() == []
 
 
 def test_models_shown_for_want_of_better_are_nothing_to_choose_from():
     models = [{"name": "First", "file_index": 0}, {"name": "Spare", "file_index": 0, "rest": True}]
-    assert store_of(using("/work/a.py", ["First", "Spare"], models=models)).view(HELPER).parts() == []
+    assert store_of(using("/project/a.py", ["First", "Spare"], models=models)).view(HELPER).parts() == []
 
 
 def test_models_of_one_name_get_titles_of_their_own():
-    [part] = store_of(using("/work/a.py", ["Net", "Other", "Net", "Net"])).view(HELPER).parts()
+    [part] = store_of(using("/project/a.py", ["Net", "Other", "Net", "Net"])).view(HELPER).parts()
     assert part.roots == ("Net", "Other", "Net #2", "Net #3")
 
 
 def test_what_is_picked_hides_other_values_of_a_site_but_never_the_site():
-    store = store_of(using("/work/a.py", ["First"]), using("/work/b.py", ["Second"]))
+    store = store_of(using("/project/a.py", ["First"]), using("/project/b.py", ["Second"]))
     for picked, models in (("Second", ["Second"]), ("Gone", ["First", "Second"]), (None, ["First", "Second"])):
         store.pick(HELPER, picked)
         view = store.view(HELPER)
@@ -221,6 +221,6 @@ def test_what_is_picked_hides_other_values_of_a_site_but_never_the_site():
 
 
 def test_a_pick_is_of_one_file():
-    store = store_of(using("/work/a.py", ["First"]))
+    store = store_of(using("/project/a.py", ["First"]))
     store.pick(HELPER, "First")
-    assert (store.view(HELPER).picked, store.view("/work/a.py").picked) == ("First", None)
+    assert (store.view(HELPER).picked, store.view("/project/a.py").picked) == ("First", None)

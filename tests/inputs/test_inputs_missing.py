@@ -322,6 +322,15 @@ def test_a_long_name_that_only_resembles_another_is_of_another_version(tmp_path)
     assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])
 
 
+def test_a_public_name_that_has_become_private_is_of_another_version(tmp_path):
+    import torch.utils.data.dataloader as home
+
+    assert hasattr(home, "_T_co")
+    assert not hasattr(home, "T_co")
+    payload = traced(tmp_path, {"net.py": HEAD + "from torch.utils.data.dataloader import T_co\n" + BODY})
+    assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])
+
+
 def test_a_name_that_is_spelt_wrong_is_an_error(tmp_path):
     payload = traced(tmp_path, {"net.py": HEAD + "from torch.nn import Linaer\n" + BODY})
     assert (bound(payload)["h"], told(payload)) == ([2, 5], [("error", "import-error", 3)])

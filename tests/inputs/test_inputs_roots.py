@@ -524,3 +524,35 @@ def test_a_model_nobody_can_call_has_one_too(tmp_path):
     assert problem.code == "no-inputs"
     [fix] = problem.fixes
     assert fix["edits"][0]["new_text"].startswith("# mase: x: ")
+
+
+# ---------------------------------------------------------------------------------------- what classes do by themselves
+
+
+def test_a_model_whose_own_train_fails_is_shown_all_the_same(tmp_path):
+    source = (
+        NET
+        + """
+    def train(self, mode=True):
+        super().train(mode)
+        self.cached = self.fc.weight + torch.zeros(7, 7)
+        return self
+"""
+    )
+    found, problems = shown(tmp_path, source)
+    assert (inputs(found), problems) == ({"Net": "x: f32[B=2, 5]"}, [])
+    assert not found[0].training
+
+
+def test_a_default_that_is_empty_says_that_something_has_to_be_given(tmp_path):
+    source = """
+    class Heads(nn.Module):
+        def __init__(self, classes=80, widths=(), rule=None):
+            super().__init__()
+            self.out = nn.Linear(widths[0], rule.count(classes))
+
+        def forward(self, x):
+            return self.out(x)
+    """
+    _, problems = shown(tmp_path, source)
+    assert [problem.severity for problem in problems if problem.severity == "error"] == []

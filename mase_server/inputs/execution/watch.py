@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from mase_server.inputs.execution.patience import TICK, Patience
 from mase_server.inputs.making.constructions import Constructions, origin
-from mase_server.inputs.modes import outside_modes
+from mase_server.inputs.modes import outside_modes, put_in_mode
 from mase_server.tracing.calling import leaves
 
 #: Seconds that a program may run without calling a model.
@@ -144,7 +144,7 @@ class Watch:
             return self._plain(model, args, kwargs)
         part = id(model) in self.constructions.children()
         if id(model) not in self._moded:
-            model.train(False)
+            put_in_mode(model, False)
         self.reached[id(model)] = Reached(model, args, kwargs, model.training, shown=not part)
         if part:
             return self._plain(model, args, kwargs)

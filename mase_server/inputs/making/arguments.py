@@ -132,6 +132,9 @@ def _unasked(kind: type[nn.Module], error: BaseException) -> bool:
     parameters = inspect.signature(kind).parameters.values()
     if isinstance(error, TypeError) and any(each.kind is each.VAR_KEYWORD for each in parameters):
         return "required positional argument" in str(error) or "required keyword-only" in str(error)
+    empty = any(type(each.default) in (tuple, list, dict) and not each.default for each in parameters)
+    if empty and isinstance(error, LookupError):
+        return True
     if all(each.default is not None for each in parameters):
         return False
     last = traceback.extract_tb(error.__traceback__)[-1]

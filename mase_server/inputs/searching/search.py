@@ -10,7 +10,7 @@ from torch import nn
 from mase_server.inputs.budget import Budget
 from mase_server.inputs.found import Hooks, call_arguments
 from mase_server.inputs.generate import LARGEST_FILLED, extremes_at, inputs_at
-from mase_server.inputs.modes import on_meta
+from mase_server.inputs.modes import on_meta, put_in_mode
 from mase_server.inputs.searching.failed import Failed
 from mase_server.inputs.searching.failures import Furthest, unavoidable
 from mase_server.inputs.searching.frontier import Candidate, Frontier
@@ -43,7 +43,7 @@ class Searched:
 def search(model: nn.Module, hooks: Hooks, attempts: int = MAX_ATTEMPTS, budget: Budget | None = None) -> Searched:
     """Look for inputs with which the model's forward succeeds, in at most so many attempts and within a budget."""
     budget, mode = budget or Budget.of(MAX_SECONDS), model.training
-    model.train(False)
+    put_in_mode(model, False)
     trying = _Search(model, hooks)
     try:
         for _ in range(attempts):
@@ -56,7 +56,7 @@ def search(model: nn.Module, hooks: Hooks, attempts: int = MAX_ATTEMPTS, budget:
             if budget.is_spent() or trying.furthest.is_certain():
                 break
     finally:
-        model.train(mode)
+        put_in_mode(model, mode)
     return trying.without_success()
 
 

@@ -158,9 +158,10 @@ def _lacks(module: Any, name: str) -> Exception | None:
     except Exception as error:  # noqa: BLE001 - modules that import lazily raise what they please
         if isinstance(error, AttributeError):
             error = ImportError(f"cannot import name '{name}' from '{module.__name__}'", name=module.__name__)
-        # A slip of the pen is a letter or two, in a long name too.
+        # A slip of the pen is a letter or two, in a long name too; nobody means a private name and writes a public one.
         cutoff = max(0.8, 1 - 2 / len(name))
-        return None if difflib.get_close_matches(name, dir(module), n=1, cutoff=cutoff) else error
+        meant = [each for each in dir(module) if name.startswith("_") or not each.startswith("_")]
+        return None if difflib.get_close_matches(name, meant, n=1, cutoff=cutoff) else error
     return None
 
 
