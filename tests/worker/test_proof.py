@@ -64,10 +64,14 @@ def test_what_a_fork_says(judge: Any, expected: bool):
     assert forked(judge, 5.0) is expected
 
 
-def test_a_fork_that_does_not_end_is_ended():
+def test_a_fork_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch):
+    made: list[int] = []
+    fork = os.fork
+    monkeypatch.setattr(os, "fork", lambda: made.append(fork()) or made[-1])
     assert forked(lambda: time.sleep(600) is None, 0.05) is False
+    (pid,) = made
     with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+        os.waitpid(pid, os.WNOHANG)
 
 
 def fixes(*titles: str) -> list[dict[str, Any]]:
