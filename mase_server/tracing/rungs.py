@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from mase_server.tracing.calling import may_write, version
 from mase_server.tracing.calls import Run
@@ -23,6 +24,7 @@ MOST_PARAMETERS = 400_000_000
 #: dimensions, and a search and the recording after it make one each.
 MOST_REAL_SECONDS = 5.0
 
+_GIVEN_UP = "a run with real values on the CPU had not ended after {:.0f} s"
 _META_ONLY = (
     "meta tensor",
     "Meta tensor",
@@ -37,6 +39,22 @@ _META_ONLY = (
 
 class TooSlowError(ValueDependentError):
     """A real run was given up."""
+
+
+class Bounded(TorchFunctionMode):
+    """Code that runs inside for real is given up with TooSlowError after `MOST_REAL_SECONDS` of its own work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._end = time.thread_time() + MOST_REAL_SECONDS
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """The call itself, while there is time."""
+        if time.thread_time() > self._end:
+            raise TooSlowError(_GIVEN_UP.format(MOST_REAL_SECONDS))
+        return func(*args, **(kwargs or {}))
 
 
 class RealRecorder(Recorder):
@@ -54,7 +72,7 @@ class RealRecorder(Recorder):
     def run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compute one torch call as it is."""
         if time.thread_time() > self._end:
-            raise TooSlowError(f"a run with real values on the CPU had not ended after {MOST_REAL_SECONDS:.0f} s")
+            raise TooSlowError(_GIVEN_UP.format(MOST_REAL_SECONDS))
         target = args[0] if args and isinstance(args[0], torch.Tensor) else None
         if target is not None and may_write(func, args, kwargs):
             self.shadows.written(target)

@@ -10,7 +10,7 @@ from torch import nn
 from mase_server.inputs.found import plain_hooks
 from mase_server.tracing.calling import map_leaves
 from mase_server.tracing.errors.failure import RAISED
-from mase_server.tracing.rungs import needs_values, real_copy, worth_a_real_run
+from mase_server.tracing.rungs import Bounded, TooSlowError, needs_values, real_copy, worth_a_real_run
 from mase_server.tracing.shadow import Shadows
 from mase_server.tracing.state import unchanged
 
@@ -32,8 +32,11 @@ class Trials:
         if id(model) not in self._real:
             self._real[id(model)] = (model, real_copy(model, self.shadows, None))
         try:
-            with torch.no_grad():
+            with torch.no_grad(), Bounded():
                 self._real[id(model)][1](*self._valued(args), **self._valued(kwargs))
+        except TooSlowError:
+            # Nothing speaks against these inputs.
+            return None
         except RAISED as raised:  # the border to the person's code
             return raised
         return None

@@ -147,7 +147,8 @@ CASES = {
     ),
     "a value that only a run with numbers knows": Case(
         STEP, f"        n = int(self.table.weight[0].argmax())\n        h = h[:, :n]\n{STEP}", "value-dependent",
-        "n = int(", ("needs the value of a tensor", "too big", re.escape("`# mase: Net(...)`")), **UP_TO_THERE,
+        "n = int(", ("needs the value of a tensor", "too big", re.escape("`# mase: Net(...)`")),
+        **UP_TO_THERE, severity=WARNING, state="ready",
     ),
     "an exception in forward": Case(
         STEP, f'        raise KeyError("no such thing")\n{STEP}', "forward-error", "raise KeyError",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from mase_server.tracing import rungs
 from mase_server.tracing.shadow import MetaMode, Shadows
 from mase_server.worker.trials import Trials
 
@@ -79,3 +80,19 @@ def test_known_values_of_arguments_are_those_of_the_real_try():
     with MetaMode(shadows):
         lengths = torch.tensor([3, 1])
     assert Trials(shadows).attempt(model, (torch.empty(3, 4, device="meta"), lengths), {}) is None
+
+
+def test_a_real_try_that_takes_too_long_says_nothing_against_the_inputs(monkeypatch):
+    monkeypatch.setattr(rungs, "MOST_REAL_SECONDS", -1.0)
+    done = []
+
+    class Slow(Gated):
+        def forward(self, x):
+            out = super().forward(x)
+            done.append(out)
+            return out @ torch.ones(9, 9)
+
+    shadows = Shadows()
+    model = made(shadows, Slow)
+    assert Trials(shadows).attempt(model, (torch.empty(3, 4, device="meta"),), {}) is None
+    assert done == []

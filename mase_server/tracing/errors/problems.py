@@ -129,7 +129,9 @@ class _Explanation:
             else:
                 related.insert(0, _place(self.error.filename, place, str(self.error.msg)))
         related = [*related[:MAX_RELATED], *self._made()]
-        return Problem(file, *span, "error", complaint.code, complaint.text, related, fixes)
+        # What only numbers decide is no mistake of the person's.
+        severity = "warning" if complaint.code == "value-dependent" else "error"
+        return Problem(file, *span, severity, complaint.code, complaint.text, related, fixes)
 
     # What is wrong
 
