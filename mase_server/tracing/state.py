@@ -41,10 +41,14 @@ class _Kept:
 def unchanged(model: nn.Module, shadows: Shadows) -> Iterator[None]:
     """Whatever happens inside, afterwards each module of `model` is as it was before."""
     kept = [_Kept.of(module) for module in model.modules()]
+    learning = [(tensor, tensor.requires_grad) for tensor in (*model.parameters(), *model.buffers())]
     shadows.watch()
     try:
         yield
     finally:
         for one in kept:
             one.restore()
+        for tensor, before in learning:
+            if tensor.requires_grad is not before and tensor.is_leaf:
+                tensor.requires_grad_(before)
         shadows.rewind()
