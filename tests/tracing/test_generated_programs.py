@@ -14,7 +14,7 @@ from tests.tracing.recording import assert_same, run_once
 STATEMENTS = [
     "x = self.one(x)", "y = self.two(x)", "x = self.act(y)", "self.act(x)", "x = x + y", "y = x", "x, y = y, x",
     "y = x.clone()", "x = x.clone(); x += y", "x = x.clone(); x[0] = y[-1]", "x = x.clone(); v = x[:, 1:3]; v.mul_(2)",
-    "y = y.clone(); v = y.view(-1); v[::2] = 0.5", "x = x.contiguous()", "y = y.to(x.dtype)", "x = x.view(x.shape)",
+    "y = y.contiguous().clone(); v = y.view(-1); v[::2] = 0.5", "x = x.contiguous()", "y = y.to(x.dtype)", "x = x.view(x.shape)",
     "x = torch.cat([x, y], dim=-1)[:, ::2]", "x = torch.where(x > 0, x, y)", "y = x.masked_fill(y > 1, 0.0)",
     "x = x.t().contiguous().t()", "x = x.reshape(-1, 2, 3).transpose(1, 2).reshape(len(x), 6)",
     "a, b = x.chunk(2, dim=-1); x = torch.cat([b, a], dim=-1)", "x = x * self.scale", "x = x - x.mean(0, keepdim=True)",
