@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mase_server.formats.blocks import blockwise, check_block, shared_bits
+from mase_server.formats.blocks import blockwise, check_block, shared, shared_bits
 from mase_server.formats.format import NumberFormat, Range, check
 from mase_server.formats.rounding import exponent, power_of_two, to_steps
 
@@ -59,9 +59,7 @@ class BlockFloat(NumberFormat):
         return blockwise(values, self.block_size, self._rounded)
 
     def _rounded(self, block: Tensor, largest: Tensor) -> Tensor:
-        shared = (exponent(largest) + 1).clamp_(*self.exponents)
-        # Zero has any exponent; the lowest one makes nothing of nothing.
-        shared = torch.where(largest > 0, shared, torch.full_like(shared, self.exponents[0]))
-        steps = power_of_two(shared - (self.width - 1), block)
+        top = shared(exponent(largest) + 1, largest, self.exponents, self.exponents[0])
+        steps = power_of_two(top - (self.width - 1), block)
         highest = steps * ((1 << (self.width - 1)) - 1)
         return to_steps(torch.minimum(torch.maximum(block, -highest), highest), steps)

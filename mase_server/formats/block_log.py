@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mase_server.formats.blocks import blockwise, check_block, shared_bits
+from mase_server.formats.blocks import blockwise, check_block, shared, shared_biases, shared_bits
 from mase_server.formats.format import NumberFormat, Range, check
 from mase_server.formats.rounding import to_powers
 
@@ -37,8 +37,7 @@ class BlockLog(NumberFormat):
     @property
     def biases(self) -> tuple[int, int]:
         """The lowest and the highest shared bias."""
-        half = 1 << (self.exponent_bias_width - 1)
-        return max(-half, self._top - 127), half - 1
+        return shared_biases(self.exponent_bias_width, self._top)
 
     @property
     def _top(self) -> int:
@@ -62,6 +61,5 @@ class BlockLog(NumberFormat):
     def _rounded(self, block: Tensor, largest: Tensor) -> Tensor:
         # The largest magnitude, rounded as every element is, decides.
         top = torch.frexp(to_powers(largest, -(1 << 20), 127)).exponent - 1
-        bias = (self._top - top).clamp_(*self.biases)
-        bias = torch.where(largest > 0, bias, torch.full_like(bias, self.biases[1]))
+        bias = shared(self._top - top, largest, self.biases, self.biases[1])
         return to_powers(block, 1 - bias, self._top - bias)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
-from mase_server.formats.blocks import blockwise, check_block, shared_bits
+from mase_server.formats.blocks import blockwise, check_block, shared, shared_biases, shared_bits
 from mase_server.formats.format import NumberFormat, Range, check
 from mase_server.formats.rounding import exponent, power_of_two, to_float
 
@@ -44,9 +43,7 @@ class BlockMinifloat(NumberFormat):
     @property
     def biases(self) -> tuple[int, int]:
         """The lowest and the highest shared bias."""
-        half = 1 << (self.exponent_bias_width - 1)
-        # The highest exponent must stay within float32, which carries the values.
-        return max(-half, (1 << self.exponent_width) - 1 - 127), half - 1
+        return shared_biases(self.exponent_bias_width, (1 << self.exponent_width) - 1)
 
     @property
     def bits(self) -> float:
@@ -67,7 +64,6 @@ class BlockMinifloat(NumberFormat):
 
     def _rounded(self, block: Tensor, largest: Tensor) -> Tensor:
         codes = (1 << self.exponent_width) - 1
-        bias = (codes - exponent(largest)).clamp_(*self.biases)
-        bias = torch.where(largest > 0, bias, torch.full_like(bias, self.biases[1]))
+        bias = shared(codes - exponent(largest), largest, self.biases, self.biases[1])
         highest = power_of_two(codes - bias, block) * (2.0 - 2.0**-self.mantissa_width)
         return to_float(block, self.mantissa_width, 1 - bias, highest)

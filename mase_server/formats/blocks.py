@@ -51,6 +51,17 @@ def _split(values: Tensor, block: tuple[int, ...]) -> tuple[Tensor, tuple[int, .
     return values.reshape([*shape[:first], *pairs]), block
 
 
+def shared(numbers: Tensor, largest: Tensor, limits: tuple[int, int], of_zeros: int) -> Tensor:
+    """The exponents or biases that blocks share, within limits; a block of zeros, which has any, takes `of_zeros`."""
+    return torch.where(largest > 0, numbers.clamp(*limits), torch.full_like(numbers, of_zeros))
+
+
+def shared_biases(bias_width: int, top: int) -> tuple[int, int]:
+    """The lowest and the highest bias of so many bits, signed, with which code `top` stays an exponent of float32."""
+    half = 1 << (bias_width - 1)
+    return max(-half, top - 127), half - 1
+
+
 def shared_bits(bits: int, block: tuple[int, ...]) -> float:
     """An element's share of the bits that a whole block has once."""
     return bits / prod(block)

@@ -7,45 +7,25 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from mase_server.formats.format import NumberFormat, Range, check
+from mase_server.formats.format import Range
+from mase_server.formats.minifloat import Minifloat
 from mase_server.formats.rounding import to_float
 
 
 @dataclass(frozen=True, slots=True)
-class MinifloatDenorm(NumberFormat):
+class MinifloatDenorm(Minifloat):
     """Sign, exponent, mantissa read as 0.m: +-2**(code - exponent_bias) * m / 2**mantissa_width. No infinity, no NaN.
 
-    width: all bits.  exponent_width: 2..8; the rest, at least one bit, is mantissa.  exponent_bias: None for
-    2**(exponent_width - 1) - 1.  Rounds half to even, saturates.  Source: MASE's `minifloat_denorm` quantiser.
+    Rounds half to even, saturates.  Source: MASE's `minifloat_denorm` quantiser.
     """
 
-    width: int
-    exponent_width: int
-    exponent_bias: int | None = None
-
     name: ClassVar[str] = "minifloat_denorm"
-
-    def __post_init__(self) -> None:
-        check(self, "exponent_width", 2, 8)
-        check(self, "width", self.exponent_width + 2, self.exponent_width + 24)
-        if self.exponent_bias is not None:
-            check(self, "exponent_bias", -127 + (1 << self.exponent_width), 125)
-
-    @property
-    def mantissa_width(self) -> int:
-        """Bits of the mantissa."""
-        return self.width - 1 - self.exponent_width
+    highest_bias: ClassVar[int] = 125
 
     @property
     def exponents(self) -> tuple[int, int]:
         """The lowest and the highest exponent that the mantissa is multiplied with."""
-        bias = (1 << (self.exponent_width - 1)) - 1 if self.exponent_bias is None else self.exponent_bias
-        return -bias, (1 << self.exponent_width) - 1 - bias
-
-    @property
-    def bits(self) -> float:
-        """The width."""
-        return float(self.width)
+        return -self.bias, (1 << self.exponent_width) - 1 - self.bias
 
     @property
     def range(self) -> Range:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mase_server.formats.blocks import blockwise, check_block, shared_bits
+from mase_server.formats.blocks import blockwise, check_block, shared, shared_bits
 from mase_server.formats.format import NumberFormat, Range, check
 from mase_server.formats.rounding import exponent, power_of_two, to_steps
 
@@ -58,5 +58,4 @@ class MxInt(NumberFormat):
 
 def shared_exponent(largest: Tensor, element: int) -> Tensor:
     """The exponent of a block's scale. element: the exponent of the largest power of two that an element can be."""
-    shared = (exponent(largest) - element).clamp_(*SCALES)
-    return torch.where(largest > 0, shared, torch.full_like(shared, SCALES[0]))
+    return shared(exponent(largest) - element, largest, SCALES, SCALES[0])

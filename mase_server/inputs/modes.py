@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn, overrides
+from torch import overrides
 
 from mase_server.tracing.calling import map_leaves
-from mase_server.tracing.errors.failure import RAISED
 from mase_server.tracing.shadow import Shadows
 
 
@@ -24,15 +23,6 @@ def outside_modes() -> Iterator[None]:
     finally:
         for mode in reversed(modes):
             overrides._push_mode(mode)  # type: ignore[no-untyped-call]
-
-
-def put_in_mode(model: nn.Module, training: bool) -> None:
-    """`model.train(training)`; a model whose own `train` fails is put in that mode part by part."""
-    try:
-        model.train(training)
-    except RAISED:  # the border to the person's code
-        for part in model.modules():
-            part.training = training
 
 
 def on_meta(value: Any, shadows: Shadows) -> Any:

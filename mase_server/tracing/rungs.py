@@ -15,6 +15,7 @@ from mase_server.tracing.calling import may_write, version
 from mase_server.tracing.calls import Run
 from mase_server.tracing.recorder import Recorder
 from mase_server.tracing.shadow import Shadows, ValueDependentError
+from mase_server.tracing.state import put_in_mode
 
 #: Models with more parameters are run for real only where nothing else can work.
 CHEAP_PARAMETERS = 20_000_000
@@ -113,7 +114,8 @@ def real_copy(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Mod
         except Exception:  # noqa: BLE001 - the person's constructor, outside of its program
             made = None
         if made is not None and not any(parameter.is_meta for parameter in made.parameters()):
-            return made.train(model.training)
+            put_in_mode(made, model.training)
+            return made
     return _filled(model, shadows)
 
 

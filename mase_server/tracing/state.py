@@ -1,4 +1,4 @@
-"""What a forward may change in a model, kept and put back: attributes, buffers, submodules, lists and dicts."""
+"""The state of a model: what a forward may change in it, kept and put back; and its mode."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from mase_server.tracing.errors.failure import RAISED
 from mase_server.tracing.shadow import Shadows
 
 _CONTAINERS = (list, dict, set, OrderedDict)
@@ -52,3 +53,12 @@ def unchanged(model: nn.Module, shadows: Shadows) -> Iterator[None]:
             if tensor.requires_grad is not before and tensor.is_leaf:
                 tensor.requires_grad_(before)
         shadows.rewind()
+
+
+def put_in_mode(model: nn.Module, training: bool) -> None:
+    """`model.train(training)`; a model whose own `train` fails is put in that mode part by part."""
+    try:
+        model.train(training)
+    except RAISED:  # the border to the person's code
+        for part in model.modules():
+            part.training = training

@@ -23,7 +23,6 @@ from mase_server.inputs.execution.program import Loaded
 from mase_server.inputs.find import find
 from mase_server.inputs.found import Found, Hooks, bind
 from mase_server.inputs.making.constructions import arguments_of, places_of, rebuild_of
-from mase_server.inputs.modes import put_in_mode
 from mase_server.inputs.text import write
 from mase_server.ir.session import Session
 from mase_server.ops.types import TensorType
@@ -36,6 +35,7 @@ from mase_server.tracing.loading.importer import install
 from mase_server.tracing.loading.libraries import file_of, reinstrument
 from mase_server.tracing.loading.source import decode, read_source
 from mase_server.tracing.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows, ValueDependentError
+from mase_server.tracing.state import put_in_mode
 from mase_server.worker import memory
 from mase_server.worker.devices import left_behind
 from mase_server.worker.payload import PayloadWriter

@@ -19,17 +19,22 @@ def rounded(text, points):
     return [Fraction(value) for value in parse(text).round(given).tolist()]
 
 
+def assert_holds(text, values):
+    """The format rounds to the nearest of all its sorted values, and says which are its ends."""
+    points = exact(between(values))
+    assert rounded(text, points) == [nearest(point, values) for point in points]
+    limits = parse(text).range
+    assert (limits.lowest, limits.highest) == (values[0], values[-1])
+    assert limits.smallest == min(value for value in values if value > 0)
+
+
 @pytest.mark.parametrize("width", range(2, 9))
 @pytest.mark.parametrize("fraction_width", [-2, 0, 3, 9])
 @pytest.mark.parametrize("signed", [True, False])
 def test_fixed_gives_the_nearest_of_all_its_values(width, fraction_width, signed):
     values = fixed_values(width, fraction_width, signed)
-    points = exact(between(values))
     text = f"fixed({width},{fraction_width},is_signed={signed})"
-    assert rounded(text, points) == [nearest(point, values) for point in points]
-    limits = parse(text).range
-    assert (limits.lowest, limits.highest) == (values[0], values[-1])
-    assert limits.smallest == min(value for value in values if value > 0)
+    assert_holds(text, values)
 
 
 @pytest.mark.parametrize(("width", "exponent_width"), [(4, 2), (5, 2), (6, 3), (7, 3), (8, 4), (8, 5), (8, 3)])
@@ -37,12 +42,8 @@ def test_fixed_gives_the_nearest_of_all_its_values(width, fraction_width, signed
 def test_minifloat_ieee_gives_the_nearest_of_all_its_values(width, exponent_width, bias):
     offset = 2 ** (exponent_width - 1) - 1 if bias is None else bias
     values = float_values(exponent_width, width - 1 - exponent_width, offset)
-    points = exact(between(values))
     text = f"minifloat_ieee({width},{exponent_width},exponent_bias={bias})"
-    assert rounded(text, points) == [nearest(point, values) for point in points]
-    limits = parse(text).range
-    assert (limits.lowest, limits.highest) == (values[0], values[-1])
-    assert limits.smallest == min(value for value in values if value > 0)
+    assert_holds(text, values)
 
 
 @pytest.mark.parametrize(("width", "exponent_width"), [(4, 2), (6, 3), (7, 3), (8, 4), (8, 5)])
@@ -50,12 +51,8 @@ def test_minifloat_ieee_gives_the_nearest_of_all_its_values(width, exponent_widt
 def test_minifloat_denorm_gives_the_nearest_of_all_its_values(width, exponent_width, bias):
     offset = 2 ** (exponent_width - 1) - 1 if bias is None else bias
     values = float_values(exponent_width, width - 1 - exponent_width, offset, reserved=False, hidden=False)
-    points = exact(between(values))
     text = f"minifloat_denorm({width},{exponent_width},exponent_bias={bias})"
-    assert rounded(text, points) == [nearest(point, values) for point in points]
-    limits = parse(text).range
-    assert (limits.lowest, limits.highest) == (values[0], values[-1])
-    assert limits.smallest == min(value for value in values if value > 0)
+    assert_holds(text, values)
 
 
 @pytest.mark.parametrize("width", range(3, 8))

@@ -237,3 +237,20 @@ def test_sizes_that_values_decide_are_unknown_inside_a_list_whose_length_a_symbo
     pieces, x = Wire(probed).value([each.result for each in probed.runs], SHORT)["tuple"]
     assert [piece[2] for piece in pieces["tuple"]] == [["?"], ["?"]]
     assert x[2] == ["B", "8"]
+
+
+def test_a_copy_of_a_model_whose_own_train_fails_is_in_its_mode_all_the_same():
+    class Stubborn(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(3, 2)
+
+        def train(self, mode=True):
+            raise RuntimeError("no other mode")
+
+    shadows = Shadows()
+    with MetaMode(shadows):
+        model = Stubborn()
+    made = real_copy(model, shadows, Stubborn)
+    assert made is not model
+    assert [part.training for part in made.modules()] == [True, True]

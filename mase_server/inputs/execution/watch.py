@@ -16,8 +16,9 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from mase_server.inputs.execution.patience import TICK, Patience
 from mase_server.inputs.making.constructions import Constructions, origin
-from mase_server.inputs.modes import outside_modes, put_in_mode
+from mase_server.inputs.modes import outside_modes
 from mase_server.tracing.calling import leaves
+from mase_server.tracing.state import put_in_mode
 
 #: Seconds that a program may run without calling a model.
 PATIENCE = 20.0

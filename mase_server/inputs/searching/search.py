@@ -10,7 +10,7 @@ from torch import nn
 from mase_server.inputs.budget import Budget
 from mase_server.inputs.found import Hooks, call_arguments
 from mase_server.inputs.generate import LARGEST_FILLED, extremes_at, inputs_at
-from mase_server.inputs.modes import on_meta, put_in_mode
+from mase_server.inputs.modes import on_meta
 from mase_server.inputs.searching.failed import Failed
 from mase_server.inputs.searching.failures import Furthest, unavoidable
 from mase_server.inputs.searching.frontier import Candidate, Frontier
@@ -18,6 +18,7 @@ from mase_server.inputs.spec import Inputs
 from mase_server.inputs.text import write
 from mase_server.inputs.trouble import tried
 from mase_server.tracing.errors.problems import describe
+from mase_server.tracing.state import put_in_mode
 
 MAX_ATTEMPTS = 200
 MAX_SECONDS = 10.0

@@ -70,10 +70,9 @@ class _Rewriter:
         return self.found
 
     def _quantise(self, node: fx.Node, config: Config) -> None:
-        arguments = named_arguments(call_of(node, self.facts, self.model))
         if _changes_a_part(node, self.model):
             return
-        self._round_data(node, arguments, config)
+        self._round_data(node, named_arguments(call_of(node, self.facts, self.model)), config)
         if node.op == "call_module":
             self._round_parameters(node, config)
         format = config.format_of("data_out")
@@ -132,7 +131,7 @@ class _Rewriter:
         made = self.graph.call_function(quantise, (source, str(format)))
         made.meta["scope"] = source.meta.get("scope")
         self.facts[made] = self.facts[source]
-        self.values = Values(self.values.data | {made}, self.values.masked)
+        self.values.data.add(made)
         return made
 
 

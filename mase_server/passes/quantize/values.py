@@ -20,8 +20,8 @@ class Values:
     """data: nodes whose floating-point results depend on inputs, parameters or buffers, not only on sizes and masks.
     masked: those that may hold "minus infinity", which a narrow format would make a moderate number."""
 
-    data: frozenset[fx.Node]
-    masked: frozenset[fx.Node]
+    data: set[fx.Node]
+    masked: set[fx.Node]
 
     def rounds(self, node: fx.Node) -> bool:
         """May this value be rounded?"""
@@ -44,7 +44,7 @@ class Values:
             moved = operator in MOVES and any(source in masked for source in tensors)
             if operator in _MASKING or added_to or moved:
                 masked.add(node)
-        return cls(frozenset(data), frozenset(masked))
+        return cls(data, masked)
 
 
 def is_floating(fact: object) -> bool:

@@ -1,0 +1,46 @@
+"""What small floating-point formats share: their fields and their width."""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mase_server.formats.format import NumberFormat, check
+
+
+@dataclass(frozen=True, slots=True)
+class Minifloat(NumberFormat, ABC):
+    """Sign, exponent and mantissa.
+
+    width: all bits.  exponent_width: 2..8; the rest, at least one bit, is mantissa.  exponent_bias: None for
+    2**(exponent_width - 1) - 1.
+    """
+
+    width: int
+    exponent_width: int
+    exponent_bias: int | None = None
+
+    #: The highest bias that may be asked for.
+    highest_bias: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        check(self, "exponent_width", 2, 8)
+        check(self, "width", self.exponent_width + 2, self.exponent_width + 24)
+        if self.exponent_bias is not None:
+            check(self, "exponent_bias", -127 + (1 << self.exponent_width), self.highest_bias)
+
+    @property
+    def mantissa_width(self) -> int:
+        """Bits of the mantissa, without a hidden one."""
+        return self.width - 1 - self.exponent_width
+
+    @property
+    def bias(self) -> int:
+        """What is subtracted from an exponent's code."""
+        return (1 << (self.exponent_width - 1)) - 1 if self.exponent_bias is None else self.exponent_bias
+
+    @property
+    def bits(self) -> float:
+        """The width."""
+        return float(self.width)
