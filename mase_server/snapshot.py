@@ -94,6 +94,7 @@ HEAD_KEYS = (
     "imports",   # absolute paths of the workspace's own modules that the file imported (watched for retracing)
     "preload",   # names of the third-party top-level modules that it imported (for the next warm parent)
     "fit",       # opaque to the server; handed back with the next trace of this file
+    "transforms",  # what pipelines made of its models, list of TRANSFORM_KEYS maps
 )  # fmt: skip
 
 #: Keys of one model: `line` .. `end_column` is the class name in its file (`file_index`).
@@ -117,6 +118,31 @@ MODEL_KEYS = {
 
 #: Keys of one class: `line` .. `end_column` is its name.
 CLASS_KEYS = ("name", "file_index", "line", "column", "end_line", "end_column")
+
+
+#: What a pipeline of passes made of one model: it lies over the payload of the model as it was traced.
+TRANSFORM_KEYS = {
+    "model": "index into models",
+    "steps": "list of {pass, arguments, title, seconds, info}: in order; info: what it did, in words",
+    "rows": "[rows of the table rows], [their values now]: as in values, the number format for the element type",
+    "nodes": "columns row (in nodes), format, sqnr (dB), max_error, note (e.g. 'taken together with conv1'); None each "
+    "where it is not known",
+    "summary": "{nodes, parameters, parameter_bytes, data_bits, weight_bits: [before, after] each; sqnr, max_error: of "
+    "the output}; sqnr and max_error are None until measured, sqnr is 'inf' where nothing differs",
+    "inputs": "on what inputs the errors were measured, in words; '' until measured",
+    "weights": "whose values: in words, e.g. 'weights that model.pt gave' or 'random weights (seed 0)'; '' until then",
+    "complete": "bool: no more is coming",
+    "problem": "why it stopped, and at which step; None where all steps were applied",
+    "failed": "index of the step that failed, or None",
+}
+
+
+def titles(names: Sequence[str]) -> list[str]:
+    """A name of its own for each model: `Net`, and `Net #2` for another of the same class."""
+    return [
+        name if names.index(name) == index else f"{name} #{names[: index + 1].count(name)}"
+        for index, name in enumerate(names)
+    ]
 
 
 def split(payload: Payload) -> Iterator[dict[str, Any]]:

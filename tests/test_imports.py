@@ -12,10 +12,11 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "mase_server"
 
 COMPILER = ("ops", "tracing", "ir", "inputs", "formats", "passes")
-SHARED = ("snapshot", "wire", "dtypes")
+SHARED = ("snapshot", "steps", "wire", "dtypes")
 #: part of the package -> the other parts that it may import.
 MAY_IMPORT = {
     "snapshot": (),
+    "steps": (),
     "wire": (),
     "dtypes": (),
     "directories": (),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from mase_server.snapshot import KINDS, Payload, Problem
+from mase_server.snapshot import KINDS, Payload, Problem, titles
 from mase_server.wire import Message, unpack_blob
 
 _EXTENT = ("line", "column", "end_line", "end_column")
@@ -130,7 +130,7 @@ class GraphSnapshot:
         self.generation: int = payload["generation"]
         self.complete: bool = payload["complete"]
         self.files: dict[str, int] = {file["path"]: index for index, file in enumerate(payload["files"])}
-        self.titles = _titles([model["name"] for model in payload["models"]])
+        self.titles = titles([model["name"] for model in payload["models"]])
         self.problems = tuple(Problem(**problem) for problem in payload["problems"])
         self._indices: dict[int, FileIndex] | None = None
         self._rows: list[list[int]] | None = None
@@ -237,14 +237,6 @@ class GraphSnapshot:
                 members.setdefault(owner, []).append(site)
             self._indices = {owner: FileIndex(self, found) for owner, found in members.items()}
         return self._indices.get(file) or FileIndex(self, [])
-
-
-def _titles(names: Sequence[str]) -> list[str]:
-    """A name of its own for each model: `Net`, and `Net #2` for another of the same class."""
-    return [
-        name if names.index(name) == index else f"{name} #{names[: index + 1].count(name)}"
-        for index, name in enumerate(names)
-    ]
 
 
 class FileIndex:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class PayloadWriter:
         imports: Sequence[str] = (),
         preload: Sequence[str] = (),
         fit: bytes = b"",
+        transforms: Sequence[Mapping[str, Any]] = (),
     ) -> Payload:
         """The payload for these models and problems."""
         tables = _Tables(self.reports, self.places, [one.wire() for one in traced], Wire(None, final=complete))
@@ -74,6 +75,7 @@ class PayloadWriter:
             "imports": list(imports),
             "preload": list(preload),
             "fit": fit,
+            "transforms": list(transforms),
             "sites": tables.sites,
             "rows": tables.rows,
             "nodes": nodes.columns,

@@ -12,6 +12,7 @@ class TraceOptions:
 
     inputs: texts such as "x: f32[1, 3, 224, 224]".  arguments: constructor arguments as Python literals' text.
     inputs_from: where `inputs` came from, "option" or "settings".  run_main: may the file run as `__main__`?
+    pipelines: the passes to apply to each model, by its title, as `steps.Step.to_wire` gives them.
     """
 
     model: str | None = None
@@ -19,6 +20,7 @@ class TraceOptions:
     arguments: dict[str, str] = field(default_factory=dict)
     inputs_from: str = "settings"
     run_main: bool = True
+    pipelines: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def payload_of(path: str, text: str, generation: int = 1):
     payload = {key: [] for key in HEAD_KEYS} | {name: {c: [] for c in columns} for name, columns in COLUMNS.items()}
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     payload |= {"schema": 1, "file": path, "sha256": sha256, "generation": generation, "seconds": 0.01}
-    payload |= {"python": "3", "torch": "2", "complete": True, "fit": b""}
+    payload |= {"python": "3", "torch": "2", "complete": True, "fit": b"", "transforms": []}
     payload["files"] = [{"path": path, "sha256": sha256, "library": False}]
     lines = [line.rstrip("\r") for line in text.split("\n")]
     for node in ast.walk(ast.parse(text)):
