@@ -19,7 +19,7 @@ A **value** describes what a name was bound to:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,6 +137,10 @@ TRANSFORM_KEYS = {
 }
 
 
+#: The columns of a transform's "nodes".
+TRANSFORM_NODES = ("row", "format", "sqnr", "max_error", "note")
+
+
 def titles(names: Sequence[str]) -> list[str]:
     """A name of its own for each model: `Net`, and `Net #2` for another of the same class."""
     return [
@@ -146,8 +150,13 @@ def titles(names: Sequence[str]) -> list[str]:
 
 
 def split(payload: Payload) -> Iterator[dict[str, Any]]:
-    """Cut a payload into frames: one {"head": ...}, then {"table", "start", "columns"} chunks, then {"tail": rows}."""
-    yield {"head": {key: payload[key] for key in HEAD_KEYS}}
+    """Cut a payload into frames: one {"head": ...}, then {"table", "start", "columns"} chunks, then {"tail": rows}.
+
+    What its transforms hold goes between, as {"transform": frame}, see `split_transform`.
+    """
+    yield {"head": {key: payload[key] for key in HEAD_KEYS} | {"transforms": []}}
+    for transform in payload["transforms"] or ():
+        yield from ({"transform": frame} for frame in split_transform(transform))
     counts = {}
     for table, names in COLUMNS.items():
         columns = payload[table]
@@ -158,6 +167,43 @@ def split(payload: Payload) -> Iterator[dict[str, Any]]:
     yield {"tail": counts}
 
 
+def split_transform(transform: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Cut what a pipeline made into frames: {"head": ...}, {"rows": ...} and {"nodes": ...} chunks, {"tail": sizes}."""
+    rows, nodes = transform["rows"], transform["nodes"]
+    yield {"head": {key: value for key, value in transform.items() if key not in ("rows", "nodes")}}
+    for start in range(0, len(rows[0]), CHUNK_ROWS):
+        yield {"rows": [column[start : start + CHUNK_ROWS] for column in rows]}
+    for start in range(0, len(nodes["row"]), CHUNK_ROWS):
+        yield {"nodes": {name: column[start : start + CHUNK_ROWS] for name, column in nodes.items()}}
+    yield {"tail": [len(rows[0]), len(nodes["row"])]}
+
+
+class TransformAssembler:
+    """Puts frames made by `split_transform` together again; `add` gives the map at the tail, None before it."""
+
+    def __init__(self) -> None:
+        self._transform: dict[str, Any] | None = None
+
+    def add(self, frame: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Take one frame; ValueError for one that does not fit."""
+        if "head" in frame:
+            self._transform = {**frame["head"], "rows": [[], []], "nodes": {name: [] for name in TRANSFORM_NODES}}
+            return None
+        if (found := self._transform) is None:
+            raise ValueError(f"a frame of a transform with keys {sorted(frame)} arrived before any head")
+        if "tail" in frame:
+            self._transform = None
+            sizes = [len(found["rows"][0]), len(found["nodes"]["row"])]
+            if list(frame["tail"]) != sizes:
+                raise ValueError(f"a transform has {sizes} rows and nodes, expected {frame['tail']}")
+            return found
+        for column, part in zip(found["rows"], frame.get("rows", ([], [])), strict=True):
+            column.extend(part)
+        for name, part in frame.get("nodes", {}).items():
+            found["nodes"][name].extend(part)
+        return None
+
+
 class Assembler:
     """Puts frames made by `split` together again.
 
@@ -166,17 +212,22 @@ class Assembler:
 
     def __init__(self) -> None:
         self._payload: Payload | None = None
+        self._transform = TransformAssembler()
 
     def add(self, frame: dict[str, Any]) -> Payload | None:
         """Take one frame; the finished payload once the tail has arrived."""
         if "head" in frame:
-            self._payload = dict(frame["head"])
+            self._payload = {**frame["head"], "transforms": []}
             self._payload |= {table: {name: [] for name in names} for table, names in COLUMNS.items()}
             return None
         if self._payload is None:
             raise ValueError(f"a frame with keys {sorted(frame)} arrived before any head")
         if "tail" in frame:
             return self._finish(frame["tail"])
+        if "transform" in frame:
+            if (transform := self._transform.add(frame["transform"])) is not None:
+                self._payload["transforms"].append(transform)
+            return None
         self._extend(frame["table"], frame["start"], frame["columns"])
         return None
 
