@@ -12,11 +12,12 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "mase_server"
 
 COMPILER = ("ops", "tracing", "ir", "inputs", "formats", "passes")
-SHARED = ("snapshot", "steps", "wire", "dtypes")
+SHARED = ("snapshot", "steps", "arguments", "wire", "dtypes")
 #: part of the package -> the other parts that it may import.
 MAY_IMPORT = {
     "snapshot": (),
     "steps": (),
+    "arguments": (),
     "wire": (),
     "dtypes": (),
     "directories": (),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from mase_server.arguments import Argument, Checker, nested
+from mase_server.formats import parse
 from mase_server.passes.arguments import Result
 
-#: integer, number, boolean, text: as in JSON.  choice: one of `choices`.  format: a number format's text, e.g.
-#: "fixed(8,4)".  texts: a list of texts.  map: a map whose entries the pass reads itself.  file: a path.
-Kind = Literal["integer", "number", "boolean", "text", "choice", "format", "texts", "map", "file"]
+__all__ = ["ONLY", "Argument", "Need", "Pass", "PassFunction"]
 
 #: weights: the values of parameters, so the model is built for real.  data: it runs the model, on the data that the
 #: argument `data` names, else on random inputs.  metadata: common metadata, which is then added before.
@@ -18,22 +19,8 @@ Need = Literal["weights", "data", "metadata"]
 
 PassFunction = Callable[..., Result]
 
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One argument. name: its key in pass_args; a dotted one stands in a map, e.g. "weight.sparsity".
-
-    default: None where the pass decides.  minimum, maximum: both included.
-    """
-
-    name: str
-    kind: Kind
-    help: str
-    default: Any = None
-    required: bool = False
-    choices: tuple[str, ...] = ()
-    minimum: float | None = None
-    maximum: float | None = None
+#: What passes that select take besides.
+ONLY = Argument("only", "texts", "names of nodes, or paths of modules, which cover all below; everything without it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +46,29 @@ class Pass:
     @property
     def help(self) -> str:
         """The first paragraph of the function's docstring."""
-        return (self.function.__doc__ or "").strip().split("\n\n")[0]
+        return (inspect.getdoc(self.function) or "").strip().split("\n\n")[0]
+
+    @property
+    def all_arguments(self) -> tuple[Argument, ...]:
+        """The arguments, with `only` last where the pass selects."""
+        return (*self.arguments, *([ONLY] if self.selects else []))
 
     def to_wire(self) -> dict[str, Any]:
-        """All of it but the function, as a map of plain values."""
-        raise NotImplementedError
+        """All of it but the function, as a map of plain values. arguments: `all_arguments`.  mase: MASE's name."""
+        plain = {key: getattr(self, key) for key in ("name", "title", "kind", "selects", "menu", "source", "help")}
+        return {
+            **plain,
+            "mase": self.function.__name__,
+            "needs": sorted(self.needs),
+            "arguments": [argument.to_wire() for argument in self.all_arguments],
+            "others": None if self.others is None else self.others.to_wire(),
+        }
 
     def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """pass_args of given arguments, whose values may be texts (a command line's); dotted keys may be used.
 
-        ValueError says which argument is unknown, missing or out of range, and what it takes.
+        Declared defaults stand where nothing was given. ArgumentError, a ValueError, says which argument is unknown,
+        missing or out of range, and what it takes.
         """
-        raise NotImplementedError
+        checker = Checker(self.name, self.all_arguments, self.others, parse)
+        return nested(checker.check(given), [argument.name for argument in self.all_arguments])

@@ -10,6 +10,7 @@ from torch import fx, nn
 from torch.nn import functional as F
 
 from mase_server.formats import with_parameters
+from mase_server.passes.selection import LAYER
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def as_function(node: fx.Node, module: nn.Module) -> dict[str, fx.Node]:
         node.target, node.kwargs = row.function, {**node.kwargs, **given, **numbers}
     else:
         node.target, node.args = with_parameters, (layer, dict(tensors), *node.args)
-    node.op = "call_function"
+    node.op, node.meta[LAYER] = "call_function", path
     return tensors
 
 
