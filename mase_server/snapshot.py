@@ -127,6 +127,7 @@ TRANSFORM_KEYS = {
     "rows": "[rows of the table rows], [their values now]: as in values, the number format for the element type",
     "nodes": "columns row (in nodes), format, sqnr (dB), max_error, note (e.g. 'taken together with conv1'); None each "
     "where it is not known",
+    "formats": "{number format: bits of an element on average}: every format that `rows` and `nodes` name",
     "summary": "{nodes, parameters, parameter_bytes, data_bits, weight_bits: [before, after] each; sqnr, max_error: of "
     "the output}; sqnr and max_error are None until measured, sqnr is 'inf' where nothing differs",
     "inputs": "on what inputs the errors were measured, in words; '' until measured",
