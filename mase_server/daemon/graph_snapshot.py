@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any
 
-from mase_server.snapshot import KINDS, Payload, Problem, titles
+from mase_server.daemon.indices import FileIndex, Tables
+from mase_server.daemon.transform import UNTOUCHED, Transform
+from mase_server.snapshot import KINDS, TRANSFORM_NODES, Payload, Problem, titles
 from mase_server.wire import Message, unpack_blob
 
 _EXTENT = ("line", "column", "end_line", "end_column")
-#: Among places of equal extent, what a person means by it.
-_PRECEDENCE = {"parameter": 0, "binding": 1, "return": 2, "expression": 3}
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node of a graph. `scope` is (module path, module type), `details` its NODE_BLOB map (see `snapshot`)."""
+    """One node of a graph. `scope` is (module path, module type), `details` its NODE_BLOB map (see `snapshot`).
+
+    format .. note: what the model's pipeline made of it, as in `snapshot.TRANSFORM_KEYS`; None where it is not known.
+    """
 
     index: int
     name: str
@@ -37,17 +39,25 @@ class NodeView:
     end_line: int
     end_column: int
     details: Message
+    format: str | None = None
+    sqnr: float | str | None = None
+    max_error: float | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ValueView:
-    """A value that was seen at a site: in which model, how often, in which module instances, made by which node."""
+    """A value that was seen at a site: in which model, how often, in which module instances, made by which node.
+
+    original: the value as it was traced, where the model's pipeline made another one of it; else None.
+    """
 
     value: Any
     model: str
     count: int
     scopes: tuple[tuple[str, str], ...]
     node: tuple[GraphSnapshot, int] | None
+    original: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +81,10 @@ class SiteView:
 
 @dataclass(frozen=True, slots=True)
 class ModelView:
-    """One model, positioned at its class name; the fields are those of `snapshot.MODEL_KEYS`."""
+    """One model, positioned at its class name; the fields are those of `snapshot.MODEL_KEYS`.
+
+    transform: what its pipeline made of it, a map as `Transform.told` is; None where it has none.
+    """
 
     snapshot: GraphSnapshot = field(repr=False)
     index: int
@@ -98,6 +111,7 @@ class ModelView:
     seconds: float
     comment: dict[str, Any] = field(default_factory=dict)
     rest: bool = False
+    transform: Mapping[str, Any] | None = None
 
     @property
     def title(self) -> str:
@@ -132,8 +146,14 @@ class GraphSnapshot:
         self.files: dict[str, int] = {file["path"]: index for index, file in enumerate(payload["files"])}
         self.titles = titles([model["name"] for model in payload["models"]])
         self.problems = tuple(Problem(**problem) for problem in payload["problems"])
-        self._indices: dict[int, FileIndex] | None = None
-        self._rows: list[list[int]] | None = None
+        self.transforms: Mapping[int, Transform] = {}
+        self._tables = Tables(payload)
+
+    def with_transforms(self, transforms: Mapping[int, Transform]) -> GraphSnapshot:
+        """The same trace with what pipelines made of its models, by index, instead of what this one tells of them."""
+        other = copy(self)
+        other.transforms = {index: found for index, found in transforms.items() if 0 <= index < len(self.titles)}
+        return other
 
     @property
     def size(self) -> int:
@@ -142,8 +162,7 @@ class GraphSnapshot:
 
     def prepare(self) -> GraphSnapshot:
         """Build the indices now."""
-        self._index_of(0)
-        self._rows_of(0)
+        self._tables.prepare()
         return self
 
     def sha256_of(self, path: str) -> str | None:
@@ -159,13 +178,13 @@ class GraphSnapshot:
     def index(self, path: str) -> FileIndex | None:
         """The sites of one file, None where it is no part of this snapshot."""
         file = self.files.get(path)
-        return None if file is None else self._index_of(file)
+        return None if file is None else FileIndex(self, self._tables.places_of(file))
 
     def site(self, index: int) -> SiteView:
         """One site with its values."""
         sites = self.payload["sites"]
         line, column, end_line, end_column = (sites[key][index] for key in _EXTENT)
-        values = tuple(self._value(row) for row in self._rows_of(index))
+        values = tuple(self._value(row) for row in self._tables.rows_of(index))
         name, kind, function = sites["name"][index], KINDS[sites["kind"][index]], sites["function"][index]
         return SiteView(line, column, end_line, end_column, name, kind, function, values)
 
@@ -199,19 +218,28 @@ class GraphSnapshot:
             "value": self.payload["values"][row["value"]] if row["value"] >= 0 else None,
             "file": self.payload["files"][file]["path"] if file >= 0 else None,
         }
+        transform = self.transforms.get(nodes["model"][index])
+        facts = UNTOUCHED if transform is None else transform.nodes.get(index, UNTOUCHED)
+        row |= zip(TRANSFORM_NODES[1:], facts, strict=True)
         return NodeView(index=index, **row, details=unpack_blob(blob) if blob else {})
 
     def _model(self, index: int, model: dict[str, Any], path: str) -> ModelView:
         facts = {key: value for key, value in model.items() if key in ModelView.__dataclass_fields__}
-        return ModelView(**{**facts, "snapshot": self, "index": index, "path": path})
+        transform = self.transforms.get(index)
+        told = None if transform is None else transform.told
+        return ModelView(**{**facts, "snapshot": self, "index": index, "path": path, "transform": told})
 
     def _value(self, row: int) -> ValueView:
         rows = self.payload["rows"]
         node = rows["node"][row]
         scopes = tuple(scope for index in rows["scopes"][row] if (scope := self._scope(index)) is not None)
         value = self.payload["values"][rows["value"][row]]
-        model = self._model_name(rows["model"][row])
-        return ValueView(value, model, rows["count"][row], scopes, None if node < 0 else (self, node))
+        model = rows["model"][row]
+        transform = self.transforms.get(model)
+        now = value if transform is None else transform.values.get(row, value)
+        ref = None if node < 0 else (self, node)
+        original = None if now == value else value
+        return ValueView(now, self._model_name(model), rows["count"][row], scopes, ref, original)
 
     def _scope(self, index: int) -> tuple[str, str] | None:
         if index < 0:
@@ -221,61 +249,3 @@ class GraphSnapshot:
 
     def _model_name(self, index: int) -> str:
         return self.titles[index] if index >= 0 else ""
-
-    def _rows_of(self, site: int) -> list[int]:
-        if self._rows is None:
-            buckets: list[list[int]] = [[] for _ in self.payload["sites"]["file"]]
-            for row, owner in enumerate(self.payload["rows"]["site"]):
-                buckets[owner].append(row)
-            self._rows = buckets
-        return self._rows[site] if self._rows else []
-
-    def _index_of(self, file: int) -> FileIndex:
-        if self._indices is None:
-            members: dict[int, list[int]] = {}
-            for site, owner in enumerate(self.payload["sites"]["file"]):
-                members.setdefault(owner, []).append(site)
-            self._indices = {owner: FileIndex(self, found) for owner, found in members.items()}
-        return self._indices.get(file) or FileIndex(self, [])
-
-
-class FileIndex:
-    """The sites of one file of one snapshot, ordered by position, so that a few lines cost a few lines."""
-
-    def __init__(self, snapshot: GraphSnapshot, members: list[int]) -> None:
-        sites = snapshot.payload["sites"]
-        lines, columns, ends, kinds = sites["line"], sites["column"], sites["end_line"], sites["kind"]
-        self._snapshot = snapshot
-        self._order = sorted(members, key=lambda site: (lines[site], columns[site]))
-        self._lines = [lines[site] for site in self._order]
-        # The furthest line that any site up to here reaches: where it falls short, no earlier site covers a line.
-        self._reach = list(accumulate((ends[site] for site in self._order), max))
-        self._kinds = kinds
-
-    def between(self, first: int, last: int, kinds: frozenset[str] | None) -> Iterator[SiteView]:
-        """The sites that start on the lines `first` to `last`, both included, in position order."""
-        for site in self._order[bisect_left(self._lines, first) : bisect_right(self._lines, last)]:
-            if kinds is None or KINDS[self._kinds[site]] in kinds:
-                yield self._snapshot.site(site)
-
-    def covering(self, line: int, column: int) -> Iterator[SiteView]:
-        """The sites whose extent holds a position; a position just behind a name counts as on it."""
-        sites = self._snapshot.payload["sites"]
-        for place in range(bisect_right(self._lines, line) - 1, -1, -1):
-            if self._reach[place] < line:
-                return
-            site = self._order[place]
-            start = (sites["line"][site], sites["column"][site])
-            if start <= (line, column) <= (sites["end_line"][site], sites["end_column"][site]):
-                yield self._snapshot.site(site)
-
-
-def smallest(sites: Sequence[SiteView], line: int, column: int) -> SiteView | None:
-    """The site that a person means at a position: truly inside before just behind, then the smallest, then a name."""
-
-    def rank(site: SiteView) -> tuple[Any, ...]:
-        behind = (line, column) == (site.end_line, site.end_column)
-        size = (site.end_line - site.line, site.end_column - site.column)
-        return behind, size, _PRECEDENCE[site.kind]
-
-    return min(sites, key=rank, default=None)

@@ -6,15 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from mase_server.daemon.graph_snapshot import (
-    FileIndex,
     GraphSnapshot,
     ModelView,
     NodeView,
     PartView,
     SiteView,
     ValueView,
-    smallest,
 )
+from mase_server.daemon.indices import FileIndex, smallest
 from mase_server.snapshot import Problem
 
 __all__ = ["Entry", "FileView", "GraphSnapshot", "ModelView", "NodeView", "PartView", "SiteView", "Store", "ValueView"]

@@ -1,0 +1,96 @@
+"""Indices of a payload's tables: the rows of a site, the sites of some lines."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from mase_server.snapshot import KINDS, Payload
+
+if TYPE_CHECKING:
+    from mase_server.daemon.graph_snapshot import GraphSnapshot, SiteView
+
+#: Among places of equal extent, what a person means by it.
+_PRECEDENCE = {"parameter": 0, "binding": 1, "return": 2, "expression": 3}
+
+
+class Tables:
+    """The indices of a payload, shared by all snapshots of it."""
+
+    # Not cached_property: its lock is one for all payloads in Python 3.11, and the event loop would wait for a thread.
+    def __init__(self, payload: Payload) -> None:
+        self._payload = payload
+        self._rows: list[list[int]] | None = None
+        self._places: dict[int, Places] | None = None
+
+    def prepare(self) -> None:
+        """Build them now."""
+        self.rows_of(0)
+        self.places_of(0)
+
+    def rows_of(self, site: int) -> list[int]:
+        """The rows of one site."""
+        if self._rows is None:
+            buckets: list[list[int]] = [[] for _ in self._payload["sites"]["file"]]
+            for row, owner in enumerate(self._payload["rows"]["site"]):
+                buckets[owner].append(row)
+            self._rows = buckets
+        return self._rows[site] if self._rows else []
+
+    def places_of(self, file: int) -> Places:
+        """The sites of one file."""
+        if self._places is None:
+            members: dict[int, list[int]] = {}
+            for site, owner in enumerate(self._payload["sites"]["file"]):
+                members.setdefault(owner, []).append(site)
+            self._places = {owner: Places(self._payload["sites"], found) for owner, found in members.items()}
+        return self._places.get(file) or Places({}, [])
+
+
+class Places:
+    """The sites of one file, ordered by position."""
+
+    def __init__(self, sites: Mapping[str, Sequence[int]], members: list[int]) -> None:
+        self.order = sorted(members, key=lambda site: (sites["line"][site], sites["column"][site]))
+        self.lines = [sites["line"][site] for site in self.order]
+        # The furthest line that any site up to here reaches: where it falls short, no earlier site covers a line.
+        self.reach = list(accumulate((sites["end_line"][site] for site in self.order), max))
+
+
+class FileIndex:
+    """The sites of one file of one snapshot, ordered by position, so that a few lines cost a few lines."""
+
+    def __init__(self, snapshot: GraphSnapshot, places: Places) -> None:
+        self._snapshot = snapshot
+        self._places = places
+
+    def between(self, first: int, last: int, kinds: frozenset[str] | None) -> Iterator[SiteView]:
+        """The sites that start on the lines `first` to `last`, both included, in position order."""
+        lines, of_kind = self._places.lines, self._snapshot.payload["sites"]["kind"]
+        for site in self._places.order[bisect_left(lines, first) : bisect_right(lines, last)]:
+            if kinds is None or KINDS[of_kind[site]] in kinds:
+                yield self._snapshot.site(site)
+
+    def covering(self, line: int, column: int) -> Iterator[SiteView]:
+        """The sites whose extent holds a position; a position just behind a name counts as on it."""
+        sites, places = self._snapshot.payload["sites"], self._places
+        for place in range(bisect_right(places.lines, line) - 1, -1, -1):
+            if places.reach[place] < line:
+                return
+            site = places.order[place]
+            start = (sites["line"][site], sites["column"][site])
+            if start <= (line, column) <= (sites["end_line"][site], sites["end_column"][site]):
+                yield self._snapshot.site(site)
+
+
+def smallest(sites: Sequence[SiteView], line: int, column: int) -> SiteView | None:
+    """The site that a person means at a position: truly inside before just behind, then the smallest, then a name."""
+
+    def rank(site: SiteView) -> tuple[Any, ...]:
+        behind = (line, column) == (site.end_line, site.end_column)
+        size = (site.end_line - site.line, site.end_column - site.column)
+        return behind, size, _PRECEDENCE[site.kind]
+
+    return min(sites, key=rank, default=None)

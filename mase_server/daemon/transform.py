@@ -1,0 +1,51 @@
+"""What a pipeline of passes made of one model, as it lies over a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mase_server.snapshot import TRANSFORM_NODES
+from mase_server.steps import Step
+
+#: What the overlay says of one node: (format, sqnr in dB, max error, note), None each where it is not known.
+NodeFacts = tuple[str | None, float | str | None, float | None, str | None]
+UNTOUCHED: NodeFacts = (None, None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """One overlay. model: its index in the payload.  values: row of the table rows -> its value now.
+
+    told: all else, as `snapshot.TRANSFORM_KEYS` has it, and "texts": its steps as texts.
+    """
+
+    model: int
+    values: Mapping[int, Any]
+    nodes: Mapping[int, NodeFacts]
+    told: Mapping[str, Any]
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any]) -> Transform:
+        """Of a map as a child sends it; KeyError, TypeError or ValueError for what is none."""
+        told = {key: value for key, value in data.items() if key not in ("rows", "nodes")}
+        told["texts"] = [str(Step.from_wire(step)) for step in told["steps"]]
+        nodes = data["nodes"]
+        facts = zip(*(nodes[name] for name in TRANSFORM_NODES[1:]), strict=True)
+        values = dict(zip(*data["rows"], strict=True))
+        return cls(data["model"], values, dict(zip(nodes["row"], facts, strict=True)), told)
+
+    @property
+    def failed(self) -> bool:
+        """Could one of its steps not be applied?"""
+        return self.told["failed"] is not None
+
+    @property
+    def complete(self) -> bool:
+        """Is no more coming?"""
+        return bool(self.told["complete"])
+
+    def stopped(self, why: str) -> Transform:
+        """The same, of which no more will come, for a reason."""
+        return Transform(self.model, self.values, self.nodes, {**self.told, "complete": True, "problem": why})
