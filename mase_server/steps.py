@@ -7,6 +7,7 @@ pipeline is a list of them. Settings, provenance and the command line use this f
 from __future__ import annotations
 
 import ast
+import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,9 +42,14 @@ class Step:
             raise ValueError(f"{text!r} is no step ({error}); an example: quantize(default='fixed(8,4)')") from None
 
     def __str__(self) -> str:
-        named = [f"{key}={value!r}" for key, value in self.arguments.items() if key.isidentifier()]
-        other = {key: value for key, value in self.arguments.items() if not key.isidentifier()}
+        named = [f"{key}={value!r}" for key, value in self.arguments.items() if _is_name(key)]
+        other = {key: value for key, value in self.arguments.items() if not _is_name(key)}
         return f"{self.name}({', '.join([*named, *([f'**{other!r}'] if other else [])])})"
+
+
+def _is_name(key: str) -> bool:
+    """Does Python read this name as it stands? It refuses its own words, and normalises other letters than ASCII's."""
+    return key.isidentifier() and key.isascii() and not keyword.iskeyword(key)
 
 
 def _keywords(call: ast.Call) -> dict[str, Any]:

@@ -82,6 +82,7 @@ def test_dropouts_go_and_the_output_stays():
 
 def test_an_adapter_changes_nothing_until_it_has_learnt():
     """MASE's own drops the bias: the output moves at once."""
+    torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 3)), torch.randn(4, 6)
     graph, found = passes.insert_lora_adapter_transform_pass(MaseGraph(model, {"input": x}), {"rank": 2})
     assert found["inserted"] == {"_0": [6, 5], "_2": [5, 3]}
@@ -89,7 +90,7 @@ def test_an_adapter_changes_nothing_until_it_has_learnt():
     own = {name for name, _ in model.named_parameters()}
     adapters = [parameter for name, parameter in graph.model.named_parameters() if name not in own]
     assert len(adapters) == 4
-    optimiser = torch.optim.SGD(adapters, 0.1)
+    optimiser = torch.optim.SGD(adapters, 0.01)
     for _ in range(3):
         optimiser.zero_grad()
         graph.model(x).square().sum().backward()
@@ -135,3 +136,37 @@ def test_adapters_of_bert_are_annotated_and_change_nothing():
 def test_options_out_of_range_are_quoted(pass_args, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         passes.insert_lora_adapter_transform_pass(MaseGraph(nn.Sequential(nn.Linear(2, 2))), pass_args)
+
+
+def _two_blocks():
+    return nn.Sequential(*(nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.Dropout()) for _ in range(2))).eval()
+
+
+@pytest.mark.parametrize("only", [["1"], ["1.0"], ["1.1"]])
+def test_only_the_selected_norms_are_fused(only):
+    model, x = _two_blocks(), torch.randn(2, 3, 4, 4)
+    graph, found = passes.conv_bn_fusion_transform_pass(MaseGraph(model, {"input": x}), {"only": only})
+    assert found == {"fused": [("1.0", "1.1")], "kept": {}}
+    torch.testing.assert_close(graph.model(x), model(x))
+
+
+def test_only_the_selected_dropouts_are_removed():
+    graph = MaseGraph(_two_blocks(), {"input": torch.randn(2, 3, 4, 4)})
+    assert passes.remove_dropout_transform_pass(graph, {"only": ["1"]})[1] == {"removed": ["_1_2"]}
+    assert "_0_2" in [node.name for node in graph.nodes]
+
+
+def test_only_the_selected_layers_have_adapters_and_lose_them():
+    model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4), nn.Linear(4, 3))
+    graph = MaseGraph(model, {"input": torch.randn(4, 6)})
+    graph, found = passes.insert_lora_adapter_transform_pass(graph, {"only": ["1", "_2"]})
+    assert found["inserted"] == {"_1": [5, 4], "_2": [4, 3]}
+    assert passes.fuse_lora_weights_transform_pass(graph, {"only": ["2"]})[1] == {"fused": ["_2"]}
+    assert passes.fuse_lora_weights_transform_pass(graph)[1] == {"fused": ["_1"]}
+
+
+@pytest.mark.parametrize("name", ["conv_bn_fusion", "remove_dropout", "insert_lora_adapter", "fuse_lora_weights"])
+def test_a_selection_that_names_nothing_is_refused(name):
+    graph = MaseGraph(_two_blocks(), {"input": torch.randn(2, 3, 4, 4)})
+    with pytest.raises(ValueError, match="only names 'fc1', which is no node"):
+        getattr(passes, f"{name}_transform_pass")(graph, {"only": ["fc1"]})

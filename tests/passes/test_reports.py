@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mase_server import MaseGraph, passes
-from mase_server.passes.report import table, tree
+from mase_server.passes.report.tables import table, tree
 from mase_server.tools import get_logger
 from tests.ir.models import Mlp
 

@@ -1,4 +1,4 @@
-"""Passes that add metadata to every node: init, common, software, hardware."""
+"""add_hardware_metadata: what every node becomes in hardware."""
 
 from __future__ import annotations
 
@@ -12,59 +12,12 @@ from mase_server.ir.facts import call_of
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import metadata_of
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.declaration import Argument, Pass
 
-_COMMON: Mapping[str, Any] = MappingProxyType({"add_value": True, "dummy_in": None, "force_device_meta": False})
-_HARDWARE: Mapping[str, Any] = MappingProxyType({"max_parallelism": None})
-
-
-def init_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
-    """Give every node an empty MaseMetadata under `node.meta["mase"]`; what is there already is kept.
-
-    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)})
-    >>> graph, _ = passes.init_metadata_analysis_pass(graph)
-    >>> list(graph.nodes[0].meta["mase"])
-    ['common', 'hardware', 'software']
-    """
-    graph.init_metadata()
-    return graph, {}
+_DEFAULTS: Mapping[str, Any] = MappingProxyType({"max_parallelism": None})
 
 
-def add_common_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _COMMON) -> Result:
-    """Add operator, type, arguments and results of every node.
-
-    dummy_in: inputs by name (a dict or BatchEncoding), all of which are honoured; without it those that the graph was
-    recorded on.  add_value: offer values, which are computed when they are read.  force_device_meta: offer meta tensors
-    in place of values.  Raises ValueError for an unknown option or input.
-    Source: `chop.passes.graph.analysis.add_metadata.add_common_metadata_analysis_pass`.
-
-    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)})
-    >>> graph, _ = passes.add_common_metadata_analysis_pass(graph, {"dummy_in": {"input": torch.randn(5, 4)}})
-    >>> graph.nodes[2].meta["mase"]["common"]["results"]["data_out_0"]["shape"]
-    [5, 2]
-    """
-    graph.annotate(**options("add_common_metadata_analysis_pass", pass_args, _COMMON))
-    return graph, {}
-
-
-def add_software_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
-    """Add an empty `stat` for every tensor among the arguments and results; found statistics are kept.
-
-    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)}, add_metadata_args={})
-    >>> graph, _ = passes.add_software_metadata_analysis_pass(graph)
-    >>> graph.nodes[1].meta["mase"]["software"]["args"]
-    {'data_in_0': {'stat': {}}, 'weight': {'stat': {}}, 'bias': {'stat': {}}}
-    """
-    for node in graph.fx_graph.nodes:
-        metadata = metadata_of(node, graph.module)
-        for part in ("args", "results"):
-            entries = metadata["software"].setdefault(part, {})
-            for name, entry in metadata["common"].get(part, {}).items():
-                if isinstance(entry, dict):
-                    entries.setdefault(name, {"stat": {}})
-    return graph, {}
-
-
-def add_hardware_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _HARDWARE) -> Result:
+def add_hardware_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Add what a node becomes in hardware: implicitness, parallelism, parameters, interface.
 
     max_parallelism: elements per beat, innermost dimension first; None for none chosen yet.  The common metadata must
@@ -76,12 +29,13 @@ def add_hardware_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str
     >>> hardware["module"], hardware["verilog_param"]["DATA_IN_0_PARALLELISM_DIM_0"]
     ('fixed_linear', 2)
     """
-    given = options("add_hardware_metadata_analysis_pass", pass_args, _HARDWARE)
+    given = options("add_hardware_metadata_analysis_pass", pass_args, _DEFAULTS)
+    lanes = None if given["max_parallelism"] is None else [int(each) for each in given["max_parallelism"]]
     for node in graph.fx_graph.nodes:
         metadata = metadata_of(node, graph.module)
         if "mase_op" not in metadata["common"]:
             raise ValueError(f"node {node.name!r} has no common metadata: run add_common_metadata_analysis_pass first")
-        metadata["hardware"] = _hardware(node, graph, given["max_parallelism"]) | metadata["hardware"]
+        metadata["hardware"] = _hardware(node, graph, lanes) | metadata["hardware"]
     graph.meta["mase"]["hardware"].setdefault("verilog_sources", [])
     return graph, {}
 
@@ -127,3 +81,14 @@ def _tensor_parameters(name: str, entry: Mapping[str, Any], parallelism: list[in
         **{f"{name}_TENSOR_SIZE_DIM_{index}": size for index, size in enumerate(sizes)},
         **{f"{name}_PARALLELISM_DIM_{index}": min(lanes[index], size) for index, size in enumerate(sizes)},
     }
+
+
+PASS = Pass(
+    name="add_hardware_metadata",
+    title="Add what nodes become in hardware",
+    kind="analysis",
+    function=add_hardware_metadata_analysis_pass,
+    arguments=(Argument("max_parallelism", "texts", "elements per beat, innermost dimension first, e.g. 4,2"),),
+    needs=frozenset({"metadata"}),
+    menu=False,
+)

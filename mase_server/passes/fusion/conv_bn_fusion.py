@@ -1,8 +1,9 @@
-"""Layers that can be taken together or left out without changing what a trained model gives."""
+"""conv_bn_fusion: a batch norm becomes part of the layer before it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from torch import fx, nn
@@ -10,16 +11,21 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from mase_server.ir.build import attribute
 from mase_server.ir.graph import MaseGraph
-from mase_server.ir.number_formats import operator_of
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.declaration import Pass
+from mase_server.passes.error.measuring import GIVES
+from mase_server.passes.fusion.calls import calls_by_path, layer_of
+from mase_server.passes.selection import Selection
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-_DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"})
+_DEFAULTS: Mapping[str, Any] = MappingProxyType({"only": None})
 
 
-def conv_bn_fusion_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
+def conv_bn_fusion_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Take each convolution or linear layer together with the batch norm that alone follows it, for inference.
+
+    only: nodes, layers or scopes, everything without it: pairs of which the layer or the norm is among them.
 
     The fused layers are new; the model's own are left as they are.  Gives {"fused": (layer, norm) by path, "kept":
     norms that could not be fused, with the reason}.  Source: `chop.passes.graph.transforms.conv_bn_fusion`.
@@ -29,31 +35,42 @@ def conv_bn_fusion_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any]
     >>> found["fused"], [node.op for node in graph.nodes]
     ([('0', '1')], ['placeholder', 'call_module', 'output'])
     """
-    options("conv_bn_fusion_transform_pass", pass_args, {})
+    given = options("conv_bn_fusion_transform_pass", pass_args, _DEFAULTS)
+    selected = Selection.of(given["only"]).checked(graph.fx_graph)
     module, fused, kept = graph.module, [], {}
-    calls = _calls(graph.fx_graph)
+    calls = calls_by_path(graph.fx_graph)
     for node in list(graph.fx_graph.nodes):
-        norm = _layer(node, module)
-        if not isinstance(norm, _NORMS):
-            continue
+        norm = layer_of(node, module)
         before = node.args[0] if node.args else None
+        if not isinstance(norm, _NORMS) or not _is_selected(selected, node, before):
+            continue
         reason = _unfit(norm, node, before, module, calls)
         if reason is not None or not isinstance(before, fx.Node):
             kept[str(node.target)] = reason or "it has no input"
             continue
-        layer = attribute(module, str(before.target))
-        join = fuse_linear_bn_eval if isinstance(layer, nn.Linear) else fuse_conv_bn_eval
-        transposed = {"transpose": True} if "Transpose" in type(layer).__name__ else {}
-        module.add_submodule(str(before.target), join(layer, norm, **transposed))
+        _join(module, before, norm)
         node.replace_all_uses_with(before)
+        before.meta[GIVES] = node.name
         graph.fx_graph.erase_node(node)
         fused.append((str(before.target), str(node.target)))
     return graph, {"fused": fused, "kept": kept}
 
 
+def _is_selected(selected: Selection, norm: fx.Node, before: Any) -> bool:
+    return selected.covers(norm) or (isinstance(before, fx.Node) and selected.covers(before))
+
+
+def _join(module: fx.GraphModule, before: fx.Node, norm: Any) -> None:
+    """Put a layer in the place of the one before the norm, that computes both."""
+    layer = attribute(module, str(before.target))
+    join = fuse_linear_bn_eval if isinstance(layer, nn.Linear) else fuse_conv_bn_eval
+    transposed = {"transpose": True} if "Transpose" in type(layer).__name__ else {}
+    module.add_submodule(str(before.target), join(layer, norm, **transposed))
+
+
 def _unfit(norm: Any, node: fx.Node, before: Any, module: nn.Module, calls: Mapping[str, int]) -> str | None:
     """Why a norm cannot be taken together with what comes before it; None if it can."""
-    layer = _layer(before, module)
+    layer = layer_of(before, module)
     if type(layer) is not nn.Linear and type(layer) not in _CONVOLUTIONS:
         return "what comes before it is no convolution or linear layer"
     if norm.training or norm.running_mean is None:
@@ -67,33 +84,11 @@ def _unfit(norm: Any, node: fx.Node, before: Any, module: nn.Module, calls: Mapp
     return None
 
 
-def remove_dropout_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
-    """Leave out dropouts, which do nothing in inference.  Gives {"removed": names of their nodes}.
-
-    >>> model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)).eval()
-    >>> graph, found = passes.remove_dropout_transform_pass(MaseGraph(model, {"input": torch.randn(1, 4)}))
-    >>> found["removed"]
-    ['_1']
-    """
-    options("remove_dropout_transform_pass", pass_args, {})
-    removed = []
-    for node in list(graph.fx_graph.nodes):
-        if node.op.startswith("call") and operator_of(node, graph.module) in _DROPOUTS:
-            node.replace_all_uses_with(node.all_input_nodes[0])
-            graph.fx_graph.erase_node(node)
-            removed.append(node.name)
-    return graph, {"removed": removed}
-
-
-def _calls(graph: fx.Graph) -> dict[str, int]:
-    """How often each module is called."""
-    found: dict[str, int] = {}
-    for node in graph.nodes:
-        if node.op == "call_module":
-            found[str(node.target)] = found.get(str(node.target), 0) + 1
-    return found
-
-
-def _layer(node: Any, module: nn.Module) -> Any:
-    is_call = isinstance(node, fx.Node) and node.op == "call_module"
-    return attribute(module, str(node.target)) if is_call else None
+PASS = Pass(
+    name="conv_bn_fusion",
+    title="Fuse batch norms into their layers",
+    kind="transform",
+    function=conv_bn_fusion_transform_pass,
+    needs=frozenset({"weights"}),
+    selects=True,
+)
