@@ -42,6 +42,25 @@ async def resident_bytes(pid: int) -> int:
     return sum(int(line) for line in out.split() if line.isdigit()) * 1024
 
 
+def _proportional(pid: int) -> int:
+    try:
+        lines = (_PROC / str(pid) / "smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
+    except (OSError, IndexError, ValueError, StopIteration):
+        return _resident(pid)
+
+
+async def held_bytes(pid: int, limit: int) -> int:
+    """Memory that `pid` and all it started hold, in bytes; above `limit` what they share is counted once.
+
+    Forks share most of their pages. Counting that is slow, so it is done where it decides, and beside the event loop.
+    """
+    resident = await resident_bytes(pid)
+    if resident <= limit or not (_PROC / "self" / "smaps_rollup").exists():
+        return resident
+    return await asyncio.to_thread(lambda: sum(map(_proportional, _family(pid))))
+
+
 def available_fraction() -> float:
     """The share of this machine's memory that is still available; 1.0 where it cannot be told."""
     try:

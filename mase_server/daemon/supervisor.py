@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from mase_server.daemon.calls import Call, Calls, OnEvent, WorkerGone
 from mase_server.daemon.death import Breach, Place, death_problem, how_it_ended, last_place, read_fault
 from mase_server.daemon.launcher import ChildProcess
-from mase_server.daemon.limits import resident_bytes
+from mase_server.daemon.limits import held_bytes
 from mase_server.snapshot import Assembler, Payload, Problem
 from mase_server.wire import Message
 from mase_server.worker.request import TraceRequest
@@ -22,12 +23,10 @@ _SAMPLE_EVERY = 20
 _FIRST_SAMPLE = 5
 _FAULT_SECONDS = 0.15
 _REAP_SECONDS = 2.0
+#: Within these seconds a child has to say that it has cancelled a call.
+_CANCEL_SECONDS = 5.0
 #: As many times its limit may a trace take, if it is excused for the rest.
 _LONGEST = 4
-
-
-class WorkerGone(Exception):
-    """The child that should have answered has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +72,9 @@ class TraceWorker:
         self._limits = limits
         self._events = events
         self._progress = _Progress()
-        self._calls: dict[int, asyncio.Future[Any]] = {}
-        self._ids = itertools.count(1)
+        self._calls = Calls()
+        self._cancels: set[asyncio.Task[None]] = set()
+        self.retired = False
         loop = asyncio.get_running_loop()
         self._traced: asyncio.Future[bool] = loop.create_future()
         self._breached: asyncio.Future[Breach] = loop.create_future()
@@ -97,25 +97,44 @@ class TraceWorker:
             return Outcome("failed" if progress.failed else "ready", progress.seconds, tuple(progress.problems))
         return Outcome("crashed", 0.0, (await self._death(),))
 
-    async def call(self, method: str, params: dict[str, Any] | None = None) -> Any:
-        """The live child's answer; WorkerGone at once when it ends, RuntimeError with the child's error text."""
+    async def call(self, method: str, params: dict[str, Any] | None = None, on_event: OnEvent | None = None) -> Any:
+        """The live child's answer; WorkerGone at once when it ends, CallFailed with the child's error text.
+
+        Cancelling it cancels the call in the child, which is ended if it does not follow.
+        """
         if not self.live:
-            raise WorkerGone(f"the worker of {self.request.path} has ended")
-        ident = next(self._ids)
-        answer = self._calls[ident] = asyncio.get_running_loop().create_future()
+            raise self._gone()
+        call = self._calls.open(on_event)
         try:
-            await self.child.channel.send({"op": "call", "id": ident, "method": method, "params": params or {}})
-            return await answer
+            await self.child.channel.send({"op": "call", "id": call.ident, "method": method, "params": params or {}})
+            # Waited for from outside, so that who is cancelled leaves the answer to `_cancel`.
+            await asyncio.wait((call.answer,))
+            return call.answer.result()
         except OSError as error:
-            raise WorkerGone(f"the worker of {self.request.path} has ended") from error
-        finally:
-            self._calls.pop(ident, None)
+            raise self._gone() from error
+        except asyncio.CancelledError:
+            task = asyncio.create_task(self._cancel(call))
+            self._cancels.add(task)
+            task.add_done_callback(self._cancels.discard)
+            raise
+
+    async def _cancel(self, call: Call) -> None:
+        call.on_event = lambda message: None
+        with contextlib.suppress(OSError):
+            await self.child.channel.send({"op": "cancel", "id": call.ident})
+        done, _ = await asyncio.wait((call.answer,), timeout=_CANCEL_SECONDS)
+        if not done:
+            await self.stop()
+
+    def _gone(self) -> WorkerGone:
+        why = f": {self._breached.result().text()}" if self._breached.done() else ""
+        return WorkerGone(f"the worker of {self.request.path} has ended{why}")
 
     async def stop(self) -> None:
         """End the child and all that it started."""
         for task in self._tasks:
             task.cancel()
-        self._fail_calls()
+        self._calls.fail(self._gone())
         await self.child.stop()
 
     async def _read(self) -> None:
@@ -126,11 +145,11 @@ class TraceWorker:
             self.child.channel.broken = f"{type(error).__name__}: {error}"
         if not self._traced.done():
             self._traced.set_result(False)
-        self._fail_calls()
+        self._calls.fail(self._gone())
 
     def _take(self, message: Message) -> None:
-        if "result" in message:
-            self._answered(message)
+        if "result" in message or "id" in message:
+            self._calls.take(message)
             return
         event = message["event"]
         if event == "stage":
@@ -149,20 +168,6 @@ class TraceWorker:
             if not self._traced.done():
                 self._traced.set_result(True)
 
-    def _answered(self, message: Message) -> None:
-        answer = self._calls.get(message["result"])
-        if answer is None or answer.done():
-            return
-        if "error" in message:
-            answer.set_exception(RuntimeError(message["error"]))
-        else:
-            answer.set_result(message["value"])
-
-    def _fail_calls(self) -> None:
-        for answer in self._calls.values():
-            if not answer.done():
-                answer.set_exception(WorkerGone(f"the worker of {self.request.path} has ended"))
-
     async def _watch(self) -> None:
         started = asyncio.get_running_loop().time()
         for turn in itertools.count(1):
@@ -172,7 +177,7 @@ class TraceWorker:
             excused = min(self._progress.excused, (_LONGEST - 1) * self._limits.seconds)
             if tracing and not self._traced.done() and seconds - excused > self._limits.seconds:
                 return self._breach(Breach("time-limit", self._limits.seconds))
-            if await resident_bytes(self.child.pid) > self._limits.memory:
+            if await held_bytes(self.child.pid, self._limits.memory) > self._limits.memory:
                 return self._breach(Breach("memory-limit", self._limits.memory))
             if tracing and turn % _SAMPLE_EVERY == _FIRST_SAMPLE:
                 self.child.ask_line()  # so that even a kill -9 leaves a line behind

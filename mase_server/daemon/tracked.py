@@ -79,5 +79,6 @@ def clean_scratch() -> None:
 
 async def retire(worker: TraceWorker) -> None:
     """End a worker and throw its scratch folder away."""
+    worker.retired = True
     await worker.stop()
     await asyncio.to_thread(shutil.rmtree, worker.request.scratch, True)
