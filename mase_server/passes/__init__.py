@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from mase_server.passes.bits import calculate_avg_bits_mg_analysis_pass
 from mase_server.passes.fusion import conv_bn_fusion_transform_pass, remove_dropout_transform_pass
+from mase_server.passes.granularity.lower_granularity import lower_granularity_transform_pass
+from mase_server.passes.granularity.raise_granularity import raise_granularity_transform_pass
 from mase_server.passes.lora import fuse_lora_weights_transform_pass, insert_lora_adapter_transform_pass
 from mase_server.passes.metadata import (
     add_common_metadata_analysis_pass,
@@ -38,10 +40,12 @@ __all__ = [
     "fuse_lora_weights_transform_pass",
     "init_metadata_analysis_pass",
     "insert_lora_adapter_transform_pass",
+    "lower_granularity_transform_pass",
     "profile_statistics_analysis_pass",
     "prune_detach_hook_transform_pass",
     "prune_transform_pass",
     "quantize_transform_pass",
+    "raise_granularity_transform_pass",
     "remove_dropout_transform_pass",
     "report_graph_analysis_pass",
     "report_node_hardware_type_analysis_pass",

@@ -1,0 +1,1 @@
+"""Granularity: modules as one node each, or as what they compute."""

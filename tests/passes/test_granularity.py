@@ -1,0 +1,201 @@
+"""Modules taken together as one node, and apart again: the graph computes what the model does, at every level."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from mase_server import MaseGraph, passes
+from tests.examples.cases import CASES
+from tests.ir.models import bert_inputs, bert_tiny
+
+
+class Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 4)
+
+    def forward(self, x, scale):
+        halves = torch.chunk(self.up(x), 2, dim=-1)
+        return halves[0].tanh() * scale, self.down(torch.cat(halves, dim=-1))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.norm = Gate(), nn.LayerNorm(4)
+
+    def forward(self, x):
+        gated, mixed = self.gate(self.norm(x), 0.5)
+        return x + gated + mixed
+
+
+class Model(nn.Module):
+    """One block is called twice, and something of another is used from outside."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.blocks[1].gate.shift = nn.Parameter(torch.randn(4))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        x = torch.relu(x)
+        x = self.blocks[0](x)
+        return (x + self.blocks[1].gate.shift) @ self.blocks[1].gate.up.weight.T
+
+
+def case(**pass_args):
+    torch.manual_seed(0)
+    model, x = Model().eval(), torch.randn(3, 4)
+    graph, found = passes.raise_granularity_transform_pass(MaseGraph(model, {"x": x}), pass_args)
+    return model, x, graph, found["raised"]
+
+
+def called(graph):
+    return [str(node.target) for node in graph.nodes if node.op == "call_module"]
+
+
+def test_modules_without_others_inside_become_one_node_each():
+    model, x, graph, raised = case()
+    assert set(raised) == {"blocks.0.gate", "blocks.1.gate"}
+    assert called(graph) == [
+        "blocks.0.norm", "blocks.0.gate", "blocks.1.norm", "blocks.1.gate", "blocks.0.norm", "blocks.0.gate",
+    ]  # fmt: skip
+    assert torch.equal(graph.model(x), model(x))
+
+
+def test_the_largest_modules_become_one_node_each():
+    model, x, graph, raised = case(level="outermost")
+    assert set(raised) == {"blocks.0", "blocks.1"}
+    assert called(graph) == ["blocks.0", "blocks.1", "blocks.0"]
+    assert torch.equal(graph.model(x), model(x))
+
+
+@pytest.mark.parametrize(
+    ("only", "level", "names"),
+    [
+        (["blocks.1"], "outermost", {"blocks.1"}),
+        (["blocks.1"], "innermost", {"blocks.1.gate"}),
+        (["blocks"], "outermost", {"blocks.0", "blocks.1"}),
+        (["chunk_1"], "innermost", {"blocks.1.gate"}),
+        ([""], "outermost", {"blocks.0", "blocks.1"}),
+    ],
+)
+def test_only_what_is_named_is_taken_together(only, level, names):
+    model, x, graph, raised = case(only=only, level=level)
+    assert set(raised) == names
+    assert torch.equal(graph.model(x), model(x))
+
+
+def test_the_parameters_are_those_of_the_model_and_the_model_stays_as_it_was():
+    model, x, graph, _ = case(level="outermost")
+    assert {name for name, _ in graph.model.named_parameters()} >= {name for name, _ in model.named_parameters()}
+    own = {id(parameter) for parameter in model.parameters()}
+    assert {id(parameter) for parameter in graph.model.parameters()} == own
+    assert type(model.blocks[0]) is Block
+    graph.model(x).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_what_was_taken_together_is_taken_apart_into_what_it_was():
+    model, x, graph, _ = case(level="outermost")
+    before = [(node.op, node.target) for node in MaseGraph(model, {"x": x}).nodes if node.op != "get_attr"]
+    graph, found = passes.lower_granularity_transform_pass(graph)
+    assert [(node.op, node.target) for node in graph.nodes if node.op != "get_attr"] == before
+    assert found == {"lowered": ["blocks.0", "blocks.1", "blocks.0"], "kept": {}}
+    assert torch.equal(graph.model(x), model(x))
+
+
+def test_a_level_above_another_holds_it():
+    model, x, graph, _ = case()
+    graph, _ = passes.raise_granularity_transform_pass(graph, {"level": "outermost"})
+    assert called(graph) == ["blocks.0", "blocks.1", "blocks.0"]
+    assert torch.equal(graph.model(x), model(x))
+    graph, _ = passes.lower_granularity_transform_pass(graph, {"only": ["blocks.1"]})
+    assert called(graph).count("blocks.1.norm") == 1
+    assert "blocks.0" in called(graph)
+    assert torch.equal(graph.model(x), model(x))
+
+
+def test_roundings_are_taken_along():
+    torch.manual_seed(0)
+    model, x = Model().eval(), torch.randn(3, 4)
+    graph, _ = passes.quantize_transform_pass(MaseGraph(model, {"x": x}), {"by": "type", "linear": "fixed(8,4)"})
+    expected = graph.model(x)
+    assert not torch.equal(expected, model(x))
+    graph, _ = passes.raise_granularity_transform_pass(graph, {"level": "outermost"})
+    assert {"blocks.0", "blocks.1"} <= set(called(graph))
+    assert torch.equal(graph.model(x), expected)
+    graph, _ = passes.lower_granularity_transform_pass(graph)
+    assert torch.equal(graph.model(x), expected)
+
+
+def test_a_graph_of_modules_is_annotated_and_verified():
+    model, inputs = bert_tiny(), dict(bert_inputs())
+    graph, _ = passes.raise_granularity_transform_pass(MaseGraph(model, inputs))
+    graph.annotate(add_value=False)
+    passes.verify_common_metadata_analysis_pass(graph)
+    assert graph.check_against(model)
+    attention = next(node for node in graph.nodes if str(node.target).endswith("attention.self"))
+    assert attention.meta["mase"]["common"]["mase_op"] == "bert_self_attention"
+
+
+@pytest.mark.parametrize("level", ["innermost", "outermost"])
+@pytest.mark.parametrize("example", CASES, ids=lambda case: case.file)
+def test_an_example_stays_what_it_computes(example, level):
+    torch.manual_seed(0)
+    model = example.build(example.load()).eval()
+    graph = MaseGraph(model, example.inputs(example.sizes))
+    count = len(graph.nodes)
+    graph, found = passes.raise_granularity_transform_pass(graph, {"level": level})
+    assert len(graph.nodes) < count or not found["raised"]
+    assert graph.check_against(model)
+    graph, found = passes.lower_granularity_transform_pass(graph)
+    assert len(graph.nodes) >= count
+    assert found["kept"] == {}
+    assert graph.check_against(model)
+
+
+def test_a_graph_holds_at_other_sizes_too():
+    model, _, graph, _ = case(level="outermost")
+    other = torch.randn(7, 4)
+    assert torch.equal(graph.model(other), model(other))
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_a_transformer_of_torch_is_taken_apart(norm_first):
+    torch.manual_seed(0)
+    layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True, norm_first=norm_first)
+    model = nn.TransformerDecoder(layer, 2).eval()
+    inputs = {"tgt": torch.randn(2, 5, 8), "memory": torch.randn(2, 3, 8)}
+
+    class Around(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = model
+
+        def forward(self, tgt, memory):
+            mask = nn.Transformer.generate_square_subsequent_mask(tgt.shape[1])
+            return self.inner(tgt, memory, tgt_mask=mask)
+
+    graph, found = passes.lower_granularity_transform_pass(MaseGraph(around := Around().eval(), inputs))
+    assert found == {"lowered": ["inner"], "kept": {}}
+    assert called(graph).count("inner.layers.1.self_attn") == 1
+    assert graph.check_against(around)
+    changed = {"tgt": torch.randn(2, 5, 8), "memory": torch.randn(2, 3, 8)}
+    torch.testing.assert_close(graph.model(**changed), around(**changed))
+
+
+@pytest.mark.parametrize(
+    ("pass_args", "message"),
+    [
+        ({"level": "middle"}, "raise_granularity: level is 'middle', expected innermost or outermost"),
+        ({"only": ["block"]}, "only names 'block', which is no node and no module of this graph"),
+    ],
+)
+def test_what_cannot_be_done_is_quoted(pass_args, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        case(**pass_args)
