@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import prune as torch_prune
+from transformers.pytorch_utils import Conv1D
 
 from mase_server import MaseGraph, passes
 from tests.ir.models import node_named
@@ -114,6 +115,123 @@ def test_a_pruned_graph_is_annotated_and_can_be_quantised():
     assert graph.model(X).isfinite().all()
 
 
+# Where weights stand
+
+
+class Functional(nn.Module):
+    """A layer of GPT-2's kind, a product with a parameter of the model's own, and a convolution."""
+
+    def __init__(self):
+        super().__init__()
+        self.transposed = Conv1D(8, 4)
+        self.weight = nn.Parameter(torch.randn(8, 8))
+        self.conv = nn.Conv2d(8, 4, 3, padding=1, padding_mode="circular")
+
+    def forward(self, x):
+        x = F.linear(self.transposed(x), self.weight)
+        return self.conv(x.mT.unsqueeze(-1))
+
+
+def test_groups_lie_along_what_a_product_sums_over():
+    torch.manual_seed(0)
+    model, x = Functional(), torch.randn(2, 5, 4)
+    graph = MaseGraph(copy.deepcopy(model), {"x": x})
+    graph, found = passes.prune_transform_pass(graph, {"weight": {"sparsity": 0.5, "granularity": "2:4"}})
+    assert set(found["weight"].values()) == {0.5}
+    with torch.no_grad():
+        for weight, dim in [(model.transposed.weight, 0), (model.weight, 1), (model.conv.weight, 1)]:
+            grouped = weight.movedim(dim, -1).reshape(-1, 4)
+            grouped = grouped * (grouped.abs() >= grouped.abs().sort(dim=1).values[:, 2:3])
+            shape = weight.movedim(dim, -1).shape
+            weight.copy_(grouped.view(shape).movedim(-1, dim))
+    assert torch.equal(graph.model(x), model(x))
+
+
+def test_groups_that_do_not_divide_a_layer_leave_it_out_and_say_so():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3))
+    graph = MaseGraph(model, {"input": torch.randn(1, 3, 8, 8)})
+    _, found = passes.prune_transform_pass(graph, {"weight": {"sparsity": 0.5, "granularity": "2:4"}})
+    assert found == {"weight": {"_1": 0.5}, "activation": [], "left": ["_0"]}
+
+
+def test_only_what_is_named_is_pruned():
+    model = two_layers()
+    _, found = pruned(model, weight={"sparsity": 0.5}, activation={"sparsity": 0.5}, only=["2"])
+    assert list(found["weight"]) == ["_2"]
+    assert found["activation"] == ["_2"]
+    with pytest.raises(ValueError, match="only names 'head'"):
+        pruned(model, weight={"sparsity": 0.5}, only=["head"])
+
+
+def test_what_was_pruned_before_stays_pruned():
+    model = two_layers()
+    graph, _ = pruned(model, weight={"sparsity": 0.25, "method": "random"}, only=["0"])
+    before = graph.module._0_pruning_mask
+    graph, found = passes.prune_transform_pass(graph, {"weight": {"sparsity": 0.5}, "only": ["_0"]})
+    after = graph.module._0_pruning_mask
+    assert found["weight"] == {"_0": 0.5}
+    assert zeros(after) == 32
+    assert zeros(after[before == 0]) == 16
+    assert torch.equal(graph.model(X), F.linear(F.linear(X, model[0].weight * after, model[0].bias).relu(), *[
+        model[2].weight, model[2].bias,
+    ]))  # fmt: skip
+
+
+def test_a_layer_that_is_called_twice_has_one_mask_and_counts_once():
+    layer = nn.Linear(8, 8)
+    graph, found = pruned(nn.Sequential(layer, nn.ReLU(), layer), weight={"sparsity": 0.5, "scope": "global"})
+    masks = [buffer for name, buffer in graph.module.named_buffers()]
+    assert set(found["weight"].values()) == {0.5}
+    assert all(torch.equal(mask, masks[0]) for mask in masks)
+
+
+def test_a_quantised_weight_is_pruned_before_it_is_rounded():
+    model = two_layers()
+    graph, _ = passes.quantize_transform_pass(MaseGraph(model, {"input": X}), {"by": "type", "linear": "fixed(8,6)"})
+    graph, found = passes.prune_transform_pass(graph, {"weight": {"sparsity": 0.5}})
+    assert found["weight"] == {"_0": 0.5, "_2": 0.5}
+    other, _ = pruned(model, weight={"sparsity": 0.5})
+    other, _ = passes.quantize_transform_pass(other, {"by": "type", "linear": "fixed(8,6)"})
+    assert torch.equal(graph.model(X), other.model(X))
+
+
+def test_channels_of_activations_are_those_of_the_layers_input():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Conv2d(4, 2, 1)), torch.randn(2, 4, 3, 3)
+    graph = MaseGraph(model, {"input": x})
+    graph, _ = passes.prune_transform_pass(graph, {"activation": {"sparsity": 0.5, "granularity": "channelwise"}})
+    weakest = x.abs().mean((0, 2, 3)).argsort()[:2]
+    expected = x.clone()
+    expected[:, weakest] = 0
+    assert torch.equal(graph.model(x), model(expected))
+
+
+def test_weights_on_meta_cannot_be_pruned():
+    with torch.device("meta"):
+        model = two_layers()
+    with pytest.raises(ValueError, match=r"prune needs the values of 0\.weight, which is on meta"):
+        pruned(model, weight={"sparsity": 0.5})
+
+
+def test_a_weight_that_is_shared_is_pruned_where_it_is_a_product():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(6, 8))
+
+        def forward(self, ids):
+            return F.linear(F.embedding(ids, self.weight), self.weight)
+
+    model, ids = Tied(), torch.tensor([[1, 2, 3]])
+    graph = MaseGraph(model, {"ids": ids})
+    graph, _ = passes.prune_transform_pass(graph, {"weight": {"sparsity": 0.5}})
+    expected = graph.model(ids)
+    mask = next(iter(dict(graph.module.named_buffers()).values()))
+    assert torch.equal(expected, F.linear(F.embedding(ids, model.weight), model.weight * mask))
+    graph, _ = passes.prune_detach_hook_transform_pass(graph)
+    assert torch.equal(graph.model(ids), expected)
+
+
 ERRORS = [
     ({"weight": {"sparsity": 1.0}}, "prune: sparsity is 1.0, expected a share from 0 to below 1"),
     ({"weight": {"sparsity": 0.5, "method": "l2"}}, "prune: method is 'l2', expected one of l1-norm, random, movement"),
@@ -124,6 +242,7 @@ ERRORS = [
     ),
     ({"weight": {"method": "random"}}, "prune: {'method': 'random'} is no plan"),
     ({"weight": {"sparsity": 0.5, "share": 1}}, "prune: a plan has no 'share'; it takes sparsity, method, scope,"),
+    ({"activation": {"sparsity": 0.5, "scope": "global"}}, "their scope is local, not 'global'"),
     ({"activation": {"sparsity": 0.5, "method": "movement"}}, "prune: activations have no scores of movement"),
     (
         {"weight": {"sparsity": 0.5, "method": "movement"}},
@@ -131,7 +250,7 @@ ERRORS = [
     ),
     (
         {"weight": {"sparsity": 0.5, "granularity": "2:5"}},
-        "prune: 2:5 needs a last dimension divisible by 5, got [8",
+        "prune: 2:5 needs a dimension divisible by 5 to sum over, got [8, 8]",
     ),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from mase_server.passes.prune.transform import prune_detach_hook_transform_pass, prune_transform_pass
+from mase_server.passes.prune.detach import prune_detach_hook_transform_pass
+from mase_server.passes.prune.transform import prune_transform_pass
 
 __all__ = ["prune_detach_hook_transform_pass", "prune_transform_pass"]

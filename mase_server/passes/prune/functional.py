@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mase_server.passes.prune.masks import Plan, masks
+from mase_server.passes.prune.masks import Plan, Scored, masks
 
 
-def sparsify(values: Tensor, sparsity: float, method: str = "l1-norm", granularity: str = "elementwise") -> Tensor:
-    """The same tensor with so great a share of its elements zero, chosen anew at each call. Arguments as in `Plan`."""
+def sparsify(
+    values: Tensor, sparsity: float, method: str = "l1-norm", granularity: str = "elementwise", channels: int = -1
+) -> Tensor:
+    """The same tensor with so great a share of its elements zero, chosen anew at each call.
+
+    channels: the dimension of the channels, which products sum over.  The other arguments are those of `Plan`.
+    """
     plan = Plan(sparsity, method, "local", granularity)
     if values.is_meta:
         return values.clone()
-    return values * masks(plan, {"": plan.score(values)})[""]
+    return values * masks(plan, {"": Scored(plan.score(values), channels, channels)})[""]

@@ -24,8 +24,8 @@ class Plan:
     """How to prune one kind of tensors.
 
     sparsity: share of zeros, 0 to below 1.  method: l1-norm | random | movement.  scope: local, each tensor by itself,
-    or global, all together.  granularity: elementwise, channelwise (whole indices of the first dimension, by their
-    mean score), or n:m, n of every m neighbours in the last dimension stay, whatever the sparsity says.
+    or global, all together.  granularity: elementwise, channelwise (whole channels, by their mean score), or n:m, n of
+    every m neighbours that a product sums over stay, whatever the sparsity says.
     """
 
     sparsity: float
@@ -56,33 +56,54 @@ class Plan:
         return SCORES[self.method](values.detach())
 
 
-def masks(plan: Plan, scores: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A mask of each tensor's shape by name, 1 where an element stays. scores: the higher ones stay."""
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The scores of one tensor's elements; the higher ones stay.
+
+    channels: the dimension that whole channels are indices of.  sums: the one that products sum over.
+    """
+
+    scores: Tensor
+    channels: int = 0
+    sums: int = -1
+
+    def fits(self, plan: Plan) -> bool:
+        """Can the plan be followed? n:m asks for whole groups."""
+        return plan.group is None or self.scores.shape[self.sums] % plan.group[1] == 0
+
+
+def masks(plan: Plan, scored: Mapping[str, Scored]) -> dict[str, Tensor]:
+    """A mask of each tensor's shape by name, 1 where an element stays. ValueError for groups that are not whole."""
     if plan.group is not None:
-        return {name: of_groups(score, *plan.group) for name, score in scores.items()}
-    grains = {name: _grains(score, plan.granularity) for name, score in scores.items()}
+        return {name: of_groups(each, *plan.group) for name, each in scored.items()}
+    grains = {name: _grains(each, plan.granularity) for name, each in scored.items()}
     if plan.scope == "local":
         kept = {name: _kept(grain, plan.sparsity) for name, grain in grains.items()}
     else:
         together = _kept(torch.cat([grain.flatten() for grain in grains.values()]), plan.sparsity)
         parts = torch.split(together, [grain.numel() for grain in grains.values()])
         kept = {name: part.view_as(grain) for (name, grain), part in zip(grains.items(), parts, strict=True)}
-    return {name: kept[name].expand_as(score).contiguous() for name, score in scores.items()}
+    return {name: kept[name].expand_as(each.scores).contiguous() for name, each in scored.items()}
 
 
-def of_groups(score: Tensor, stay: int, group: int) -> Tensor:
-    """n:m. ValueError where the last dimension is no multiple of m."""
-    if score.shape[-1] % group:
-        raise ValueError(f"prune: {stay}:{group} needs a last dimension divisible by {group}, got {list(score.shape)}")
-    grouped = score.reshape(-1, group)
-    mask = torch.zeros_like(grouped).scatter_(1, grouped.topk(stay, dim=1).indices, 1.0)
-    return mask.view_as(score)
+def of_groups(scored: Scored, stay: int, group: int) -> Tensor:
+    """n:m along the summed dimension; of equals the first stay."""
+    scores = scored.scores.movedim(scored.sums, -1)
+    if scores.shape[-1] % group:
+        shape = list(scored.scores.shape)
+        raise ValueError(f"prune: {stay}:{group} needs a dimension divisible by {group} to sum over, got {shape}")
+    grouped = scores.reshape(-1, group)
+    order = grouped.sort(dim=1, descending=True, stable=True).indices
+    mask = torch.zeros_like(grouped).scatter_(1, order[:, :stay], 1.0)
+    return mask.view(scores.shape).movedim(-1, scored.sums).contiguous()
 
 
-def _grains(score: Tensor, granularity: str) -> Tensor:
-    if granularity == "elementwise" or score.dim() < 2:
-        return score
-    return score.mean(dim=tuple(range(1, score.dim())), keepdim=True)
+def _grains(scored: Scored, granularity: str) -> Tensor:
+    scores = scored.scores
+    if granularity == "elementwise" or scores.dim() < 2:
+        return scores
+    others = tuple(axis for axis in range(scores.dim()) if axis != scored.channels % scores.dim())
+    return scores.mean(dim=others, keepdim=True)
 
 
 def _kept(scores: Tensor, sparsity: float) -> Tensor:

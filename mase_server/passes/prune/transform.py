@@ -1,26 +1,27 @@
-"""prune_transform_pass: masks on the weights, and roundings to nothing before the layers."""
+"""prune_transform_pass: masks on the weights, and activations made sparse before the layers."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
-from mase_server.ir.build import attribute
 from mase_server.ir.graph import MaseGraph
-from mase_server.ir.number_formats import operator_of
 from mase_server.passes.arguments import Result, options
-from mase_server.passes.functional import as_function
+from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.prune.functional import sparsify
-from mase_server.passes.prune.masks import SCORES, Plan, masks
+from mase_server.passes.prune.masks import METHODS, SCOPES, SCORES, Plan, Scored, masks
+from mase_server.passes.selection import Selection
+from mase_server.passes.weighted import MASK, Weighted, exposed, is_mask, require_values, weighted
 
-#: Layers that are pruned.
-PRUNED = frozenset({"linear", "conv1d", "conv2d", "conv3d"})
-_MASK = "_pruning_mask"
-_DEFAULTS: Mapping[str, Any] = {"weight": None, "activation": None}
+_DEFAULTS: Mapping[str, Any] = {"weight": None, "activation": None, "only": None}
+_FIELDS = ("sparsity", "method", "scope", "granularity")
+
+#: Operator -> the dimension of its input's channels.
+_CHANNELS: Mapping[str, int] = {"conv1d": -2, "conv2d": -3, "conv3d": -4}
 
 
 def prune_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
@@ -28,10 +29,12 @@ def prune_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None =
 
     weight, activation: {"sparsity": share of zeros, "method": "l1-norm" | "random" | "movement" (weights only),
     "scope": "local" | "global" (weights only), "granularity": "elementwise" | "channelwise" | "2:4"}, each optional but
-    the sparsity.  A weight is multiplied by a mask, a buffer of the graph's module, so that it can go on learning; the
-    model's own parameters stay as they were.  An activation is made sparse anew at each run.
-    Gives {"weight": share of zeros by node, "activation": pruned nodes}.  ValueError for what is out of range, and
-    for movement where no layer has its scores.  Source: `chop.passes.graph.transforms.pruning.prune_transform_pass`.
+    the sparsity.  only: nodes, layers or scopes to prune, instead of all.  A weight is multiplied by a mask, a buffer
+    of the graph's module, so that it can go on learning; the model's own parameters stay as they were.  What an earlier
+    mask had taken stays taken.  An activation is made sparse anew at each run.
+    Gives {"weight": share of zeros by node, "activation": pruned nodes, "left": nodes whose channels n:m does not
+    divide}.  ValueError for what is out of range, for movement where no layer has its scores, and for weights on meta.
+    Source: `chop.passes.graph.transforms.pruning.prune_transform_pass`.
 
     >>> graph = MaseGraph(nn.Sequential(nn.Linear(8, 4)), {"input": torch.randn(1, 8)})
     >>> graph, found = passes.prune_transform_pass(graph, {"weight": {"sparsity": 0.5, "granularity": "2:4"}})
@@ -39,105 +42,116 @@ def prune_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None =
     {'_0': 0.5}
     """
     given = options("prune_transform_pass", pass_args, _DEFAULTS)
-    plans = {name: Plan(**_known(given[name])) for name in _DEFAULTS if given[name] is not None}
-    module = graph.module
-    nodes = [
-        node
-        for node in graph.fx_graph.nodes
-        if node.op == "call_module" and operator_of(node, module) in PRUNED and _plain(node, module)
-    ]
-    found: dict[str, Any] = {"weight": {}, "activation": []}
+    plans = {kind: plan for kind in ("weight", "activation") if (plan := _plan(kind, given[kind])) is not None}
+    layers = weighted(graph.fx_graph, graph.module, Selection.of(given["only"]))
+    found: dict[str, Any] = {"weight": {}, "activation": [], "left": []}
     if "activation" in plans:
-        found["activation"] = [_prune_activation(node, plans["activation"]) for node in nodes]
+        found["activation"] = [_prune_activation(layer, plans["activation"]) for layer in layers]
     if "weight" in plans:
-        found["weight"] = _prune_weights(module, nodes, plans["weight"])
+        found["weight"], found["left"] = _prune_weights(graph.module, layers, plans["weight"])
     return graph, found
 
 
-def _known(given: Any) -> dict[str, Any]:
+def _plan(kind: str, given: Any) -> Plan | None:
+    if given is None or (isinstance(given, Mapping) and "sparsity" in given and given["sparsity"] is None):
+        return None
     if not isinstance(given, Mapping) or "sparsity" not in given:
         raise ValueError(f'prune: {given!r} is no plan, e.g. {{"sparsity": 0.5, "method": "l1-norm"}}')
-    fields = ("sparsity", "method", "scope", "granularity")
     for key in given:
-        if key not in fields:
-            raise ValueError(f"prune: a plan has no {key!r}; it takes {', '.join(fields)}")
-    return dict(given)
-
-
-def _plain(node: fx.Node, module: nn.Module) -> bool:
-    return "weight" in dict(attribute(module, str(node.target)).named_parameters(recurse=False))
-
-
-def _prune_activation(node: fx.Node, plan: Plan) -> str:
-    if plan.method not in SCORES:
+        if key not in _FIELDS:
+            raise ValueError(f"prune: a plan has no {key!r}; it takes {', '.join(_FIELDS)}")
+    plan = Plan(**{key: value for key, value in given.items() if value is not None})
+    if kind == "activation" and plan.method not in SCORES:
         raise ValueError(f"prune: activations have no scores of {plan.method}; use one of {', '.join(SCORES)}")
-    source = node.all_input_nodes[0]
+    if kind == "activation" and plan.scope != "local":
+        raise ValueError(f"prune: activations are made sparse one by one; their scope is local, not {plan.scope!r}")
+    return plan
+
+
+def _prune_activation(layer: Weighted, plan: Plan) -> str:
+    node, source = layer.node, layer.data
+    channels = _CHANNELS.get(layer.operator, -1)
     with node.graph.inserting_before(node):
-        sparse = node.graph.call_function(sparsify, (source, plan.sparsity, plan.method, plan.granularity))
+        arguments = (source, plan.sparsity, plan.method, plan.granularity, channels)
+        sparse = node.graph.call_function(sparsify, arguments)
+    sparse.meta["scope"] = source.meta.get("scope")
     node.replace_input_with(source, sparse)
     return node.name
 
 
-def _prune_weights(module: fx.GraphModule, nodes: list[fx.Node], plan: Plan) -> dict[str, float]:
-    weights = {node.name: attribute(module, f"{node.target}.weight") for node in nodes}
-    scores = {node.name: _score(node, weights[node.name], plan) for node in nodes}
-    found = {}
-    made = masks(plan, scores)
-    for node in nodes:
-        name, mask = f"{node.name}{_MASK}", made[node.name]
-        module.register_buffer(name, mask)
-        weight = as_function(node, attribute(module, str(node.target)))["weight"]
-        with node.graph.inserting_before(node):
-            masked = node.graph.call_function(operator.mul, (weight, node.graph.get_attr(name)))
-        node.replace_input_with(weight, masked)
-        found[node.name] = 1.0 - mask.mean().item() if not mask.is_meta else plan.sparsity
-    return found
+def _prune_weights(
+    module: fx.GraphModule, layers: Sequence[Weighted], plan: Plan
+) -> tuple[dict[str, float], list[str]]:
+    scored = {layer.path: _scored(layer, module, plan) for layer in layers}
+    whole = {path: each for path, each in scored.items() if each.fits(plan)}
+    made = masks(plan, whole if whole or not scored else scored)
+    found = {layer.node.name: _mask(layer, module, made[layer.path]) for layer in layers if layer.path in made}
+    return found, [layer.node.name for layer in layers if layer.path not in made]
 
 
-def _score(node: fx.Node, weight: Tensor, plan: Plan) -> Tensor:
-    if plan.method in SCORES:
-        return plan.score(weight)
-    software = node.meta["mase"]["software"].get("args", {}) if "mase" in node.meta else {}
-    score = software.get("weight", {}).get("stat", {}).get("movement")
+def _scored(layer: Weighted, module: nn.Module, plan: Plan) -> Scored:
+    weight = layer.weight(module)
+    require_values("prune", layer, weight)
+    score = plan.score(weight) if plan.method in SCORES else _movement(layer)
+    if is_mask(layer.user):
+        # What is gone already goes first, whatever the method.
+        score = torch.where(_mask_of(layer, module) == 0, score.min() - 1, score)
+    return Scored(score, 1 - layer.sums, layer.sums)
+
+
+def _movement(layer: Weighted) -> Tensor:
+    software = layer.node.meta["mase"]["software"].get("args", {}) if "mase" in layer.node.meta else {}
+    score = software.get(layer.name, {}).get("stat", {}).get("movement")
     if not isinstance(score, Tensor):
-        raise ValueError(f"prune: {node.name} has no movement scores; run add_movement_metadata_analysis_pass first")
+        name = layer.node.name
+        raise ValueError(f"prune: {name} has no movement scores; run add_movement_metadata_analysis_pass first")
     return score.detach()
 
 
-def prune_detach_hook_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
-    """Write the zeros into the weights and take masks and sparse activations out of the graph.
-
-    The pruned weights are parameters of the graph's module.  Gives {"detached": names of the layers' nodes}.
-    Source: `chop.passes.graph.transforms.pruning.prune_detach_hook_transform_pass`.
-
-    >>> graph, _ = passes.prune_transform_pass(MaseGraph(nn.Sequential(nn.Linear(8, 4))), {"weight": {"sparsity": 0.5}})
-    >>> graph, found = passes.prune_detach_hook_transform_pass(graph)
-    >>> found["detached"], int((graph.module._0_weight_pruned == 0).sum())
-    (['_0'], 16)
-    """
-    options("prune_detach_hook_transform_pass", pass_args, {})
-    detached = []
-    for node in list(graph.fx_graph.nodes):
-        if node.target is sparsify:
-            node.replace_all_uses_with(node.args[0])
-            graph.fx_graph.erase_node(node)
-        elif node.op == "get_attr" and str(node.target).endswith(_MASK):
-            (masked,) = node.users
-            detached.append(_detach(graph.module, masked, str(node.target)))
-    return graph, {"detached": detached}
+def _mask_of(layer: Weighted, module: nn.Module) -> Tensor:
+    found: Tensor = getattr(module, str(layer.user.all_input_nodes[1].target))
+    return found
 
 
-def _detach(module: fx.GraphModule, masked: fx.Node, mask: str) -> str:
-    weight, place = masked.args
-    assert isinstance(weight, fx.Node)
-    assert isinstance(place, fx.Node)
-    name = mask.removesuffix(_MASK)
-    with torch.no_grad():
-        pruned = attribute(module, str(weight.target)) * getattr(module, mask)
-    module.register_parameter(f"{name}_weight_pruned", nn.Parameter(pruned))
-    weight.target = f"{name}_weight_pruned"
-    masked.replace_all_uses_with(weight)
-    masked.graph.erase_node(masked)
-    masked.graph.erase_node(place)
-    delattr(module, mask)
-    return name
+def _mask(layer: Weighted, module: nn.Module, mask: Tensor) -> float:
+    """Multiply the weight where it is read; a mask that is there already takes the new one's zeros, too."""
+    if is_mask(layer.user):
+        mask = mask * _mask_of(layer, module)
+        setattr(module, str(layer.user.all_input_nodes[1].target), mask)
+        return _zeros(mask)
+    name = f"{layer.node.name}{MASK}"
+    module.register_buffer(name, mask)
+    layer = exposed(layer, module)
+    assert layer.origin is not None
+    with layer.node.graph.inserting_after(layer.origin):
+        place = layer.node.graph.get_attr(name)
+    with layer.node.graph.inserting_after(place):
+        masked = layer.node.graph.call_function(operator.mul, (layer.origin, place))
+    masked.meta["scope"] = layer.node.meta.get("scope")
+    layer.user.replace_input_with(layer.origin, masked)
+    return _zeros(mask)
+
+
+def _zeros(mask: Tensor) -> float:
+    return 1.0 - mask.mean().item()
+
+
+_GRAINS = "elementwise, channelwise, or n:m such as 2:4"
+
+PASS = Pass(
+    "prune",
+    "Prune weights and activations",
+    "transform",
+    prune_transform_pass,
+    (
+        Argument("weight.sparsity", "number", "share of a weight's elements to make zero", 0.5, minimum=0, maximum=1),
+        Argument("weight.method", "choice", "by what elements are chosen", "l1-norm", choices=METHODS),
+        Argument("weight.scope", "choice", "each weight by itself, or all together", "local", choices=SCOPES),
+        Argument("weight.granularity", "text", _GRAINS, "elementwise"),
+        Argument("activation.sparsity", "number", "share of an input's elements to make zero", minimum=0, maximum=1),
+        Argument("activation.method", "choice", "by what elements are chosen", choices=tuple(SCORES)),
+        Argument("activation.granularity", "text", _GRAINS),
+    ),
+    needs=frozenset({"weights"}),
+    selects=True,
+)

@@ -1,0 +1,138 @@
+"""Products with a weight, whichever way they stand in a graph: calls of layers, or of functions with a parameter."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, fx, nn
+
+from mase_server.formats import quantise, with_parameters
+from mase_server.ir.build import attribute, underlying
+from mase_server.ir.number_formats import operator_of
+from mase_server.passes.functional import as_function
+from mase_server.passes.selection import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """data, weight: position and keyword of an argument.  sums: the weight's dimension that a product sums over.
+    name: what MASE calls the weight."""
+
+    data: tuple[int, str]
+    weight: tuple[int, str]
+    sums: int
+    name: str = "weight"
+
+
+_LAYER = Layout((0, "input"), (1, "weight"), 1)
+#: The end of the name of a pruning mask.
+MASK = "_pruning_mask"
+
+#: Operator -> where its weight is. Layers written as a product, such as those of GPT-2, have it transposed.
+LAYOUTS: Mapping[str, Layout] = {
+    **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d"), _LAYER),
+    "addmm": Layout((1, "mat1"), (2, "mat2"), 0, "data_in_2"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """One product. path: its weight in the graph's module.  data: the node whose result the weight is multiplied with.
+
+    origin: the node that reads the weight; None where the layer that the node calls holds it.  user: who takes it from
+    there, a rounding, a mask or the node itself.
+    """
+
+    node: fx.Node
+    operator: str
+    path: str
+    data: fx.Node
+    origin: fx.Node | None
+    user: fx.Node
+
+    @property
+    def sums(self) -> int:
+        """The weight's dimension that the product sums over."""
+        return LAYOUTS[self.operator].sums
+
+    @property
+    def name(self) -> str:
+        """What MASE calls the weight among the node's arguments."""
+        return LAYOUTS[self.operator].name
+
+    def weight(self, module: nn.Module) -> Tensor:
+        """The weight itself, as the model has it."""
+        found: Tensor = attribute(module, self.path)
+        return found
+
+
+def weighted(graph: fx.Graph, module: nn.Module, only: Selection | None = None) -> list[Weighted]:
+    """Every product of something with a weight that is a parameter, in the graph's order."""
+    chosen = Selection() if only is None else only.checked(graph)
+    return [found for node in graph.nodes if chosen.covers(node) for found in _weighted(node, module)]
+
+
+def exposed(found: Weighted, module: nn.Module) -> Weighted:
+    """The same product with a node that reads its weight: a layer becomes a function of its parameters."""
+    if found.origin is not None:
+        return found
+    origin = as_function(found.node, attribute(module, str(found.node.target)))["weight"]
+    return Weighted(found.node, found.operator, found.path, found.data, origin, found.node)
+
+
+def _weighted(node: fx.Node, module: nn.Module) -> Iterator[Weighted]:
+    name = operator_of(node, module) if node.op in ("call_module", "call_function") else ""
+    layout = LAYOUTS.get(name)
+    if layout is None:
+        return
+    data = _data(node, layout)
+    if node.op == "call_module":
+        layer = attribute(module, str(node.target))
+        if data is not None and "weight" in dict(layer.named_parameters(recurse=False)):
+            yield Weighted(node, name, f"{node.target}.weight", data, None, node)
+        return
+    origin, user = _read(_weight(node, layout), node)
+    if data is not None and origin is not None and isinstance(attribute(module, str(origin.target)), nn.Parameter):
+        yield Weighted(node, name, str(origin.target), data, origin, user)
+
+
+def _data(node: fx.Node, layout: Layout) -> fx.Node | None:
+    if node.target is with_parameters:
+        found: Any = node.args[2] if len(node.args) > 2 else None
+    else:
+        found = _argument(node, layout.data) if node.op == "call_function" else _argument(node, _LAYER.data)
+    return found if isinstance(found, fx.Node) else None
+
+
+def _weight(node: fx.Node, layout: Layout) -> Any:
+    if underlying(node.target) is with_parameters:
+        parameters = node.args[1]
+        return parameters.get("weight") if isinstance(parameters, Mapping) else None
+    return _argument(node, layout.weight)
+
+
+def _argument(node: fx.Node, place: tuple[int, str]) -> Any:
+    position, name = place
+    return node.args[position] if len(node.args) > position else node.kwargs.get(name)
+
+
+def _read(value: Any, user: fx.Node) -> tuple[fx.Node | None, fx.Node]:
+    """The node that reads the parameter behind roundings and masks, and who takes it from there."""
+    while isinstance(value, fx.Node) and (value.target is quantise or is_mask(value)):
+        value, user = value.args[0], value
+    return (value, user) if isinstance(value, fx.Node) and value.op == "get_attr" else (None, user)
+
+
+def is_mask(node: fx.Node) -> bool:
+    """Does this node multiply a weight with its pruning mask?"""
+    place = node.args[1] if node.target is operator.mul and len(node.args) == 2 else None
+    return isinstance(place, fx.Node) and place.op == "get_attr" and str(place.target).endswith(MASK)
+
+
+def require_values(name: str, found: Weighted, tensor: Tensor) -> None:
+    """ValueError where a weight has no values, because it is on meta."""
+    if tensor.is_meta:
+        raise ValueError(f"{name} needs the values of {found.path}, which is on meta: build the model with its weights")
