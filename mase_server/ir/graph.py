@@ -91,6 +91,16 @@ class MaseGraph(Recorded):
 
         return load(checkpoint, propagate_missing_metadata)
 
+    @classmethod
+    def from_recording(cls, model: nn.Module, recording: Recording) -> MaseGraph:
+        """The graph of a recording over the model that was recorded, or over another instance of it.
+
+        The graph takes the recording's nodes as its own: another graph needs another `Recording.of` the same run.
+        """
+        graph = cls(model)
+        graph._take(recording)
+        return graph
+
     def export(self, fname: str = "masegraph") -> None:
         """Write the graph with its weights to `{fname}.pt` and its metadata to `{fname}.mz`."""
         from mase_server.ir.checkpoint import export
@@ -110,9 +120,11 @@ class MaseGraph(Recorded):
 
         Metadata is kept for nodes of the same name, operation and target.
         """
+        self._take(record(self.root, arguments, self.custom_ops))
+
+    def _take(self, recording: Recording) -> None:
         before = [] if self._module is None else list(self._module.graph.nodes)
-        self._recording = record(self.root, arguments, self.custom_ops)
-        builder = self._recording.builder
+        self._recording, builder = recording, recording.builder
         module = executable(builder.graph, self.root, builder.run.constants)
         kept = {(node.name, node.op, node.target): node.meta["mase"] for node in before if "mase" in node.meta}
         for node in module.graph.nodes:

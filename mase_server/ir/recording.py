@@ -45,6 +45,13 @@ class Recording:
     builder: GraphBuilder
     arguments: Mapping[str, Any]
 
+    @classmethod
+    def of(cls, run: Run, probed: Probed | None, arguments: Mapping[str, Any]) -> Recording:
+        """With a new graph of a run that was recorded already."""
+        builder = GraphBuilder(run, probed)
+        builder.build()
+        return cls(run, probed, builder, arguments)
+
     @property
     def generic(self) -> bool:
         """Does the graph hold for all sizes of its symbols?"""

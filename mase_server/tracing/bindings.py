@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mase_server.tracing.loading.instrument import Site
-from mase_server.tracing.values import DictOf, TupleOf, Value, describe, fields_of, holds_tensor
+from mase_server.tracing.values import DictOf, TupleOf, Value, describe, fields_of, holds_tensor, tensors_in
 
 if TYPE_CHECKING:
     from mase_server.tracing.recorder import Recorder
@@ -25,12 +25,21 @@ PATIENCE = 128
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One value seen at one site. `scope` indexes the recording's scopes, `node` its calls (-1: made by no call)."""
+    """One value seen at one site. `scope` indexes the recording's scopes, `node` its calls (-1: made by no call).
+
+    parts: for a container, the calls that made its tensors, in order.
+    """
 
     site: int
     value: Value
     scope: int
     node: int
+    parts: tuple[int, ...] = ()
+
+    @property
+    def calls(self) -> tuple[int, ...]:
+        """The call that made each tensor of the value, in order; -1 for none."""
+        return self.parts or (self.node,)
 
 
 @dataclass(slots=True)
@@ -109,7 +118,9 @@ class Reports:
         if recorder is not None:
             if len(recorder.events) < MAX_EVENTS:
                 node = recorder.node_of_value(value)
-                recorder.events.append(Event(site, described, recorder.scope, node))
+                alone = isinstance(value, torch.Tensor)
+                parts = () if alone else tuple(map(recorder.node_of_value, tensors_in(value)))
+                recorder.events.append(Event(site, described, recorder.scope, node, parts))
         elif len(self.outside) < MAX_EVENTS:
             self.kept.append(value)
             self.outside.append(Event(site, described, -1, -1))

@@ -97,6 +97,20 @@ def describe(value: Any, depth: int = 0) -> Value:
     return Python(type(value).__name__)
 
 
+def tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
+    """The tensors of a value itself, as many and in the same order as `tensors_of` its description."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif value is None or depth >= MAX_DEPTH or isinstance(value, str | int | float | type):
+        return
+    elif isinstance(value, list | tuple):
+        for item in value[:MAX_ITEMS]:
+            yield from tensors_in(item, depth + 1)
+    elif (fields := fields_of(value)) is not None:
+        for item in islice(fields.values(), MAX_ITEMS):
+            yield from tensors_in(item, depth + 1)
+
+
 def tensors_of(value: Value) -> Iterator[TensorType]:
     """The tensors of a description, in order."""
     if isinstance(value, TensorType):

@@ -38,6 +38,7 @@ from mase_server.tracing.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows
 from mase_server.tracing.state import put_in_mode
 from mase_server.worker import memory
 from mase_server.worker.devices import left_behind
+from mase_server.worker.live import Live
 from mase_server.worker.payload import PayloadWriter
 from mase_server.worker.places import Places
 from mase_server.worker.proof import Proofs, forget, is_preferred
@@ -51,7 +52,7 @@ Emit = Callable[[dict[str, Any]], None]
 GLANCE = 0.15
 
 
-def trace(request: TraceRequest, emit: Emit) -> list[Traced]:
+def trace(request: TraceRequest, emit: Emit) -> Live:
     """Trace one file; emits stages and payloads, and gives the live models."""
     job = TraceJob(request, emit)
     job.find()
@@ -98,7 +99,7 @@ class TraceJob:
         """Did a forward ask for a value that a larger limit might have kept?"""
         return any(one.session.rung == "real" or isinstance(one.error, ValueDependentError) for one in self.traced)
 
-    def finish(self) -> list[Traced]:
+    def finish(self) -> Live:
         """Probe the models and send what is known."""
         outcomes = memory.outcomes(self.request.fit)
         for traced in self.traced:
@@ -115,7 +116,7 @@ class TraceJob:
             proofs = Proofs.of(self._judge_again, self._told())
             self.problems = [proofs.proved(problem) for problem in self.problems]
         self._send(complete=True)
-        return self.traced
+        return self.writer.live
 
     def _told(self) -> int:
         return sum(problem.severity in ("error", "warning") for problem in self.problems)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from mase_server.snapshot import COLUMNS, MAX_SCOPES, SCHEMA, Payload, Problem
 from mase_server.tracing.bindings import Event, Reports
 from mase_server.tracing.probe import Wire
 from mase_server.tracing.values import Value
+from mase_server.worker.live import Live, Origins, Sources
 from mase_server.worker.nodes import NodeWriter
 from mase_server.worker.places import Places
 from mase_server.worker.request import TraceRequest
@@ -27,11 +28,12 @@ from mase_server.worker.traced import Traced
 
 
 class PayloadWriter:
-    """Writes what is known of one file; may be asked again once more is known."""
+    """Writes what is known of one file; may be asked again once more is known. live: of the payload written last."""
 
     def __init__(self, request: TraceRequest, source: bytes, reports: Reports, places: Places) -> None:
         self.request, self.reports, self.places = request, reports, places
         self.sha256 = hashlib.sha256(source).hexdigest()
+        self.live = Live(request, [])
 
     def write(
         self,
@@ -43,7 +45,6 @@ class PayloadWriter:
         imports: Sequence[str] = (),
         preload: Sequence[str] = (),
         fit: bytes = b"",
-        transforms: Sequence[Mapping[str, Any]] = (),
     ) -> Payload:
         """The payload for these models and problems."""
         tables = _Tables(self.reports, self.places, [one.wire() for one in traced], Wire(None, final=complete))
@@ -57,6 +58,8 @@ class PayloadWriter:
             tables.add_events(index, one, nodes.rows)
             models.append(model_map(one, flops, sum(used_calls(one.run)), self.places))
         tables.add_outside(traced)
+        values = [tables.values[value] for value in tables.rows["value"]]
+        self.live = Live(self.request, traced, tables.where, values)
         return {
             "schema": SCHEMA,
             "file": self.request.path,
@@ -75,7 +78,7 @@ class PayloadWriter:
             "imports": list(imports),
             "preload": list(preload),
             "fit": fit,
-            "transforms": list(transforms),
+            "transforms": [],
             "sites": tables.sites,
             "rows": tables.rows,
             "nodes": nodes.columns,
@@ -111,6 +114,7 @@ class _Tables:
         self.rows: dict[str, list[Any]] = {name: [] for name in COLUMNS["rows"]}
         self._site_rows: dict[int, int] = {}
         self._value_rows: dict[Any, int] = {}
+        self.where: list[Sources] = []
         self._kept: list[Sequence[Value]] = []
         self._first_scope: dict[int, int] = {}
 
@@ -149,7 +153,9 @@ class _Tables:
 
     def add_events(self, model: int, traced: Traced, node_rows: Sequence[int]) -> None:
         """What was bound while the model ran: equal values at one site become one row."""
-        groups: dict[tuple[int, int], tuple[list[int], dict[int, None], int]] = {}
+        groups: dict[tuple[int, int], tuple[list[int], dict[int, None], int, Origins]] = {}
+        where = Sources(list(node_rows))
+        self.where.append(where)
         # What is shown only because nothing else shows it says nothing where something else does.
         taken = set(self.rows["site"]) if traced.found.rest else set()
         for events in aligned([run.events for run in traced.runs]):
@@ -158,23 +164,27 @@ class _Tables:
             if key[0] in taken:
                 continue
             node = node_rows[first.node] if 0 <= first.node < len(node_rows) else -1
-            count, scopes, _ = groups.setdefault(key, ([0], {}, node))
+            count, scopes, _, origins = groups.setdefault(key, ([0], {}, node, []))
             count[0] += 1
+            origins.append(first.calls)
             if len(scopes) < MAX_SCOPES:
                 scopes[self.scope(model, first.scope)] = None
-        for (site, value), (count, scopes, node) in groups.items():
+        for (site, value), (count, scopes, node, origins) in groups.items():
+            where.rows[len(self.rows["site"])] = origins
             self._row(site, value, model, count[0], list(scopes), node)
 
     def add_outside(self, traced: Sequence[Traced]) -> None:
         """What was bound at import, in constructors and around the calls of the models."""
-        groups: dict[tuple[int, int, int], int] = {}
+        groups: dict[tuple[int, int, int], Origins] = {}
         for event, kept in zip(self.reports.outside, self.reports.kept, strict=True):
             model = next((index for index, one in enumerate(traced) if one.knows(kept)), -1)
             values = traced[model].values_of(kept) if model >= 0 else [event.value]
             key = (self.site(event.site), self.value(model, values), model)
-            groups[key] = groups.get(key, 0) + 1
-        for (site, value, model), count in groups.items():
-            self._row(site, value, model, count, [], -1)
+            groups.setdefault(key, []).append(traced[model].origins(kept) if model >= 0 else ())
+        for (site, value, model), origins in groups.items():
+            if model >= 0:
+                self.where[model].rows[len(self.rows["site"])] = origins
+            self._row(site, value, model, len(origins), [], -1)
 
     def _row(self, *row: Any) -> None:
         for name, value in zip(COLUMNS["rows"], row, strict=True):

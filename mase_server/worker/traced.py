@@ -15,7 +15,7 @@ from mase_server.ir.session import Session
 from mase_server.ops.types import TensorType
 from mase_server.tracing.calls import Run
 from mase_server.tracing.probe import Probed, Wire
-from mase_server.tracing.values import DictOf, TupleOf, Value, describe
+from mase_server.tracing.values import DictOf, TupleOf, Value, describe, tensors_in
 
 
 @dataclass(slots=True)
@@ -67,6 +67,11 @@ class Traced:
         """Is a value (or all tensors in a container) one that this recording made or took?"""
         recorder = self.session.base
         return recorder is not None and recorder.node_of_value(value) >= 0
+
+    def origins(self, value: Any) -> tuple[int, ...]:
+        """The call that made each tensor of a value, in order; -1 for none."""
+        recorder = self.session.base
+        return () if recorder is None else tuple(map(recorder.node_of_value, tensors_in(value)))
 
     def values_of(self, value: Any) -> list[Value]:
         """A value bound outside of the recording, as it is in each run."""

@@ -44,7 +44,7 @@ def traced(text: str, folder: Path) -> Traced:
     request = TraceRequest(str(path), str(folder), digest, 1, TraceOptions(), scratch=str(folder / "scratch"))
     events: list[dict[str, Any]] = []
     with undisturbed():
-        models = trace(request, events.append)
+        models = trace(request, events.append).traced
     payload = [event["payload"] for event in events if event["event"] == "snapshot"][-1]
     return Traced(payload["problems"], [one.name for one in models if one.error is None])
 

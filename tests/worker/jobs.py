@@ -50,7 +50,8 @@ class Job:
         )
         self.events: list[dict[str, Any]] = []
         with undisturbed():
-            self.traced: list[Traced] = trace(self.request, self.events.append)
+            self.live = trace(self.request, self.events.append)
+        self.traced: list[Traced] = list(self.live.traced)
 
     @property
     def payloads(self) -> list[Payload]:
