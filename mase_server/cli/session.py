@@ -72,6 +72,12 @@ class Silent:
     def progress(self, path: str, stage: str, message: str) -> None:
         """Nothing to do."""
 
+    def pass_progress(self, path: str, model: str, message: str, fraction: float | None) -> None:
+        """Nothing to do."""
+
+    def pass_ended(self, path: str, model: str) -> None:
+        """Nothing to do."""
+
 
 async def trace(wanted: Wanted) -> list[Outcome]:
     """Trace every file; the outcomes in the order of the files. Files are trusted by being named."""

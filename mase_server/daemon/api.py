@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from mase_server import __version__
+from mase_server.steps import Step
 
 if TYPE_CHECKING:
     from mase_server.daemon.daemon import Daemon
@@ -59,7 +60,11 @@ async def info(api: Api, params: Params) -> dict[str, Any]:
 
 
 async def models(api: Api, params: Params) -> list[dict[str, Any]]:
-    """The models of the file `path`, of every traced file without it: `snapshot.MODEL_KEYS` and "path", "sha256"."""
+    """The models of the file `path`, of every traced file without it: `snapshot.MODEL_KEYS` and "path", "sha256".
+
+    And "title", and "transform": what its passes made of it, as `snapshot.TRANSFORM_KEYS` without rows and nodes, and
+    "texts", the steps as texts; None where there are none.
+    """
     path = params.get("path")
     snapshots = api.daemon.store.snapshots()
     return [model for snapshot in snapshots if path in {None, snapshot.path} for model in _models(snapshot)]
@@ -67,7 +72,15 @@ async def models(api: Api, params: Params) -> list[dict[str, Any]]:
 
 def _models(snapshot: GraphSnapshot) -> list[dict[str, Any]]:
     source = {"path": snapshot.path, "sha256": snapshot.sha256, "complete": snapshot.complete}
-    return [{**model, **source} for model in snapshot.payload["models"]]
+    return [
+        {**model, **source, "title": snapshot.titles[index], "transform": _told(snapshot, index)}
+        for index, model in enumerate(snapshot.payload["models"])
+    ]
+
+
+def _told(snapshot: GraphSnapshot, index: int) -> dict[str, Any] | None:
+    transform = snapshot.transforms.get(index)
+    return None if transform is None else dict(transform.told)
 
 
 #: What the answer of `mase/nodeAt` says of the place itself.
@@ -93,7 +106,8 @@ def _value(value: ValueView) -> dict[str, Any]:
         snapshot, index = value.node
         node = asdict(snapshot.node(index))
     scopes = [list(scope) for scope in value.scopes]
-    return {"value": value.value, "model": value.model, "count": value.count, "scopes": scopes, "node": node}
+    seen = {"value": value.value, "original": value.original}
+    return {**seen, "model": value.model, "count": value.count, "scopes": scopes, "node": node}
 
 
 async def retrace(api: Api, params: Params) -> dict[str, Any]:
@@ -127,6 +141,63 @@ async def pick_root(api: Api, params: Params) -> list[dict[str, Any]]:
     return await roots(api, params)
 
 
+async def passes(api: Api, params: Params) -> list[dict[str, Any]]:
+    """The passes that there are for the file `path`, the workspace's own among them: `Pass.to_wire` each; at once."""
+    return api.daemon.passes.listed(params.get("path"))
+
+
+async def apply_pass(api: Api, params: Params) -> dict[str, Any]:
+    """Apply one more pass to a model (the first without `model`); `mase/pipeline` once its errors are measured.
+
+    A pass that fails is not kept; the error says why.
+    """
+    step = Step(params["pass"], params.get("arguments", {}))
+    return await api.daemon.passes.apply(params["path"], params.get("model"), step)
+
+
+async def undo_pass(api: Api, params: Params) -> dict[str, Any]:
+    """Take the last pass back, or the one that is being applied; `mase/pipeline`."""
+    return await api.daemon.passes.undo(params["path"], params.get("model"))
+
+
+async def redo_pass(api: Api, params: Params) -> dict[str, Any]:
+    """Apply again what was taken back last; `mase/pipeline`."""
+    return await api.daemon.passes.redo(params["path"], params.get("model"))
+
+
+async def reset_passes(api: Api, params: Params) -> dict[str, Any]:
+    """Take all passes back; `mase/pipeline`."""
+    return await api.daemon.passes.reset(params["path"], params.get("model"))
+
+
+async def pipeline(api: Api, params: Params) -> dict[str, Any]:
+    """The passes on a model: {"model", "steps", "undone", "summary", "problem", "complete", "running"}; at once.
+
+    Steps are texts such as "quantize(default='fixed(8,4)')"; undone: what redo brings back, the next one first.
+    complete: is all measured?  {} where no model of the file is shown.
+    """
+    return api.daemon.passes.tell(params["path"], params.get("model"))
+
+
+async def set_pipeline(api: Api, params: Params) -> dict[str, Any]:
+    """Have just these steps, given as texts; `mase/pipeline`. One that fails stays, and is a warning at the class."""
+    steps = [Step.parse(text) for text in params["steps"]]
+    return await api.daemon.passes.replace(params["path"], params.get("model"), steps)
+
+
+async def pipeline_settings(api: Api, params: Params) -> dict[str, list[str]]:
+    """The pipelines of a file's models as the setting `mase.pipelines` has them."""
+    return api.daemon.passes.settings_form(params["path"])
+
+
+async def transformed(api: Api, params: Params) -> dict[str, str]:
+    """{"text", "language"}: the graph of a model as Python after its passes, or as it was traced (`original`)."""
+    text = await api.daemon.passes.code(params["path"], params.get("model"), params.get("original", False))
+    return {"text": text, "language": "python"}
+
+
+_MODEL = {"path": str, "model?": str}
+
 #: Every function that a front serves.
 API = (
     ApiMethod("mase/info", {}, info),
@@ -135,4 +206,13 @@ API = (
     ApiMethod("mase/retrace", {"path": str}, retrace),
     ApiMethod("mase/roots", {"path": str}, roots),
     ApiMethod("mase/pickRoot", {"path": str, "root?": str}, pick_root),
+    ApiMethod("mase/passes", {"path?": str}, passes),
+    ApiMethod("mase/applyPass", {**_MODEL, "pass": str, "arguments?": dict}, apply_pass),
+    ApiMethod("mase/undoPass", _MODEL, undo_pass),
+    ApiMethod("mase/redoPass", _MODEL, redo_pass),
+    ApiMethod("mase/resetPasses", _MODEL, reset_passes),
+    ApiMethod("mase/pipeline", _MODEL, pipeline),
+    ApiMethod("mase/setPipeline", {**_MODEL, "steps": list}, set_pipeline),
+    ApiMethod("mase/pipelineSettings", {"path": str}, pipeline_settings),
+    ApiMethod("mase/transformed", {**_MODEL, "original?": bool}, transformed),
 )

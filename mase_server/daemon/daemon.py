@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 from mase_server.daemon.discovery import Discoverer
-from mase_server.daemon.generation import Generation, Services, say
+from mase_server.daemon.generation import UNTRUSTED, Generation, Services, say
 from mase_server.daemon.limits import available_fraction
+from mase_server.daemon.passes import Host, Passes
+from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.pool import Pool, Start
 from mase_server.daemon.process import DEFAULT_JOB
 from mase_server.daemon.source import Source, hashes_of, read_source
@@ -45,6 +48,7 @@ class Daemon:
         launcher: Start | None = None,
     ) -> None:
         self.store = Store()
+        self.passes = Passes(Host(self.store, listener, settings_of, folder_of, self._ready, self._holder))
         self._folder_of = folder_of
         self._tracked: dict[str, Tracked] = {}
         self._libraries: set[str] = set()
@@ -61,6 +65,7 @@ class Daemon:
             on_snapshot=self._on_snapshot,
             in_background=self._retire,
             on_mismatch=self._read_again,
+            passes=self.passes,
         )
         self._watcher: Watcher | None = None
 
@@ -78,6 +83,7 @@ class Daemon:
             tracked.ended.set()
             if tracked.worker is not None:
                 self._retire(tracked.worker)
+        await self.passes.shutdown()
         tasks = [tracked.task for tracked in self._tracked.values() if tracked.task is not None]
         await asyncio.gather(*tasks, self._services.pool.restart(), return_exceptions=True)
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -150,6 +156,27 @@ class Daemon:
         tracked = self._tracked.get(path)
         return tracked.worker if tracked is not None and tracked.live else None
 
+    def _holder(self, path: str) -> TraceWorker | None:
+        """The live child whose graphs are those that are shown."""
+        worker, shown = self.worker(path), self.store.snapshot(path)
+        return worker if worker and shown and worker.request.generation == shown.generation else None
+
+    async def _ready(self, path: str) -> TraceWorker:
+        """`_holder`, once the trace that runs has ended, or after a new one; PassError says why there is none."""
+        tracked = self._tracked.get(path)
+        if tracked is None:
+            raise PassError("argument", f"{path} was not traced: open it first.")
+        if not self._services.trusted(tracked.folder):
+            raise PassError("untrusted", UNTRUSTED)
+        status = await self.wait(path)
+        if self._holder(path) is None:
+            self._ask(tracked, force=True)
+            status = await self.wait(path)
+        tracked.used_at = time.monotonic()
+        if (worker := self._holder(path)) is None:
+            raise PassError("gone", f"{Path(path).name} cannot be traced now: {status.message or status.state}")
+        return worker
+
     def _ask(self, tracked: Tracked, force: bool = False) -> None:
         source = read_source(tracked.path)
         if source is None:
@@ -158,6 +185,7 @@ class Daemon:
         if not force and source.sha256 == tracked.source.sha256:
             return
         self._interrupt(tracked, "a newer save came")
+        self.passes.interrupt(tracked.path)
         self._end_closed()
         tracked.next_generation(source)
         say(self._services, tracked, "queued")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mase_server.daemon.discovery import Discoverer
 from mase_server.daemon.environment import Candidate, candidates, environment_problem, version_of
+from mase_server.daemon.passes import Passes
 from mase_server.daemon.pool import NoInterpreter, Pool
 from mase_server.daemon.source import is_library
 from mase_server.daemon.status import FolderSettings, Listener, Status
@@ -27,9 +28,7 @@ _REREADS = 3
 
 _NO_MODEL = "Nothing here defines or builds an nn.Module. A comment such as `# mase: x = f32[1, 784]` traces it anyway."
 _LIBRARY = "An installed package's file: its shapes come from the models that use it."
-_UNTRUSTED = (
-    "This folder is not trusted: nothing of it is executed. Trust it in the editor, or run `mase-server trust`."
-)
+UNTRUSTED = "This folder is not trusted: nothing of it is executed. Trust it in the editor, or run `mase-server trust`."
 
 
 @dataclass(slots=True)
@@ -47,6 +46,7 @@ class Services:
     on_snapshot: Callable[[Tracked, GraphSnapshot], None]
     in_background: Callable[[TraceWorker], None]
     on_mismatch: Callable[[Tracked], None]
+    passes: Passes
 
 
 class Generation:
@@ -58,6 +58,7 @@ class Generation:
         self._number = tracked.generation
         self._source = tracked.source
         self._settings = services.settings_of(tracked.folder)
+        self._pipelines = services.passes.asked(tracked.path)
         self._shown = False
         self._swap: asyncio.Task[None] | None = None
         self._mismatch = False
@@ -74,7 +75,7 @@ class Generation:
         if not found.has_model and found.problem is None:
             return self._end_without(Entry(tracked.path), "no_model", _NO_MODEL)
         if not services.trusted(tracked.folder):
-            return self._end_without(services.store.entry(tracked.path), "untrusted", _UNTRUSTED)
+            return self._end_without(services.store.entry(tracked.path), "untrusted", UNTRUSTED)
         if not tracked.may_start():
             text = f"Crashed {CRASHES} times within {CRASH_SECONDS / 60:.0f} minutes; save or retrace later."
             return self._fail("crashed", services.store.entry(tracked.path).problems, text)
@@ -134,7 +135,8 @@ class Generation:
 
     def _options(self) -> TraceOptions:
         options = self._tracked.options or TraceOptions()
-        options = replace(options, run_main=options.run_main and self._settings.run_main)
+        pipelines = {title: [step.to_wire() for step in steps] for title, steps in self._pipelines.items()}
+        options = replace(options, run_main=options.run_main and self._settings.run_main, pipelines=pipelines)
         if options.inputs:
             return options
         inputs = settings_inputs(self._settings, self._tracked.path, self._tracked.folder)
@@ -165,6 +167,7 @@ class Generation:
         tracked.rereads = 0
         tracked.fit = snapshot.payload["fit"] or tracked.fit
         old = self._services.store.entry(tracked.path)
+        snapshot = self._services.passes.adopt(snapshot, self._pipelines)
         # A trace that found no tensor says less than the last good one, if it says why.
         if _has_no_model(snapshot):
             entry, self._no_model = Entry(tracked.path, self._source.sha256), snapshot.problems[0].message
@@ -194,6 +197,8 @@ class Generation:
             self._put(replace(entry, sha256=self._source.sha256, stale=not self._shown and entry.shown is not None,
                               problems=(*shown, *outcome.problems)))  # fmt: skip
         self._say(*self._end_state(outcome))
+        if tracked.worker is worker:
+            self._services.passes.traced(tracked.path)
         return tracked.worker is worker
 
     def _end_state(self, outcome: Outcome) -> tuple[str, str]:

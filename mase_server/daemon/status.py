@@ -47,10 +47,19 @@ class Listener(Protocol):
     def progress(self, path: str, stage: str, message: str) -> None:
         """The trace of `path` reached a stage."""
 
+    def pass_progress(self, path: str, model: str, message: str, fraction: float | None) -> None:
+        """Passes run on a model of `path`. fraction: how much of it is done, 0 to 1, None where nobody knows."""
+
+    def pass_ended(self, path: str, model: str) -> None:
+        """They are over, whichever way."""
+
 
 @dataclass(frozen=True, slots=True)
 class FolderSettings:
-    """Settings of one workspace folder. inputs: model name or file glob -> input texts. Limits in seconds and bytes."""
+    """Settings of one workspace folder. Limits in seconds and bytes.
+
+    inputs: model name or file glob -> input texts.  pipelines: model title, model name or file glob -> steps as texts.
+    """
 
     trusted: bool = False
     interpreter: str | None = None
@@ -58,4 +67,6 @@ class FolderSettings:
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     time_limit: float = 30.0
     memory_limit: int = 4 << 30
+    pipelines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    pass_seconds: float = 300.0
     library_hints: bool = True

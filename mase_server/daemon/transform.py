@@ -36,6 +36,12 @@ class Transform:
         values = dict(zip(*data["rows"], strict=True))
         return cls(data["model"], values, dict(zip(nodes["row"], facts, strict=True)), told)
 
+    @classmethod
+    def nothing(cls, model: int, failed: int | None, problem: str) -> Transform:
+        """Where not even the first step was applied, and why; `failed` is the index of the step to blame."""
+        told: dict[str, Any] = {"model": model, "steps": [], "texts": [], "summary": {}, "inputs": "", "weights": ""}
+        return cls(model, {}, {}, {**told, "complete": True, "problem": problem, "failed": failed})
+
     @property
     def failed(self) -> bool:
         """Could one of its steps not be applied?"""
@@ -46,6 +52,6 @@ class Transform:
         """Is no more coming?"""
         return bool(self.told["complete"])
 
-    def stopped(self, why: str) -> Transform:
-        """The same, of which no more will come, for a reason."""
+    def stopped(self, why: str | None) -> Transform:
+        """The same, of which no more will come, for a reason if there is one."""
         return Transform(self.model, self.values, self.nodes, {**self.told, "complete": True, "problem": why})

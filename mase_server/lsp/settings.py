@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mase_server.daemon.status import FolderSettings
+from mase_server.steps import Step
 
 SECTION = "mase"
 _GIB = 1 << 30
@@ -46,6 +47,12 @@ def _inputs(value: Any) -> dict[str, tuple[str, ...]]:
     return {str(key): (texts,) if isinstance(texts, str) else tuple(map(str, texts)) for key, texts in value.items()}
 
 
+def _pipelines(value: Any) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, dict) or not all(isinstance(texts, list) for texts in value.values()):
+        raise ValueError("expected a map from a model or a file pattern to a list of passes")
+    return {str(key): tuple(str(Step.parse(str(text))) for text in texts) for key, texts in value.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting: its key inside the `mase` section, where it goes, and how its value is read."""
@@ -63,6 +70,8 @@ SETTINGS = (
     Setting("inputs", "inputs", _inputs),
     Setting("limits.seconds", "time_limit", _number),
     Setting("limits.memory", "memory_limit", lambda value: int(_number(value) * _GIB)),
+    Setting("pipelines", "pipelines", _pipelines),
+    Setting("passes.seconds", "pass_seconds", _number),
     Setting("hints.library", "library_hints", _boolean),
     Setting("hints.expressions", "expressions", _boolean, shown=True),
 )

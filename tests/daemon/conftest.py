@@ -37,6 +37,14 @@ class Ear:
         self.said.append((path, stage, message))
         self.news.set()
 
+    def pass_progress(self, path, model, message, fraction):
+        self.said.append((path, model, message, fraction))
+        self.news.set()
+
+    def pass_ended(self, path, model):
+        self.said.append((path, model))
+        self.news.set()
+
     async def until(self, condition):
         while not (found := condition()):
             self.news.clear()

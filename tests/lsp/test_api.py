@@ -23,6 +23,12 @@ class Nobody:
     def progress(self, path, stage, message):
         pass
 
+    def pass_progress(self, path, model, message, fraction):
+        pass
+
+    def pass_ended(self, path, model):
+        pass
+
 
 @pytest.fixture
 def api(tmp_path):
