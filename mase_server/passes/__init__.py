@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mase_server.passes.bits import calculate_avg_bits_mg_analysis_pass
+from mase_server.passes.bits.calculate_avg_bits import calculate_avg_bits_mg_analysis_pass
 from mase_server.passes.fusion import conv_bn_fusion_transform_pass, remove_dropout_transform_pass
 from mase_server.passes.granularity.lower_granularity import lower_granularity_transform_pass
 from mase_server.passes.granularity.raise_granularity import raise_granularity_transform_pass
@@ -13,6 +13,8 @@ from mase_server.passes.metadata import (
     add_software_metadata_analysis_pass,
     init_metadata_analysis_pass,
 )
+from mase_server.passes.metadata.metadata_value_type_cast import metadata_value_type_cast_transform_pass
+from mase_server.passes.metadata.patch_metadata import patch_metadata_transform_pass
 from mase_server.passes.profile import profile_statistics_analysis_pass
 from mase_server.passes.prune import prune_detach_hook_transform_pass, prune_transform_pass
 from mase_server.passes.quantize import quantize_transform_pass
@@ -22,6 +24,11 @@ from mase_server.passes.report import (
     report_node_meta_param_analysis_pass,
     report_node_shape_analysis_pass,
     report_node_type_analysis_pass,
+)
+from mase_server.passes.sparsity import (
+    add_movement_metadata_analysis_pass,
+    add_natural_sparsity_metadata_analysis_pass,
+    add_pruning_metadata_analysis_pass,
 )
 from mase_server.passes.verify import (
     MetadataError,
@@ -34,6 +41,9 @@ __all__ = [
     "MetadataError",
     "add_common_metadata_analysis_pass",
     "add_hardware_metadata_analysis_pass",
+    "add_movement_metadata_analysis_pass",
+    "add_natural_sparsity_metadata_analysis_pass",
+    "add_pruning_metadata_analysis_pass",
     "add_software_metadata_analysis_pass",
     "calculate_avg_bits_mg_analysis_pass",
     "conv_bn_fusion_transform_pass",
@@ -41,6 +51,8 @@ __all__ = [
     "init_metadata_analysis_pass",
     "insert_lora_adapter_transform_pass",
     "lower_granularity_transform_pass",
+    "metadata_value_type_cast_transform_pass",
+    "patch_metadata_transform_pass",
     "profile_statistics_analysis_pass",
     "prune_detach_hook_transform_pass",
     "prune_transform_pass",

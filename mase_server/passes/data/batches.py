@@ -49,13 +49,18 @@ def load(graph: MaseGraph, data: Any = None, samples: int | None = None) -> Data
     if data is None or data == "random":
         return _examples(graph, samples or 1)
     named = isinstance(data, str)
-    given = _named(data) if named else batches_of(data)
-    fitted = (batch for each in given for batch in _fitted(graph, each))
-    batches = tuple(islice(fitted, samples or MOST))
+    given = raw_batches(data)
+    fitting = (batch for each in given for batch in _fitted(graph, each))
+    batches = tuple(islice(fitting, samples or MOST))
     if not batches:
         raise ValueError(f"data: {data if named else type(data).__name__} has no batch")
     of = f" of {data}" if named else ""
     return Data(batches, f"{len(batches)} batch{'es' if len(batches) > 1 else ''}{of}")
+
+
+def raw_batches(data: Any) -> Iterable[Any]:
+    """The batches that `data` stands for, as they are, targets and all."""
+    return _named(data) if isinstance(data, str) else batches_of(data)
 
 
 def _named(text: str) -> Iterable[Any]:
@@ -77,12 +82,17 @@ def _examples(graph: MaseGraph, count: int) -> Data:
 
 def _fitted(graph: MaseGraph, batch: Any) -> Iterator[Batch]:
     """A batch by the names of the graph's inputs, cut into several where it has that many rows more."""
+    yield from _cut(fitted(graph, batch), flattened(graph.arguments, graph.root))
+
+
+def fitted(graph: MaseGraph, batch: Any) -> Batch:
+    """A batch by the names of the graph's inputs, in their element types, all of its rows. ValueError as for `load`."""
     example = flattened(graph.arguments, graph.root)
     named = {**_constants(example), **_by_name(graph, batch, example)}
     for name, value in named.items():
         if isinstance(value, Tensor) and isinstance(example.get(name), Tensor):
             named[name] = _typed(name, value, example[name])
-    yield from _cut(named, example)
+    return named
 
 
 def _constants(example: Mapping[str, Any]) -> Batch:

@@ -20,7 +20,7 @@ def batches_of(source: Any) -> Iterable[Any]:
 
     ValueError for a text that names no function, and for what gives no batches.
     """
-    given = _function(source)() if isinstance(source, str) else source() if _is_function(source) else source
+    given = function_of(source)() if isinstance(source, str) else source() if _is_function(source) else source
     if isinstance(given, Tensor | tuple) or fields_of(given) is not None:
         return [given]
     if not isinstance(given, Iterable):
@@ -36,7 +36,8 @@ def _told(source: Any) -> str:
     return source if isinstance(source, str) else str(getattr(source, "__name__", type(source).__name__))
 
 
-def _function(text: str) -> Any:
+def function_of(text: str) -> Any:
+    """The function that "module:name" or "file.py:name" names. ValueError where there is none."""
     place, _, name = text.rpartition(":")
     found = getattr(_module(place), name, None)
     if not callable(found):
