@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 #: integer, number, boolean, text: as in JSON.  choice: one of `choices`.  format: a number format's text, e.g.
 #: "fixed(8,4)", or a map as MASE's configurations have it; "none" for none.  texts: a list of texts.  map: a map whose
-#: entries the pass reads itself.  file: a path.
-Kind = Literal["integer", "number", "boolean", "text", "choice", "format", "texts", "map", "file"]
+#: entries the pass reads itself.  file: a path.  value: any plain value; a text means the Python literal that it is.
+Kind = Literal["integer", "number", "boolean", "text", "choice", "format", "texts", "map", "file", "value"]
 
 #: The words of a command line for true and false.
 TRUE, FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
@@ -28,7 +28,8 @@ class ArgumentError(ValueError):
 class Argument:
     """One argument. name: its key in pass_args; a dotted one stands in a map, e.g. "weight.sparsity".
 
-    default: None where the pass decides.  minimum, maximum: both included.
+    default: None where the pass decides.  choices: of kind "choice" all there are, of others what is usual.
+    minimum, maximum: both included.
     """
 
     name: str
@@ -212,6 +213,14 @@ def _map(given: Any) -> dict[str, Any]:
     return dict(value)
 
 
+def _value(given: Any) -> Any:
+    """Any value; a text that is a literal, as `4` or `[1, 2]` is, means that."""
+    try:
+        return ast.literal_eval(given.strip()) if isinstance(given, str) else given
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return given
+
+
 def _format(given: Any) -> str | dict[str, Any]:
     return _map(given) if not isinstance(given, str) or given.lstrip().startswith("{") else given
 
@@ -232,6 +241,7 @@ _KINDS: Mapping[str, _Kind] = {
     "texts": _Kind("texts with commas between", _texts),
     "map": _Kind("a map such as {'name': 1}", _map),
     "file": _Kind("the path of a file", _text),
+    "value": _Kind("a value", _value),
 }
 
 

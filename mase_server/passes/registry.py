@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from mase_server.passes.declaration import Pass
+from mase_server.passes.workspace import workspace_passes
 
 
 @cache
@@ -19,6 +20,14 @@ def built_in() -> Mapping[str, Pass]:
     modules = [importlib.import_module(file.name) for file in pkgutil.walk_packages([folder], prefix)]
     declared = [module.PASS for module in modules if "PASS" in vars(module)]
     return {each.name: each for each in sorted(declared, key=lambda each: each.name)}
+
+
+def passes_for(folder: str, path: str) -> Mapping[str, Pass]:
+    """Name -> pass: the built-in ones, and those of the workspace `folder`, the file `path` first.
+
+    Only for folders whose code may run: whoever calls one of these passes runs it.
+    """
+    return {**built_in(), **workspace_passes(folder, path, built_in())}
 
 
 def named(name: str, known: Mapping[str, Pass]) -> Pass:
