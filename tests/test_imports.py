@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "mase_server"
 
-COMPILER = ("ops", "tracing", "ir", "inputs", "formats", "passes")
+COMPILER = ("ops", "tracing", "ir", "inputs", "formats", "passes", "hardware")
 SHARED = ("snapshot", "steps", "arguments", "wire", "dtypes")
 #: part of the package -> the other parts that it may import.
 MAY_IMPORT = {
@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "ir": ("formats", "ops", "tracing", "inputs", *SHARED),
     "inputs": ("ops", "tracing", "worker.request", *SHARED),
     "formats": (),
+    "hardware": ("ops", "ir", "formats"),
     "passes": ("ops", "tracing", "ir", "formats", "tools", *SHARED),
     "tools": (),
     "worker": (*COMPILER, *SHARED),

@@ -1,0 +1,10 @@
+"""The arithmetic of the hardware's components, at tensor speed: one function each, and the only definition of it.
+
+All functions take and give int64 tensors: the integers of fixed-point values, value = integer / 2**fraction_width. The
+pass that simulates hardware, the tables in memory files and the tests of `rtl/` call these and nothing else.
+"""
+
+from mase_server.hardware.arithmetic.linear import Affine, linear
+from mase_server.hardware.arithmetic.requantise import requantise
+
+__all__ = ["Affine", "linear", "requantise"]

@@ -1,0 +1,78 @@
+"""Sums of products with fixed weights: `rtl/fixed_linear.sv`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.arithmetic.requantise import requantise
+
+#: Doubles hold every integer below this, so a product of matrices that stays below it is exact in them.
+EXACT = 1 << 53
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """The formats of activation(x @ weight.T + bias): what decides its arithmetic, and so its hardware.
+
+    bias: None without one.  floor: round down instead of half to even.  relu: the activation is ReLU.
+    """
+
+    data: FixedPoint
+    weight: FixedPoint
+    bias: FixedPoint | None
+    out: FixedPoint
+    floor: bool = False
+    relu: bool = False
+
+    @property
+    def product_fraction(self) -> int:
+        """Bits after the point of a product."""
+        return self.data.fraction_width + self.weight.fraction_width
+
+    @property
+    def accumulator_fraction(self) -> int:
+        """Bits after the point of the sum: nothing of products or bias is lost."""
+        return self.product_fraction if self.bias is None else max(self.product_fraction, self.bias.fraction_width)
+
+    def accumulator_width(self, length: int) -> int:
+        """Bits of the sum of `length` products and the bias, sign included: it cannot overflow.
+
+        A bit of the products' width is used by two lowest factors alone, so a bias that is shorter fits as well.
+        """
+        products = (
+            self.data.width + self.weight.width + _log2(length) + self.accumulator_fraction - self.product_fraction
+        )
+        if self.bias is None:
+            return products
+        return max(products, self.bias.width + self.accumulator_fraction - self.bias.fraction_width + 1)
+
+
+def linear(values: Tensor, weight: Tensor, bias: Tensor | None, formats: Affine) -> Tensor:
+    """activation(values @ weight.T + bias) in integers: [..., in], [out, in], [out] -> [..., out], int64.
+
+    The sum is exact; it is rounded once, at the end.
+    ValueError: the sum needs more than 63 bits.
+    """
+    width = formats.accumulator_width(values.shape[-1])
+    if width > 63:
+        raise ValueError(f"a sum of {values.shape[-1]} products needs {width} bits, more than 63: use narrower formats")
+    total = matmul(values, weight.T, width) << (formats.accumulator_fraction - formats.product_fraction)
+    if bias is not None and formats.bias is not None:
+        total = total + (bias << (formats.accumulator_fraction - formats.bias.fraction_width))
+    return requantise(total, formats.accumulator_fraction, formats.out, floor=formats.floor, relu=formats.relu)
+
+
+def matmul(first: Tensor, second: Tensor, width: int) -> Tensor:
+    """The exact product of integer matrices whose sums of products have `width` bits, int64: in doubles if they can."""
+    if 1 << (width - 1) <= EXACT:
+        return (first.to(torch.float64) @ second.to(torch.float64)).to(torch.int64)
+    return first @ second
+
+
+def _log2(count: int) -> int:
+    """How many bits a sum of `count` equal numbers is longer than one of them."""
+    return max(count - 1, 0).bit_length()

@@ -1,0 +1,73 @@
+"""A model as hardware computes it: operations on streams of integers; how parallel they are is not said here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from mase_server.formats.fixed import FixedPoint
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What flows between two operations: a tensor of each sample. shape: without the batch."""
+
+    format: FixedPoint
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Integers that stand in the hardware: weights, biases, tables. int64."""
+
+    integers: Tensor
+    format: FixedPoint
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation. kind: a row of `kinds.KINDS`.  inputs: names of operations.  nodes: the graph's nodes that it is.
+
+    name is an identifier, and the instance's name in the hardware.
+    """
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    out: Stream
+    nodes: tuple[str, ...]
+    constants: Mapping[str, Constant] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """A node that has no hardware. why: what it is, and what would be needed."""
+
+    node: str
+    operator: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """All operations in the order of the data; those of kind "input" come first. outputs: names of operations.
+
+    unsupported: nodes that are missing; then there is no hardware of the whole, and `operations` is what there is.
+    """
+
+    operations: Mapping[str, Operation]
+    outputs: tuple[str, ...]
+    unsupported: tuple[Unsupported, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Operation, ...]:
+        """The operations that stand for the model's inputs."""
+        return tuple(each for each in self.operations.values() if each.kind == "input")
+
+    def users(self, name: str) -> tuple[Operation, ...]:
+        """The operations that read what another one gives, once for each reading."""
+        return tuple(each for each in self.operations.values() for source in each.inputs if source == name)

@@ -1,0 +1,44 @@
+"""The arithmetic of components as functions that stand in graphs; formats are texts, so that checkpoints hold them."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from mase_server.formats import parse
+from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware import arithmetic
+from mase_server.hardware.arithmetic import Affine
+
+
+def integer_linear(
+    values: Tensor, weight: Tensor, bias: Tensor | None, formats: tuple[str, str, str | None, str], relu: bool = False
+) -> Tensor:
+    """activation(values @ weight.T + bias) in integers; formats: of values, weight, bias and result."""
+    data, of_weight, of_bias, out = formats
+    bias_format = None if of_bias is None else fixed(of_bias)
+    return arithmetic.linear(
+        values, weight, bias, Affine(fixed(data), fixed(of_weight), bias_format, fixed(out), relu=relu)
+    )
+
+
+def integer_requantise(values: Tensor, before: str, after: str, relu: bool = False) -> Tensor:
+    """Integers of one format in another."""
+    return arithmetic.requantise(values, fixed(before).fraction_width, fixed(after), relu=relu)
+
+
+def encode(values: Tensor, format: str) -> Tensor:
+    """The integers of the nearest values in a format, int64."""
+    return fixed(format).encode(values)
+
+
+def decode(integers: Tensor, format: str) -> Tensor:
+    """The values of integers, float64."""
+    return fixed(format).decode(integers)
+
+
+def fixed(text: str) -> FixedPoint:
+    """The fixed-point format of a text; ValueError for another one."""
+    format = parse(text)
+    if not isinstance(format, FixedPoint):
+        raise ValueError(f"{text} is no fixed point")
+    return format
