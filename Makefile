@@ -8,7 +8,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CLIENT := mase_client_vscode
 CODE := mase_server tests benchmarks docs/*.py
 
-.PHONY: help venv tools vsix editor demo test quick lint types bench docs clean
+HARDWARE := verilator yosys g++
+
+.PHONY: help venv tools hardware-tools hardware-nightly vsix editor demo test quick lint types bench docs clean
 
 help:
 	@echo "make demo    every example with its hints, in the terminal"
@@ -39,6 +41,17 @@ demo: venv
 tools: venv
 	@PYTHON=$(BIN)/python mase_client_vscode/scripts/install-tools.sh
 
+# Verilator simulates what `rtl/` holds, Yosys counts what it costs; both as Debian has them.
+hardware-tools:
+	@for tool in $(HARDWARE); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	  test -z "$$missing" || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -q && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$missing; } || \
+	  { echo "The hardware tests need$$missing. Install them, then try again: sudo apt-get install$$missing" >&2; exit 1; }
+
+# Other configurations than those of `make test`, and more of them: by hand or at night.
+hardware-nightly: venv hardware-tools
+	for seed in 2 3 4 5; do RTL_SEED=$$seed RTL_CONFIGURATIONS=40 $(BIN)/python -m pytest -q tests/rtl || exit 1; done
+
 vsix: tools
 	@cd $(CLIENT) && export PATH="$(CURDIR)/.tools/bin:$$PATH" && { cmp -s package-lock.json node_modules/.installed || \
 	  { npm ci --silent --ignore-scripts && cp package-lock.json node_modules/.installed; }; } && npm run --silent package >/dev/null
@@ -54,7 +67,7 @@ types: venv
 	$(BIN)/mypy
 
 # The browser's driver keeps an event loop of its own running, so the editor has a process of its own.
-test: lint types vsix
+test: lint types vsix hardware-tools
 	$(BIN)/python -m pytest -m "not editor"
 	$(BIN)/python -m pytest -m editor tests/editor
 

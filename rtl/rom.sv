@@ -1,0 +1,24 @@
+/// Read-only memory with the contents of FILE ($readmemh: one word a line, hexadecimal).
+/// Two cycles of latency, one word per cycle: the memory's read register and one more behind it, because the clock-to-
+/// output time of a block memory leaves none for logic. No handshake: whoever reads counts the two cycles.
+/// Does not check addresses: those from DEPTH on read anything.
+module rom #(
+    parameter int DATA_WIDTH = 8,
+    parameter int DEPTH = 16,
+    parameter FILE = "rom.mem",
+    localparam int AddressWidth = (DEPTH > 1) ? $clog2(DEPTH) : 1
+) (
+    input  logic                    clk,
+    input  logic [AddressWidth-1:0] address,
+    output logic [  DATA_WIDTH-1:0] data
+);
+  logic [DATA_WIDTH-1:0] memory[DEPTH];
+  logic [DATA_WIDTH-1:0] read;
+
+  initial $readmemh(FILE, memory);
+
+  always_ff @(posedge clk) begin
+    read <= memory[address];
+    data <= read;
+  end
+endmodule

@@ -1,0 +1,31 @@
+// Binds the verilated module `bench` to the driver. Its six vectors are wider than 64 bits, so all are arrays of words.
+#include "Vbench.h"
+#include "driver.h"
+#include "verilated.h"
+
+namespace {
+class Bench final : public Design {
+ public:
+  Bench(int argc, char** argv) {
+    context_.commandArgs(argc, argv);
+    context_.randReset(2);
+    bench_ = std::make_unique<Vbench>(&context_);
+    in_data = bench_->in_data.data();
+    in_valid = bench_->in_valid.data();
+    in_ready = bench_->in_ready.data();
+    out_data = bench_->out_data.data();
+    out_valid = bench_->out_valid.data();
+    out_ready = bench_->out_ready.data();
+  }
+  ~Bench() override { bench_->final(); }
+  void eval() override { bench_->eval(); }
+  void set_clock(bool high) override { bench_->clk = high; }
+  void set_reset(bool high) override { bench_->rst = high; }
+
+ private:
+  VerilatedContext context_;
+  std::unique_ptr<Vbench> bench_;
+};
+}  // namespace
+
+std::unique_ptr<Design> make_design(int argc, char** argv) { return std::make_unique<Bench>(argc, argv); }

@@ -1,0 +1,157 @@
+"""What moves beats and changes no number: buffers, fork, join, converters of width, repetition."""
+
+import itertools
+
+import pytest
+from hypothesis import strategies as st
+
+from tests.rtl.bench import Bench, Case, Stream
+from tests.rtl.draws import drawn, generator, integers
+
+WIDTHS = st.integers(1, 70)
+
+
+def beats(width, count, number):
+    """Random beats of `width` bits, each as one integer."""
+    bytes_of = integers(9, count, (width + 7) // 8, generator=generator(number)) & 255
+    return [int.from_bytes(bytes(row), "little") & ((1 << width) - 1) for row in bytes_of.tolist()]
+
+
+def through(module, number, width, **parameters):
+    """A component that gives what it got."""
+    stream = Stream(width, beats(width, 200, number))
+    parameters = {"DATA_WIDTH": width, **parameters}
+    return Case(module, parameters, {"data_in_0": stream}, {"data_out_0": stream})
+
+
+def skid_buffers():
+    return [through("skid_buffer", number, width) for number, width in enumerate(drawn(WIDTHS))]
+
+
+def fifos():
+    draws = drawn(st.tuples(WIDTHS, st.one_of(st.integers(1, 9), st.integers(30, 70))))
+    return [through("fifo", number, width, DEPTH=depth) for number, (width, depth) in enumerate(draws)]
+
+
+FORK = """logic v, r; logic [{count}-1:0] ov, orr;
+stream_fork #(.COUNT({count})) fork_0 (.clk, .rst, .data_in_0_valid({{data_in_0_valid}}),
+  .data_in_0_ready({{data_in_0_ready}}), .data_out_0_valid(ov), .data_out_0_ready(orr));
+"""
+
+
+def fork(number, width, count):
+    """The same beats for all consumers."""
+    stream = Stream(width, beats(width, 200, number))
+    outs = {f"data_out_{k}": stream for k in range(count)}
+    body = FORK.format(count=count) + "".join(
+        f"assign {{data_out_{k}}} = {{data_in_0}}; assign {{data_out_{k}_valid}} = ov[{k}];"
+        f" assign orr[{k}] = {{data_out_{k}_ready}};\n"
+        for k in range(count)
+    )
+    return Case("stream_fork", {"COUNT": count}, {"data_in_0": stream}, outs, body=body)
+
+
+def forks():
+    return [fork(n, width, count) for n, (width, count) in enumerate(drawn(st.tuples(WIDTHS, st.integers(1, 6))))]
+
+
+def join(number, width, count):
+    """The beats of all inputs side by side."""
+    ins = {f"data_in_{k}": Stream(width, beats(width, 200, number * 10 + k)) for k in range(count)}
+    together = [
+        sum(beat << (k * width) for k, beat in enumerate(row))
+        for row in zip(*(s.beats for s in ins.values()), strict=True)
+    ]
+
+    def side_by_side(suffix):
+        return "{{" + ", ".join(f"{{data_in_{k}{suffix}}}" for k in reversed(range(count))) + "}}"
+
+    body = (
+        f"assign {{data_out_0}} = {side_by_side('')};\n"
+        f"stream_join #(.COUNT({count})) join_0 (.data_in_0_valid({side_by_side('_valid')}), "
+        f".data_in_0_ready({side_by_side('_ready')}), "
+        ".data_out_0_valid({data_out_0_valid}), .data_out_0_ready({data_out_0_ready}));"
+    )
+    return Case("stream_join", {"COUNT": count}, ins, {"data_out_0": Stream(count * width, together)}, body=body)
+
+
+def joins():
+    return [join(n, width, count) for n, (width, count) in enumerate(drawn(st.tuples(WIDTHS, st.integers(1, 5))))]
+
+
+def grouped(elements, width, lanes):
+    return [
+        sum(e << (k * width) for k, e in enumerate(elements[at : at + lanes])) for at in range(0, len(elements), lanes)
+    ]
+
+
+def converter(number, width, lanes_in, lanes_out):
+    elements = beats(width, 12 * lanes_in * lanes_out, number)
+    parameters = {
+        "DATA_IN_0_PRECISION_0": width,
+        "DATA_IN_0_PARALLELISM_DIM_0": lanes_in,
+        "DATA_OUT_0_PARALLELISM_DIM_0": lanes_out,
+    }
+    into = Stream(lanes_in * width, grouped(elements, width, lanes_in))
+    out = Stream(lanes_out * width, grouped(elements, width, lanes_out))
+    return Case("width_converter", parameters, {"data_in_0": into}, {"data_out_0": out})
+
+
+def converters():
+    draws = drawn(st.tuples(st.integers(1, 20), st.integers(1, 8), st.integers(1, 8)))
+    return [converter(number, *draw) for number, draw in enumerate(draws)]
+
+
+def repeated(number, width, length, count, spare):
+    given = beats(width, 20 * length, number)
+    vectors = [given[at : at + length] for at in range(0, len(given), length)]
+    expected = list(itertools.chain.from_iterable(vector * count for vector in vectors))
+    parameters = {"DATA_WIDTH": width, "LENGTH": length, "COUNT": count, "DEPTH": length + spare}
+    return Case(
+        "repeat_buffer", parameters, {"data_in_0": Stream(width, given)}, {"data_out_0": Stream(width, expected)}
+    )
+
+
+def repeats():
+    draws = drawn(st.tuples(st.integers(1, 40), st.integers(1, 9), st.integers(1, 6), st.integers(0, 12)))
+    return [repeated(number, *draw) for number, draw in enumerate(draws)]
+
+
+COMPONENTS = {
+    "skid_buffer": skid_buffers,
+    "fifo": fifos,
+    "stream_fork": forks,
+    "stream_join": joins,
+    "width_converter": converters,
+    "repeat_buffer": repeats,
+}
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_every_beat_arrives_once_in_order_and_unchanged(name):
+    Bench(COMPONENTS[name]()).check_all()
+
+
+def test_a_wrong_beat_is_noticed():
+    case = through("skid_buffer", 0, 9)
+    wrong = [*case.outputs["data_out_0"].beats]
+    wrong[77] ^= 1
+    (result,) = Bench([Case("skid_buffer", case.parameters, case.inputs, {"data_out_0": Stream(9, wrong)})]).run()
+    assert (result.mismatches, result.first_mismatch) == (1, 77)
+    assert not result.fine
+
+
+def test_a_beat_that_does_not_come_is_noticed():
+    case = through("skid_buffer", 0, 9)
+    longer = Stream(9, [*case.outputs["data_out_0"].beats, 3])
+    (result,) = Bench([Case("skid_buffer", case.parameters, case.inputs, {"data_out_0": longer})]).run(
+        "--patience", 500
+    )
+    assert (result.moved, result.total) == (200, 201)
+
+
+def test_a_beat_too_many_is_noticed():
+    case = through("skid_buffer", 0, 9)
+    shorter = Stream(9, case.outputs["data_out_0"].beats[:-1])
+    (result,) = Bench([Case("skid_buffer", case.parameters, case.inputs, {"data_out_0": shorter})]).run()
+    assert result.surplus == 1
