@@ -176,9 +176,12 @@ def test_parts_between_commas_join_to_the_text_again(texts):
     assert ",".join(split_texts(text)) == text
 
 
+SAMPLES = {"map": {"a": 1}, "integer": 1, "number": 0.5, "boolean": True, "format": "fixed(8,4)"}
+
+
 @pytest.mark.parametrize("each", built_in().values(), ids=lambda each: each.name)
 def test_the_defaults_of_every_pass_fit_it(each):
-    required = {argument.name: "none" for argument in each.arguments if argument.required}
+    required = {argument.name: SAMPLES.get(argument.kind, "none") for argument in each.arguments if argument.required}
     taken = each.checked(required)
     assert each.checked(taken) == taken
     assert Step.from_wire(Step(each.name, taken).to_wire()) == Step.parse(str(Step(each.name, taken)))
