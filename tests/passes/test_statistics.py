@@ -198,22 +198,3 @@ def test_every_statistic_of_the_metadata_tree_is_there():
     assert set(STATISTICS) == {
         "record", "variance_online", "variance_precise", "range_n_sigma", "range_quantile", "range_min_max", "abs_mean",
     }  # fmt: skip
-
-
-# Average bits
-
-
-def test_bits_are_averaged_over_elements():
-    graph = MaseGraph(Mlp(), {"x": torch.randn(1, 28, 28)}, add_metadata_args={})
-    assert passes.calculate_avg_bits_mg_analysis_pass(graph)[1] == {"data_avg_bit": 32.0, "w_avg_bit": 32.0}
-    for name in ("fc1", "fc2", "fc3"):
-        node_named(graph, name).meta["mase"]["common"]["args"]["weight"].update(type="fixed", precision=[8, 4])
-    _, found = passes.calculate_avg_bits_mg_analysis_pass(graph)
-    weights, biases = 784 * 784 * 2 + 7840, 784 * 2 + 10
-    assert found["w_avg_bit"] == pytest.approx((8 * weights + 32 * biases) / (weights + biases))
-    assert found["data_avg_bit"] == 32.0
-
-
-def test_a_graph_without_such_operators_has_no_bits():
-    graph = MaseGraph(nn.Flatten(), {"input": torch.randn(2, 3, 4)}, add_metadata_args={})
-    assert passes.calculate_avg_bits_mg_analysis_pass(graph)[1] == {"data_avg_bit": 0.0, "w_avg_bit": 0.0}

@@ -1,0 +1,1 @@
+"""How many bits a graph's values take."""
