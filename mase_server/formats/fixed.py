@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from mase_server.formats.format import NumberFormat, Range, check
 from mase_server.formats.rounding import clamp, to_grid
+from mase_server.formats.scaling import powers
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class FixedPoint(NumberFormat):
 
     name: ClassVar[str] = "fixed"
     aliases: ClassVar[tuple[str, ...]] = ("integer",)
+    calibrated: ClassVar[str] = "fraction_width"
 
     def __post_init__(self) -> None:
         check(self, "width", 2 if self.is_signed else 1, 64)
@@ -49,6 +51,10 @@ class FixedPoint(NumberFormat):
         low, high = self.integers
         step = 2.0**-self.fraction_width
         return Range(low * step, high * step, step)
+
+    def choices(self, low: float, high: float) -> list[Any]:
+        """Fraction widths."""
+        return powers(self, low, high, (-64, 64))
 
     def nearest(self, values: Tensor) -> Tensor:
         """Saturate, then round half to even."""

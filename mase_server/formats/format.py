@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -37,6 +39,8 @@ class NumberFormat(ABC):
     #: MASE's name in metadata and configurations, and further names that mean the same.
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
+    #: The parameter that data may choose (see `open`); "" for none.
+    calibrated: ClassVar[str] = ""
 
     @abstractmethod
     def nearest(self, values: Tensor) -> Tensor:
@@ -63,6 +67,11 @@ class NumberFormat(ABC):
         limits = self.range
         return None if limits is None else (values >= limits.lowest) & (values <= limits.highest)
 
+    def choices(self, low: float, high: float) -> list[Any]:
+        """Values of the calibrated parameter for data from low to high: first the one with which all of it is held, as
+        finely as can be, then finer ones, which saturate the largest."""
+        raise ValueError(f"{self.name} has no parameter that data may choose")
+
     def quantise(self, values: Tensor) -> Tensor:
         """The nearest values of the format; the gradient goes straight through. TypeError for integer tensors."""
         if not values.is_floating_point():
@@ -87,13 +96,19 @@ class NumberFormat(ABC):
         return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
 
     def __str__(self) -> str:
-        shown = [_text(each, getattr(self, each.name)) for each in dataclasses.fields(self)]
-        return f"{self.name}({','.join(filter(None, shown))})" if any(shown) else self.name
+        return written(self)
 
 
 def key_of(field: dataclasses.Field[Any]) -> str:
     """MASE's key of a parameter in a configuration, without the argument's prefix."""
     return str(field.metadata.get("key", field.name))
+
+
+def written(format: NumberFormat, other: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """The text of a format, with other values for some of its parameters."""
+    values = {**format._values(), **other}
+    shown = [_text(each, values[each.name]) for each in dataclasses.fields(format)]
+    return f"{format.name}({','.join(filter(None, shown))})" if any(shown) else format.name
 
 
 def _text(field: dataclasses.Field[Any], value: Any) -> str:

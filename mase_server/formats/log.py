@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from mase_server.formats.format import NumberFormat, Range, check
 from mase_server.formats.rounding import to_powers
+from mase_server.formats.scaling import powers
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Log(NumberFormat):
     exponent_bias: int | None = None
 
     name: ClassVar[str] = "log"
+    calibrated: ClassVar[str] = "exponent_bias"
 
     def __post_init__(self) -> None:
         check(self, "width", 3, 9)
@@ -47,6 +49,10 @@ class Log(NumberFormat):
         """Powers of two on both sides of zero."""
         low, high = self.exponents
         return Range(-(2.0**high), 2.0**high, 2.0**low)
+
+    def choices(self, low: float, high: float) -> list[Any]:
+        """Exponent biases."""
+        return powers(self, low, high, (-127, 127))
 
     def nearest(self, values: Tensor) -> Tensor:
         """The nearest power."""

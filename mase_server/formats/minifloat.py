@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mase_server.formats.format import NumberFormat, check
+from mase_server.formats.scaling import powers
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class Minifloat(NumberFormat, ABC):
     exponent_width: int
     exponent_bias: int | None = None
 
+    calibrated: ClassVar[str] = "exponent_bias"
     #: The highest bias that may be asked for.
     highest_bias: ClassVar[int]
 
@@ -28,7 +30,15 @@ class Minifloat(NumberFormat, ABC):
         check(self, "exponent_width", 2, 8)
         check(self, "width", self.exponent_width + 2, self.exponent_width + 24)
         if self.exponent_bias is not None:
-            check(self, "exponent_bias", -127 + (1 << self.exponent_width), self.highest_bias)
+            check(self, "exponent_bias", *self._biases)
+
+    @property
+    def _biases(self) -> tuple[int, int]:
+        return -127 + (1 << self.exponent_width), self.highest_bias
+
+    def choices(self, low: float, high: float) -> list[Any]:
+        """Exponent biases."""
+        return powers(self, low, high, self._biases)
 
     @property
     def mantissa_width(self) -> int:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from mase_server.formats.format import NumberFormat, key_of
+from mase_server.formats.open import AUTO, Open
 
 
 def _found() -> dict[str, type[NumberFormat]]:
     """Name or alias -> class, for every concrete format that a file of this package defines."""
     found: dict[str, type[NumberFormat]] = {}
     for file in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        if file.name in {"registry", "functional"}:
+        if file.name in {"registry", "functional", "open"}:
             continue
         for kind in vars(importlib.import_module(f"{__package__}.{file.name}")).values():
             if isinstance(kind, type) and issubclass(kind, NumberFormat) and "name" in vars(kind):
@@ -34,6 +35,7 @@ FORMATS: Mapping[str, type[NumberFormat]] = _found()
 def parse(text: str) -> NumberFormat:
     """The format that a text such as `fixed(8,4)` or `mxfp(4,3,block_size=32)` names: the inverse of `str`.
 
+    In place of the parameter that data may choose there may be `auto`: `fixed(8,auto)`.
     ValueError, quoting it, for an unknown name, a missing or unknown parameter, or one out of range.
     """
     try:
@@ -41,15 +43,40 @@ def parse(text: str) -> NumberFormat:
         call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
         if not isinstance(call.func, ast.Name):
             raise ValueError("a format begins with its name")
-        given = [ast.literal_eval(each) for each in call.args]
-        named = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+        given = [_literal(each) for each in call.args]
+        named = {str(each.arg): _literal(each.value) for each in call.keywords}
     except (SyntaxError, ValueError) as error:
         raise ValueError(f"{text!r} is no number format ({error}); an example: fixed(8,4)") from None
     kind = _kind(call.func.id)
     try:
-        return kind(*given, **named)
+        return _made(kind, _bound(kind, given, named))
     except TypeError:
         raise ValueError(f"{text!r} does not fit {usage(kind)}") from None
+
+
+def _literal(node: ast.expr) -> Any:
+    return AUTO if isinstance(node, ast.Name) and node.id == AUTO else ast.literal_eval(node)
+
+
+def _bound(kind: type[NumberFormat], given: list[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters by name; TypeError for more than there are, or the same one twice."""
+    names = [each.name for each in dataclasses.fields(kind)]
+    first = dict(zip(names, given, strict=False))
+    if len(given) > len(names) or first.keys() & named.keys():
+        raise TypeError
+    return {**first, **named}
+
+
+def _made(kind: type[NumberFormat], given: Mapping[str, Any]) -> NumberFormat:
+    """The format with these parameters, one of which may be left to data."""
+    opened = [name for name, value in given.items() if isinstance(value, str) and value == AUTO]
+    if not opened:
+        return kind(**given)
+    if opened != [kind.calibrated]:
+        may = f"only {kind.calibrated} may" if kind.calibrated else "no parameter may"
+        raise ValueError(f"{kind.name}: {opened[0]} is {AUTO}, but {may} be left to data")
+    (field,) = (each for each in dataclasses.fields(kind) if each.name == kind.calibrated)
+    return Open(kind(**{**given, kind.calibrated: 0 if _required(field) else field.default}))
 
 
 def from_config(config: Mapping[str, Any], argument: str = "") -> NumberFormat | None:
@@ -67,7 +94,7 @@ def from_config(config: Mapping[str, Any], argument: str = "") -> NumberFormat |
     missing = [prefix + key_of(each) for each in fields if each.name not in given and _required(each)]
     if missing:
         raise ValueError(f"the configuration of {kind.name} lacks {', '.join(missing)}; it has {', '.join(config)}")
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    return _made(kind, {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 
 def usage(kind: type[NumberFormat]) -> str:

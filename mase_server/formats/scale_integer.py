@@ -12,22 +12,34 @@ from torch import Tensor
 from mase_server.formats.format import NumberFormat, Range, check
 from mase_server.formats.rounding import finite
 
+#: Scales that are tried: the largest, then by this factor less each time, to about a tenth.
+_SHRINK, _STEPS = 0.93, 32
+#: The smallest scale: the smallest normal number of float32.
+_LEAST = 2.0**-126
+
 
 @dataclass(frozen=True, slots=True)
 class ScaleInteger(NumberFormat):
     """Symmetric integers: value = integer * scale, where scale = largest magnitude / (2**(width-1) - 1).
 
     width: bits, sign included, 2..24.  axis: the dimension whose every index has a scale of its own (per channel);
-    None for one scale for the tensor.  Rounds half to even.  Source: MASE's `scale_integer` quantiser.
+    None for one scale for the tensor.  scale: a scale that is the same whatever the data; what it does not reach
+    saturates.  Rounds half to even.  Source: MASE's `scale_integer` quantiser, which has no scale of that kind.
     """
 
     width: int
     axis: int | None = None
+    scale: float | None = None
 
     name: ClassVar[str] = "scale_integer"
+    calibrated: ClassVar[str] = "scale"
 
     def __post_init__(self) -> None:
         check(self, "width", 2, 24)
+        if self.scale is not None and not (type(self.scale) is float and 0 < self.scale < math.inf):
+            raise ValueError(f"{self.name}: scale is {self.scale!r}, expected a number above 0, e.g. 0.125")
+        if self.scale is not None and self.axis is not None:
+            raise ValueError(f"{self.name}: one scale is for a whole tensor; leave out the scale, or the axis")
 
     @property
     def bits(self) -> float:
@@ -35,9 +47,16 @@ class ScaleInteger(NumberFormat):
         return float(self.width)
 
     @property
+    def highest(self) -> int:
+        """The highest integer; the lowest is its negative."""
+        return (1 << (self.width - 1)) - 1
+
+    @property
     def range(self) -> Range | None:
-        """The data decide."""
-        return None
+        """All integers times the scale; where that is not given, the data decide."""
+        if self.scale is None:
+            return None
+        return Range(-self.highest * self.scale, self.highest * self.scale, self.scale)
 
     @property
     def precision(self) -> list[int]:
@@ -46,15 +65,19 @@ class ScaleInteger(NumberFormat):
 
     def nearest(self, values: Tensor) -> Tensor:
         """Divide by the scale, round, multiply."""
-        scale = self.scale(values)
-        highest = (1 << (self.width - 1)) - 1
+        scale = self.scale_of(values) if self.scale is None else self.scale
         # The quotient of the largest value may be a hair over the highest integer, its product over the finite ones.
-        return finite((values / scale).round_().clamp_(-highest, highest).mul_(scale), nan=math.nan)
+        return finite((values / scale).round_().clamp_(-self.highest, self.highest).mul_(scale), nan=math.nan)
 
-    def scale(self, values: Tensor) -> Tensor:
+    def choices(self, low: float, high: float) -> list[Any]:
+        """Scales with which the largest magnitude is the highest integer, and a little less each time."""
+        largest = (max(abs(low), abs(high)) or 1.0) / self.highest
+        return [max(largest * _SHRINK**step, _LEAST) for step in range(_STEPS)]
+
+    def scale_of(self, values: Tensor) -> Tensor:
         """The scale of each channel, or of the tensor, broadcasting over it; 1 where all is zero."""
         largest = reduced(finite(values.abs(), nan=0.0), self.axis, "amax")
-        scale = largest / ((1 << (self.width - 1)) - 1)
+        scale = largest / self.highest
         return torch.where(scale > 0, scale, torch.ones_like(scale))
 
 
