@@ -1,0 +1,86 @@
+"""Foldings against every combination of folds there is."""
+
+from itertools import pairwise, product
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.design import Constant, Design, Operation, Stream
+from mase_server.hardware.folding import FoldingError, divisors, fold, folds_of
+
+FORMAT = FixedPoint(8, 4)
+
+
+def chain(*sizes, rows=1):
+    """A design of linear layers, without bias."""
+    before = (rows,) if rows > 1 else ()
+    operations = {"x": Operation("x", "input", (), Stream(FORMAT, (*before, sizes[0])), ())}
+    source = "x"
+    for index, (features_in, features_out) in enumerate(pairwise(sizes)):
+        weight = Constant(torch.zeros(features_out, features_in, dtype=torch.int64), FORMAT)
+        name = f"layer_{index}"
+        out = Stream(FORMAT, (*before, features_out))
+        operations[name] = Operation(name, "linear", (source,), out, (), {"weight": weight}, {"relu": False})
+        source = name
+    return Design(operations, (source,))
+
+
+def every(design):
+    """(interval, multipliers) of every combination of folds."""
+    ways = [list(folds_of(operation)) for operation in design.operations.values() if operation.kind == "linear"]
+    return {(max(f.cycles for f in folds), sum(f.multipliers for f in folds)) for folds in product(*ways)}
+
+
+sizes = st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=2, max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes, st.integers(1, 40))
+def test_a_budget_gives_the_shortest_interval_there_is(sizes, budget):
+    design = chain(*sizes)
+    possible = [interval for interval, multipliers in every(design) if multipliers <= budget]
+    if not possible:
+        with pytest.raises(FoldingError, match="too few"):
+            fold(design, multipliers=budget)
+        return
+    found = fold(design, multipliers=budget)
+    assert found.interval == min(possible)
+    assert found.multipliers <= budget
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes, st.integers(1, 40), st.integers(1, 2))
+def test_an_interval_takes_the_fewest_multipliers_there_are(sizes, interval, rows):
+    design = chain(*sizes, rows=rows)
+    possible = [multipliers for cycles, multipliers in every(design) if cycles <= interval]
+    if not possible:
+        with pytest.raises(FoldingError, match="too short"):
+            fold(design, interval=interval)
+        return
+    found = fold(design, interval=interval)
+    assert found.multipliers == min(possible)
+    assert found.interval <= interval
+
+
+def test_what_cannot_be_kept_says_what_can():
+    with pytest.raises(FoldingError, match="takes 68 multipliers, 52 are allowed; with those 128 cycles are possible"):
+        fold(chain(16, 64, 32, 32, 5), interval=64, multipliers=52)
+
+
+def test_without_wishes_a_layer_has_one_multiplier():
+    found = fold(chain(4, 6, 2))
+    assert [each.multipliers for each in found.folds.values()] == [1, 1]
+    assert (found.interval, found.bottlenecks) == (24, ("layer_0",))
+
+
+def test_of_equally_small_folds_one_that_needs_no_converter_is_chosen():
+    found = fold(chain(8, 8, 8), interval=16)
+    first, second = found.folds.values()
+    assert first.par_out == second.par_in
+
+
+def test_divisors():
+    assert [divisors(each) for each in (1, 7, 12)] == [[1], [1, 7], [1, 2, 3, 4, 6, 12]]
