@@ -151,6 +151,97 @@ def test_nodes_are_chosen_by_type_name_or_pattern(by, pattern, found):
     assert with_stat == found
 
 
+EVERY = {
+    "record": {}, "variance_online": {}, "variance_precise": {}, "range_n_sigma": {"num_sigma": 2},
+    "range_quantile": {"quantile": 0.9}, "range_min_max": {}, "abs_mean": {},
+}  # fmt: skip
+
+
+def check_every(found, values):
+    """Every statistic of some values, worked out with numpy."""
+    flat = values.detach().double().numpy().ravel()
+    mean, deviation = flat.mean(), flat.std(ddof=1)
+    assert np.array_equal(found["record"]["data"].detach().numpy().ravel(), values.detach().numpy().ravel())
+    for name in ("variance_online", "variance_precise"):
+        assert float(found[name]["variance"]) == pytest.approx(flat.var(ddof=1), rel=1e-9)
+        assert float(found[name]["mean"]) == pytest.approx(mean, rel=1e-9)
+    assert float(found["range_n_sigma"]["min"]) == pytest.approx(mean - 2 * deviation)
+    assert float(found["range_n_sigma"]["max"]) == pytest.approx(mean + 2 * deviation)
+    assert float(found["range_quantile"]["min"]) == pytest.approx(np.quantile(flat, 0.1))
+    assert float(found["range_quantile"]["max"]) == pytest.approx(np.quantile(flat, 0.9))
+    assert (float(found["range_min_max"]["min"]), float(found["range_min_max"]["max"])) == (flat.min(), flat.max())
+    assert float(found["abs_mean"]["abs_mean"]) == pytest.approx(np.abs(flat).mean())
+    assert {statistic["count"] for statistic in found.values()} == {flat.size}
+
+
+def test_every_statistic_of_weights_inputs_and_results_over_batches_of_data():
+    torch.manual_seed(0)
+    model, data = Mlp(), [torch.randn(2, 28, 28) for _ in range(3)]
+    graph = profiled(
+        model, {"x": data[0]}, by="name", target_weight_nodes="fc3", target_activation_nodes=["fc3"],
+        weight_statistics=EVERY, activation_statistics=EVERY, profile_output_activation=True, data=data, num_samples=3,
+    )  # fmt: skip
+    hidden = torch.cat([model.fc2(model.fc1(x.flatten(1)).relu()).relu() for x in data])
+    check_every(stat(graph, "fc3", "weight"), model.fc3.weight)
+    check_every(stat(graph, "fc3", "bias"), model.fc3.bias)
+    check_every(stat(graph, "fc3", "data_in_0"), hidden)
+    results = node_named(graph, "fc3").meta["mase"]["software"]["results"]
+    check_every(results["data_out_0"]["stat"], model.fc3(hidden))
+    passes.verify_software_metadata_analysis_pass(graph)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_what_is_streamed_agrees_with_all_at_once_far_from_zero(offset):
+    tensors = [tensor + offset for tensor in samples(7, 5)]
+    streamed, precise = gathered("variance_online", tensors), gathered("variance_precise", tensors)
+    assert float(streamed["variance"]) == pytest.approx(float(precise["variance"]), rel=1e-7)
+
+
+def test_a_rounded_weight_is_profiled_as_it_is_used():
+    torch.manual_seed(0)
+    graph = MaseGraph(nn.Sequential(nn.Linear(4, 4)), {"input": torch.randn(1, 4)})
+    graph, _ = passes.quantize_transform_pass(graph, {"by": "type", "linear": "fixed(8,2)"})
+    graph.annotate(add_value=False)
+    graph, _ = passes.profile_statistics_analysis_pass(
+        graph, {"target_weight_nodes": "linear", "weight_statistics": {"range_min_max": {}}}
+    )
+    rounded = (graph.root[0].weight * 4).round() / 4
+    found = stat(graph, "_0", "weight")["range_min_max"]
+    assert (found["min"], found["max"]) == (rounded.min(), rounded.max())
+
+
+def test_samples_are_counted_in_batches_where_the_generator_knows_their_size():
+    class Loader:
+        batch_size = 2
+
+        def __iter__(self):
+            return iter([{"x": torch.full((2, 28, 28), float(index))} for index in range(9)])
+
+    graph = profiled(
+        Mlp(), {"x": torch.randn(2, 28, 28)}, by="type", target_activation_nodes=["flatten"],
+        activation_statistics={"range_min_max": {}}, input_generator=Loader(), num_samples=5,
+    )  # fmt: skip
+    assert stat(graph, "flatten", "data_in_0")["range_min_max"]["count"] == 3 * 2 * 28 * 28
+
+
+def test_only_what_is_named_is_profiled():
+    graph = profiled(
+        Mlp(), {"x": torch.randn(1, 28, 28)}, target_weight_nodes=["linear"], weight_statistics={"abs_mean": {}},
+        only=["fc2"],
+    )  # fmt: skip
+    assert stat(graph, "fc2", "weight")
+    assert "args" not in node_named(graph, "fc1").meta["mase"]["software"]
+
+
+def test_weights_on_meta_have_no_statistics():
+    with torch.device("meta"):
+        model = Mlp()
+    with pytest.raises(ValueError, match="profile_statistics needs the values of weight of fc1, which is on meta"):
+        profiled(
+            model, {"x": torch.randn(1, 28, 28)}, target_weight_nodes=["linear"], weight_statistics={"abs_mean": {}}
+        )
+
+
 def test_an_activation_is_taken_before_it_is_written_over():
     x = torch.randn(3, 4)
     graph = profiled(
@@ -175,10 +266,8 @@ def test_profiling_changes_neither_the_model_nor_its_mode():
     ("options", "text"),
     [
         ({"by": "colour"}, "by is 'colour'; nodes are chosen by type, name, regex_name"),
-        (
-            {"target_activation_nodes": ["relu"], "activation_statistics": {"abs_mean": {}}},
-            "activation statistics need an input_generator",
-        ),
+        ({"only": ["tail"]}, "only names 'tail'"),
+        ({"target_weight_nodes": ["linear"], "weight_statistics": {"median": {}}}, "there is no statistic 'median'"),
         (
             {
                 "target_activation_nodes": ["relu"], "activation_statistics": {"abs_mean": {}}, "num_samples": 3,
