@@ -70,9 +70,10 @@ class ScaleInteger(NumberFormat):
         return finite((values / scale).round_().clamp_(-self.highest, self.highest).mul_(scale), nan=math.nan)
 
     def choices(self, low: float, high: float) -> list[Any]:
-        """Scales with which the largest magnitude is the highest integer, and a little less each time."""
+        """Scales with which the largest magnitude is the highest integer, and a little less each time; of five digits,
+        so that texts stay short."""
         largest = (max(abs(low), abs(high)) or 1.0) / self.highest
-        return [max(largest * _SHRINK**step, _LEAST) for step in range(_STEPS)]
+        return [float(f"{max(largest * _SHRINK**step, _LEAST):.5g}") for step in range(_STEPS)]
 
     def scale_of(self, values: Tensor) -> Tensor:
         """The scale of each channel, or of the tensor, broadcasting over it; 1 where all is zero."""

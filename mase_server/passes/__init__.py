@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mase_server.passes.bits.calculate_avg_bits import calculate_avg_bits_mg_analysis_pass
+from mase_server.passes.error.measure_error import measure_error_analysis_pass
 from mase_server.passes.fusion import conv_bn_fusion_transform_pass, remove_dropout_transform_pass
 from mase_server.passes.granularity.lower_granularity import lower_granularity_transform_pass
 from mase_server.passes.granularity.raise_granularity import raise_granularity_transform_pass
@@ -53,6 +54,7 @@ __all__ = [
     "init_metadata_analysis_pass",
     "insert_lora_adapter_transform_pass",
     "lower_granularity_transform_pass",
+    "measure_error_analysis_pass",
     "metadata_value_type_cast_transform_pass",
     "patch_metadata_transform_pass",
     "profile_statistics_analysis_pass",

@@ -210,7 +210,7 @@ def test_by_type_takes_what_it_names_and_nothing_else():
 def test_by_name_takes_nodes_and_modules():
     pass_args = {"by": "name", "block.0": "fixed(8,4)", "head": "log(8)", "nothing": "binary"}
     _, found = quantised(Layers(), {"ids": torch.arange(4)[None]}, **pass_args)
-    assert found == {"quantised": {"block_0": "fixed(8,4)", "head": "log(8)"}, "unused": ["nothing"]}
+    assert found == {"quantised": {"block_0": "fixed(8,4)", "head": "log(8)"}, "unused": ["nothing"], "calibrated": None}
 
 
 def test_by_regex_takes_the_first_that_matches():

@@ -27,7 +27,11 @@ COMPUTES = frozenset(
     }
 )  # fmt: skip
 
-_WAYS = ("type", "name", "regex_name", "scope")
+WAYS = ("type", "name", "regex_name", "scope")
+#: Keys of pass_args that are no operators, names or expressions.
+OWN = frozenset({"by", "default", "only", "calibrate", "percentile", "data", "samples"})
+#: What is taken where nobody names a format.
+USUAL = "fixed(8,auto)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +68,12 @@ class Chooser:
 
     def __init__(self, pass_args: Mapping[str, Any], model: nn.Module) -> None:
         self.model = model
-        self.way = pass_args.get("by", "type")
-        if self.way not in _WAYS:
-            raise ValueError(f"quantize: by is {self.way!r}, expected one of {', '.join(_WAYS)}")
-        self.default = Config.of(pass_args.get("default", {"config": {"name": None}}))
-        own = {str(key): value for key, value in pass_args.items() if key not in ("by", "default")}
+        self.way = pass_args.get("by") or "type"
+        if self.way not in WAYS:
+            raise ValueError(f"quantize: by is {self.way!r}, expected one of {', '.join(WAYS)}")
+        own = {str(key): value for key, value in pass_args.items() if key not in OWN}
+        default = pass_args.get("default")
+        self.default = Config.of(default) if default is not None else None if own else Config.of(USUAL)
         self.entries = {key: Config.of(value) for key, value in own.items()}
         if self.way == "type" and (unknown := [key for key in own if key not in NAMES]):
             raise ValueError(f"quantize: no operator is called {unknown[0]!r}; with by=type keys are MASE's operators")

@@ -1,0 +1,96 @@
+"""Putting the roundings into the graph."""
+
+from __future__ import annotations
+
+from torch import fx, nn
+
+from mase_server.formats import NumberFormat, Open, parse, quantise
+from mase_server.ir.build import attribute
+from mase_server.ir.graph import MaseGraph
+from mase_server.ir.number_formats import format_text, rounded_to
+from mase_server.passes.functional import as_function
+from mase_server.passes.quantize.closing import Closing
+from mase_server.passes.quantize.places import Place, Places
+
+
+def rewrite(graph: MaseGraph, places: Places, closing: Closing) -> dict[str, str]:
+    """Round at every place; the formats of results by node name."""
+    rewriter = _Rewriter(graph.fx_graph, graph.module, closing)
+    for place in places.found:
+        rewriter.rewrite(place)
+    return rewriter.found
+
+
+class _Rewriter:
+    def __init__(self, graph: fx.Graph, model: nn.Module, closing: Closing) -> None:
+        self.graph, self.model, self.closing = graph, model, closing
+        self.made: dict[tuple[fx.Node, str], fx.Node] = {}
+        self.found: dict[str, str] = {}
+
+    def rewrite(self, place: Place) -> None:
+        """One node."""
+        for source, format in place.arguments:
+            self._round_argument(place.node, source, format)
+        if place.parameters:
+            self._round_parameters(place)
+        if place.result is not None:
+            for tensor in place.tensors:
+                self._round_result(tensor, place.result)
+            self.found[place.node.name] = self._told(place)
+
+    def _round_argument(self, node: fx.Node, source: fx.Node, format: NumberFormat) -> None:
+        """What the node gets: the source, or what it was rounded to by the place before."""
+        for given in [each for each in node.all_input_nodes if each is source or _rounds(each, source)]:
+            node.replace_input_with(given, self._rounded(given, source, format, node))
+
+    def _rounded(self, given: fx.Node, source: fx.Node, format: NumberFormat, before: fx.Node) -> fx.Node:
+        """The value in a format: itself, if it is in it already."""
+        if _is_in(rounded_to(given, self.model), format):
+            return given
+        closed = str(self.closing.of_value(source, format))
+        if (given, closed) not in self.made:
+            with self.graph.inserting_before(before):
+                self.made[given, closed] = self._quantised(given, closed)
+        return self.made[given, closed]
+
+    def _round_parameters(self, place: Place) -> None:
+        """The parameters of a layer, which becomes a function of them."""
+        node, module = place.node, attribute(self.model, str(place.node.target))
+        for name, tensor in as_function(node, module).items():
+            if (format := place.parameters[name]) is not None:
+                closed = self.closing.of_parameter(attribute(module, name), format)
+                with self.graph.inserting_before(node):
+                    rounded = self.graph.call_function(quantise, (tensor, str(closed)))
+                node.replace_input_with(tensor, rounded)
+
+    def _round_result(self, result: fx.Node, format: NumberFormat) -> None:
+        """One rounding after the node, unless all users round it just so."""
+        users = list(result.users)
+        if users and all(_is_in(format_text(user), format) for user in users):
+            return
+        with self.graph.inserting_after(result):
+            rounded = self._quantised(result, str(self.closing.of_value(result, format)))
+        for user in users:
+            user.replace_input_with(result, rounded)
+
+    def _quantised(self, source: fx.Node, format: str) -> fx.Node:
+        made = self.graph.call_function(quantise, (source, format))
+        made.meta["scope"] = source.meta.get("scope")
+        return made
+
+    def _told(self, place: Place) -> str:
+        """The format of a node's result: of several tensors the first one's."""
+        assert place.result is not None
+        node = place.tensors[0] if place.tensors else place.node
+        return str(self.closing.of_value(node, place.result))
+
+
+def _rounds(node: fx.Node, source: fx.Node) -> bool:
+    return format_text(node) is not None and node.all_input_nodes[:1] == [source]
+
+
+def _is_in(text: str | None, format: NumberFormat) -> bool:
+    """Is what is rounded to this text in the format, whatever data chose?"""
+    if text is None:
+        return False
+    return format.fits(parse(text)) if isinstance(format, Open) else text == str(format)
