@@ -122,11 +122,11 @@ class Decoder:
 
 
 class Connection:
-    """Messages over a blocking socket: what workers use."""
+    """Messages over a blocking socket: what workers use. decoder: of what has arrived, for who waits by other means."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self._decoder = Decoder()
+        self.decoder = Decoder()
 
     def send(self, message: Message) -> None:
         """Send one message; WireError or OSError."""
@@ -134,10 +134,10 @@ class Connection:
 
     def read(self) -> Message | None:
         """The next message, None at the end of the stream; WireError inside a frame."""
-        while (message := self._decoder.next()) is None:
+        while (message := self.decoder.next()) is None:
             data = self.sock.recv(_RECEIVE)
             if not data:
-                self._decoder.close()
+                self.decoder.close()
                 return None
-            self._decoder.feed(data)
+            self.decoder.feed(data)
         return message

@@ -43,7 +43,7 @@ def _run(connection: wire.Connection, job: str) -> int:
     if request.scratch:
         guard_faults(Path(request.scratch))
     live = trace(connection, request, job)
-    serve_calls(connection, live)
+    serve(connection, live)
     return 0
 
 
@@ -119,24 +119,9 @@ def describe(error: BaseException, path: str) -> Problem:
     return Problem(path, line, 0, line + 1, 0, "error", code, f"Tracing stopped: {text}")
 
 
-METHODS: dict[str, Callable[[object, dict[str, Any]], Any]] = {
-    "ping": lambda live, params: "pong",
-}
+def serve(connection: wire.Connection, live: object) -> None:
+    """Answer calls about the live models until the server closes the wire."""
+    # Where user code replaced the job by a stand-in, torch may be missing.
+    from mase_server.worker.transforms.service import Service
 
-
-def serve_calls(connection: wire.Connection, live: object) -> None:
-    """Answer `{"op": "call", "id", "method", "params"}` until the server closes the wire."""
-    while (message := connection.read()) is not None:
-        connection.send(answer(message, live))
-
-
-def answer(message: wire.Message, live: object) -> wire.Message:
-    """`{"result": id, "value"}` or `{"result": id, "error"}`: an unknown method or its exception is an error text."""
-    method = METHODS.get(message.get("method", ""))
-    if method is None:
-        text = f"unknown method {message.get('method')!r}; known: {sorted(METHODS)}"
-        return {"result": message.get("id"), "error": text}
-    try:
-        return {"result": message["id"], "value": method(live, message.get("params") or {})}
-    except Exception as error:  # noqa: BLE001  (the request's border: its failure is its answer)
-        return {"result": message["id"], "error": f"{type(error).__name__}: {error}"}
+    Service(connection, live).serve()

@@ -27,7 +27,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """The models of one file. places: for each model.  values: the value of each row in "rows", as the payload has it."""
+    """The models of one file. sources: for each model.  values: of each row in "rows", as the payload has them."""
 
     request: TraceRequest
     traced: Sequence[Traced]

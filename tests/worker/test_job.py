@@ -168,7 +168,7 @@ rows = st.integers(0, 1300)
 @given(rows, rows, rows)
 def test_any_payload_is_put_together_again(sites, values, nodes):
     numbers = random.Random(sites)
-    sent = {key: numbers.random() for key in HEAD_KEYS}
+    sent = {key: numbers.random() for key in HEAD_KEYS} | {"transforms": []}
     for table, count in zip(COLUMNS, (sites, values, nodes), strict=True):
         sent[table] = {name: [numbers.random() for _ in range(count)] for name in COLUMNS[table]}
     assembler = Assembler()

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mase_server import wire
 from mase_server.snapshot import Problem
 from mase_server.worker import child, jobs, processes
 from mase_server.worker.preload import Preloader, file_stamp
@@ -83,16 +85,20 @@ def test_an_error_is_placed_at_the_innermost_line_of_the_users_file():
 
 
 def test_calls_are_answered_until_the_wire_ends():
-    wire = Wire({"op": "call", "id": 1, "method": "ping"}, {"op": "call", "id": 2, "method": "fly", "params": {}})
-    child.serve_calls(wire, None)
-    assert wire.sent[0] == {"result": 1, "value": "pong"}
-    assert wire.sent[1] == {"result": 2, "error": "unknown method 'fly'; known: ['ping']"}
-
-
-def test_a_method_that_fails_answers_with_its_error(monkeypatch):
-    monkeypatch.setitem(child.METHODS, "div", lambda live, params: 1 / params["by"])
-    assert child.answer({"id": 3, "method": "div", "params": {"by": 4}}, None) == {"result": 3, "value": 0.25}
-    assert child.answer({"id": 3, "method": "div", "params": {"by": 0}}, None)["error"].startswith("ZeroDivisionError")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for ident, method in ((1, "ping"), (2, "fly"), (3, "transform")):
+            ours.sendall(wire.encode({"op": "call", "id": ident, "method": method}))
+        ours.shutdown(socket.SHUT_WR)
+        child.serve(wire.Connection(theirs), None)
+        theirs.shutdown(socket.SHUT_WR)
+        connection = wire.Connection(ours)
+        assert connection.read() == {"result": 1, "value": "pong"}
+        unknown, untraced = connection.read(), connection.read()
+        assert connection.read() is None
+    assert (unknown["result"], unknown["kind"]) == (2, "argument")
+    assert unknown["error"] == "unknown method 'fly'; known: ['code', 'passes', 'ping', 'transform']"
+    assert untraced["error"] == "this file was not traced to its end: there is no model to work on"
 
 
 GUARDED = """

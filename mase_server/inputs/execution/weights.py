@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -29,6 +31,20 @@ class AbsentWeights(dict[str, Any]):
         return default[0] if default else AbsentWeights()
 
 
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """One call of load_state_dict. files: those that had been read since the one before it."""
+
+    module: nn.Module
+    values: Mapping[str, Any]
+    files: tuple[str, ...]
+
+
+#: What was loaded in this process while a program ran, in order, so that it can be loaded again with values.
+LOADED: list[Loading] = []
+_read: list[str] = []
+
+
 @contextmanager
 def loaded_where_present() -> Iterator[None]:
     """Inside, what is on the disk is loaded with its values; other weights are neither downloaded nor wanted."""
@@ -38,8 +54,30 @@ def loaded_where_present() -> Iterator[None]:
         patch.object(torch.hub, "download_url_to_file", lambda url, dst, *args, **kwargs: wanted.add(str(dst))),
         patch.object(torch, "load", _load(torch.load, wanted)),
         patch.object(nn.Module, "load_state_dict", _load_state_dict(nn.Module.load_state_dict, wanted)),
+        _safetensors(),
     ):
         yield
+
+
+@contextmanager
+def _safetensors() -> Iterator[None]:
+    """What that library reads has values too, where it is installed."""
+    if importlib.util.find_spec("safetensors") is None:
+        yield
+        return
+    module = importlib.import_module("safetensors.torch")
+    with patch.object(module, "load_file", _reading(module.load_file)):
+        yield
+
+
+def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def read(file: Any, *args: Any, **kwargs: Any) -> Any:
+        _read.append(os.fsdecode(file))
+        with outside_modes():
+            return original(file)
+
+    return read
 
 
 def _home() -> dict[str, str]:
@@ -57,6 +95,8 @@ def _load(original: Callable[..., Any], wanted: set[str]) -> Callable[..., Any]:
             wanted.add(str(file))
             return AbsentWeights()
         kwargs["map_location"] = "cpu"
+        if isinstance(file, str | os.PathLike):
+            _read.append(os.fsdecode(file))
         with outside_modes():
             return original(file, *args[1:], **kwargs)
 
@@ -67,6 +107,11 @@ def _load_state_dict(original: Callable[..., Any], wanted: set[str]) -> Callable
     @functools.wraps(original)
     def load_state_dict(self: nn.Module, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         # What was made of absent weights has too few entries, by whatever way it went.
-        return _IncompatibleKeys([], []) if wanted else original(self, state_dict, *args, **kwargs)
+        if wanted:
+            return _IncompatibleKeys([], [])
+        found = original(self, state_dict, *args, **kwargs)
+        LOADED.append(Loading(self, dict(state_dict), tuple(_read)))
+        _read.clear()
+        return found
 
     return load_state_dict

@@ -100,6 +100,12 @@ def construction_of(model: nn.Module) -> Construction | None:
     return None if entry is None else entry[0]
 
 
+def caller_of(model: nn.Module) -> str:
+    """The name of the function that called the constructor of `model`; "" where nobody saw it."""
+    entry = _marks.get(id(model))
+    return "" if entry is None else entry[1][0].co_name
+
+
 def places_of(model: nn.Module) -> dict[int, tuple[str, int, int, int, int]]:
     """Where each part of `model` was made, by its id: (file, line, end line, column, end column), columns in UTF-8."""
     found = {}

@@ -1,0 +1,194 @@
+"""A model with values: made again by the calls that made it on meta, with the weights that its file loads."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from mase_server.inputs.execution.weights import LOADED, Loading
+from mase_server.inputs.making.constructions import Construction, caller_of, construction_of
+from mase_server.inputs.modes import outside_modes
+from mase_server.tracing.shadow import Shadows
+from mase_server.tracing.state import put_in_mode
+
+SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Real:
+    """A model whose parameters have values. how: whose values they are, in words."""
+
+    model: nn.Module
+    how: str
+
+
+def real_model(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Module] | None) -> Real:
+    """The same model with values; what was loaded while its file ran has those, all else is random with one seed.
+
+    construct: makes it again, where no constructor call of it was seen.  Raises what its constructor raises.
+    """
+    tensors = dict(_tensors(model))
+    loaded = any(map(pretrained_folder, model.modules()))
+    if not loaded and not any(tensor.is_meta for tensor in tensors.values()):
+        return Real(model, "the weights that the file gave it")
+    with outside_modes():
+        torch.manual_seed(SEED)
+        maker = _Maker(shadows)
+        made = maker.made(model, construct)
+        given = set() if loaded else {name for name, tensor in tensors.items() if not tensor.is_meta}
+        _copy({name: tensors[name] for name in given}, made)
+        files = [file for loading in _loadings(model) for file in _load(loading, model, made, given)]
+        for path, part in model.named_modules():
+            if (folder := pretrained_folder(part)) and folder not in maker.lost:
+                given.update(f"{path}.{name}" if path else name for name, _ in _tensors(part))
+                files.append(folder)
+        put_in_mode(made, model.training)
+    return Real(made, _words(model, given, list(dict.fromkeys(files))))
+
+
+def _tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+
+
+def _words(model: nn.Module, given: set[str], files: Sequence[str]) -> str:
+    told = " and ".join(Path(file).name for file in files)
+    source = f"weights that {told} gave" if files else "the file's own weights"
+    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    random = [name for name in names if name not in given]
+    if not given or len(random) == len(names):
+        return f"random weights (seed {SEED})"
+    if not random:
+        return source
+    return f"{source}; {len(random)} of {len(names)} parameters random (seed {SEED}), such as {random[0]}"
+
+
+@dataclass(slots=True)
+class _Maker:
+    """Makes modules again. made: id of the one on meta -> the one with values."""
+
+    shadows: Shadows
+    again: dict[int, nn.Module] = field(default_factory=dict)
+    #: Folders whose weights could not be loaded again.
+    lost: list[str] = field(default_factory=list)
+
+    def made(self, model: nn.Module, construct: Callable[[], nn.Module] | None) -> nn.Module:
+        """The model anew; where it was changed after it was made, a copy with the values of the parts made anew."""
+        seen = construction_of(model) is not None
+        found = self.module(model) if seen or construct is None else construct()
+        return found if _alike(model, found) else self._filled(model, found)
+
+    def module(self, module: nn.Module) -> nn.Module:
+        """A module made by the same call; a copy without values where nobody saw that call."""
+        if id(module) not in self.again:
+            call = construction_of(module)
+            if call is None:
+                self.again[id(module)] = copy.deepcopy(module).to_empty(device="cpu")
+            else:
+                self.again[id(module)] = self._called(module, call)
+        return self.again[id(module)]
+
+    def _called(self, module: nn.Module, call: Construction) -> nn.Module:
+        folder = pretrained_folder(module)
+        if folder:
+            try:
+                made: nn.Module = type(module).from_pretrained(folder, config=module.config)  # type: ignore[attr-defined]
+                return made
+            except Exception:  # noqa: BLE001 - the file's own call may have said more than is known; random ones then
+                self.lost.append(folder)
+        args, kwargs = self.value(call.args), self.value(call.kwargs)
+        return type(module)(*args, **kwargs)
+
+    def value(self, value: Any) -> Any:
+        """An argument of a constructor with modules and tensors that have values."""
+        if isinstance(value, nn.Module):
+            return self.module(value)
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if type(value) in (list, tuple):
+            return type(value)(self.value(item) for item in value)
+        return {key: self.value(item) for key, item in value.items()} if type(value) is dict else value
+
+    def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_meta:
+            return tensor
+        real = self.shadows.get(tensor)
+        if real is None:
+            real = torch.randn(tensor.shape).to(tensor.dtype)
+        return nn.Parameter(real) if isinstance(tensor, nn.Parameter) else real
+
+    def _filled(self, model: nn.Module, found: nn.Module) -> nn.Module:
+        """A copy of the model with values from `found`, else from its parts made one by one, else random."""
+        made = copy.deepcopy(model).to_empty(device="cpu")
+        sources = dict(_tensors(found))
+        for name, tensor in _tensors(made):
+            value = sources.get(name)
+            if value is None or value.shape != tensor.shape:
+                value = self._of_part(model, name)
+            with torch.no_grad():
+                if value is not None and value.shape == tensor.shape and not value.is_meta:
+                    tensor.copy_(value)
+                elif tensor.is_floating_point():
+                    tensor.normal_(0.0, 0.02)
+                else:
+                    tensor.zero_()
+        return made
+
+    def _of_part(self, model: nn.Module, name: str) -> torch.Tensor | None:
+        """The value of a tensor in the innermost part that was seen made, or what is known of it."""
+        path, _, last = name.rpartition(".")
+        part = model.get_submodule(path)
+        known = self.shadows.get(getattr(part, last))
+        if known is not None or construction_of(part) is None:
+            return known
+        return dict(_tensors(self.module(part))).get(last)
+
+
+def pretrained_folder(module: nn.Module) -> str:
+    """From where `from_pretrained` loaded a module that it made; "" for any other."""
+    name = getattr(getattr(module, "config", None), "_name_or_path", "")
+    return str(name) if caller_of(module) == "from_pretrained" and name else ""
+
+
+def _alike(model: nn.Module, other: nn.Module) -> bool:
+    """Have two models the same tensors under the same names, and share the same of them?"""
+    return _outline(model) == _outline(other)
+
+
+def _outline(model: nn.Module) -> Mapping[str, Any]:
+    first: dict[int, str] = {}
+    return {name: (tuple(t.shape), t.dtype, first.setdefault(id(t), name)) for name, t in _tensors(model)}
+
+
+def _copy(values: Mapping[str, torch.Tensor], made: nn.Module) -> None:
+    targets = dict(_tensors(made))
+    with torch.no_grad():
+        for name, value in values.items():
+            if name in targets and targets[name].shape == value.shape:
+                targets[name].copy_(value)
+
+
+def _loadings(model: nn.Module) -> list[Loading]:
+    """What was loaded into the model, a part of it, or a module that holds it, in order."""
+    parts = {id(part) for part in model.modules()}
+    return [each for each in LOADED if id(each.module) in parts or model in each.module.modules()]
+
+
+def _load(loading: Loading, model: nn.Module, made: nn.Module, given: set[str]) -> tuple[str, ...]:
+    """Load the same values again; adds the names of what was given, and gives the files."""
+    below = {id(part): path for path, part in model.named_modules()}.get(id(loading.module))
+    above = {id(part): path for path, part in loading.module.named_modules()}.get(id(model), "")
+    values: dict[str, torch.Tensor] = {}
+    for name, value in loading.values.items():
+        inside = f"{below}.{name}" if below else name.removeprefix(f"{above}.") if above else name
+        if isinstance(value, torch.Tensor) and not value.is_meta:
+            values[inside] = value
+    _copy(values, made)
+    given.update(values)
+    return loading.files

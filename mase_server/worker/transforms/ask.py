@@ -1,0 +1,47 @@
+"""What the server asks for in a call about passes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mase_server.steps import Step
+
+#: As much as a pass may take where nothing is said: seconds, and resident bytes.
+SECONDS, MEMORY = 300.0, 4 << 30
+
+
+class AskError(ValueError):
+    """What was asked for cannot be done. kind: pass | limit | cancelled | argument | internal."""
+
+    def __init__(self, text: str, kind: str = "argument") -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A pipeline for one model. model: its title, "" for the first.  measure: errors too.  original: without any step.
+
+    memory: resident bytes that a fork may use.  seconds: that the call may take.
+    """
+
+    model: str = ""
+    steps: tuple[Step, ...] = ()
+    measure: bool = False
+    original: bool = False
+    memory: int = MEMORY
+    seconds: float = SECONDS
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> Ask:
+        """Of the parameters of a call."""
+        return cls(
+            str(params.get("model") or ""),
+            tuple(Step.from_wire(step) for step in params.get("steps") or ()),
+            bool(params.get("measure")),
+            bool(params.get("original")),
+            int(params.get("memory") or MEMORY),
+            float(params.get("seconds") or SECONDS),
+        )

@@ -1,0 +1,149 @@
+"""Forks of a process that tell it over a socket what they find, and how they ended."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+from mase_server import wire
+from mase_server.worker import processes
+
+#: What a fork calls to tell its parent something.
+Send = Callable[[wire.Message], None]
+Work = Callable[[socket.socket], object]
+
+_RECEIVE = 1 << 20
+_exit = os._exit
+
+
+class Fork:
+    """A fork under way, as its parent sees it. ended: everything that it told has been read."""
+
+    def __init__(self, pid: int, sock: socket.socket) -> None:
+        self.pid, self.sock, self.ended = pid, sock, False
+        self._decoder = wire.Decoder()
+        sock.setblocking(False)
+
+    @classmethod
+    def of(cls, work: Work, close: Iterable[socket.socket] = (), fault: str = "") -> Self:
+        """Fork this process. close: sockets that are not the fork's business.  fault: file for the line of a crash."""
+        ours, theirs = socket.socketpair()
+        pid = fork(theirs, work, (ours, *close), fault)
+        theirs.close()
+        return cls(pid, ours)
+
+    def fileno(self) -> int:
+        """Of the socket, for a selector."""
+        return self.sock.fileno()
+
+    def messages(self) -> list[wire.Message]:
+        """What has arrived; sets `ended` at the end of the stream."""
+        found = []
+        try:
+            data = self.sock.recv(_RECEIVE)
+            self.ended = not data
+            self._decoder.feed(data)
+            while (message := self._decoder.next()) is not None:
+                found.append(message)
+        except BlockingIOError:
+            pass
+        except (OSError, wire.WireError):
+            self.ended = True
+        return found
+
+    def kill(self) -> None:
+        """End it at once; not to be called after `reap`."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def reap(self) -> int:
+        """End it, unless it has ended by itself; its status as waitpid gives it."""
+        self.kill()
+        self.sock.close()
+        with contextlib.suppress(ChildProcessError):
+            return os.waitpid(self.pid, 0)[1]
+        return 0
+
+
+def fork(sock: socket.socket, work: Work, close: Iterable[socket.socket], fault: str = "") -> int:
+    """Fork this process; the fork does its work with its end of a pair of sockets. Its process id."""
+    _flush()
+    pid = os.fork()
+    if pid == 0:
+        _become(sock, work, close, fault)
+    return pid
+
+
+def sender(sock: socket.socket) -> Send:
+    """Sends messages over a socket."""
+    return lambda message: sock.sendall(wire.encode(message))
+
+
+def _become(sock: socket.socket, work: Work, close: Iterable[socket.socket], fault: str) -> NoReturn:
+    """In a fork: do the work, and end, whatever it does. It dies with its parent."""
+    status = 1
+    try:
+        parent = os.getppid()
+        for other in close:
+            other.close()
+        _as_new(fault)
+        processes.die_with_parent(parent)
+        sock.setblocking(True)
+        work(sock)
+        status = 0
+    except BaseException:  # noqa: BLE001 - the process's border: nothing may climb into the parent's loop
+        with contextlib.suppress(Exception):
+            traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            _flush()
+        _exit(status)
+
+
+def _as_new(fault: str) -> None:
+    """Signals, crashes and garbage are handled as in a process of its own."""
+    signal.set_wakeup_fd(-1)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
+    faulthandler.disable()
+    if fault:
+        faulthandler.enable(Path(fault).open("w"), all_threads=False)  # noqa: SIM115 - open as long as the process
+    # What was there before stays shared with the parent, untouched by collections.
+    gc.freeze()
+    gc.enable()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(ValueError, OSError):
+            stream.flush()
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process, pages that it shares included; 0 where nobody can say."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def how_it_ended(status: int) -> str:
+    """A status of waitpid in words: "was ended by SIGSEGV", "ended with status 3"."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        names: dict[int, Any] = {each.value: each.name for each in signal.Signals}
+        return f"was ended by {names.get(number, f'signal {number}')}"
+    return f"ended with status {os.waitstatus_to_exitcode(status)}"

@@ -1,0 +1,163 @@
+"""What forks do: run a pipeline on meta, or on the real model with errors, and tell what came of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from mase_server.inputs.generate import inputs_at
+from mase_server.inputs.making.real import SEED, Real
+from mase_server.inputs.text import write
+from mase_server.ir.graph import MaseGraph
+from mase_server.ir.recording import Recording
+from mase_server.passes.declaration import Pass
+from mase_server.passes.error import measure
+from mase_server.passes.registry import passes_for
+from mase_server.snapshot import split_transform
+from mase_server.worker.live import Live
+from mase_server.worker.traced import Traced
+from mase_server.worker.transforms.ask import Ask, AskError
+from mase_server.worker.transforms.code import code_of
+from mase_server.worker.transforms.forks import Send
+from mase_server.worker.transforms.overlay import Measured, OverlayWriter
+from mase_server.worker.transforms.pipeline import Applied, Pipeline, Stopped
+from mase_server.worker.transforms.room import refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One model, to be transformed. real: the model with values, None on meta."""
+
+    live: Live
+    index: int
+    real: Real | None = None
+
+    @classmethod
+    def of(cls, live: Live, title: str, real: Real | None = None) -> Subject:
+        """The model of a title; AskError where there is none, and where its forward fails."""
+        try:
+            index = live.index(title)
+        except ValueError as error:
+            raise AskError(str(error)) from None
+        traced = live.traced[index]
+        if traced.error is not None:
+            raise AskError(f"the forward of {traced.name} fails ({traced.error}): mend it first", "pass")
+        return cls(live, index, real)
+
+    @property
+    def traced(self) -> Traced:
+        """The model as it was traced."""
+        return self.live.traced[self.index]
+
+    @property
+    def model(self) -> nn.Module:
+        """The model that graphs are built over."""
+        return self.traced.session.model if self.real is None else self.real.model
+
+    def graph(self) -> MaseGraph:
+        """A new graph of the recording."""
+        traced = self.traced
+        recording = Recording.of(traced.run, traced.probed, inputs_at(traced.session.inputs, seed=SEED))
+        return MaseGraph.from_recording(self.model, recording)
+
+    def known(self) -> Mapping[str, Pass]:
+        """The passes that there are."""
+        request = self.live.request
+        return passes_for(request.folder, request.path)
+
+
+def formats(live: Live, ask: Ask, send: Send) -> None:
+    """On meta: the formats. Then the answer: {"then": "measure"} where real weights are wanted and there is room."""
+    subject = Subject.of(live, ask.model)
+    pipeline = Pipeline(ask.steps, subject.known())
+    applied = _run(subject, pipeline, send, real=False)
+    wanted = bool(ask.steps) and (ask.measure or applied.rest > 0)
+    problem = refusal(subject.traced, ask.memory) if wanted else ""
+    writer = OverlayWriter(live, subject.index, Applied(subject.graph()))
+    _tell(send, writer.write(applied, None, complete=not wanted or bool(problem), problem=problem))
+    if problem:
+        raise AskError(problem, "limit")
+    if not wanted:
+        _raise(applied.stopped)
+    send({"value": {"then": "measure"} if wanted else {}})
+
+
+def measured(live: Live, ask: Ask, real: Real, send: Send) -> None:
+    """On the real model: formats and, if asked for, errors."""
+    torch.set_num_threads(os.cpu_count() or 1)
+    subject = Subject.of(live, ask.model, real)
+    applied = _run(subject, Pipeline(ask.steps, subject.known()), send, real=True)
+    found: Measured | None = None
+    if ask.measure and applied.steps:
+        send(_progress("measuring errors", len(ask.steps), ask))
+        found = _errors(subject, applied)
+    _tell(send, OverlayWriter(live, subject.index, Applied(subject.graph())).write(applied, found, complete=True))
+    _raise(applied.stopped)
+    send({"value": {}})
+
+
+def code(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
+    """The graph as Python, after its steps or, if asked for, without any."""
+    subject = Subject.of(live, ask.model, real)
+    steps = () if ask.original else ask.steps
+    applied = _run(subject, Pipeline(steps, subject.known()), send, real=real is not None)
+    if applied.rest:
+        problem = refusal(subject.traced, ask.memory)
+        if problem:
+            raise AskError(problem, "limit")
+        send({"value": {"then": "measure"}})
+        return
+    _raise(applied.stopped)
+    send({"value": {"text": code_of(applied.graph, subject.traced.name)}})
+
+
+def known(live: Live, send: Send) -> None:
+    """Every pass that there is for this file."""
+    request = live.request
+    send({"value": [each.to_wire() for each in passes_for(request.folder, request.path).values()]})
+
+
+def _run(subject: Subject, pipeline: Pipeline, send: Send, *, real: bool) -> Applied:
+    torch.manual_seed(SEED)
+    count = len(pipeline.steps)
+
+    def tell(index: int) -> None:
+        name = pipeline.steps[index].name
+        send({"event": "progress", "message": f"{name} ({index + 1} of {count})", "fraction": index / (count + 1)})
+
+    return pipeline.run(subject.graph, tell, real=real)
+
+
+def _progress(message: str, index: int, ask: Ask) -> dict[str, Any]:
+    return {"event": "progress", "message": message, "fraction": index / (len(ask.steps) + 1)}
+
+
+def _tell(send: Send, overlay: Mapping[str, Any]) -> None:
+    for frame in split_transform(overlay):
+        send({"event": "transform", "frame": frame})
+
+
+def _raise(stopped: Stopped | None) -> None:
+    if stopped is not None:
+        raise AskError(stopped.text, stopped.kind)
+
+
+def _errors(subject: Subject, applied: Applied) -> Measured:
+    """Both graphs on the same inputs: those of the file's own run where their values are known, else random ones."""
+    assert subject.real is not None
+    arguments, words = example(subject.traced)
+    original, graph = subject.graph(), applied.graph
+    feed = original.knowledge.feed(arguments)
+    return Measured(measure(original.model, graph.model, feed), words, subject.real.how)
+
+
+def example(traced: Traced) -> tuple[dict[str, Any], str]:
+    """Inputs with values, by parameter name, and what they are in words."""
+    session = traced.session
+    spec = session.inputs
+    return inputs_at(spec, seed=SEED), f"random inputs (seed {SEED}): {write(spec)}"
