@@ -44,12 +44,15 @@ from mase_server.worker.places import Places
 from mase_server.worker.proof import Proofs, forget, is_preferred
 from mase_server.worker.request import TraceRequest
 from mase_server.worker.traced import Traced
+from mase_server.worker.transforms.replay import replayed
 from mase_server.worker.trials import Trials
 
 Emit = Callable[[dict[str, Any]], None]
 
 #: Seconds after which the numbers of a model are shown though its symbols, or other models, are not known yet.
 GLANCE = 0.15
+#: The same where passes are applied: what they make of a model is not known yet, and would be gone for a moment.
+LONGER_GLANCE = 1.0
 
 
 def trace(request: TraceRequest, emit: Emit) -> Live:
@@ -80,6 +83,8 @@ class TraceJob:
         self.libraries = request.instrument
         self.modules_before = set(sys.modules)
         self.endless = ""
+        #: Seconds that a model may wait before its numbers are shown.
+        self.patience = LONGER_GLANCE if request.options.pipelines else GLANCE
 
     def find(self) -> None:
         """Import the file, find its models and record each one's base run."""
@@ -170,7 +175,7 @@ class TraceJob:
 
         What is found first is not held back by what is found late, nor by probing.
         """
-        if len(self.traced) > self.glanced and time.perf_counter() + coming - self.new_since > GLANCE:
+        if len(self.traced) > self.glanced and time.perf_counter() + coming - self.new_since > self.patience:
             self.glanced = len(self.traced)
             self._send(complete=False)
 
@@ -295,6 +300,8 @@ class TraceJob:
             preload=self._preload(),
             fit=memory.pack(self.traced, self.endless),
         )
+        if complete and self.request.options.pipelines:
+            payload["transforms"] = replayed(self.writer.live, self.request.options.pipelines)
         self.emit({"event": "snapshot", "payload": payload})
 
     def _preload(self) -> list[str]:
