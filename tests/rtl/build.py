@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent.parent
 RTL = ROOT / "rtl"
 ASSERTIONS = RTL / "assertions"
 SIMULATION = RTL / "simulation"
+CHECKERS = sorted(ASSERTIONS.glob("*_checker.sv"))
 KEPT = ROOT / "tests" / "output" / "rtl"
 
 _COMPILE = ("g++", "-std=gnu++17", "-pthread", "-faligned-new", "-fcf-protection=none", "-w")
@@ -45,7 +46,7 @@ def simulator(top, roots, optimise="-O0"):
     """The program that simulates the text of module `bench`, which instantiates the components `roots`."""
     sources = components(*roots)
     bound = [path for source in sources if (path := ASSERTIONS / source.name).exists()]
-    sources = [*sources, ASSERTIONS / "stream_checker.sv", *bound]
+    sources = [*sources, *CHECKERS, *bound]
     parts = [top, optimise, *(path.read_text() for path in [*sources, *sorted(SIMULATION.iterdir())]), _version()]
     made = KEPT / _digest(*parts, *_VERILATE)
     return _kept(made, lambda folder: _build(folder, top, sources, optimise)) / "simulate"

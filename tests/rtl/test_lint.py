@@ -5,7 +5,7 @@ import re
 import pyslang
 import pytest
 
-from tests.rtl.build import ASSERTIONS, RTL, components, run
+from tests.rtl.build import ASSERTIONS, CHECKERS, RTL, components, run
 
 COMPONENTS = sorted(path.stem for path in RTL.glob("*.sv"))
 
@@ -32,10 +32,10 @@ def test_verilator_has_no_warning(name):
 @pytest.mark.parametrize("path", sorted(ASSERTIONS.glob("*.sv")), ids=lambda path: path.stem)
 def test_verilator_has_no_warning_about_assertions(path):
     # A bind file has the name of the component that it looks at, not that of a module.
-    if path.stem == "stream_checker":
+    if path in CHECKERS:
         run(["verilator", "--lint-only", "--assert", "-Wall", path])
         return
-    bound = [*components(path.stem), ASSERTIONS / "stream_checker.sv", path]
+    bound = [*components(path.stem), *CHECKERS, path]
     run(["verilator", "--lint-only", "--assert", "-Wall", "-Wno-DECLFILENAME", "--top-module", path.stem, *bound])
 
 

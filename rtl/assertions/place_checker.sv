@@ -1,0 +1,11 @@
+/// A result that nothing can hold up comes only where there is a place for it.
+module place_checker (
+    input logic clk,
+    input logic rst,
+    input logic valid,
+    input logic ready
+);
+  place_is_kept :
+  assert property (@(posedge clk) disable iff (rst) valid |-> ready)
+  else $error("%m: a result has no place");
+endmodule

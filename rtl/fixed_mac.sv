@@ -1,0 +1,112 @@
+/// Multiply, sum, accumulate and requantise: DATA_OUT_0_PARALLELISM_DIM_0 dot products at once, one beat of
+/// DATA_IN_0_PARALLELISM_DIM_0 products of each per cycle. `first` begins a sum with the bias, `last` ends it.
+/// 3 + $clog2(DATA_IN_0_PARALLELISM_DIM_0) cycles from the last beat to `result_valid`; products and sums have
+/// registers of their own. The bias is wanted 1 + $clog2(DATA_IN_0_PARALLELISM_DIM_0) cycles after the first beat.
+/// Does not stand still: whoever sends beats has kept room for the results.
+module fixed_mac #(
+    parameter int DATA_IN_0_PRECISION_0        = 8,
+    parameter int DATA_IN_0_PRECISION_1        = 4,
+    parameter int DATA_IN_0_TENSOR_SIZE_DIM_0  = 16,
+    parameter int DATA_IN_0_PARALLELISM_DIM_0  = 4,
+    parameter int WEIGHT_PRECISION_0           = 8,
+    parameter int WEIGHT_PRECISION_1           = 6,
+    parameter bit HAS_BIAS                     = 1'b1,
+    parameter int BIAS_PRECISION_0             = 16,
+    parameter int BIAS_PRECISION_1             = 10,
+    parameter int DATA_OUT_0_PRECISION_0       = 8,
+    parameter int DATA_OUT_0_PRECISION_1       = 4,
+    parameter int DATA_OUT_0_PARALLELISM_DIM_0 = 2,
+    parameter bit FLOOR                        = 1'b0,
+    parameter bit RELU                         = 1'b0,
+    localparam int Beat                        = DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0,
+    localparam int Row                         = DATA_IN_0_PARALLELISM_DIM_0 * WEIGHT_PRECISION_0
+) (
+    input  logic                                                           clk,
+    input  logic                                                           rst,
+    input  logic [                                               Beat-1:0] data,
+    input  logic [               DATA_OUT_0_PARALLELISM_DIM_0*Row-1:0]     weight,
+    input  logic                                                           valid,
+    input  logic                                                           first,
+    input  logic                                                           last,
+    input  logic [  DATA_OUT_0_PARALLELISM_DIM_0*BIAS_PRECISION_0-1:0]     bias,
+    output logic [DATA_OUT_0_PARALLELISM_DIM_0*DATA_OUT_0_PRECISION_0-1:0] result,
+    output logic                                                           result_valid
+);
+  localparam int Levels = $clog2(DATA_IN_0_PARALLELISM_DIM_0);
+  localparam int ProductWidth = DATA_IN_0_PRECISION_0 + WEIGHT_PRECISION_0;
+  localparam int ProductFraction = DATA_IN_0_PRECISION_1 + WEIGHT_PRECISION_1;
+  // Nothing of products or bias is lost: the sum has the longer fraction, and bits for the largest sum.
+  localparam int SumFraction = (HAS_BIAS && BIAS_PRECISION_1 > ProductFraction) ? BIAS_PRECISION_1 : ProductFraction;
+  localparam int ProductShift = SumFraction - ProductFraction;
+  localparam int BiasShift = HAS_BIAS ? SumFraction - BIAS_PRECISION_1 : 0;
+  localparam int SumsWidth = ProductWidth + $clog2(DATA_IN_0_TENSOR_SIZE_DIM_0) + ProductShift;
+  localparam int BiasWidth = HAS_BIAS ? BIAS_PRECISION_0 + BiasShift + 1 : 0;
+  localparam int Width = (SumsWidth > BiasWidth) ? SumsWidth : BiasWidth;
+
+  // Flags travel beside the data: one register for the product, one for each level of the tree.
+  logic [Levels:0] valid_at, first_at, last_at;
+  logic finished;
+
+  always_ff @(posedge clk) begin
+    if (rst) valid_at <= '0;
+    else valid_at <= (Levels + 1)'({valid_at, valid});
+    first_at <= (Levels + 1)'({first_at, first});
+    last_at  <= (Levels + 1)'({last_at, last});
+    if (rst) {finished, result_valid} <= '0;
+    else {finished, result_valid} <= {valid_at[Levels] && last_at[Levels], finished};
+  end
+
+  for (genvar lane = 0; lane < DATA_OUT_0_PARALLELISM_DIM_0; lane++) begin : g_lane
+    logic [DATA_IN_0_PARALLELISM_DIM_0*ProductWidth-1:0] products;
+    logic signed [ProductWidth+Levels-1:0] sum;
+    logic signed [Width-1:0] start, total;
+
+    for (genvar at = 0; at < DATA_IN_0_PARALLELISM_DIM_0; at++) begin : g_product
+      logic signed [DATA_IN_0_PRECISION_0-1:0] factor;
+      logic signed [WEIGHT_PRECISION_0-1:0] coefficient;
+      assign factor = data[at*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0];
+      assign coefficient = weight[lane*Row+at*WEIGHT_PRECISION_0+:WEIGHT_PRECISION_0];
+      always_ff @(posedge clk) products[at*ProductWidth+:ProductWidth] <= factor * coefficient;
+    end
+
+    adder_tree #(
+        .DATA_WIDTH(ProductWidth),
+        .COUNT(DATA_IN_0_PARALLELISM_DIM_0)
+    ) tree (
+        .clk,
+        .data(products),
+        .sum
+    );
+
+    if (HAS_BIAS) begin : g_bias
+      logic signed [BIAS_PRECISION_0-1:0] offset;
+      assign offset = bias[lane*BIAS_PRECISION_0+:BIAS_PRECISION_0];
+      assign start = Width'(offset) <<< BiasShift;
+    end else begin : g_no_bias
+      assign start = '0;
+    end
+
+    always_ff @(posedge clk) begin
+      if (valid_at[Levels]) total <= (first_at[Levels] ? start : total) + (Width'(sum) <<< ProductShift);
+    end
+
+    logic signed [DATA_OUT_0_PRECISION_0-1:0] rounded;
+    fixed_requantise #(
+        .DATA_IN_0_PRECISION_0(Width),
+        .DATA_IN_0_PRECISION_1(SumFraction),
+        .DATA_OUT_0_PRECISION_0(DATA_OUT_0_PRECISION_0),
+        .DATA_OUT_0_PRECISION_1(DATA_OUT_0_PRECISION_1),
+        .FLOOR(FLOOR),
+        .RELU(RELU)
+    ) requantise (
+        .data_in_0 (total),
+        .data_out_0(rounded)
+    );
+    always_ff @(posedge clk) result[lane*DATA_OUT_0_PRECISION_0+:DATA_OUT_0_PRECISION_0] <= rounded;
+  end
+
+  if (!HAS_BIAS) begin : g_wires
+    logic unused_bias;
+    assign unused_bias = &{1'b0, bias};
+  end
+endmodule

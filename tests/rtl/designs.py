@@ -1,0 +1,60 @@
+"""Cases of components that compute: their parameters, streams and memories, from integers and number formats."""
+
+from tests.rtl.bench import Case, Stream, pack
+
+
+def precision(prefix, format):
+    """MASE's two parameters of a fixed-point format."""
+    return {f"{prefix}_PRECISION_0": format.width, f"{prefix}_PRECISION_1": format.fraction_width}
+
+
+def stream(integers, width, lanes):
+    """Tensors in row-major order, `lanes` elements a beat."""
+    return Stream(lanes * width, pack(integers.reshape(-1, lanes), width))
+
+
+def blocks(weight, lanes_in, lanes_out):
+    """A weight [out, in] as the memory of `fixed_linear` has it: words of [lanes_out, lanes_in], input beats fastest."""
+    outs, ins = weight.shape
+    parts = weight.reshape(outs // lanes_out, lanes_out, ins // lanes_in, lanes_in).permute(0, 2, 1, 3)
+    return parts.reshape(-1, lanes_out * lanes_in)
+
+
+def linear_parameters(formats, ins, outs, lanes_in, lanes_out):
+    bias = formats.bias or formats.weight
+    return {
+        **precision("DATA_IN_0", formats.data),
+        **precision("WEIGHT", formats.weight),
+        **precision("BIAS", bias),
+        **precision("DATA_OUT_0", formats.out),
+        "DATA_IN_0_TENSOR_SIZE_DIM_0": ins,
+        "DATA_IN_0_PARALLELISM_DIM_0": lanes_in,
+        "DATA_OUT_0_TENSOR_SIZE_DIM_0": outs,
+        "DATA_OUT_0_PARALLELISM_DIM_0": lanes_out,
+        "HAS_BIAS": int(formats.bias is not None),
+        "FLOOR": int(formats.floor),
+        "RELU": int(formats.relu),
+    }
+
+
+def linear_memories(formats, weight, bias, lanes_in, lanes_out):
+    width = formats.weight.width
+    words = pack(blocks(weight, lanes_in, lanes_out), width)
+    memories = {"WEIGHT_FILE": (width * lanes_in * lanes_out, words)}
+    if bias is not None:
+        width = formats.bias.width
+        memories["BIAS_FILE"] = (width * lanes_out, pack(bias.reshape(-1, lanes_out), width))
+    return memories
+
+
+def linear_case(values, weight, bias, formats, lanes, expected):
+    """`fixed_linear` on vectors [count, in]; lanes: elements of a beat at the input and the output."""
+    lanes_in, lanes_out = lanes
+    outs, ins = weight.shape
+    return Case(
+        "fixed_linear",
+        linear_parameters(formats, ins, outs, lanes_in, lanes_out),
+        {"data_in_0": stream(values, formats.data.width, lanes_in)},
+        {"data_out_0": stream(expected, formats.out.width, lanes_out)},
+        linear_memories(formats, weight, bias, lanes_in, lanes_out),
+    )

@@ -1,0 +1,122 @@
+"""`fixed_cast` and `fixed_linear` compute what their arithmetic says, for all widths, sizes and foldings."""
+
+from dataclasses import replace
+
+import torch
+from hypothesis import strategies as st
+
+from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.arithmetic import Affine, linear, requantise
+from tests.rtl.bench import Bench, Case
+from tests.rtl.designs import linear_case, precision, stream
+from tests.rtl.draws import drawn, generator, integers
+
+FORMATS = st.builds(FixedPoint, st.integers(2, 12), st.integers(-3, 12))
+WIDE = st.builds(FixedPoint, st.integers(2, 24), st.integers(-3, 16))
+
+
+def cast(number, before, after, lanes, floor, relu, expected=requantise):
+    values = integers(before.width, 120, lanes, generator=generator(number))
+    wanted = expected(values, before.fraction_width, after, floor=floor, relu=relu)
+    parameters = {
+        **precision("DATA_IN_0", before),
+        **precision("DATA_OUT_0", after),
+        "DATA_IN_0_PARALLELISM_DIM_0": lanes,
+        "FLOOR": int(floor),
+        "RELU": int(relu),
+    }
+    into, out = stream(values, before.width, lanes), stream(wanted, after.width, lanes)
+    return Case("fixed_cast", parameters, {"data_in_0": into}, {"data_out_0": out})
+
+
+def casts():
+    return drawn(st.tuples(WIDE, WIDE, st.integers(1, 5), st.booleans(), st.booleans()))
+
+
+def test_cast_is_requantise():
+    Bench([cast(number, *draw) for number, draw in enumerate(casts())]).check_all()
+
+
+def test_every_number_of_a_format_is_cast_as_it_should_be():
+    before, cases = FixedPoint(9, 6), []
+    values = torch.arange(-256, 256)
+    for after in (FixedPoint(4, 2), FixedPoint(6, 5), FixedPoint(3, 6), FixedPoint(12, 8), FixedPoint(2, -1)):
+        wanted = requantise(values, 6, after)
+        parameters = {**precision("DATA_IN_0", before), **precision("DATA_OUT_0", after)}
+        into, out = stream(values, 9, 1), stream(wanted, after.width, 1)
+        cases.append(Case("fixed_cast", parameters, {"data_in_0": into}, {"data_out_0": out}))
+    Bench(cases).check()
+
+
+def half_up(values, fraction, to, **_):
+    """The mistake that is made most often: floor(x + 1/2)."""
+    shift = fraction - to.fraction_width
+    return ((values + (1 << (shift - 1))) >> shift).clamp(*to.integers)
+
+
+def test_rounding_half_up_is_not_what_it_does():
+    draw = (FixedPoint(10, 6), FixedPoint(8, 4), 2, False, False)
+    (result,) = Bench([cast(1, *draw, expected=half_up)]).run()
+    assert 0 < result.mismatches < result.total
+
+
+@st.composite
+def layers(draw):
+    lanes_in, lanes_out = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    ins, outs = lanes_in * draw(st.integers(1, 5)), lanes_out * draw(st.integers(1, 5))
+    bias = draw(st.one_of(st.none(), WIDE))
+    formats = Affine(draw(FORMATS), draw(FORMATS), bias, draw(WIDE), draw(st.booleans()), draw(st.booleans()))
+    return formats, ins, outs, (lanes_in, lanes_out)
+
+
+def layer(number, formats, ins, outs, lanes, arithmetic=None):
+    """A case; `arithmetic` replaces the formats from which the expected integers are computed."""
+    random = generator(number)
+    values = integers(formats.data.width, 30, ins, generator=random)
+    weight = integers(formats.weight.width, outs, ins, generator=random)
+    bias = None if formats.bias is None else integers(formats.bias.width, outs, generator=random)
+    return linear_case(values, weight, bias, formats, lanes, linear(values, weight, bias, arithmetic or formats))
+
+
+def test_linear_is_the_arithmetic_of_linear():
+    Bench([layer(number, *draw) for number, draw in enumerate(drawn(layers()))]).check_all()
+
+
+PLAIN = Affine(FixedPoint(8, 4), FixedPoint(8, 6), FixedPoint(16, 10), FixedPoint(8, 4))
+
+
+def test_sums_at_both_ends_of_the_accumulator_are_right_and_saturate():
+    cases = []
+    for sign in (0, 1):
+        for out in (FixedPoint(8, 4), FixedPoint(24, 10)):
+            formats = replace(PLAIN, out=out)
+            values = torch.full((4, 16), -128)
+            weight = torch.full((4, 16), formats.weight.integers[sign])
+            bias = torch.full((4,), formats.bias.integers[1 - sign])
+            expected = linear(values, weight, bias, formats)
+            saturated = out.width == 8
+            assert bool((expected == out.integers[1 - sign]).all()) is saturated
+            cases.append(linear_case(values, weight, bias, formats, (4, 2), expected))
+    Bench(cases).check()
+
+
+def test_another_rounding_another_bias_and_a_missing_relu_are_noticed():
+    wrong = [
+        replace(PLAIN, floor=True),
+        replace(PLAIN, relu=True),
+        replace(PLAIN, bias=FixedPoint(16, 11)),
+        replace(PLAIN, weight=FixedPoint(8, 5)),
+    ]
+    results = Bench([layer(1, PLAIN, 8, 4, (4, 2), each) for each in wrong]).run()
+    assert all(result.mismatches > 0 for result in results)
+
+
+def test_a_vector_takes_as_many_cycles_as_its_folding_says():
+    foldings = [((4, 4), 16, 64), ((4, 4), 64, 32), ((16, 8), 16, 8), ((1, 1), 8, 8), ((8, 1), 8, 6), ((2, 8), 16, 8)]
+    cases = [layer(number, PLAIN, ins, outs, lanes) for number, (lanes, ins, outs) in enumerate(foldings)]
+    for result, (lanes, ins, outs) in zip(Bench(cases).run(), foldings, strict=True):
+        interval = ins // lanes[0] * (outs // lanes[1])
+        first_results = 30 * (outs // lanes[1]) - (outs // lanes[1] - 1)  # of the first beat of the last vector
+        assert result.fine
+        got = (result.last_cycle - result.first_cycle) / (result.total - 1) * (outs // lanes[1])
+        assert abs(got - interval) <= 0.02 * interval, (lanes, ins, outs, first_results)
