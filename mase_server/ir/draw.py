@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from xml.sax.saxutils import escape, quoteattr
 
 from torch import fx, nn
@@ -13,6 +13,7 @@ from torch import fx, nn
 from mase_server.dtypes import short
 from mase_server.ir.build import attribute, underlying
 from mase_server.ir.layout import Layout, Line, Placed, clusters
+from mase_server.ir.number_formats import format_text, number_formats
 from mase_server.ops.table import op_info
 from mase_server.ops.types import TensorType
 from mase_server.tracing.values import DictOf, TupleOf
@@ -27,6 +28,20 @@ COLOURS: Mapping[str, str] = {
     "reduction": "#f2d5e8", "shape": "#eceef1", "index": "#e3e8ee", "creation": "#e7ece4", "loss": "#f5b5c4",
     "fft": "#c3e9ee", "other": "#f4f4f4", "placeholder": "#b5ead0", "get_attr": "#d8f3e5", "output": "#b5ead0",
 }  # fmt: skip
+#: Colours of number formats, in the order in which a graph has them.
+FORMAT_COLOURS = (
+    "#bcd7f7",
+    "#f9c9a8",
+    "#c9e7d3",
+    "#f2d5e8",
+    "#fce3a6",
+    "#cdbdf0",
+    "#c3e9ee",
+    "#f6b8b0",
+    "#dcefc3",
+    "#e3e8ee",
+)
+UNROUNDED, UNROUNDED_COLOUR = "not rounded", "#f4f4f4"
 FONT, SMALL_FONT = 6.3, 5.0
 MARGIN = 16.0
 LEGEND, CELL = 20.0, 90.0
@@ -40,26 +55,31 @@ STYLE = (
 )
 
 
-def draw(graph: MaseGraph, file: str | os.PathLike[str] = "mase_graph.svg") -> None:
+def draw(
+    graph: MaseGraph, file: str | os.PathLike[str] = "mase_graph.svg", colours: Literal["family", "format"] = "family"
+) -> None:
     """Write a graph as SVG. Scopes fold away by their check boxes in viewers that show HTML in SVG.
 
+    colours: what boxes are coloured by, the family of the operator or the number format of the result.
     Raises ImportError where igraph, which lays it out, is not installed; OSError where the file cannot be written.
     """
-    Path(file).write_text(svg(graph), encoding="utf-8")
+    Path(file).write_text(svg(graph, colours), encoding="utf-8")
 
 
-def svg(graph: MaseGraph) -> str:
+def svg(graph: MaseGraph, colours: Literal["family", "format"] = "family") -> str:
     """The drawing as text."""
-    return _Drawing(graph).text()
+    return _Drawing(graph, colours == "format").text()
 
 
 class _Drawing:
     """One drawing: what is written in each box, and the boxes' layout."""
 
-    def __init__(self, graph: MaseGraph) -> None:
+    def __init__(self, graph: MaseGraph, by_format: bool) -> None:
         self._model = graph.model
         self._nodes = list(graph.fx_graph.nodes)
         self._shapes = _Shapes(graph)
+        self._colours = self._format_colours() if by_format else COLOURS
+        self._group = self._format if by_format else self._family
         self._paths = _paths(self._nodes)
         self._labels = {node: self._label(node) for node in self._nodes}
         kinds = {path: _kind_name(node) for node, path in self._paths.items() if path} | _recorded_kinds(graph)
@@ -74,9 +94,10 @@ class _Drawing:
 
     def text(self) -> str:
         """The SVG document."""
-        width = max(self._placed.width, 3 * CELL) + 2 * MARGIN
-        columns = int((width - 2 * MARGIN) // CELL)
-        legend = LEGEND * -(-len(self._families()) // columns)
+        cell = max([CELL, *(FONT * len(group) + 24 for group in self._groups())])
+        width = max(self._placed.width, 3 * cell) + 2 * MARGIN
+        columns = int((width - 2 * MARGIN) // cell)
+        legend = LEGEND * -(-len(self._groups()) // columns)
         height = self._placed.height + 2 * MARGIN + legend
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
@@ -84,17 +105,18 @@ class _Drawing:
             f'<rect width="100%" height="100%" fill="#fff"/>'
         )
         body = "".join(self._cluster(self._placed, MARGIN, MARGIN + legend, 0))
-        return f"{head}{''.join(self._legend(columns))}{body}</svg>\n"
+        return f"{head}{''.join(self._legend(columns, cell))}{body}</svg>\n"
 
-    def _families(self) -> list[str]:
-        found = {self._family(node) for node in self._nodes}
-        return [family for family in COLOURS if family in found]
+    def _groups(self) -> list[str]:
+        found = {self._group(node) for node in self._nodes}
+        return [group for group in self._colours if group in found]
 
-    def _legend(self, columns: int) -> Iterator[str]:
-        for number, family in enumerate(self._families()):
-            x, y = MARGIN + CELL * (number % columns), 8 + LEGEND * (number // columns)
-            yield f'<rect class="b" x="{x:.0f}" y="{y:.0f}" width="12" height="12" rx="3" fill="{COLOURS[family]}"/>'
-            yield f'<text x="{x + 17:.0f}" y="{y + 10:.0f}">{family}</text>'
+    def _legend(self, columns: int, cell: float) -> Iterator[str]:
+        for number, group in enumerate(self._groups()):
+            x, y = MARGIN + cell * (number % columns), 8 + LEGEND * (number // columns)
+            yield f'<rect class="b" x="{x:.0f}" y="{y:.0f}" width="12" height="12" rx="3" '
+            yield f'fill="{self._colours[group]}"/>'
+            yield f'<text x="{x + 17:.0f}" y="{y + 10:.0f}">{escape(group)}</text>'
 
     def _cluster(self, placed: Placed, x: float, y: float, depth: int) -> Iterator[str]:
         cluster = placed.cluster
@@ -117,7 +139,7 @@ class _Drawing:
         middle = x + width / 2
         yield f"<g><title>{escape(self._details(node))}</title>"
         yield f'<rect class="b" x="{x:.0f}" y="{y:.0f}" width="{width:.0f}" height="30" rx="5" '
-        yield f"fill={quoteattr(COLOURS[self._family(node)])}/>"
+        yield f"fill={quoteattr(self._colours[self._group(node)])}/>"
         yield f'<text class="o" text-anchor="middle" x="{middle:.0f}" y="{y + 13:.0f}">{escape(operator)}</text>'
         yield f'<text class="n" text-anchor="middle" x="{middle:.0f}" y="{y + 24:.0f}">{escape(name)}</text>'
         shape = self._shapes.of(node)
@@ -145,6 +167,14 @@ class _Drawing:
         family = node.op if node.op in COLOURS else str(self._info(node).family)
         return family if family in COLOURS else "other"
 
+    def _format(self, node: fx.Node) -> str:
+        return self._shapes.formats.get(node, UNROUNDED)
+
+    def _format_colours(self) -> Mapping[str, str]:
+        found = dict.fromkeys(self._shapes.formats.values())
+        colours = {text: FORMAT_COLOURS[index % len(FORMAT_COLOURS)] for index, text in enumerate(found)}
+        return {**colours, UNROUNDED: UNROUNDED_COLOUR}
+
     def _details(self, node: fx.Node) -> str:
         target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.target)
         lines = [f"{node.name}: {node.op} {target}", f"scope: {self._paths[node] or '(the model)'}"]
@@ -155,28 +185,36 @@ class _Drawing:
 
 
 class _Shapes:
-    """Types of results in words, with symbols where probing found them."""
+    """Types of results in words, with symbols where probing found them, and number formats in place of element types.
+
+    formats: of results, as text.
+    """
 
     def __init__(self, graph: MaseGraph) -> None:
         self._probed = graph.probed
+        self._facts = graph.facts if graph.modified else {}
+        self.formats = {node: str(each) for node, each in number_formats(graph.fx_graph, graph.module).items()}
         self._texts: dict[fx.Node, str] = {}
 
     def of(self, node: fx.Node) -> str:
-        """As `f32[B, T, 768]`; several tensors are separated by commas; "" where there is none."""
+        """As `f32[B, T, 768]` or `fixed(8,4)[B, T, 768]`; several tensors are separated by commas; "" for none."""
         if node not in self._texts:
             self._texts[node] = _clipped(self._text(node), 48)
         return self._texts[node]
 
     def _text(self, node: fx.Node) -> str:
-        value, index = node.meta.get("value"), node.meta.get("call")
+        # A rounding has the shape of what it rounds.
+        shaped: Any = node.args[0] if format_text(node) is not None else node
+        value, index = shaped.meta.get("value"), shaped.meta.get("call")
+        format = self.formats.get(node)
         if self._probed is None or not self._probed.symbols or index is None:
-            return self._described([value])
-        return self._described([run.calls[index].value for run in self._probed.runs])
+            return self._described([self._facts.get(node) if value is None else value], format)
+        return self._described([run.calls[index].value for run in self._probed.runs], format)
 
-    def _described(self, values: list[Any]) -> str:
+    def _described(self, values: list[Any], format: str | None = None) -> str:
         first = values[0]
         if isinstance(first, TensorType):
-            return f"{short(first.dtype)}[{', '.join(self._sizes([value.shape for value in values]))}]"
+            return f"{format or short(first.dtype)}[{', '.join(self._sizes([value.shape for value in values]))}]"
         parts: tuple[Any, ...] = ()
         if isinstance(first, TupleOf):
             parts = tuple(zip(*(value.items for value in values), strict=False))

@@ -27,11 +27,14 @@ from mase_server.passes.report import (
     report_node_shape_analysis_pass,
     report_node_type_analysis_pass,
 )
+from mase_server.passes.report.plot_graph import plot_graph_analysis_pass
+from mase_server.passes.report.summarize_quantization import summarize_quantization_analysis_pass
 from mase_server.passes.sparsity import (
     add_movement_metadata_analysis_pass,
     add_natural_sparsity_metadata_analysis_pass,
     add_pruning_metadata_analysis_pass,
 )
+from mase_server.passes.training import training_base_pass
 from mase_server.passes.verify import (
     MetadataError,
     verify_common_metadata_analysis_pass,
@@ -57,6 +60,7 @@ __all__ = [
     "measure_error_analysis_pass",
     "metadata_value_type_cast_transform_pass",
     "patch_metadata_transform_pass",
+    "plot_graph_analysis_pass",
     "profile_statistics_analysis_pass",
     "prune_detach_hook_transform_pass",
     "prune_transform_pass",
@@ -68,6 +72,8 @@ __all__ = [
     "report_node_meta_param_analysis_pass",
     "report_node_shape_analysis_pass",
     "report_node_type_analysis_pass",
+    "summarize_quantization_analysis_pass",
+    "training_base_pass",
     "verify_common_metadata_analysis_pass",
     "verify_hardware_metadata_analysis_pass",
     "verify_software_metadata_analysis_pass",

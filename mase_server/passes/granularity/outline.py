@@ -10,6 +10,7 @@ from torch import fx, nn
 
 from mase_server.ir.build import attribute
 from mase_server.ir.facts import map_nodes
+from mase_server.passes.error.measuring import GIVES
 from mase_server.passes.granularity.regions import Region
 from mase_server.tracing.scope import Scope
 
@@ -60,6 +61,7 @@ class Outline:
         args, kwargs = (map_nodes(part, made.__getitem__) for part in (node.args, node.kwargs))
         copy = graph.create_node(node.op, target, args, kwargs)
         copy.meta = {key: value for key, value in node.meta.items() if key != "mase"}
+        copy.meta.setdefault(GIVES, node.name)
         return copy
 
     def _own(self, path: str) -> str:
@@ -161,7 +163,8 @@ def _moved(meta: Mapping[str, Any], inside: str) -> dict[str, Any]:
 
 def _known(node: fx.Node) -> dict[str, Any]:
     """What stays true of a result that another node now gives."""
-    return {key: node.meta[key] for key in ("call", "value") if key in node.meta}
+    kept = {key: node.meta[key] for key in ("call", "value") if key in node.meta}
+    return {**kept, GIVES: node.meta.get(GIVES, node.name)}
 
 
 def _unique(nodes: Iterable[fx.Node]) -> list[fx.Node]:

@@ -1,0 +1,173 @@
+"""summarize_quantization: what quantisation made of every operator, as a table."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from mase_server.ir.graph import MaseGraph
+from mase_server.ir.number_formats import operator_of
+from mase_server.passes.arguments import Result, options
+from mase_server.passes.bits.operands import stored_parameters
+from mase_server.passes.declaration import Argument, Pass
+from mase_server.passes.error import Error, Errors, measure, original_of
+from mase_server.passes.report.operator_formats import operators
+from mase_server.passes.report.tables import table, told
+from mase_server.passes.selection import path_of
+
+_DEFAULTS: Mapping[str, Any] = MappingProxyType({"original_graph": None, "save_dir": None, "measure": False})
+_HEAD = (
+    "node", "layer", "mase_op", "arguments", "original", "format", "bits_before", "bits_after", "changed", "sqnr",
+    "max_error",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One operator.  arguments: formats by MASE's names, those of parameters included.  original, format: of the
+    result, before and after.  bits_before, bits_after: of all that it reads and gives, per element.  sqnr: dB."""
+
+    node: str
+    layer: str
+    mase_op: str
+    arguments: Mapping[str, str]
+    original: str
+    format: str
+    bits_before: float
+    bits_after: float
+    changed: bool
+    sqnr: float | None = None
+    max_error: float | None = None
+
+
+def summarize_quantization_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
+    """A table of every operator on floating-point numbers: the formats of its arguments and results, before and after.
+
+    original_graph: the graph before; without it, the graph as it was recorded.  measure: run both on the inputs that
+    the graph speaks of, and tell each operator's error.  save_dir: a folder for quantize_table.csv,
+    quantize_histogram.csv (how many operators of each kind changed) and quantize_summary.json; it is made.
+    Gives {"rows": one dict for each operator, "histogram": {operator: {"total", "changed", "unchanged"}}, "parameters":
+    {"original_bytes", "bytes"}, "sqnr", "max_error": of all outputs, None where nothing was measured, "report": text}.
+    ValueError for a graph without a recording and without original_graph.
+    Source: `chop.passes.graph.transforms.quantize.summary.summarize_quantization_analysis_pass`.
+
+    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)})
+    >>> graph, _ = passes.quantize_transform_pass(graph, {"by": "type", "linear": "fixed(8,4)"})
+    >>> _, found = passes.summarize_quantization_analysis_pass(graph)
+    >>> found["histogram"]["linear"], found["rows"][0]["arguments"]["weight"]
+    ({'total': 1, 'changed': 1, 'unchanged': 0}, 'fixed(8,4)')
+    """
+    given = options("summarize_quantization_analysis_pass", pass_args, _DEFAULTS)
+    before = given["original_graph"]
+    errors = _errors(graph, before) if given["measure"] else None
+    lines = list(_lines(graph, before, {} if errors is None else errors.nodes))
+    whole = Error(None, None) if errors is None else errors.output
+    found = {
+        "rows": [asdict(line) for line in lines],
+        "histogram": histogram(lines),
+        "parameters": _bytes(graph),
+        "sqnr": whole.sqnr,
+        "max_error": whole.max_error,
+    }
+    if given["save_dir"] is not None:
+        _save(Path(given["save_dir"]), lines, found)
+    return graph, {**found, "report": told(table(_HEAD, map(_cells, lines)), None)}
+
+
+def _errors(graph: MaseGraph, before: MaseGraph | None) -> Errors:
+    original = original_of(graph) if before is None else before.model
+    return measure(original, graph.model, graph.knowledge.feed(graph.arguments))
+
+
+def _bytes(graph: MaseGraph) -> dict[str, int]:
+    """What the parameters take, as the model stores them and in their formats."""
+    sizes = stored_parameters(graph).values()
+    return {
+        "original_bytes": round(sum(each.elements * each.stored for each in sizes) / 8),
+        "bytes": round(sum(each.elements * each.bits for each in sizes) / 8),
+    }
+
+
+def _lines(graph: MaseGraph, before: MaseGraph | None, errors: Mapping[str, Error]) -> Iterator[Line]:
+    first = operators(graph, rounded=False) if before is None else operators(before)
+    originals = {each.gives: each for each in first}
+    for each in operators(graph):
+        was = originals.get(each.gives, each)
+        error = errors.get(each.gives, Error(None, None))
+        yield Line(
+            node=each.node.name,
+            layer=path_of(each.node),
+            mase_op=operator_of(each.node, graph.module),
+            arguments={name: value.format for name, value in each.arguments.items()},
+            original=was.result.format,
+            format=each.result.format,
+            bits_before=was.average_bits,
+            bits_after=each.average_bits,
+            changed=was.formats != each.formats,
+            sqnr=error.sqnr,
+            max_error=error.max_error,
+        )
+
+
+def histogram(lines: Iterable[Line]) -> dict[str, dict[str, int]]:
+    """How many operators of each kind there are, and how many of them changed."""
+    found: dict[str, dict[str, int]] = {}
+    for line in lines:
+        counts = found.setdefault(line.mase_op, {"total": 0, "changed": 0, "unchanged": 0})
+        counts["total"] += 1
+        counts["changed" if line.changed else "unchanged"] += 1
+    return found
+
+
+def _cells(line: Line) -> list[str]:
+    return [_cell(getattr(line, name)) for name in _HEAD]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={text}" for name, text in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _save(folder: Path, lines: Sequence[Line], found: Mapping[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / "quantize_table.csv", [_HEAD, *map(_cells, lines)])
+    counts = [(name, *counts.values()) for name, counts in found["histogram"].items()]
+    _write(folder / "quantize_histogram.csv", [("mase_op", "total", "changed", "unchanged"), *counts])
+    text = json.dumps(_finite(found), indent=2)
+    (folder / "quantize_summary.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+def _finite(value: Any) -> Any:
+    """The same with "inf" for infinity, which JSON has no number for."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return "inf" if value == math.inf else value
+
+
+def _write(file: Path, rows: Iterable[Sequence[Any]]) -> None:
+    with file.open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream).writerows(rows)
+
+
+PASS = Pass(
+    name="summarize_quantization",
+    title="Summarise quantisation",
+    kind="analysis",
+    function=summarize_quantization_analysis_pass,
+    arguments=(
+        Argument("save_dir", "file", "a folder for the tables as CSV and JSON"),
+        Argument("measure", "boolean", "run the original and the quantised graph, and tell errors", default=False),
+    ),
+    needs=frozenset({"weights"}),
+)
