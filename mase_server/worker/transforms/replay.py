@@ -1,4 +1,4 @@
-"""The pipelines of a file's models, applied again when it is traced: formats alone, so that nothing waits for errors."""
+"""The pipelines of a file's models, applied again when it is traced: formats alone; errors are asked for."""
 
 from __future__ import annotations
 
