@@ -12,6 +12,7 @@ from torch import fx
 from mase_server.formats import parse
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.design import Constant, Design, Operation, Stream, Unsupported
+from mase_server.hardware.names import identifier
 from mase_server.ir.build import attribute
 from mase_server.ir.facts import Produced, call_of
 from mase_server.ir.graph import MaseGraph
@@ -79,6 +80,7 @@ class _Lowering:
         self.graph, self.model, self.facts = graph.fx_graph, graph.module, graph.facts
         self.operations: dict[str, Operation] = {}
         self.held: dict[fx.Node, Held] = {}
+        self.inputs: dict[fx.Node, str] = {}
         self.unsupported: list[Unsupported] = []
         #: Nodes that have no hardware, and those that need them.
         self.missing: set[fx.Node] = set()
@@ -143,8 +145,11 @@ class _Lowering:
         nodes = (node.name, *unrounded.also, *rounded)
         out = Stream(format, sample(self.facts[node]))
         given = unrounded.inputs, out, nodes, unrounded.constants, unrounded.options
-        self.operations[node.name] = Operation(node.name, unrounded.kind, *given)
-        return Whole(node.name)
+        name = identifier(node.name, self.operations)
+        self.operations[name] = Operation(name, unrounded.kind, *given)
+        if unrounded.kind == "input":
+            self.inputs[node] = name
+        return Whole(name)
 
     def _rounded(self, node: fx.Node, text: str) -> Held:
         source = node.args[0]
@@ -171,12 +176,12 @@ class _Lowering:
                 return Constant(format.encode(before.decode(integers)), format)
 
     def _input(self, given: fx.Node, format: FixedPoint, rounded: str) -> Whole:
-        known = self.operations.get(given.name)
-        if known is None:
+        if given not in self.inputs:
             return self.add(Unrounded("input", (), given), format, rounded)
-        if known.out.format != format:
-            raise NoHardware(f"the input {given.name} is rounded to {known.out.format} and to {format}; one is needed")
-        return Whole(given.name)
+        known = self.inputs[given]
+        if (other := self.stream(known).format) != format:
+            raise NoHardware(f"the input {given.name} is rounded to {other} and to {format}; one is needed")
+        return Whole(known)
 
 
 Rule = Callable[[_Lowering, fx.Node, Mapping[str, Any]], Held]

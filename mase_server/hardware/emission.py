@@ -1,0 +1,98 @@
+"""A folder that stands alone: top module, components, memories, vectors, a simulation and a Makefile."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+import torch
+from torch import Tensor
+
+from mase_server.hardware.bench import Vectors, bench_files
+from mase_server.hardware.design import Design
+from mase_server.hardware.folding import Folding
+from mase_server.hardware.library import components
+from mase_server.hardware.memories import hexadecimal
+from mase_server.hardware.names import identifier
+from mase_server.hardware.netlist import Netlist, netlist
+from mase_server.hardware.twin import integer_graph
+from mase_server.hardware.verilog import Text, top_text
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """What was emitted. files: text by relative path.  top: the top module, with the lines of each operation."""
+
+    name: str
+    files: Mapping[str, str]
+    top: Text
+
+    def write(self, folder: Path) -> None:
+        """Write every file; what else is in the folder stays."""
+        for path, text in self.files.items():
+            place = folder / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text, encoding="utf-8")
+
+
+def emit(design: Design, folding: Folding, name: str, inputs: list[Tensor]) -> Emitted:
+    """The folder of a design. name: of the model; the module gets it in snake case.
+
+    inputs: integers for each input, [vectors, ...]; what has to come out is computed by `twin.integer_graph`.
+    ValueError for a design that is not whole.  The same design gives the same bytes.
+    """
+    results = integer_graph(design).model(*inputs)
+    outputs = list(results) if isinstance(results, tuple) else [results]
+    made, module = netlist(design, folding), module_name(name)
+    text = top_text(module, made, _about(name, design, folding))
+    needed = components(*dict.fromkeys(instance.module for instance in made.instances))
+    files = {f"{module}.sv": text.text}
+    files |= {f"rtl/{path.name}": path.read_text(encoding="utf-8") for path in needed}
+    files |= {memory.file: hexadecimal(memory.words, memory.width) for memory in made.memories}
+    files |= {f"sim/{path}": content for path, content in bench_files(module, made, Vectors(inputs, outputs)).items()}
+    files["files.f"] = "".join(f"{path}\n" for path in (*(f"rtl/{path.name}" for path in needed), f"{module}.sv"))
+    files["Makefile"] = _template("Makefile").replace("@TOP@", module)
+    files["README.md"] = _readme(name, module, design, folding, made)
+    return Emitted(module, files, text)
+
+
+def random_inputs(design: Design, vectors: int, seed: int = 0) -> list[Tensor]:
+    """Integers over the whole range of every input's format, so that saturation happens too."""
+    generator = torch.Generator().manual_seed(seed)
+    found = []
+    for operation in design.inputs:
+        low, high = operation.out.format.integers
+        found.append(torch.randint(low, high + 1, (vectors, *operation.out.shape), generator=generator))
+    return found
+
+
+def module_name(name: str) -> str:
+    """A model's name as the name of a module: `JetMLP` is jet_mlp."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return identifier(re.sub(r"\W+", "_", words, flags=re.ASCII).strip("_").lower() or "model")
+
+
+def _about(name: str, design: Design, folding: Folding) -> list[str]:
+    return [
+        f"{name}: {len(design.operations)} operations, {folding.multipliers} multipliers.",
+        f"A sample takes {folding.interval} cycles; the slowest: {', '.join(folding.bottlenecks) or 'its streams'}.",
+    ]
+
+
+def _readme(name: str, module: str, design: Design, folding: Folding, made: Netlist) -> str:
+    ports = []
+    taps = {f"data_in_{index}": tap for index, tap in enumerate(made.inputs)}
+    taps |= {f"data_out_{index}": tap for index, tap in enumerate(made.outputs)}
+    operations = (*design.inputs, *(design.operations[output] for output in design.outputs))
+    for (port, tap), operation in zip(taps.items(), operations, strict=True):
+        shape = "x".join(map(str, operation.out.shape))
+        ports.append(f"| `{port}` | {shape} | `{operation.out.format}` | {tap.lanes} x {tap.bits} bits |")
+    told = {"ports": "\n".join(ports), "interval": folding.interval, "multipliers": folding.multipliers}
+    return Template(_template("README.md")).substitute(name=name, module=module, **told)
+
+
+def _template(name: str) -> str:
+    return (Path(__file__).parent / "templates" / name).read_text(encoding="utf-8")
