@@ -10,8 +10,19 @@ Nothing here knows of graphs: a format takes a tensor and gives one of the same 
 from __future__ import annotations
 
 from mase_server.formats.format import NumberFormat, Range
-from mase_server.formats.functional import quantise, with_parameters
+from mase_server.formats.functional import quantise, round_gradient, with_parameters
 from mase_server.formats.open import AUTO, Open
 from mase_server.formats.registry import FORMATS, from_config, parse
 
-__all__ = ["AUTO", "FORMATS", "NumberFormat", "Open", "Range", "from_config", "parse", "quantise", "with_parameters"]
+__all__ = [
+    "AUTO",
+    "FORMATS",
+    "NumberFormat",
+    "Open",
+    "Range",
+    "from_config",
+    "parse",
+    "quantise",
+    "round_gradient",
+    "with_parameters",
+]

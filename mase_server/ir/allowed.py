@@ -43,7 +43,7 @@ _NAMESPACES: dict[str, Any] = {
 _ALSO = FROM_DATA | CONSTRUCTORS | {
     torch.rand_like, torch.randn_like, torch.randint_like, torch.broadcast_shapes, torch._pack_padded_sequence,
     torch._pad_packed_sequence, nn.utils.rnn.PackedSequence,
-    formats.quantise, formats.with_parameters,
+    formats.quantise, formats.round_gradient, formats.with_parameters,
 }  # fmt: skip
 #: Reads or writes files, or calls what it is given.
 _NEVER = frozenset(

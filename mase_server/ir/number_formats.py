@@ -14,7 +14,7 @@ MOVES = frozenset(
         "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose", "permute", "contiguous",
         "getitem", "chunk", "split", "unbind", "expand", "repeat", "repeat_interleave", "tile", "cat", "stack",
         "select", "narrow", "flip", "roll", "t", "clone", "detach", "identity", "index_select", "gather",
-        "swapaxes", "movedim",
+        "swapaxes", "movedim", "round_gradient",
         "max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
     }
 )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, fx, nn
 
-from mase_server.formats import quantise, with_parameters
+from mase_server.formats import quantise, round_gradient, with_parameters
 from mase_server.ir.build import attribute, underlying
 from mase_server.ir.number_formats import operator_of
 from mase_server.passes.functional import as_function
@@ -28,6 +28,8 @@ class Layout:
 
 
 _LAYER = Layout((0, "input"), (1, "weight"), 1)
+#: Functions that may stand between a weight and its product.
+_BETWEEN = (quantise, round_gradient)
 #: The end of the name of a pruning mask.
 MASK = "_pruning_mask"
 
@@ -121,7 +123,7 @@ def _argument(node: fx.Node, place: tuple[int, str]) -> Any:
 
 def _read(value: Any, user: fx.Node) -> tuple[fx.Node | None, fx.Node]:
     """The node that reads the parameter behind roundings and masks, and who takes it from there."""
-    while isinstance(value, fx.Node) and (value.target is quantise or is_mask(value)):
+    while isinstance(value, fx.Node) and (value.target in _BETWEEN or is_mask(value)):
         value, user = value.args[0], value
     return (value, user) if isinstance(value, fx.Node) and value.op == "get_attr" else (None, user)
 
