@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mase_server.formats.format import NumberFormat, key_of, written
@@ -77,8 +78,9 @@ class Open(NumberFormat):
 
     def nearest(self, values: Tensor) -> Tensor:
         """The values themselves on meta; ValueError for real ones."""
-        if values.is_meta:
-            return values.clone()
+        with torch._C.DisableTorchFunction():  # modes that record on meta show another device
+            if values.is_meta:
+                return values.clone()
         raise ValueError(f"{self} rounds nothing yet: data must choose its {self.parameter}, as quantize does")
 
     def to_config(self) -> dict[str, Any]:
