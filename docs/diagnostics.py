@@ -110,6 +110,10 @@ CODES: dict[str, tuple[str, str]] = {
         "The file is no text.",
         "Save it as text; it is read again then.",
     ),
+    "pass-failed": (
+        "A pass of the model's pipeline could not be applied to the present text; what those before it made is shown.",
+        "Undo it, mend what the message says, or change the setting `mase.pipelines`.",
+    ),
     "python-too-old": (
         "The interpreter is older than Python 3.11.",
         "Choose another one: setting `mase.interpreter`.",

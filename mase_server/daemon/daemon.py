@@ -68,6 +68,7 @@ class Daemon:
             passes=self.passes,
         )
         self._watcher: Watcher | None = None
+        self._closing = False
 
     async def start(self) -> None:
         """Begin to watch files; tracing begins as files are opened."""
@@ -76,6 +77,7 @@ class Daemon:
 
     async def shutdown(self) -> None:
         """End every process: TERM, 0.7 s, KILL."""
+        self._closing = True
         if self._watcher is not None:
             self._watcher.close()
         for tracked in self._tracked.values():
@@ -164,6 +166,8 @@ class Daemon:
     async def _ready(self, path: str) -> TraceWorker:
         """`_holder`, once the trace that runs has ended, or after a new one; PassError says why there is none."""
         tracked = self._tracked.get(path)
+        if self._closing:
+            raise PassError("gone", "The server is shutting down.")
         if tracked is None:
             raise PassError("argument", f"{path} was not traced: open it first.")
         if not self._services.trusted(tracked.folder):

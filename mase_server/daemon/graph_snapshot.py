@@ -13,6 +13,7 @@ from mase_server.snapshot import KINDS, TRANSFORM_NODES, Payload, Problem, title
 from mase_server.wire import Message, unpack_blob
 
 _EXTENT = ("line", "column", "end_line", "end_column")
+_NEXT_STEP = "What the passes before it made is shown. Undo it, or change what the setting mase.pipelines asks for."
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,19 @@ class GraphSnapshot:
         other.transforms = {index: found for index, found in transforms.items() if 0 <= index < len(self.titles)}
         return other
 
+    def pass_problems(self) -> tuple[Problem, ...]:
+        """A warning at the class of each model whose pipeline could not be applied as a whole."""
+        return tuple(
+            self._pass_problem(index, found.told["problem"]) for index, found in self.transforms.items() if found.failed
+        )
+
+    def _pass_problem(self, index: int, why: str) -> Problem:
+        model = self.payload["models"][index]
+        file = self.payload["files"][model["file_index"]]["path"]
+        text = f"{self.titles[index]}: {str(why).rstrip('.')}. {_NEXT_STEP}"
+        line, column, end_line, end_column = (model[key] for key in _EXTENT)
+        return Problem(file, line, column, end_line, end_column, "warning", "pass-failed", text)
+
     @property
     def size(self) -> int:
         """How many rows the indices are built from."""
@@ -193,6 +207,12 @@ class GraphSnapshot:
         file = self.files.get(path)
         found = enumerate(self.payload["models"])
         return [self._model(index, model, path) for index, model in found if model["file_index"] == file]
+
+    def all_models(self) -> list[ModelView]:
+        """Every model, wherever its class stands."""
+        files = self.payload["files"]
+        found = enumerate(self.payload["models"])
+        return [self._model(index, model, files[model["file_index"]]["path"]) for index, model in found]
 
     def parts(self, path: str) -> list[PartView]:
         """The classes in `path` that modules of some model are of; models shown for want of better do not count."""

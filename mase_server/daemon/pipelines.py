@@ -40,10 +40,6 @@ class Pipeline:
     steps: Steps = ()
     undone: Steps = ()
 
-    def with_step(self, step: Step) -> Pipeline:
-        """One more; what was undone cannot be redone then."""
-        return Pipeline((*self.steps, step))
-
     def undo(self) -> Pipeline:
         """The last one taken back."""
         return Pipeline(self.steps[:-1], (*self.steps[-1:], *self.undone))

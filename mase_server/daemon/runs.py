@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from mase_server.daemon.calls import CallFailed, OnEvent, WorkerGone
 from mase_server.daemon.graph_snapshot import GraphSnapshot
-from mase_server.daemon.pipelines import PassError, Steps
+from mase_server.daemon.pipelines import PassError, Pipeline, Steps
 from mase_server.daemon.status import Listener
 from mase_server.daemon.transform import Transform
 from mase_server.wire import Message
@@ -29,12 +29,15 @@ class Callee(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a child is asked for. trial: its last step is new, and is not kept if it fails."""
+    """What a child is asked for.
+
+    before: where the last step is new, the pipeline that it goes back to if that fails; else None.
+    """
 
     snapshot: GraphSnapshot
     title: str
     steps: Steps
-    trial: bool
+    before: Pipeline | None
     seconds: float
     memory: int
 
@@ -54,7 +57,6 @@ class Run:
     def start(self, worker: Callee) -> None:
         """Begin, as a task that ends with None, PassError or WorkerGone."""
         self.task = asyncio.create_task(self._drive(worker))
-        self.task.add_done_callback(self._ended)
 
     def stop(self, by_person: bool = False) -> None:
         """End it, in the child too."""
@@ -70,9 +72,14 @@ class Run:
         return self.ask.snapshot.titles.index(self.ask.title)
 
     @property
+    def trial(self) -> bool:
+        """Is its last step new?"""
+        return self.ask.before is not None
+
+    @property
     def pending(self) -> bool:
         """Is it still open whether its new step is kept?"""
-        return self.ask.trial and not self.accepted.is_set()
+        return self.trial and not self.accepted.is_set()
 
     async def decided(self) -> None:
         """Wait until something can be shown, or it is over."""
@@ -93,11 +100,6 @@ class Run:
         assert self.task is not None
         return self.task.exception() if self.task.done() and not self.task.cancelled() else None
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled():
-            task.exception()  # who waits has been told by then; nobody may be waiting
-        self.listener.pass_ended(self.ask.snapshot.path, self.ask.title)
-
     async def _drive(self, worker: Callee) -> None:
         try:
             await self._call(worker)
@@ -106,7 +108,7 @@ class Run:
             return
         if self.newest is None:
             raise PassError("internal", f"The worker said nothing of what the passes made of {self.ask.title}.")
-        if self.newest.failed and self.ask.trial:
+        if self.newest.failed and self.trial:
             raise PassError("pass", str(self.newest.told["problem"]))
         if not self.newest.complete:
             self._tell(self.newest.stopped(self.newest.told["problem"]))
@@ -115,13 +117,13 @@ class Run:
         """Keep what is true all the same; raise where that is nothing."""
         kind = error.kind if isinstance(error, PassError) else "gone"
         refused = self.newest is None or self.newest.failed or kind not in _HARMLESS
-        if (self.ask.trial and refused) or (self.newest is None and kind in ("gone", "cancelled")):
+        if (self.trial and refused) or (self.newest is None and kind in ("gone", "cancelled")):
             raise error
         if self.newest is None:
             failed = None if kind in _HARMLESS else len(self.ask.steps) - 1
             self._tell(Transform.nothing(self.index, failed, str(error)))
-        elif not self.newest.failed:
-            self._tell(self.newest.stopped(str(error)))
+        elif not self.newest.complete:
+            self._tell(self.newest.stopped(self.newest.told["problem"] if self.newest.failed else str(error)))
 
     def _heard(self, message: Message) -> None:
         if message["event"] == "progress":
@@ -129,7 +131,7 @@ class Run:
             self.listener.pass_progress(path, self.ask.title, message["message"], fraction)
         elif message["event"] == "transform":
             self.newest = replace(Transform.from_wire(message["transform"]), model=self.index)
-            if self.ask.trial and (self.newest.failed or len(self.newest.told["steps"]) < len(self.ask.steps)):
+            if self.trial and (self.newest.failed or len(self.newest.told["steps"]) < len(self.ask.steps)):
                 return
             self._tell(self.newest)
 

@@ -31,6 +31,11 @@ class Entry:
     stale: bool = False
     problems: tuple[Problem, ...] = ()
 
+    @property
+    def told(self) -> tuple[Problem, ...]:
+        """`problems`, and those of the pipelines of what is shown, unless that is of an older text."""
+        return self.problems if self.shown is None or self.stale else (*self.problems, *self.shown.pass_problems())
+
     def paths(self) -> frozenset[str]:
         """Every file that this entry says something about."""
         shown = self.shown.files if self.shown is not None else ()
@@ -92,7 +97,7 @@ class FileView:
 
     def problems(self) -> list[Problem]:
         """The problems positioned in this file, each once."""
-        found = (problem for entry in self._entries for problem in entry.problems if problem.file == self.path)
+        found = (problem for entry in self._entries for problem in entry.told if problem.file == self.path)
         unique: dict[tuple[object, ...], Problem] = {}
         for problem in found:
             unique.setdefault((problem.line, problem.column, problem.code, problem.message), problem)

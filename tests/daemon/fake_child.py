@@ -1,0 +1,180 @@
+"""A model file whose child is played: what a pipeline makes of a value is the names of its steps, e.g. `f32.one.two`.
+
+Steps that are called `fail...` fail, `late...` fail only once they are measured, `big...` are too big to be measured,
+`argument...` are refused. A child holds back what it says while its gates are closed.
+"""
+
+import asyncio
+
+from mase_server.daemon.calls import CallFailed, WorkerGone
+from mase_server.daemon.graph_snapshot import GraphSnapshot
+from mase_server.daemon.passes import Host, Passes
+from mase_server.daemon.pipelines import PassError
+from mase_server.daemon.status import FolderSettings
+from mase_server.daemon.store import Entry, Store
+from mase_server.snapshot import MODEL_KEYS, TRANSFORM_NODES, titles
+
+from .conftest import Ear
+from .test_store import payload
+
+PATH = "/w/net.py"
+
+
+def overlay(model, steps, measured=False, row=None):
+    """The overlay that the child tells: the steps before the first one that fails."""
+    names = [step["pass"] for step in steps]
+    failing = ("fail", "late") if measured else ("fail",)
+    failed = next((index for index, name in enumerate(names) if name.startswith(failing)), None)
+    applied = steps[:failed]
+    value = ".".join(["f32", *names[:failed]])
+    sqnr = 40.0 if measured else None
+    columns = [[model], [value], [sqnr], [None], [None]]
+    return {
+        "model": model,
+        "steps": [{**step, "title": step["pass"], "seconds": 0.0, "info": ""} for step in applied],
+        "rows": [[model if row is None else row], [[value, [2], None]]],
+        "nodes": dict(zip(TRANSFORM_NODES, columns, strict=True)),
+        "summary": {"sqnr": sqnr},
+        "inputs": "random inputs" if measured else "",
+        "weights": "random weights" if measured else "",
+        "complete": measured,
+        "problem": None if failed is None else f"{names[failed]} failed at step {failed + 1}",
+        "failed": failed,
+    }
+
+
+class FakeChild:
+    """Answers calls as a trace child would; `formats` and `errors` are open gates until a test closes them."""
+
+    def __init__(self, snapshot, ear):
+        self.snapshot, self.ear = snapshot, ear
+        self.retired = False
+        self.formats, self.errors = asyncio.Event(), asyncio.Event()
+        self.formats.set()
+        self.errors.set()
+        self.asked, self.cancelled = [], []
+        self.died = asyncio.get_running_loop().create_future()
+
+    async def call(self, method, params=None, on_event=None):
+        if self.died.done():
+            raise WorkerGone("it has ended")
+        answer = asyncio.ensure_future(getattr(self, f"_{method}")(params, on_event))
+        self.asked.append((method, params))
+        self.ear.news.set()
+        try:
+            await asyncio.wait((answer, self.died), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self.cancelled += [params] if method == "transform" else []
+            raise
+        finally:
+            answer.cancel()
+        if not answer.done():
+            raise WorkerGone("it has ended")
+        return answer.result()
+
+    def die(self, retired=False):
+        self.retired = retired
+        if not self.died.done():
+            self.died.set_result(None)
+
+    async def hears(self, method):
+        """Wait until it is asked this."""
+        await self.ear.until(lambda: any(asked == method for asked, _ in self.asked))
+
+    async def _passes(self, params, on_event):
+        return [{"name": "one"}]
+
+    async def _code(self, params, on_event):
+        return {"text": ".".join([params["model"], *(step["pass"] for step in params["steps"])])}
+
+    async def _transform(self, params, on_event):
+        steps, model = params["steps"], self.snapshot.titles.index(params["model"])
+        await self.formats.wait()
+        if any(step["pass"].startswith("argument") for step in steps):
+            raise CallFailed("width is -1, at least 1 is needed", "argument")
+        if any(step["pass"].startswith("silent") for step in steps):
+            raise CallFailed("the plain pass raised", "pass")
+        on_event({"event": "progress", "id": 1, "message": "formats", "fraction": 0.5})
+        on_event({"event": "transform", "id": 1, "transform": overlay(model, steps)})
+        await self.errors.wait()
+        if any(step["pass"].startswith("big") for step in steps):
+            raise CallFailed("the model takes 9 GiB, the limit is 4 GiB", "limit")
+        on_event({"event": "transform", "id": 1, "transform": overlay(model, steps, measured=True)})
+        return {}
+
+
+class FakeFile:
+    """One file with some models, its passes, and a hand that saves it. `tells`: does a trace tell formats itself?"""
+
+    def __init__(self, *names, settings=None, tells=True):
+        self.names, self.tells = names or ("Net",), tells
+        self.settings = FolderSettings(trusted=True, pipelines=settings or {})
+        self.store, self.ear = Store(), Ear()
+        self.ended = asyncio.Event()
+        self.generation, self.child, self.asked = 0, None, {}
+        host = Host(
+            self.store, self.ear, lambda folder: self.settings, lambda path: "/w", self._ready, lambda path: self.live
+        )
+        self.passes = Passes(host)
+        self.save()
+
+    @property
+    def live(self):
+        return self.child if self.child is not None and not self.child.died.done() and self.ended.is_set() else None
+
+    async def _ready(self, path):
+        if not self.settings.trusted:
+            raise PassError("untrusted", "not trusted")
+        await self.ended.wait()
+        if self.live is None:
+            self.save()
+        return self.live
+
+    def save(self):
+        self.begin()
+        self.finish()
+
+    def begin(self):
+        """A trace begins: what runs on the old graphs is stopped."""
+        self.ended.clear()
+        self.passes.interrupt(PATH)
+        self.asked = self.passes.asked(PATH)
+        self.generation += 1
+
+    def finish(self):
+        """It ends: its snapshot is shown, its child takes over."""
+        place = {"file_index": 0, "line": 1, "column": 6, "end_line": 1, "end_column": 9}
+        models = [
+            {**dict.fromkeys(MODEL_KEYS, 0), "name": name, **place, "rest": name.startswith("Rest")}
+            for name in self.names
+        ]
+        sites = [(index + 1, 0, index + 1, 1, "x", "binding") for index in range(len(self.names))]
+        made = payload(sites, path=PATH, sha=str(self.generation), generation=self.generation, models=models)
+        made["rows"]["model"] = list(range(len(self.names)))
+        wanted = [(title, self.asked.get(title)) for title in titles(self.names)] if self.tells else []
+        made["transforms"] = [
+            overlay(index, [step.to_wire() for step in steps]) for index, (_, steps) in enumerate(wanted) if steps
+        ]
+        snapshot = self.passes.adopt(GraphSnapshot(made), self.asked)
+        self.ear.views_changed(self.store.put(Entry(PATH, snapshot.sha256, snapshot, False, snapshot.problems)))
+        if self.child is not None:
+            self.child.die(retired=True)
+        self.child = FakeChild(snapshot, self.ear)
+        self.ended.set()
+        self.passes.traced(PATH)
+
+    def shown(self, index=0):
+        """What the value of a model is now: the names of the steps that made it."""
+        (site,) = self.store.view(PATH).sites(index + 1, index + 1)
+        return site.values[0].value[0]
+
+    async def becomes(self, value, index=0):
+        await self.ear.until(lambda: self.shown(index) == value)
+
+    async def rests(self):
+        """Wait until nothing runs any more."""
+        await self.ear.until(lambda: not any(self.passes.tell(PATH, title)["running"] for title in self.titles))
+
+    @property
+    def titles(self):
+        return titles(self.names)
