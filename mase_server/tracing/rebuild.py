@@ -50,6 +50,10 @@ class Rebuild:
         """The object anew, with these tensors in place of the first ones."""
         return _put_together(self.plan, tensors)
 
+    def written(self, tensors: Sequence[str], literal: Callable[[Any], str]) -> str:
+        """How the object would be written with these texts for its tensors. literal: the text of all else."""
+        return _written(self.plan, tensors, literal)
+
     def changed(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
         """The object with `change` applied to each of its tensors."""
         return self([change(tensor) for tensor in self.tensors])
@@ -96,6 +100,21 @@ def _put_together(plan: Any, tensors: Sequence[torch.Tensor]) -> Any:
     elif isinstance(original, Mapping):
         return _mapping(original, parts)
     return new
+
+
+def _written(plan: Any, tensors: Sequence[str], literal: Callable[[Any], str]) -> str:
+    if isinstance(plan, _Slot):
+        return tensors[plan.index]
+    if not isinstance(plan, _Object):
+        return literal(plan)
+    kind = type(plan.original)
+    parts = {key: _written(part, tensors, literal) for key, part in (plan.parts or plan.attributes).items()}
+    if kind in (list, tuple):
+        return f"[{', '.join(parts.values())}]" if kind is list else f"({', '.join(parts.values())},)"
+    if kind is dict:
+        return f"{{{', '.join(f'{key!r}: {part}' for key, part in parts.items())}}}"
+    told = (part if isinstance(key, int) else f"{key}={part}" for key, part in parts.items())
+    return f"{kind.__name__}({', '.join(told)})"
 
 
 def _mapping(original: Any, parts: dict[Any, Any]) -> Any:

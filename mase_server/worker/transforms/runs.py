@@ -13,6 +13,7 @@ from torch import nn
 from mase_server.inputs.generate import inputs_at
 from mase_server.inputs.making.real import SEED, Real
 from mase_server.inputs.text import write
+from mase_server.ir.code import code_of
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.recording import Recording
 from mase_server.passes.declaration import Pass
@@ -22,7 +23,6 @@ from mase_server.snapshot import split_transform
 from mase_server.worker.live import Live
 from mase_server.worker.traced import Traced
 from mase_server.worker.transforms.ask import Ask, AskError
-from mase_server.worker.transforms.code import code_of
 from mase_server.worker.transforms.forks import Send
 from mase_server.worker.transforms.overlay import Measured, OverlayWriter
 from mase_server.worker.transforms.pipeline import Applied, Pipeline, Stopped
@@ -113,7 +113,7 @@ def code(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
         send({"value": {"then": "measure"}})
         return
     _raise(applied.stopped)
-    send({"value": {"text": code_of(applied.graph, subject.traced.name)}})
+    send({"value": {"text": code_of(applied.graph.module, subject.traced.name)}})
 
 
 def known(live: Live, send: Send) -> None:
