@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mase_server.cli.session import Wanted, trace
+from mase_server.cli.session import Outcome, Wanted, trace
+from mase_server.cli.steps import UsageError
+from mase_server.daemon.pipelines import PassError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -54,6 +58,98 @@ def shapes(
     if any(outcome.was_misused for outcome in outcomes):
         raise typer.Exit(2)
     raise typer.Exit(1 if any(outcome.has_errors for outcome in outcomes) else 0)
+
+
+@app.command()
+def passes(
+    what: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE] [PASS]...", help="A model file, and passes to tell all of.")
+    ] = None,
+    output: Annotated[Format, typer.Option("--format", help="A table, or a JSON list.")] = Format.TEXT,
+    python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
+) -> None:
+    """List the passes, those of the workspace included. Exit status: 0 listed, 1 they cannot be told, 2 wrong usage."""
+    from mase_server.cli.passes import listed, print_json, print_passes
+
+    wanted = what or []
+    with _told_mistakes(), _progress() as tell:
+        found = listed(wanted, python, tell)
+    if output is Format.JSON:
+        print_json(found)
+    else:
+        print_passes(found, whole=any(not word.endswith(".py") and not Path(word).is_file() for word in wanted))
+
+
+class Show(StrEnum):
+    """What `apply` shows besides."""
+
+    CODE = "code"
+    SHAPES = "shapes"
+
+
+@app.command()
+def apply(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A model file.")],
+    steps: Annotated[
+        list[str], typer.Argument(metavar="PASS [KEY=VALUE]...", help="Passes, each with its arguments after it.")
+    ],
+    model: Annotated[str | None, typer.Option(help="The model to apply them to, where the file has several.")] = None,
+    output: Annotated[Format, typer.Option("--format", help="A table, or a JSON object.")] = Format.TEXT,
+    show: Annotated[Show | None, typer.Option(help="The code or the shapes afterwards, too.")] = None,
+    inputs: Annotated[list[str] | None, typer.Option("--input", help="An input, e.g. 'x: f32[1,3,224,224]'.")] = None,
+    python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
+) -> None:
+    """Apply passes to a model, and tell what they did to it. Nothing is written.
+
+    Exit status: 0 applied, 1 a pass failed or there is no model, 2 wrong usage.
+    """
+    from mase_server.cli import applied_report
+    from mase_server.cli.applying import Request
+    from mase_server.cli.applying import apply as run
+    from mase_server.cli.steps import parsed
+
+    with _told_mistakes(), _progress() as tell:
+        wanted = Wanted((file,), inputs=tuple(inputs or ()), python=python)
+        done = asyncio.run(run(Request(wanted, tuple(parsed(steps)), model, show is Show.CODE), tell))
+    if output is Format.JSON:
+        applied_report.print_json(done)
+    else:
+        applied_report.print_text(done)
+        _show_more(done.code, done.outcome if show is Show.SHAPES else None)
+    sys.stdout.flush()
+    raise typer.Exit(0 if done.was_applied else 1)
+
+
+def _show_more(code: str | None, outcome: Outcome | None) -> None:
+    if code is not None:
+        print(f"\n{code.rstrip()}")
+    if outcome is not None:
+        from mase_server.cli.listing import print_text
+
+        print()
+        print_text([outcome], False)
+
+
+@contextmanager
+def _told_mistakes() -> Iterator[None]:
+    """Mistakes in what was typed end the program with status 2, what cannot be done with status 1."""
+    try:
+        yield
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    except PassError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Gives what tells a person how far things are: on standard error, and only on a terminal."""
+    from rich.console import Console
+
+    with Console(stderr=True).status("") as status:
+        yield status.update
 
 
 @app.command()

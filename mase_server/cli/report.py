@@ -35,7 +35,7 @@ def report(outcome: Outcome, everything: bool) -> dict[str, Any]:
         "seconds": payload.get("seconds", outcome.status.seconds),
         "models": [_model(model) for model in payload.get("models", ())],
         "tensors": [row for site in sites if (row := _tensor(site))["values"] and site.name != "self"],
-        "problems": [_problem(problem) for problem in outcome.problems],
+        "problems": [problem_map(problem) for problem in outcome.problems],
     }
 
 
@@ -67,5 +67,6 @@ def value_map(value: Any) -> Any:
     return value
 
 
-def _problem(problem: Problem) -> dict[str, Any]:
+def problem_map(problem: Problem) -> dict[str, Any]:
+    """A diagnostic as the JSON has it."""
     return {key: getattr(problem, key) for key in (*_PLACE, "severity", "code", "message")}

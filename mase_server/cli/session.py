@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from mase_server.daemon.daemon import Daemon
-from mase_server.daemon.status import FolderSettings, Status
+from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import FileView, GraphSnapshot
 from mase_server.directories import cache_dir, state_dir
 from mase_server.lsp.text import Text, decode
@@ -80,14 +82,24 @@ class Silent:
 
 
 async def trace(wanted: Wanted) -> list[Outcome]:
-    """Trace every file; the outcomes in the order of the files. Files are trusted by being named."""
+    """Trace every file; the outcomes in the order of the files."""
+    async with daemon_for(wanted, Silent()) as daemon:
+        return [outcome_of(daemon, file, await daemon.wait(str(file.absolute()))) for file in wanted.files]
+
+
+@asynccontextmanager
+async def daemon_for(wanted: Wanted, listener: Listener, folder: str | None = None) -> AsyncIterator[Daemon]:
+    """A daemon that traces the files, which are trusted by being named, and that ends with the context.
+
+    folder: of the project that they belong to; without it each file's own.
+    """
     settings = FolderSettings(trusted=True, interpreter=wanted.python)
     daemon = Daemon(
-        Silent(),
+        listener,
         cache_dir=cache_dir(),
         state_dir=state_dir(),
         settings_of=lambda folder: settings,
-        folder_of=project_of,
+        folder_of=project_of if folder is None else lambda path: folder,
     )
     options = TraceOptions(
         model=wanted.model, inputs=wanted.inputs, inputs_from="option" if wanted.inputs else "settings"
@@ -96,7 +108,7 @@ async def trace(wanted: Wanted) -> list[Outcome]:
     try:
         for file in wanted.files:
             daemon.opened(str(file.absolute()), options)
-        return [_outcome(daemon, file, await daemon.wait(str(file.absolute()))) for file in wanted.files]
+        yield daemon
     finally:
         await daemon.shutdown()
 
@@ -108,7 +120,8 @@ def project_of(path: str) -> str:
     return str(next(marked, parents[0]))
 
 
-def _outcome(daemon: Daemon, file: Path, status: Status) -> Outcome:
+def outcome_of(daemon: Daemon, file: Path, status: Status) -> Outcome:
+    """What tracing a file gave, as the daemon has it now."""
     path = str(file.absolute())
     text = Text(decode(file.read_bytes()))
     entry = daemon.store.entry(path)

@@ -8,6 +8,7 @@ import re
 import time
 import warnings
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from mase_server.tracing.loading.source import decode, read_source
@@ -28,7 +29,7 @@ def trees(folder: str, first: str) -> Iterator[tuple[str, ast.Module]]:
     Files that cannot be read or parsed are passed over, as are tests, hidden folders and installed packages.
     """
     end = time.monotonic() + MAX_SECONDS
-    for number, path in enumerate((first, *_files(folder, first))):
+    for number, path in enumerate(chain([first], _files(folder, first))):
         if number > MAX_FILES or time.monotonic() > end:
             return
         tree = None if path.startswith(_OWN) else _tree(path)
