@@ -1,12 +1,19 @@
 /** The commands of the palette and of the buttons in messages. */
-import { Disposable, LogOutputChannel, commands, env, window } from 'vscode';
+import { Disposable, LogOutputChannel, Memento, commands, env, window } from 'vscode';
 import { ExecuteCommandRequest } from 'vscode-languageclient/node';
 import { Interpreters } from './environments/interpreters';
 import { Root } from './protocol';
+import { PassCommands } from './passes/commands';
 import { Server } from './server';
 
-export function registerCommands(server: Server, interpreters: Interpreters, log: LogOutputChannel): Disposable {
-  const table: Record<string, (...args: string[]) => unknown> = {
+export function registerCommands(
+  server: Server,
+  interpreters: Interpreters,
+  log: LogOutputChannel,
+  memory: Memento,
+): Disposable {
+  const table: Record<string, (...args: never[]) => unknown> = {
+    ...new PassCommands(server, memory).table,
     'mase.restart': () => server.restart(),
     'mase.showLog': () => log.show(true),
     'mase.retrace': (...uris: string[]) => retrace(server, uris),

@@ -35,7 +35,7 @@ export function activate(context: ExtensionContext): Api {
     interpreters,
     mase,
     status,
-    registerCommands(mase, interpreters, log),
+    registerCommands(mase, interpreters, log, context.workspaceState),
     interpreters.onDidChange(() => void mase.interpretersChanged()),
     workspace.onDidGrantWorkspaceTrust(() => void begin()),
     workspace.onDidChangeConfiguration((event) => {

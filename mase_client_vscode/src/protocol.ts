@@ -42,3 +42,62 @@ export interface InitializationOptions {
   trusted: boolean;
   interpreter: Record<string, string> | string | null;
 }
+
+export type ArgumentKind = 'integer' | 'number' | 'boolean' | 'text' | 'choice' | 'format' | 'texts' | 'map' | 'file';
+
+/** One argument of a pass, as the server declares it. */
+export interface PassArgument {
+  name: string;
+  kind: ArgumentKind;
+  help: string;
+  default: unknown;
+  required: boolean;
+  choices: string[];
+  minimum: number | null;
+  maximum: number | null;
+}
+
+/** A pass, as `mase/passes` tells it. `others`: what further arguments mean, where it takes any. `source`: the person's file. */
+export interface Pass {
+  name: string;
+  title: string;
+  kind: 'analysis' | 'transform';
+  help: string;
+  arguments: PassArgument[];
+  others: PassArgument | null;
+  needs: string[];
+  selects: boolean;
+  menu: boolean;
+  source: string;
+}
+
+/** Which model is meant; `only`: parts of it, `name`: what the person calls them. */
+export interface PassTarget {
+  path: string;
+  model: string;
+  only?: string[];
+  name?: string;
+}
+
+/** A model that may be meant in a file, as `mase/choices` tells it. */
+export interface Choice {
+  path: string;
+  model: string;
+  found: string;
+  picked: boolean;
+}
+
+/** What `mase/pipeline` tells. */
+export interface Pipeline {
+  model: string;
+  steps: string[];
+  undone: string[];
+}
+
+/** The texts of the passes that lie over the models of a file, by the models' titles. */
+export interface MasePipelines {
+  uri: string;
+  pipelines: Record<string, string[]>;
+}
+
+export const pipelinesNotification = new NotificationType<MasePipelines>('mase/pipelines');

@@ -5,7 +5,7 @@ import { MaseClient, createClient } from './client';
 import { findServer } from './command';
 import { CrashPolicy } from './crashes';
 import { Interpreters } from './environments/interpreters';
-import { MaseStatus, statusNotification } from './protocol';
+import { MasePipelines, MaseStatus, pipelinesNotification, statusNotification } from './protocol';
 import { SECTION } from './settings';
 
 /** VS Code ends its extensions after 4 s; a server that has not answered by then is killed by the client library. */
@@ -21,6 +21,8 @@ export class Server implements Disposable {
   private readonly statusArrived = new EventEmitter<MaseStatus>();
   readonly onDidChangeState = this.stateChanged.event;
   readonly onStatus = this.statusArrived.event;
+  private readonly pipelinesArrived = new EventEmitter<MasePipelines>();
+  readonly onPipelines = this.pipelinesArrived.event;
 
   constructor(
     private readonly interpreters: Interpreters,
@@ -49,7 +51,7 @@ export class Server implements Disposable {
   }
 
   dispose(): void {
-    Disposable.from(this.stateChanged, this.statusArrived).dispose();
+    Disposable.from(this.stateChanged, this.statusArrived, this.pipelinesArrived).dispose();
   }
 
   /** Other interpreters: the server restarts the workers that this concerns; where there is none, it may start now. */
@@ -81,6 +83,7 @@ export class Server implements Disposable {
     );
     const client = createClient({ command: found.command, args: found.args }, this.interpreters, policy, this.log);
     client.onNotification(statusNotification, (status) => this.statusArrived.fire(status));
+    client.onNotification(pipelinesNotification, (pipelines) => this.pipelinesArrived.fire(pipelines));
     client.onDidChangeState(({ newState }) => newState === State.Running && this.become('running'));
     this.client = client;
     await client.start().catch((error: unknown) => this.log.error(`The server did not start: ${error}`));

@@ -1,6 +1,6 @@
 /** The status item: how the trace of the active editor's file stands. */
-import { Disposable, MarkdownString, StatusBarAlignment, TextEditor, ThemeColor, Uri, window } from 'vscode';
-import { MaseStatus, TraceState } from './protocol';
+import { Disposable, MarkdownString, StatusBarAlignment, TextEditor, ThemeColor, Uri, commands, window } from 'vscode';
+import { MasePipelines, MaseStatus, TraceState } from './protocol';
 import { Server, ServerState } from './server';
 
 type Look = { icon: string; text: string; color?: 'warning' | 'error' };
@@ -32,9 +32,12 @@ const LINKS = [
   '[$(output) Log](command:mase.showLog)',
 ].join('&nbsp;&nbsp; ');
 
+const PASSES = '[$(layers) Passes](command:mase.pipeline)';
+
 export class StatusItem implements Disposable {
   private readonly item = window.createStatusBarItem('status', StatusBarAlignment.Right, 100);
   private readonly traces = new Map<string, MaseStatus>();
+  private readonly pipelines = new Map<string, MasePipelines['pipelines']>();
   private readonly listeners: Disposable[];
   private server: ServerState = 'stopped';
 
@@ -44,6 +47,7 @@ export class StatusItem implements Disposable {
     this.listeners = [
       server.onDidChangeState((state) => this.serverChanged(state)),
       server.onStatus((status) => this.traced(status)),
+      server.onPipelines((told) => this.transformed(told)),
       window.onDidChangeActiveTextEditor((editor) => this.show(editor)),
     ];
     this.show(window.activeTextEditor);
@@ -60,12 +64,17 @@ export class StatusItem implements Disposable {
 
   private serverChanged(state: ServerState): void {
     this.server = state;
-    if (state !== 'running') this.traces.clear();
+    if (state !== 'running') [this.traces, this.pipelines].forEach((known) => known.clear());
     this.show(window.activeTextEditor);
   }
 
   private traced(status: MaseStatus): void {
     this.traces.set(Uri.parse(status.uri).toString(), status); // servers and editors escape differently
+    this.show(window.activeTextEditor);
+  }
+
+  private transformed({ uri, pipelines }: MasePipelines): void {
+    this.pipelines.set(Uri.parse(uri).toString(), pipelines);
     this.show(window.activeTextEditor);
   }
 
@@ -78,18 +87,25 @@ export class StatusItem implements Disposable {
     const trace = this.traces.get(editor.document.uri.toString());
     const look = this.server !== 'running' ? SERVER_LOOKS[this.server] : trace && TRACE_LOOKS[trace.state];
     const stale = trace?.stale ? ', older hints' : '';
-    this.item.text = `$(${look?.icon ?? 'check'}) MASE${look ? `: ${look.text}${stale}` : ''}`;
-    this.item.tooltip = tooltip(trace);
+    const pipelines = this.pipelines.get(editor.document.uri.toString()) ?? {};
+    const count = Object.values(pipelines).flat().length;
+    void commands.executeCommand('setContext', 'mase.pipelines', count > 0);
+    const passes = count === 0 ? '' : ` · ${count} ${count === 1 ? 'pass' : 'passes'}`;
+    this.item.text = `$(${look?.icon ?? 'check'}) MASE${look ? `: ${look.text}${stale}${passes}` : ''}`;
+    this.item.tooltip = tooltip(trace, pipelines);
     this.item.backgroundColor = look?.color && new ThemeColor(`statusBarItem.${look.color}Background`);
     this.item.show();
   }
 }
 
-function tooltip(trace: MaseStatus | undefined): MarkdownString {
+function tooltip(trace: MaseStatus | undefined, pipelines: MasePipelines['pipelines']): MarkdownString {
   const text = new MarkdownString('', true);
-  text.isTrusted = { enabledCommands: ['mase.retrace', 'mase.restart', 'mase.showLog'] };
+  text.isTrusted = { enabledCommands: ['mase.retrace', 'mase.restart', 'mase.showLog', 'mase.pipeline'] };
   if (trace?.message) text.appendText(trace.message).appendMarkdown('\n\n');
   if (trace?.state === 'ready') text.appendMarkdown(`Traced in ${(trace.seconds * 1000).toFixed(0)} ms.\n\n`);
   if (trace?.stale) text.appendMarkdown('The hints shown are those of the last text that could be traced.\n\n');
-  return text.appendMarkdown(LINKS);
+  for (const [model, steps] of Object.entries(pipelines)) {
+    text.appendText(`Passes on ${model}: ${steps.join('; ')}`).appendMarkdown('\n\n');
+  }
+  return text.appendMarkdown(Object.keys(pipelines).length > 0 ? `${PASSES}&nbsp;&nbsp; ${LINKS}` : LINKS);
 }

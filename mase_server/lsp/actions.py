@@ -9,6 +9,7 @@ from lsprotocol import types as lsp
 
 from mase_server.lsp.assumptions import Offer, comments, touches
 from mase_server.lsp.diagnostics import of_problem
+from mase_server.lsp.pass_actions import KIND, pass_actions
 
 if TYPE_CHECKING:
     from mase_server.lsp.page import Page
@@ -33,6 +34,8 @@ async def code_actions(ls: Server, params: lsp.CodeActionParams) -> list[lsp.Cod
             if not offer.disabled or ls.can("text_document", "code_action", "disabled_support"):
                 data = {"path": path, "sha256": page.traced, "source": source, "key": offer.key}
                 actions.append(_action(offer, None if ls.resolves_edits else edit, data))
+    if (shown := pages["comment"]) is not None and _wanted(KIND, only):
+        actions += await pass_actions(ls, shown, params.range)
     return actions
 
 
@@ -67,10 +70,11 @@ _SOURCES: dict[str, Callable[[Server, Page, lsp.Range | None], Iterator[Offer]]]
 }
 
 
-def _wanted(kind: lsp.CodeActionKind, only: Sequence[lsp.CodeActionKind | str] | None) -> bool:
+def _wanted(kind: lsp.CodeActionKind | str, only: Sequence[lsp.CodeActionKind | str] | None) -> bool:
     """Does the client ask for this kind, by its name or one above it?"""
+    text = str(getattr(kind, "value", kind))
     names = [str(getattr(each, "value", each)) for each in only or [kind]]
-    return any(f"{kind.value}.".startswith(f"{name}." if name else "") for name in names)
+    return any(f"{text}.".startswith(f"{name}." if name else "") for name in names)
 
 
 def workspace_edit(ls: Server, fix: dict[str, Any], own: Page) -> lsp.WorkspaceEdit | None:

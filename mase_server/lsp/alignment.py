@@ -30,6 +30,11 @@ class Alignment:
             self._origin = [_NONE] * len(lines)
             self._match(0, len(lines))
 
+    @property
+    def traced_text(self) -> str:
+        """The traced text, with line feeds for its line ends."""
+        return "\n".join(self._traced)
+
     def edited(self, lines: list[str], edit: Edit) -> None:
         """Follow one edit, after which the document has these `lines`."""
         old = self._origin[edit.line : edit.line + edit.removed]

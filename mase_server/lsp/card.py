@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from mase_server.lsp.figures import counted, in_bytes, scaled, share, tensor_bytes, torch_name
 from mase_server.lsp.labels import label, tensors
+from mase_server.lsp.pipelines import bits_text, change, error_text, provenance
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import NodeView, SiteView, ValueView
@@ -24,7 +25,10 @@ Models = Mapping[str, Mapping[str, Any]]
 
 
 def card(site: SiteView, models: Models, stale: bool = False) -> str:
-    """The card of one site as Markdown. `models` describes the traced models by name (`snapshot.MODEL_KEYS`)."""
+    """The card of one site as Markdown.
+
+    models: the traced models by title, maps as `snapshot.MODEL_KEYS` says, with "transform" where one has a pipeline.
+    """
     parts = [_title(site), f"```text\n{label([value.value for value in site.values], 1000)}\n```"]
     if stale:
         parts.append("⚠ *stale: the file has changed, and its present text could not be traced*")
@@ -45,7 +49,8 @@ def _facts(value: ValueView, model: Mapping[str, Any]) -> list[Row]:
     rows = list(_value_facts(value, model))
     if value.node is not None:
         snapshot, index = value.node
-        rows += _node_facts(snapshot.node(index), model)
+        node = snapshot.node(index)
+        rows += [*_format_facts(value, node, model.get("transform")), *_node_facts(node, model)]
     if value.scopes:
         rows.append(("scope", _scope(value.scopes[0])))
     return rows
@@ -57,11 +62,44 @@ def _value_facts(value: ValueView, model: Mapping[str, Any]) -> Iterator[Row]:
     if len(found) == 1:
         dtype, shape, _ = found[0]
         yield "this run", f"`{list(shape)}`{_where(found[0], sizes)}"
-        yield "element type", torch_name(dtype)
-        yield "size", f"{counted(prod(shape), 'element')} · {in_bytes(tensor_bytes(found[0]))}"
+        if value.original is None:
+            yield "element type", torch_name(dtype)
+        yield "size", f"{counted(prod(shape), 'element')} · {_size(value, model)}"
     else:
         yield "tensors", str(len(found))
-        yield "size", in_bytes(sum(map(tensor_bytes, found)))
+        yield "size", _size(value, model)
+
+
+def _size(value: ValueView, model: Mapping[str, Any]) -> str:
+    """`12.0 KiB`, `12.0 KiB → 3.0 KiB`: only what was traced where the bits of a format are not known."""
+    formats = (model.get("transform") or {}).get("formats") or {}
+    before = list(tensors(value.value if value.original is None else value.original))
+    after = list(tensors(value.value))
+    if value.original is not None and all(
+        now == then or now[0] in formats for now, then in zip(after, before, strict=True)
+    ):
+        return change([_bytes(before), _bytes(after, formats)], in_bytes)
+    return in_bytes(_bytes(before))
+
+
+def _bytes(found: Sequence[Sequence[object]], formats: Mapping[str, float] | None = None) -> float:
+    return sum(tensor_bytes(tensor, formats) for tensor in found)
+
+
+def _format_facts(value: ValueView, node: NodeView, transform: Mapping[str, Any] | None) -> Iterator[Row]:
+    """What the model's pipeline made of a value: its number format, and how far it is from the original."""
+    if transform is None:
+        return
+    if node.format is not None:
+        bits = (transform.get("formats") or {}).get(node.format)
+        was = {torch_name(tensor[0]) for tensor in tensors(value.original)}
+        parts = (code(node.format), bits and bits_text(bits), was and f"was {' and '.join(sorted(was))}")
+        yield "number format", " · ".join(part for part in parts if part)
+        error = error_text(transform, node.sqnr, node.max_error)
+        if error:
+            yield "error", error
+    if node.note:
+        yield "passes", prose(node.note)
 
 
 def _where(tensor: list[Any], sizes: Mapping[str, int]) -> str:
@@ -129,6 +167,8 @@ def _assumptions(site: SiteView, models: Models) -> Iterator[str]:
         if model.get("inputs_from") == "search" or model.get("fixed"):
             fixed = f" ({', '.join(model['fixed'])})" if model.get("fixed") else ""
             yield f"*{prose(name)}: {prose(model['found'] + fixed)}*"
+        if source := provenance(model.get("transform") or {"inputs": "", "weights": ""}):
+            yield f"*Errors of {prose(name)} against the original: {prose(source)}*"
 
 
 def _scope(scope: tuple[str, str]) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
-from pygls.exceptions import JsonRpcInvalidParams
 
-from mase_server.daemon.api import API, Api, ApiMethod
+from mase_server.daemon.api import API
+from mase_server.lsp.calls import called
 from mase_server.lsp.encoding import from_units
 
 if TYPE_CHECKING:
@@ -57,15 +57,12 @@ async def _ask_for_root(ls: Server, path: str) -> None:
 
 def custom_requests() -> list[tuple[str, Handler]]:
     """Every API method as a request of the editor's protocol."""
-    return [(method.name, _served(method)) for method in API]
+    return [(method.name, _served(method.name)) for method in API]
 
 
-def _served(method: ApiMethod) -> Handler:
+def _served(method: str) -> Handler:
     async def handler(ls: Server, params: Any) -> Any:
-        try:
-            return await method.call(Api(ls.daemon), _translated(ls, params))
-        except ValueError as error:
-            raise JsonRpcInvalidParams(str(error)) from error
+        return await called(ls, method, _translated(ls, params))
 
     return handler
 

@@ -7,7 +7,22 @@ from typing import Any
 
 from lsprotocol import types as lsp
 
-from mase_server.lsp import actions, commands, diagnostics, hints, hover, lens, lifecycle, progress, sync, workspace
+from mase_server.lsp import (
+    actions,
+    calls,
+    commands,
+    diagnostics,
+    graphs,
+    hints,
+    hover,
+    lens,
+    lifecycle,
+    pass_actions,
+    pass_commands,
+    progress,
+    sync,
+    workspace,
+)
 
 Handler = Callable[..., Awaitable[Any]]
 
@@ -39,11 +54,15 @@ FEATURES: tuple[tuple[str, Handler, Any], ...] = (
         lsp.TEXT_DOCUMENT_CODE_ACTION,
         actions.code_actions,
         lsp.CodeActionOptions(
-            code_action_kinds=[lsp.CodeActionKind.QuickFix, lsp.CodeActionKind.RefactorRewrite], resolve_provider=True
+            code_action_kinds=[lsp.CodeActionKind.QuickFix, lsp.CodeActionKind.RefactorRewrite, pass_actions.KIND],
+            resolve_provider=True,
         ),
     ),
     (lsp.CODE_ACTION_RESOLVE, actions.resolve, None),
     (lsp.WINDOW_WORK_DONE_PROGRESS_CANCEL, progress.cancel, None),
+    (lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT, graphs.content, None),
+    ("mase/choices", calls.choices, None),
+    ("mase/checkArgument", pass_commands.check_argument, None),
     *((name, handler, None) for name, handler in commands.custom_requests()),
 )
 
@@ -52,4 +71,13 @@ COMMANDS: dict[str, Handler] = {
     "mase.retrace": commands.retrace,
     "mase.restart": commands.restart,
     "mase.pickRoot": commands.pick_root,
+    "mase.applyPass": pass_commands.apply_pass,
+    "mase.choosePass": pass_commands.choose_pass,
+    "mase.undoPass": pass_commands.undo_pass,
+    "mase.redoPass": pass_commands.redo_pass,
+    "mase.resetPasses": pass_commands.reset_passes,
+    "mase.pipeline": pass_commands.pipeline,
+    "mase.showTransformed": pass_commands.show_transformed,
+    "mase.compare": pass_commands.compare,
+    "mase.writePipeline": pass_commands.write_pipeline,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from mase_server.dtypes import LONG
@@ -47,12 +47,20 @@ def item_bytes(dtype: str) -> int:
     return max(1, int(bits.group(1)) // 8) if bits else 1
 
 
-def tensor_bytes(tensor: Sequence[object]) -> int:
-    """Bytes of a tensor value `[dtype, shape, symbols]`."""
+def tensor_bytes(tensor: Sequence[object], formats: Mapping[str, float] | None = None) -> float:
+    """Bytes of a tensor value `[dtype, shape, symbols]`. formats: bits of an element of each number format."""
     dtype, shape = tensor[0], tensor[1]
     assert isinstance(dtype, str)
     assert isinstance(shape, list | tuple)
-    return prod(shape) * item_bytes(dtype)
+    bits = (formats or {}).get(dtype)
+    return prod(shape) * (item_bytes(dtype) if bits is None else bits / 8)
+
+
+def ratio(before: float, after: float) -> str:
+    """How a size changed: `4.0x smaller`, `1.2x larger`; nothing where it hardly did."""
+    times = max(before, after) / min(before, after)
+    word = "smaller" if after < before else "larger"
+    return f"{times:.1f}x {word}" if times >= 1.05 else ""
 
 
 def torch_name(dtype: str) -> str:

@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
+from mase_server.lsp import pipelines
 from mase_server.lsp.wording import lens_text, roots_text
 
 if TYPE_CHECKING:
+    from mase_server.daemon.store import ModelView
     from mase_server.lsp.server import Server
 
 #: The command of a lens: trace the file again.
 RETRACE = "mase.retrace"
 #: The command of a lens on a class that several models use: show one of them.
 PICK_ROOT = "mase.pickRoot"
+#: The commands of a pipeline's lenses: list it, take its last step back, compare with the original.
+PIPELINE, UNDO, COMPARE = "mase.pipeline", "mase.undoPass", "mase.compare"
 
 
 async def code_lens(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens] | None:
@@ -28,9 +32,18 @@ async def code_lens(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens
         if place is not None:
             title = lens_text(model, page.view.stale)
             lenses.append(lsp.CodeLens(place, lsp.Command(title, RETRACE, None, [params.text_document.uri])))
+            lenses += [lsp.CodeLens(place, command) for command in _of_pipeline(model)]
     for part in page.view.parts():
         place = page.range(part)
         if place is not None:
             title = roots_text(part.roots, page.view.picked)
             lenses.append(lsp.CodeLens(place, lsp.Command(title, PICK_ROOT, None, [params.text_document.uri])))
     return lenses
+
+
+def _of_pipeline(model: ModelView) -> list[lsp.Command]:
+    if model.transform is None:
+        return []
+    target = [{"path": model.snapshot.path, "model": model.title}]
+    titles = {PIPELINE: pipelines.lens_text(model.transform), UNDO: "undo", COMPARE: "compare"}
+    return [lsp.Command(title, command, None, target) for command, title in titles.items()]

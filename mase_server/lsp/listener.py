@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import asdict
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
 from mase_server.daemon.status import Status
 from mase_server.lsp import diagnostics
+from mase_server.lsp.calls import models_of
 from mase_server.lsp.progress import Progress
 
 if TYPE_CHECKING:
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 
 #: The notification that tells where the trace of a file stands.
 STATUS = "mase/status"
+#: The notification that tells which passes lie over the models of a file.
+PIPELINES = "mase/pipelines"
 _LOG = logging.getLogger(__name__)
 
 
@@ -29,6 +35,8 @@ class ClientListener:
         self._server = server
         self._refresher = Refresher(server)
         self._progress: dict[str, Progress] = {}
+        self._passes: dict[tuple[str, str], Progress] = {}
+        self._pipelines: dict[str, dict[str, list[str]]] = {}
 
     def views_changed(self, paths: frozenset[str]) -> None:
         """Have hints, lenses and pulled diagnostics asked for again, and push the diagnostics nobody pulls."""
@@ -36,6 +44,17 @@ class ClientListener:
             return
         self._refresher.refresh()
         diagnostics.publish(self._server, paths)
+        self._server.graphs.views_changed(paths)
+        self._tell_pipelines(paths)
+
+    def _tell_pipelines(self, paths: frozenset[str]) -> None:
+        """Tell which passes lie over the models of a file, where that is news."""
+        for path in paths:
+            models = models_of(self._server, path)
+            found = {model.title: model.transform["texts"] for model in models if model.transform}
+            if found != self._pipelines.get(path, {}):
+                self._pipelines[path] = found
+                self._server.protocol.notify(PIPELINES, {"uri": self._server.uri_of(path), "pipelines": found})
 
     def refresh(self) -> None:
         """Have everything asked for again."""
@@ -48,7 +67,8 @@ class ClientListener:
         if status.ended:
             self._end_progress(status)
         elif status.path not in self._progress:
-            self._progress[status.path] = Progress(self._server, status.path)
+            cancel = partial(self._server.daemon.cancel, status.path)
+            self._progress[status.path] = Progress(self._server, f"Tracing {Path(status.path).name}", cancel)
         message = asdict(status)
         message["uri"] = self._server.uri_of(message.pop("path"))
         self._server.protocol.notify(STATUS, message)
@@ -57,6 +77,23 @@ class ClientListener:
         """What the trace of a file is at."""
         if path in self._progress:
             self._progress[path].report(message or stage)
+
+    def pass_begins(self, path: str, model: str, title: str, cancel: Callable[[], object]) -> None:
+        """A pass that the person chose begins; they may cancel it."""
+        self.pass_ended(path, model)
+        self._passes[path, model] = Progress(self._server, title, cancel)
+
+    def pass_progress(self, path: str, model: str, message: str, fraction: float | None) -> None:
+        """What the pass that runs on a model is at, or the measuring of its errors behind a save."""
+        if (path, model) not in self._passes:
+            self._passes[path, model] = Progress(self._server, f"Passes on {model}")
+        self._passes[path, model].report(message, fraction)
+
+    def pass_ended(self, path: str, model: str) -> None:
+        """No pass runs on that model any longer."""
+        progress = self._passes.pop((path, model), None)
+        if progress is not None:
+            progress.end()
 
     def _end_progress(self, status: Status) -> None:
         progress = self._progress.pop(status.path, None)

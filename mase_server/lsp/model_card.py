@@ -9,6 +9,7 @@ from mase_server.lsp.assumptions import ASSUMED
 from mase_server.lsp.card import Row, code, prose, table
 from mase_server.lsp.figures import counted, in_bytes, scaled
 from mase_server.lsp.labels import dimensions, label
+from mase_server.lsp.pipelines import Transform, provenance, summary_rows
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import ModelView
@@ -31,7 +32,7 @@ def model_card(models: Sequence[ModelView], stale: bool) -> str:
     parts = ["⚠ *stale: the file has changed, and its present text could not be traced*"] if stale else []
     for model in models:
         parts += [f"**`{model.title}`** · model", table(("", ""), list(_rows(model))), f"*{prose(model.found)}*"]
-        parts += _next_step(model)
+        parts += [*_next_step(model), *_pipeline(model)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -63,3 +64,26 @@ def _next_step(model: ModelView) -> Iterator[str]:
             yield f"To keep or change that, take the quick fix, or write above the class {code(f'# {text}')}"
         elif why:
             yield f"What was assumed cannot be written as a comment: {prose(why)}."
+
+
+def _pipeline(model: ModelView) -> Iterator[str]:
+    """The passes that were applied to it, and what came of them."""
+    transform = model.transform
+    if transform is None:
+        return
+    yield "**Passes**, applied again at every save:"
+    yield "\n".join(_step(number, transform) for number in range(len(transform["steps"])))
+    if transform["problem"]:
+        yield f"⚠ {prose(transform['problem'])}"
+    yield table(("", ""), [row for row in summary_rows(transform) if row[1]])
+    if source := provenance(transform):
+        yield f"*Measured against the original: {prose(source)}*"
+
+
+def _step(number: int, transform: Transform) -> str:
+    """`1. quantize(default='fixed(8,4)')`, and what it did in words; whether it could not be applied."""
+    failed = transform["failed"]
+    state = "" if failed is None or number < failed else " · **failed**" if number == failed else " · not applied"
+    info = transform["steps"][number].get("info")
+    told = f": {prose(str(info))}" if info and not state else ""
+    return f"{number + 1}. {code(transform['texts'][number])}{state}{told}"

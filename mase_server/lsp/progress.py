@@ -1,10 +1,10 @@
-"""Work-done progress of one trace, shown once it takes longer than a moment."""
+"""Work-done progress of a trace or of a pass, shown once it takes longer than a moment."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
@@ -12,34 +12,41 @@ from lsprotocol import types as lsp
 if TYPE_CHECKING:
     from mase_server.lsp.server import Server
 
-#: Seconds that a trace may take before its progress is shown.
+#: Seconds that something may take before its progress is shown.
 DELAY = 0.3
 
 
 class Progress:
-    """One trace's progress; created when the trace starts, told of its stages, ended with it."""
+    """The progress of one thing; created when it starts, told of its stages, ended with it.
 
-    def __init__(self, server: Server, path: str) -> None:
+    cancel: stops it, when the person asks for that; without it there is no such button.
+    """
+
+    def __init__(self, server: Server, title: str, cancel: Callable[[], object] | None = None) -> None:
         self._server = server
-        self._path = path
+        self._title = title
+        self._cancel = cancel
         self._token: str | None = None
         self._message = ""
+        self._percentage: int | None = None
         self._ended = False
         if server.can("window", "work_done_progress"):
             server.spawn(self._begin_late())
 
-    def report(self, message: str) -> None:
-        """The trace is at this stage."""
+    def report(self, message: str, fraction: float | None = None) -> None:
+        """It is at this stage. fraction: how much of it is done, 0 to 1, where that is known."""
         self._message = message
+        self._percentage = None if fraction is None else round(100 * max(0.0, min(1.0, fraction)))
         if self._token is not None:
-            self._server.work_done_progress.report(self._token, lsp.WorkDoneProgressReport(message=message))
+            report = lsp.WorkDoneProgressReport(message=message, percentage=self._percentage)
+            self._server.work_done_progress.report(self._token, report)
 
-    def end(self, message: str) -> None:
-        """The trace is over."""
+    def end(self, message: str = "") -> None:
+        """It is over."""
         self._ended = True
         if self._token is not None:
-            self._server.work_done_progress.end(self._token, lsp.WorkDoneProgressEnd(message=message))
-            self._server.progress_paths.pop(self._token)
+            self._server.work_done_progress.end(self._token, lsp.WorkDoneProgressEnd(message=message or None))
+            self._server.cancels.pop(self._token, None)
             self._token = None
 
     async def _begin_late(self) -> None:
@@ -53,14 +60,16 @@ class Progress:
 
     def _begin(self, token: str) -> None:
         self._token = token
-        self._server.progress_paths[token] = self._path
-        title = f"Tracing {Path(self._path).name}"
-        begin = lsp.WorkDoneProgressBegin(title, cancellable=True, message=self._message)
+        if self._cancel is not None:
+            self._server.cancels[token] = self._cancel
+        begin = lsp.WorkDoneProgressBegin(
+            self._title, cancellable=self._cancel is not None, message=self._message, percentage=self._percentage
+        )
         self._server.work_done_progress.begin(token, begin)
 
 
 async def cancel(ls: Server, params: lsp.WorkDoneProgressCancelParams) -> None:
-    """window/workDoneProgress/cancel: stop the trace that the progress was of."""
-    path = ls.progress_paths.get(str(params.token))
-    if path is not None:
-        ls.daemon.cancel(path)
+    """window/workDoneProgress/cancel: stop what the progress was of."""
+    stop = ls.cancels.get(str(params.token))
+    if stop is not None:
+        stop()

@@ -26,6 +26,7 @@ from mase_server.daemon.status import FolderSettings
 from mase_server.lsp.documents import Document, Documents, read_document
 from mase_server.lsp.encoding import Encoding, choose
 from mase_server.lsp.features import COMMANDS, FEATURES, TAKEN_OVER
+from mase_server.lsp.graphs import SCHEME, Graphs
 from mase_server.lsp.listener import ClientListener
 from mase_server.lsp.page import Page, range_of
 from mase_server.lsp.process_end import process_end
@@ -50,7 +51,10 @@ class Protocol(LanguageServerProtocol):
         general = params.capabilities.general or lsp.GeneralClientCapabilities()
         general.position_encodings = [choose([str(getattr(e, "value", e)) for e in general.position_encodings or ()])]
         params.capabilities.general = general
-        return (yield from super().lsp_initialize(params))
+        result = yield from super().lsp_initialize(params)
+        assert result.capabilities.workspace is not None
+        result.capabilities.workspace.text_document_content = lsp.TextDocumentContentOptions([SCHEME])
+        return result
 
 
 class Server(LanguageServer):
@@ -73,7 +77,8 @@ class Server(LanguageServer):
         self.stopped = False
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.published: set[str] = set()
-        self.progress_paths: dict[str, str] = {}
+        self.cancels: dict[str, Callable[[], object]] = {}
+        self.graphs = Graphs(self, cache_dir / "graphs")
         self._tasks: set[asyncio.Task[Any]] = set()
         self._register()
 
@@ -125,12 +130,15 @@ class Server(LanguageServer):
         return None if alignment is None else Page(document, view, sha256, alignment, self.encoding)
 
     def models_of(self, path: str) -> dict[str, dict[str, Any]]:
-        """The traced models, by title, that the file `path` is part of; maps as `snapshot.MODEL_KEYS` says."""
+        """The traced models, by title, that the file `path` is part of; maps as `snapshot.MODEL_KEYS` says.
+
+        Those with a pipeline have "transform" too, as `snapshot.TRANSFORM_KEYS` says.
+        """
         snapshots = (snapshot for snapshot in self.daemon.store.snapshots() if path in snapshot.files)
         return {
-            title: model
+            title: {**model, "transform": snapshot.transforms[index].told} if index in snapshot.transforms else model
             for snapshot in snapshots
-            for title, model in zip(snapshot.titles, snapshot.payload["models"], strict=True)
+            for index, (title, model) in enumerate(zip(snapshot.titles, snapshot.payload["models"], strict=True))
         }
 
     def place_in(self, place: dict[str, Any]) -> lsp.Range | None:

@@ -7,9 +7,11 @@ import os
 import sys
 from itertools import takewhile
 from pathlib import Path
+from typing import Union
 
 from lsprotocol import types as lsp
 from pygls.lsp.client import LanguageClient
+from pygls.protocol import default_converter
 
 FAKE_SERVER = Path(__file__).with_name("fake_server.py")
 END_STATES = {"ready", "failed", "crashed", "superseded", "untrusted", "no_model", "no_environment"}
@@ -17,23 +19,52 @@ REFRESHES = (
     lsp.WORKSPACE_INLAY_HINT_REFRESH,
     lsp.WORKSPACE_CODE_LENS_REFRESH,
     lsp.WORKSPACE_DIAGNOSTIC_REFRESH,
+    lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT_REFRESH,
 )
 #: What may be left unread at the end: it says nothing that a test did not ask for.
-_ROUTINE = {"mase/status", *REFRESHES, lsp.WORKSPACE_CONFIGURATION, lsp.WINDOW_WORK_DONE_PROGRESS_CREATE, lsp.PROGRESS}
+_ROUTINE = {
+    "mase/status",
+    "mase/pipelines",
+    *REFRESHES,
+    lsp.WORKSPACE_CONFIGURATION,
+    lsp.WINDOW_WORK_DONE_PROGRESS_CREATE,
+    lsp.PROGRESS,
+}
 
 
-def capabilities(*, encodings=None, pull=True, refresh=True, configuration=False, progress=False, lazy_edits=False):
+def converter():
+    """pygls', which takes every code action that has a command for a bare command."""
+    made = default_converter()
+    made.register_structure_hook(lsp.Command | lsp.CodeAction, _action)
+    made.register_structure_hook(Union[lsp.Command, lsp.CodeAction], _action)  # noqa: UP007 - the type as it is written
+    return made
+
+
+def _action(data, _):
+    kind = lsp.Command if isinstance(data.get("command"), str) else lsp.CodeAction
+    return _PLAIN.structure(data, kind)
+
+
+_PLAIN = default_converter()
+
+
+def capabilities(
+    *, encodings=None, pull=True, refresh=True, configuration=False, progress=False, lazy_edits=False, graphs=False
+):
     """What this editor can do."""
     can = lsp.ClientCapabilities(
         general=lsp.GeneralClientCapabilities(position_encodings=encodings),
         text_document=lsp.TextDocumentClientCapabilities(),
-        window=lsp.WindowClientCapabilities(work_done_progress=progress),
+        window=lsp.WindowClientCapabilities(
+            work_done_progress=progress, show_document=lsp.ShowDocumentClientCapabilities(support=True)
+        ),
         workspace=lsp.WorkspaceClientCapabilities(
             configuration=configuration,
             workspace_edit=lsp.WorkspaceEditClientCapabilities(document_changes=True),
             inlay_hint=lsp.InlayHintWorkspaceClientCapabilities(refresh),
             code_lens=lsp.CodeLensWorkspaceClientCapabilities(refresh),
             diagnostics=lsp.DiagnosticWorkspaceClientCapabilities(refresh),
+            text_document_content=lsp.TextDocumentContentClientCapabilities() if graphs else None,
         ),
     )
     if pull:
@@ -54,14 +85,16 @@ class Editor:
         self.unread: list[tuple[str, object]] = []
         self._arrived = asyncio.Event()
         self._versions: dict[Path, int] = {}
-        self.client = LanguageClient("test-editor", "1")
-        for method in ("mase/status", lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS, lsp.WINDOW_SHOW_MESSAGE, lsp.PROGRESS):
+        self.client = LanguageClient("test-editor", "1", converter_factory=converter)
+        told = (lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS, lsp.WINDOW_SHOW_MESSAGE, lsp.PROGRESS)
+        for method in ("mase/status", "mase/pipelines", *told):
             self._listen(method, None)
         for method in REFRESHES:
             self._listen(method, lambda params: None)
         self._listen(lsp.WINDOW_WORK_DONE_PROGRESS_CREATE, lambda params: None)
         self._listen(lsp.WORKSPACE_CONFIGURATION, lambda params: [self.settings for _ in params.items])
         self._listen(lsp.WINDOW_SHOW_MESSAGE_REQUEST, lambda params: self.answer)
+        self._listen(lsp.WINDOW_SHOW_DOCUMENT, lambda params: lsp.ShowDocumentResult(True))
 
     def _listen(self, method, answer):
         @self.client.feature(method)
@@ -169,6 +202,17 @@ class Editor:
         at = lsp.Range(lsp.Position(line, character), lsp.Position(line, character))
         params = lsp.CodeActionParams(self.id(path), at, lsp.CodeActionContext([], only=only))
         return await self.client.text_document_code_action_async(params)
+
+    async def command(self, name, *arguments):
+        """Have the server execute a command; its answer."""
+        return await self.client.workspace_execute_command_async(lsp.ExecuteCommandParams(name, list(arguments)))
+
+    async def lenses(self, path):
+        """{line: titles of its lenses}"""
+        found: dict[int, list[str]] = {}
+        for lens in await self.client.text_document_code_lens_async(lsp.CodeLensParams(self.id(path))):
+            found.setdefault(lens.range.start.line, []).append(lens.command.title)
+        return found
 
     async def request(self, method, params):
         return await self.client.protocol.send_request_async(method, params)

@@ -15,6 +15,8 @@ import hashlib
 import re
 from pathlib import Path
 
+from fake_passes import FakePasses
+
 from mase_server.daemon.status import Status
 from mase_server.daemon.store import Entry, GraphSnapshot, Store
 from mase_server.snapshot import COLUMNS, HEAD_KEYS, KINDS, Problem
@@ -125,6 +127,7 @@ class FakeDaemon:
     def __init__(self, listener, *, cache_dir, state_dir, settings_of, folder_of):
         self.listener, self.settings_of, self.folder_of = listener, settings_of, folder_of
         self.store = Store()
+        self.passes = FakePasses(self.store, listener)
         self.generation: dict[str, int] = {}
         self.traced: dict[str, str] = {}
         self.ends: dict[str, asyncio.Future] = {}
@@ -187,7 +190,7 @@ class FakeDaemon:
         sha256 = hashlib.sha256(text.encode()).hexdigest()
         shown = self.store.entry(path).shown
         try:
-            snapshot = GraphSnapshot(payload_of(path, text, self.generation.get(path, 0)))
+            snapshot = self.passes.adopt(GraphSnapshot(payload_of(path, text, self.generation.get(path, 0))))
             entry = Entry(path, sha256, snapshot, False, snapshot.problems)
         except SyntaxError as error:
             end = error.offset or 1

@@ -22,7 +22,8 @@ async def opened(editor, text=NET):
 
 
 async def offered(editor, path, line, character=0, only=None):
-    return {action.title: action for action in await editor.actions(path, line, character, only) or ()}
+    actions = await editor.actions(path, line, character, only) or ()
+    return {action.title: action for action in actions if not action.title.startswith("MASE: ")}
 
 
 def inserted(edit):

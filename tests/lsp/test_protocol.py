@@ -440,7 +440,8 @@ async def test_exit_without_shutdown_is_a_failure(tmp_path):
 async def test_what_prints_in_the_server_does_not_reach_the_wire(tmp_path):
     noisy = tmp_path / "noisy.py"
     noisy.write_text(FAKE_SERVER.read_text().replace("if __name__", NOISE + "if __name__"))
-    (tmp_path / "fake_daemon.py").write_text(FAKE_SERVER.with_name("fake_daemon.py").read_text())
+    for fake in ("fake_daemon.py", "fake_passes.py"):
+        (tmp_path / fake).write_text(FAKE_SERVER.with_name(fake).read_text())
     editor = Editor(tmp_path)
     await editor.start(sys.executable, str(noisy), str(tmp_path / ".state"))
     assert (await opened(editor))[1] == "ready"

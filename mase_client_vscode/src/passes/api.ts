@@ -1,0 +1,66 @@
+/** What the extension asks the server about passes. */
+import { window } from 'vscode';
+import { ExecuteCommandRequest } from 'vscode-languageclient/node';
+import { Choice, Pass, PassTarget, Pipeline } from '../protocol';
+import { Server } from '../server';
+import { Check } from './inputs';
+
+/** The URIs of the documents of one model's graph. */
+export interface Graphs {
+  path: string;
+  model: string;
+  original: string;
+  transformed: string;
+}
+
+export class PassApi {
+  constructor(private readonly server: Server) {}
+
+  passes(target: PassTarget): Promise<Pass[]> {
+    return this.request('mase/passes', { path: target.path });
+  }
+
+  pipeline({ path, model }: PassTarget): Promise<Pipeline> {
+    return this.request('mase/pipeline', { path, model });
+  }
+
+  setPipeline({ path, model }: PassTarget, steps: string[]): Promise<unknown> {
+    return this.request('mase/setPipeline', { path, model, steps });
+  }
+
+  check(target: PassTarget, pass: string): Check {
+    return (argument, value) => this.request('mase/checkArgument', { ...target, pass, argument, value });
+  }
+
+  graphs(target: PassTarget): Promise<Graphs> {
+    return this.execute('mase.compare', { ...target, show: false });
+  }
+
+  settings(target: PassTarget): Promise<Record<string, string[]>> {
+    return this.execute('mase.writePipeline', { ...target, show: false });
+  }
+
+  execute<T>(command: string, argument: object): Promise<T> {
+    return this.request(ExecuteCommandRequest.method, { command, arguments: [argument] });
+  }
+
+  /** The model that a command is about: the one it names, else one of the active editor's file. */
+  async target(given: Partial<PassTarget> | undefined): Promise<PassTarget | undefined> {
+    if (given?.path !== undefined && given.model !== undefined) return { ...given, path: given.path, model: given.model };
+    const uri = window.activeTextEditor?.document.uri;
+    if (uri === undefined) return undefined;
+    if (uri.scheme !== 'file') return this.execute<Graphs>('mase.compare', { uri: uri.toString(), show: false });
+    const models = await this.request<Choice[]>('mase/choices', { uri: uri.toString() });
+    const picked = models.filter((model) => model.picked);
+    const [first, ...others] = picked.length > 0 ? picked : models;
+    if (first === undefined) throw new Error(`No model is known of ${uri.fsPath}: wait until its shapes are there.`);
+    const items = [first, ...others].map(({ path, model, found }) => ({ label: model, detail: found, path, model }));
+    const chosen = others.length === 0 ? first : await window.showQuickPick(items, { placeHolder: 'Which model' });
+    return chosen && { path: chosen.path, model: chosen.model };
+  }
+
+  private async request<T>(method: string, params: object): Promise<T> {
+    if (this.server.running === undefined) throw new Error('The MASE server is not running.');
+    return this.server.running.sendRequest<T>(method, params);
+  }
+}

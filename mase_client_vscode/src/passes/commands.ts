@@ -1,0 +1,143 @@
+/** The commands around passes: choose, apply, take back, look at, keep. */
+import { Memento, QuickPickItem, QuickPickItemKind, Uri, ViewColumn, commands, window, workspace } from 'vscode';
+import { Pass, PassTarget } from '../protocol';
+import { Server } from '../server';
+import { SECTION } from '../settings';
+import { PassApi } from './api';
+import { fill } from './form';
+import { Values, plain } from './values';
+
+/** What a command may be given: by a code action, a lens, or a keybinding. With `arguments` nothing is asked. */
+type Given = Partial<PassTarget> & { pass?: string; arguments?: Record<string, unknown> };
+
+const CHANGE = 'Change Arguments';
+
+export class PassCommands {
+  private readonly api: PassApi;
+
+  constructor(
+    server: Server,
+    private readonly memory: Memento,
+  ) {
+    this.api = new PassApi(server);
+  }
+
+  /** The commands by name. What goes wrong is shown to the person. */
+  get table(): Record<string, (given?: Given) => Promise<void>> {
+    const own: Record<string, (target: PassTarget, given: Given) => Promise<unknown>> = {
+      'mase.applyPass': (target, given) => this.apply(target, given),
+      'mase.choosePass': (target, given) => this.apply(target, given),
+      'mase.undoPass': (target) => this.api.execute('mase.undoPass', target),
+      'mase.redoPass': (target) => this.api.execute('mase.redoPass', target),
+      'mase.resetPasses': (target) => this.api.execute('mase.resetPasses', target),
+      'mase.pipeline': (target) => this.pipeline(target),
+      'mase.showTransformed': (target) => this.showTransformed(target),
+      'mase.compare': (target) => this.compare(target),
+      'mase.writePipeline': (target) => this.write(target),
+    };
+    return Object.fromEntries(Object.entries(own).map(([name, run]) => [name, (given) => this.run(run, given ?? {})]));
+  }
+
+  private async run(command: (target: PassTarget, given: Given) => Promise<unknown>, given: Given): Promise<void> {
+    try {
+      const target = await this.api.target(given);
+      if (target !== undefined) await command(target, given);
+    } catch (error) {
+      void window.showErrorMessage(message(error));
+    }
+  }
+
+  private async apply(target: PassTarget, given: Given): Promise<void> {
+    const passes = await this.api.passes(target);
+    const pass = given.pass === undefined ? await choose(passes, target) : passes.find(({ name }) => name === given.pass);
+    if (pass === undefined) {
+      if (given.pass !== undefined) throw new Error(`There is no pass ${given.pass}.`);
+      return;
+    }
+    const values = given.arguments === undefined ? await this.ask(pass, target) : undefined;
+    const settled = given.arguments ?? (values && plain(values));
+    if (settled === undefined) return;
+    try {
+      await this.api.execute('mase.applyPass', { ...target, pass: pass.name, arguments: settled });
+    } catch (error) {
+      const again = await window.showErrorMessage(message(error), ...(values === undefined ? [] : [CHANGE]));
+      if (again === CHANGE) await this.apply(target, { ...given, pass: pass.name });
+    }
+  }
+
+  /** What the person wants; it is remembered for the next time. */
+  private async ask(pass: Pass, target: PassTarget): Promise<Values | undefined> {
+    const key = `${SECTION}.pass.${pass.name}`;
+    const values = await fill(pass, target.name ?? target.model, this.memory.get<Values>(key, {}), this.api.check(target, pass.name));
+    if (values !== undefined) await this.memory.update(key, values);
+    return values;
+  }
+
+  private async pipeline(target: PassTarget): Promise<void> {
+    const { steps, undone } = await this.api.pipeline(target);
+    const listed = steps.map((label, index) => ({
+      label: `${index + 1}. ${label}`,
+      description: 'remove this one',
+      run: () => this.api.setPipeline(target, steps.filter((_, other) => other !== index)),
+    }));
+    const command = (label: string, name: string) => ({ label, run: () => commands.executeCommand(name, target) });
+    const some = steps.length > 0;
+    const items: (QuickPickItem & { run?: () => Thenable<unknown> })[] = [
+      ...(some ? [command(`$(discard) Undo ${steps.at(-1)}`, 'mase.undoPass')] : []),
+      ...(undone[0] === undefined ? [] : [command(`$(redo) Redo ${undone[0]}`, 'mase.redoPass')]),
+      ...(some ? [command('$(clear-all) Remove all', 'mase.resetPasses')] : []),
+      command('$(add) Apply another pass', 'mase.choosePass'),
+      ...(some ? [command('$(diff) Compare with the original', 'mase.compare')] : []),
+      command('$(file-code) Show the code', 'mase.showTransformed'),
+      command('$(save) Write to the settings', 'mase.writePipeline'),
+      ...(some ? [{ label: 'applied at every save', kind: QuickPickItemKind.Separator }] : []),
+      ...listed,
+    ];
+    const chosen = await window.showQuickPick(items, { title: `Passes on ${target.model}` });
+    await chosen?.run?.();
+  }
+
+  private async showTransformed(target: PassTarget): Promise<void> {
+    const { transformed } = await this.api.graphs(target);
+    await window.showTextDocument(Uri.parse(transformed), { viewColumn: ViewColumn.Beside, preview: true });
+  }
+
+  private async compare(target: PassTarget): Promise<void> {
+    const { model, original, transformed } = await this.api.graphs(target);
+    const title = `${model}: original ↔ transformed`;
+    await commands.executeCommand('vscode.diff', Uri.parse(original), Uri.parse(transformed), title, { preview: true });
+  }
+
+  /** Keep what is applied in the settings of the file's folder. */
+  private async write(target: PassTarget): Promise<void> {
+    const file = Uri.file(target.path);
+    if (workspace.getWorkspaceFolder(file) === undefined) {
+      throw new Error(`${target.path} is in no folder of the workspace, so there are no settings for it: open its folder.`);
+    }
+    const settings = workspace.getConfiguration(SECTION, file);
+    const before = settings.inspect<Record<string, string[]>>('pipelines');
+    const form = await this.api.settings(target);
+    await settings.update('pipelines', { ...(before?.workspaceFolderValue ?? before?.workspaceValue), ...form });
+    window.setStatusBarMessage(`MASE: the passes are in the settings of this ${before?.workspaceFolderValue ? 'folder' : 'workspace'}`, 5000);
+  }
+}
+
+async function choose(passes: Pass[], target: PassTarget): Promise<Pass | undefined> {
+  const some = (target.only ?? []).length > 0;
+  const fitting = passes.filter(({ menu, selects }) => menu && (selects || !some));
+  const groups = new Map<string, Pass[]>();
+  for (const pass of fitting) {
+    const group = pass.source !== '' ? 'your own' : pass.kind === 'analysis' ? 'analyses' : 'transforms';
+    groups.set(group, [...(groups.get(group) ?? []), pass]);
+  }
+  const items = [...groups].flatMap(([label, members]): (QuickPickItem & { pass?: Pass })[] => [
+    { label, kind: QuickPickItemKind.Separator },
+    ...members.map((pass) => ({ label: pass.title, description: pass.name, detail: pass.help, pass })),
+  ]);
+  const placeHolder = items.length > 0 ? 'Which pass' : 'No passes are known yet: the file is being traced';
+  return (await window.showQuickPick(items, { title: `Passes for ${target.name ?? target.model}`, placeHolder, matchOnDescription: true }))?.pass;
+}
+
+function message(error: unknown): string {
+  return error instanceof Error ? error.message : `${error}`;
+}

@@ -1,0 +1,68 @@
+/** Asking for the value of one argument. */
+import { QuickPickItem, window } from 'vscode';
+import { PassArgument } from '../protocol';
+import { Given, text } from './values';
+
+/** The server's judgement of a text: what it means, or why it does not fit. */
+export type Check = (argument: string, text: string) => Promise<{ value?: unknown; problem?: string }>;
+
+/** What the person gave; null for "as declared"; undefined where they gave up. */
+export type Answer = Given | null | undefined;
+
+/** Those of which one is chosen; of a number format any other can be typed. */
+function suggestions(argument: PassArgument): string[] {
+  return argument.kind === 'boolean' ? ['true', 'false'] : argument.choices;
+}
+
+export async function ask(argument: PassArgument, before: Given | undefined, check: Check): Promise<Answer> {
+  const known = suggestions(argument);
+  const typed = known.length === 0 ? await type(argument, before, check) : await choose(argument, known, before, check);
+  if (typed === undefined) return undefined;
+  if (typed === '') return null;
+  const { value, problem } = await check(argument.name, typed);
+  if (problem === undefined) return { text: typed, value };
+  void window.showErrorMessage(problem);
+  return undefined;
+}
+
+async function type(argument: PassArgument, before: Given | undefined, check: Check): Promise<string | undefined> {
+  return window.showInputBox({
+    title: argument.name,
+    prompt: argument.help + (argument.required ? '' : ' (empty: as declared)'),
+    value: before?.text ?? (argument.default === null ? '' : text(argument.default)),
+    validateInput: async (typed) => {
+      if (typed === '') return argument.required ? `${argument.name} is needed` : undefined;
+      return (await check(argument.name, typed)).problem;
+    },
+  });
+}
+
+/** A list in which something else can be typed, where that fits. */
+function choose(argument: PassArgument, known: string[], before: Given | undefined, check: Check): Promise<string | undefined> {
+  const pick = window.createQuickPick<QuickPickItem & { answer: string }>();
+  const now = before?.text ?? (argument.default === null ? '' : text(argument.default));
+  const clear = argument.required ? [] : [{ label: 'as declared', description: text(argument.default ?? ''), answer: '' }];
+  const items = known.map((answer) => ({ label: answer, description: answer === now ? 'now' : '', answer }));
+  pick.title = argument.name;
+  pick.placeholder = argument.help;
+  pick.items = [...items, ...clear];
+  pick.activeItems = pick.items.filter(({ answer }) => answer === now && now !== '');
+  pick.onDidChangeValue(async (typed) => {
+    if (argument.kind !== 'format') return;
+    const fits = typed !== '' && !known.includes(typed) && (await check(argument.name, typed)).problem === undefined;
+    if (pick.value !== typed) return;
+    const own = fits ? [{ label: typed, description: 'as typed', alwaysShow: true, answer: typed }] : [];
+    pick.items = [...items, ...own, ...clear];
+  });
+  return new Promise((resolve) => {
+    pick.onDidAccept(() => {
+      resolve(pick.selectedItems[0]?.answer);
+      pick.hide();
+    });
+    pick.onDidHide(() => {
+      resolve(undefined);
+      pick.dispose();
+    });
+    pick.show();
+  });
+}
