@@ -19,13 +19,14 @@ REFRESHES = (
     lsp.WORKSPACE_INLAY_HINT_REFRESH,
     lsp.WORKSPACE_CODE_LENS_REFRESH,
     lsp.WORKSPACE_DIAGNOSTIC_REFRESH,
-    lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT_REFRESH,
 )
+_GRAPHS = lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT_REFRESH
 #: What may be left unread at the end: it says nothing that a test did not ask for.
 _ROUTINE = {
     "mase/status",
     "mase/pipelines",
     *REFRESHES,
+    _GRAPHS,
     lsp.WORKSPACE_CONFIGURATION,
     lsp.WINDOW_WORK_DONE_PROGRESS_CREATE,
     lsp.PROGRESS,
@@ -35,7 +36,6 @@ _ROUTINE = {
 def converter():
     """pygls', which takes every code action that has a command for a bare command."""
     made = default_converter()
-    made.register_structure_hook(lsp.Command | lsp.CodeAction, _action)
     made.register_structure_hook(Union[lsp.Command, lsp.CodeAction], _action)  # noqa: UP007 - the type as it is written
     return made
 
@@ -89,7 +89,7 @@ class Editor:
         told = (lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS, lsp.WINDOW_SHOW_MESSAGE, lsp.PROGRESS)
         for method in ("mase/status", "mase/pipelines", *told):
             self._listen(method, None)
-        for method in REFRESHES:
+        for method in (*REFRESHES, _GRAPHS):
             self._listen(method, lambda params: None)
         self._listen(lsp.WINDOW_WORK_DONE_PROGRESS_CREATE, lambda params: None)
         self._listen(lsp.WORKSPACE_CONFIGURATION, lambda params: [self.settings for _ in params.items])
