@@ -1,10 +1,8 @@
 /// activation(x W^T + b) of a stream of vectors, weights and biases in memories; the activation is ReLU or none.
 /// PAR_IN * PAR_OUT multipliers (the two PARALLELISM parameters); a vector takes (IN / PAR_IN) * (OUT / PAR_OUT) cycles
-/// and the next one follows without a gap: it arrives while this one is worked on. Both paths of the stream are cut.
-/// 9 + $clog2(PAR_IN) cycles from a vector's last beat to its first result if OUT = PAR_OUT, else from its first beat
-/// that many and IN / PAR_IN - 1 more.
-/// WEIGHT_FILE has (OUT / PAR_OUT) * (IN / PAR_IN) words, input beats fastest; weight [b, a] of a word's PAR_OUT x
-/// PAR_IN block is element b * PAR_IN + a. BIAS_FILE has OUT / PAR_OUT words. Is arithmetic.linear in Python.
+/// and the next one follows without a gap: it arrives while this one is worked on. Cuts both paths of the stream.
+/// From the first beat to the first result IN / PAR_IN + 8 + $clog2(PAR_IN) cycles of latency, one less if OUT = PAR_OUT.
+/// The memory files are those of fixed_linear_core. Is arithmetic.linear in Python.
 /// Does not take sizes that PAR_IN and PAR_OUT do not divide.
 module fixed_linear #(
     parameter int DATA_IN_0_PRECISION_0        = 8,
@@ -36,32 +34,12 @@ module fixed_linear #(
     output logic                data_out_0_valid,
     input  logic                data_out_0_ready
 );
-  if (DATA_IN_0_TENSOR_SIZE_DIM_0 % DATA_IN_0_PARALLELISM_DIM_0 != 0) begin : g_check_in
-    $error("fixed_linear: %0d inputs are no multiple of %0d a beat", DATA_IN_0_TENSOR_SIZE_DIM_0,
-           DATA_IN_0_PARALLELISM_DIM_0);
-  end
-  if (DATA_OUT_0_TENSOR_SIZE_DIM_0 % DATA_OUT_0_PARALLELISM_DIM_0 != 0) begin : g_check_out
-    $error("fixed_linear: %0d outputs are no multiple of %0d a beat", DATA_OUT_0_TENSOR_SIZE_DIM_0,
-           DATA_OUT_0_PARALLELISM_DIM_0);
-  end
-
   localparam int BeatsIn = DATA_IN_0_TENSOR_SIZE_DIM_0 / DATA_IN_0_PARALLELISM_DIM_0;
   localparam int BeatsOut = DATA_OUT_0_TENSOR_SIZE_DIM_0 / DATA_OUT_0_PARALLELISM_DIM_0;
-  localparam int IndexWidth = (BeatsIn > 1) ? $clog2(BeatsIn) : 1;
-  localparam int AddressWidth = (BeatsIn * BeatsOut > 1) ? $clog2(BeatsIn * BeatsOut) : 1;
-  localparam int OutIndexWidth = (BeatsOut > 1) ? $clog2(BeatsOut) : 1;
-  localparam int WeightWidth = DATA_IN_0_PARALLELISM_DIM_0 * DATA_OUT_0_PARALLELISM_DIM_0 * WEIGHT_PRECISION_0;
-  localparam int BiasWidth = DATA_OUT_0_PARALLELISM_DIM_0 * BIAS_PRECISION_0;
-  localparam int Levels = $clog2(DATA_IN_0_PARALLELISM_DIM_0);
-  // A result's place in the output fifo is kept from its last step on, until it leaves Delay cycles later at the earliest.
-  localparam int Delay = 7 + Levels;
-  localparam int Places = (Delay + BeatsIn - 1) / BeatsIn + 1;
-  localparam int PlacesWidth = $clog2(Places + 1);
-  localparam int LastAt = (Levels > 1) ? Levels : 1;
 
   // The vector, once for every beat of results.
   logic [InWidth-1:0] vector;
-  logic vector_valid, step;
+  logic vector_valid, vector_ready;
 
   if (BeatsOut > 1) begin : g_repeat
     repeat_buffer #(
@@ -76,7 +54,7 @@ module fixed_linear #(
         .data_in_0_ready,
         .data_out_0(vector),
         .data_out_0_valid(vector_valid),
-        .data_out_0_ready(step)
+        .data_out_0_ready(vector_ready)
     );
   end else begin : g_once
     skid_buffer #(
@@ -89,87 +67,11 @@ module fixed_linear #(
         .data_in_0_ready,
         .data_out_0(vector),
         .data_out_0_valid(vector_valid),
-        .data_out_0_ready(step)
+        .data_out_0_ready(vector_ready)
     );
   end
 
-  // One step a cycle, as long as there is a place for what it completes.
-  logic [  IndexWidth-1:0] index;
-  logic [AddressWidth-1:0] address;
-  logic [ PlacesWidth-1:0] places;
-  logic last, leaves;
-
-  assign last = index == IndexWidth'(BeatsIn - 1);
-  assign step = vector_valid && (!last || places != '0);
-  assign leaves = data_out_0_valid && data_out_0_ready;
-
-  always_ff @(posedge clk) begin
-    if (rst) begin
-      index   <= '0;
-      address <= '0;
-      places  <= PlacesWidth'(Places);
-    end else begin
-      if (step) begin
-        index   <= last ? '0 : index + 1'b1;
-        address <= (address == AddressWidth'(BeatsIn * BeatsOut - 1)) ? '0 : address + 1'b1;
-      end
-      if ((step && last) != leaves) places <= leaves ? places + 1'b1 : places - 1'b1;
-    end
-  end
-
-  // The weights come two cycles after their address; data and flags wait for them.
-  logic [WeightWidth-1:0] weight;
-  logic [InWidth-1:0] vector_1, vector_2;
-  logic [1:0] valid_at, first_at;
-  logic [LastAt:0] last_at;
-
-  rom #(
-      .DATA_WIDTH(WeightWidth),
-      .DEPTH(BeatsIn * BeatsOut),
-      .FILE(WEIGHT_FILE)
-  ) weights (
-      .clk,
-      .address,
-      .data(weight)
-  );
-
-  always_ff @(posedge clk) begin
-    if (rst) {valid_at, last_at} <= '0;
-    else begin
-      valid_at <= {valid_at[0], step};
-      last_at  <= {last_at[LastAt-1:0], step && last};
-    end
-    first_at <= {first_at[0], index == '0};
-    vector_1 <= vector;
-    vector_2 <= vector_1;
-  end
-
-  // The bias is wanted Levels + 3 cycles after the first step of its sum, and takes two to come.
-  logic [BiasWidth-1:0] bias;
-
-  if (HAS_BIAS) begin : g_bias
-    logic [OutIndexWidth-1:0] out_index;
-    always_ff @(posedge clk) begin
-      if (rst) out_index <= '0;
-      else if (last_at[Levels]) out_index <= (out_index == OutIndexWidth'(BeatsOut - 1)) ? '0 : out_index + 1'b1;
-    end
-    rom #(
-        .DATA_WIDTH(BiasWidth),
-        .DEPTH(BeatsOut),
-        .FILE(BIAS_FILE)
-    ) biases (
-        .clk,
-        .address(out_index),
-        .data(bias)
-    );
-  end else begin : g_no_bias
-    assign bias = '0;
-  end
-
-  logic [OutWidth-1:0] result;
-  logic result_valid;
-
-  fixed_mac #(
+  fixed_linear_core #(
       .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
       .DATA_IN_0_PRECISION_1(DATA_IN_0_PRECISION_1),
       .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
@@ -181,32 +83,18 @@ module fixed_linear #(
       .BIAS_PRECISION_1(BIAS_PRECISION_1),
       .DATA_OUT_0_PRECISION_0(DATA_OUT_0_PRECISION_0),
       .DATA_OUT_0_PRECISION_1(DATA_OUT_0_PRECISION_1),
+      .DATA_OUT_0_TENSOR_SIZE_DIM_0(DATA_OUT_0_TENSOR_SIZE_DIM_0),
       .DATA_OUT_0_PARALLELISM_DIM_0(DATA_OUT_0_PARALLELISM_DIM_0),
       .FLOOR(FLOOR),
-      .RELU(RELU)
-  ) mac (
+      .RELU(RELU),
+      .WEIGHT_FILE(WEIGHT_FILE),
+      .BIAS_FILE(BIAS_FILE)
+  ) core (
       .clk,
       .rst,
-      .data(vector_2),
-      .weight,
-      .valid(valid_at[1]),
-      .first(first_at[1]),
-      .last(last_at[1]),
-      .bias,
-      .result,
-      .result_valid
-  );
-
-  logic unused_ready;  // `places` has seen to it
-  fifo #(
-      .DATA_WIDTH(OutWidth),
-      .DEPTH(Places)
-  ) results (
-      .clk,
-      .rst,
-      .data_in_0(result),
-      .data_in_0_valid(result_valid),
-      .data_in_0_ready(unused_ready),
+      .data_in_0(vector),
+      .data_in_0_valid(vector_valid),
+      .data_in_0_ready(vector_ready),
       .data_out_0,
       .data_out_0_valid,
       .data_out_0_ready

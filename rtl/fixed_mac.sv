@@ -1,7 +1,7 @@
 /// Multiply, sum, accumulate and requantise: DATA_OUT_0_PARALLELISM_DIM_0 dot products at once, one beat of
 /// DATA_IN_0_PARALLELISM_DIM_0 products of each per cycle. `first` begins a sum with the bias, `last` ends it.
-/// 3 + $clog2(DATA_IN_0_PARALLELISM_DIM_0) cycles from the last beat to `result_valid`; products and sums have
-/// registers of their own. The bias is wanted 1 + $clog2(DATA_IN_0_PARALLELISM_DIM_0) cycles after the first beat.
+/// 4 + $clog2(DATA_IN_0_PARALLELISM_DIM_0) cycles from the last beat to `result_valid`; products, sums and
+/// rounding have registers of their own. The bias is wanted 1 + $clog2(DATA_IN_0_PARALLELISM_DIM_0) cycles after the first beat.
 /// Does not stand still: whoever sends beats has kept room for the results.
 module fixed_mac #(
     parameter int DATA_IN_0_PRECISION_0        = 8,
@@ -43,17 +43,20 @@ module fixed_mac #(
   localparam int BiasWidth = HAS_BIAS ? BIAS_PRECISION_0 + BiasShift + 1 : 0;
   localparam int Width = (SumsWidth > BiasWidth) ? SumsWidth : BiasWidth;
 
+  localparam int Shifted = Width - SumFraction + DATA_OUT_0_PRECISION_1;
+  localparam int RoundedWidth = ((Shifted > 1) ? Shifted : 1) + 1;
+
   // Flags travel beside the data: one register for the product, one for each level of the tree.
   logic [Levels:0] valid_at, first_at, last_at;
-  logic finished;
+  logic [1:0] finished;
 
   always_ff @(posedge clk) begin
     if (rst) valid_at <= '0;
     else valid_at <= (Levels + 1)'({valid_at, valid});
     first_at <= (Levels + 1)'({first_at, first});
     last_at  <= (Levels + 1)'({last_at, last});
-    if (rst) {finished, result_valid} <= '0;
-    else {finished, result_valid} <= {valid_at[Levels] && last_at[Levels], finished};
+    if (rst) {result_valid, finished} <= '0;
+    else {result_valid, finished} <= {finished, valid_at[Levels] && last_at[Levels]};
   end
 
   for (genvar lane = 0; lane < DATA_OUT_0_PARALLELISM_DIM_0; lane++) begin : g_lane
@@ -90,19 +93,28 @@ module fixed_mac #(
       if (valid_at[Levels]) total <= (first_at[Levels] ? start : total) + (Width'(sum) <<< ProductShift);
     end
 
-    logic signed [DATA_OUT_0_PRECISION_0-1:0] rounded;
-    fixed_requantise #(
+    logic signed [RoundedWidth-1:0] rounded, rounded_1;
+    logic signed [DATA_OUT_0_PRECISION_0-1:0] saturated;
+    fixed_round #(
         .DATA_IN_0_PRECISION_0(Width),
         .DATA_IN_0_PRECISION_1(SumFraction),
-        .DATA_OUT_0_PRECISION_0(DATA_OUT_0_PRECISION_0),
         .DATA_OUT_0_PRECISION_1(DATA_OUT_0_PRECISION_1),
         .FLOOR(FLOOR),
-        .RELU(RELU)
-    ) requantise (
-        .data_in_0 (total),
-        .data_out_0(rounded)
+        .ROUNDED_WIDTH(RoundedWidth)
+    ) rounds (
+        .data_in_0(total),
+        .rounded
     );
-    always_ff @(posedge clk) result[lane*DATA_OUT_0_PRECISION_0+:DATA_OUT_0_PRECISION_0] <= rounded;
+    always_ff @(posedge clk) rounded_1 <= rounded;
+    fixed_saturate #(
+        .DATA_IN_0_PRECISION_0(RoundedWidth),
+        .DATA_OUT_0_PRECISION_0(DATA_OUT_0_PRECISION_0),
+        .RELU(RELU)
+    ) saturate (
+        .data_in_0 (rounded_1),
+        .data_out_0(saturated)
+    );
+    always_ff @(posedge clk) result[lane*DATA_OUT_0_PRECISION_0+:DATA_OUT_0_PRECISION_0] <= saturated;
   end
 
   if (!HAS_BIAS) begin : g_wires

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mase_server.hardware.memories import hexadecimal
 from tests.rtl.build import simulator
 
 
@@ -64,17 +65,6 @@ class Result:
             f"{self.case}: {self.moved} of {self.total} beats, {self.mismatches} wrong{where}, "
             f"{self.changed} changed while waiting, {self.surplus} too many"
         )
-
-
-def pack(rows, width):
-    """Rows of signed integers, [beats, lanes], as one integer each: lane 0 in the low bits."""
-    mask = (1 << width) - 1
-    return [sum((value & mask) << (lane * width) for lane, value in enumerate(row)) for row in rows.tolist()]
-
-
-def hexadecimal(width, words):
-    digits = (width + 3) // 4
-    return "".join(f"{word:0{digits}x}\n" for word in words)
 
 
 class Bench:
@@ -162,12 +152,12 @@ def _write(cases, folder):
     for side, kind in (("inputs", "in"), ("outputs", "out")):
         for number, port, stream, word, _ in _ports(cases, side):
             path = f"{number}.{port}.hex"
-            (folder / path).write_text(hexadecimal(stream.width, stream.beats))
+            (folder / path).write_text(hexadecimal(stream.beats, stream.width))
             plan.append(f"{kind} {number}.{port} {word} {stream.width} {path}\n")
     (folder / "plan").write_text("".join(plan))
     for number, case in enumerate(cases):
         for name, (width, words) in case.memories.items():
-            (folder / _file(number, name)).write_text(hexadecimal(width, words))
+            (folder / _file(number, name)).write_text(hexadecimal(words, width))
 
 
 def _results(cases, folder, text):

@@ -2,12 +2,13 @@
 
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
+
+from mase_server.hardware.library import components
 
 ROOT = Path(__file__).parent.parent.parent
 RTL = ROOT / "rtl"
@@ -29,17 +30,6 @@ def run(command, **options):
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, f"{' '.join(map(str, command[:4]))} ... failed:\n{done.stdout}{done.stderr}"
     return done.stdout
-
-
-def components(*roots):
-    """The files of some components and of all that they instantiate, sorted."""
-    found, waiting = set(), list(roots)
-    while waiting:
-        path = RTL / f"{waiting.pop()}.sv"
-        if path not in found:
-            found.add(path)
-            waiting.extend(name for name in _names() if re.search(rf"\b{name} (#\(|\w+ \()", path.read_text()))
-    return sorted(found)
 
 
 def simulator(top, roots, optimise="-O0"):
@@ -107,11 +97,6 @@ def _verilator_root():
 def _includes():
     library = _verilator_root() / "include"
     return [f"-I{library}", f"-I{library / 'vltstd'}"]
-
-
-@cache
-def _names():
-    return [path.stem for path in RTL.glob("*.sv")]
 
 
 def _digest(*parts):

@@ -1,6 +1,7 @@
 """Cases of components that compute: their parameters, streams and memories, from integers and number formats."""
 
-from tests.rtl.bench import Case, Stream, pack
+from mase_server.hardware.memories import packed, words_of_bias, words_of_weight
+from tests.rtl.bench import Case, Stream
 
 
 def precision(prefix, format):
@@ -10,14 +11,7 @@ def precision(prefix, format):
 
 def stream(integers, width, lanes):
     """Tensors in row-major order, `lanes` elements a beat."""
-    return Stream(lanes * width, pack(integers.reshape(-1, lanes), width))
-
-
-def blocks(weight, lanes_in, lanes_out):
-    """A weight [out, in] as the memory of `fixed_linear` has it: words of [lanes_out, lanes_in], input beats fastest."""
-    outs, ins = weight.shape
-    parts = weight.reshape(outs // lanes_out, lanes_out, ins // lanes_in, lanes_in).permute(0, 2, 1, 3)
-    return parts.reshape(-1, lanes_out * lanes_in)
+    return Stream(lanes * width, packed(integers.reshape(-1, lanes), width))
 
 
 def linear_parameters(formats, ins, outs, lanes_in, lanes_out):
@@ -39,11 +33,10 @@ def linear_parameters(formats, ins, outs, lanes_in, lanes_out):
 
 def linear_memories(formats, weight, bias, lanes_in, lanes_out):
     width = formats.weight.width
-    words = pack(blocks(weight, lanes_in, lanes_out), width)
-    memories = {"WEIGHT_FILE": (width * lanes_in * lanes_out, words)}
+    memories = {"WEIGHT_FILE": (width * lanes_in * lanes_out, words_of_weight(weight, width, lanes_in, lanes_out))}
     if bias is not None:
         width = formats.bias.width
-        memories["BIAS_FILE"] = (width * lanes_out, pack(bias.reshape(-1, lanes_out), width))
+        memories["BIAS_FILE"] = (width * lanes_out, words_of_bias(bias, width, lanes_out))
     return memories
 
 

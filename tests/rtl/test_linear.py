@@ -111,12 +111,13 @@ def test_another_rounding_another_bias_and_a_missing_relu_are_noticed():
     assert all(result.mismatches > 0 for result in results)
 
 
-def test_a_vector_takes_as_many_cycles_as_its_folding_says():
-    foldings = [((4, 4), 16, 64), ((4, 4), 64, 32), ((16, 8), 16, 8), ((1, 1), 8, 8), ((8, 1), 8, 6), ((2, 8), 16, 8)]
+def test_rate_and_latency_are_those_of_the_contract():
+    foldings = [((4, 4), 16, 64), ((16, 8), 16, 8), ((1, 1), 8, 8), ((8, 1), 8, 6), ((2, 8), 16, 8), ((3, 2), 9, 2)]
     cases = [layer(number, PLAIN, ins, outs, lanes) for number, (lanes, ins, outs) in enumerate(foldings)]
     for result, (lanes, ins, outs) in zip(Bench(cases).run(), foldings, strict=True):
-        interval = ins // lanes[0] * (outs // lanes[1])
-        first_results = 30 * (outs // lanes[1]) - (outs // lanes[1] - 1)  # of the first beat of the last vector
+        beats_in, beats_out = ins // lanes[0], outs // lanes[1]
+        levels = (lanes[0] - 1).bit_length()
         assert result.fine
-        got = (result.last_cycle - result.first_cycle) / (result.total - 1) * (outs // lanes[1])
-        assert abs(got - interval) <= 0.02 * interval, (lanes, ins, outs, first_results)
+        assert result.first_cycle == beats_in + 8 + levels - (beats_out == 1), (lanes, ins, outs)
+        # From the first result to the last one: all beats of results but one, each after beats_in cycles.
+        assert result.last_cycle - result.first_cycle == (result.total - 1) * beats_in, (lanes, ins, outs)

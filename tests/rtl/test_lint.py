@@ -5,7 +5,8 @@ import re
 import pyslang
 import pytest
 
-from tests.rtl.build import ASSERTIONS, CHECKERS, RTL, components, run
+from mase_server.hardware.library import components
+from tests.rtl.build import ASSERTIONS, CHECKERS, RTL, run
 
 COMPONENTS = sorted(path.stem for path in RTL.glob("*.sv"))
 
@@ -52,10 +53,11 @@ def test_slang_does_see_what_is_wrong(tmp_path):
 
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_yosys_accepts_it(name, tmp_path):
-    (tmp_path / "rom.mem").write_text("0\n" * 16)
-    reads = " ".join(map(str, components(name)))
-    script = f"read_verilog -sv -defer {reads}; hierarchy -check -top {name}; proc; flatten; opt; check -assert"
-    assert "Warning" not in run(["yosys", "-p", script], cwd=tmp_path)
+    sources = components(name)
+    for memory in re.findall(r'"(\w+\.mem)"', "".join(path.read_text() for path in sources)):
+        (tmp_path / memory).write_text("0\n" * 4)
+    script = f"read_verilog -sv -defer {' '.join(map(str, sources))}; hierarchy -check -top {name}; proc; check -assert"
+    assert "Warning" not in run(["yosys", "-q", "-p", script], cwd=tmp_path)
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
@@ -69,4 +71,4 @@ def test_a_contract_stands_above_each_module_and_a_file_holds_one(name):
 
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_the_table_lists_every_component(name):
-    assert f"| [`{name}`]({name}.sv) |" in (RTL / "README.md").read_text()
+    assert f"[`{name}`]({name}.sv)" in (RTL / "README.md").read_text()

@@ -1,4 +1,6 @@
-"""A chain of layers as a model has them: the jet-tagging MLP 16-64-32-32-5, equal in every integer, at its full rate."""
+"""A chain of layers: the jet-tagging MLP 16-64-32-32-5, equal in every integer, at its full rate."""
+
+from itertools import pairwise
 
 import pytest
 import torch
@@ -19,7 +21,7 @@ def trained(seed):
     """Weights and biases with some spread, as integers; and inputs that reach the ends of the format."""
     random = generator(seed)
     layers = []
-    for ins, outs in zip(SIZES, SIZES[1:], strict=False):
+    for ins, outs in pairwise(SIZES):
         weight = torch.randn(outs, ins, generator=random, dtype=torch.float64) * 2 / ins**0.5
         bias = torch.randn(outs, generator=random, dtype=torch.float64) / 4
         layers.append((WEIGHT.encode(weight), BIAS.encode(bias)))
@@ -59,7 +61,9 @@ def instance(number, lanes, parameters, last):
     source = before if number == 0 else (f"s{number}", f"v{number}", f"r{number}")
     after = "{data_out_0}", "{data_out_0_valid}", "{data_out_0_ready}"
     target = after if last else (f"s{number + 1}", f"v{number + 1}", f"r{number + 1}")
-    declared = "" if last else f"logic [{8 * lanes[number + 1] - 1}:0] s{number + 1}; logic v{number + 1}, r{number + 1};\n"
+    declared = (
+        "" if last else f"logic [{8 * lanes[number + 1] - 1}:0] s{number + 1}; logic v{number + 1}, r{number + 1};\n"
+    )
     return (
         f"{declared}fixed_linear #({parameters}) fc{number} (.clk, .rst, .data_in_0({source[0]}), "
         f".data_in_0_valid({source[1]}), .data_in_0_ready({source[2]}), .data_out_0({target[0]}), "
@@ -75,7 +79,7 @@ def ideal(lanes):
 @pytest.mark.parametrize("multipliers", FOLDINGS)
 def test_every_integer_of_the_chain_is_right_and_it_runs_at_the_rate_of_its_slowest_layer(multipliers):
     lanes = FOLDINGS[multipliers]
-    assert sum(a * b for a, b in zip(lanes, lanes[1:], strict=False)) == multipliers
+    assert sum(a * b for a, b in pairwise(lanes)) == multipliers
     vectors = 200 if multipliers < 10 else 1000
     bench = Bench([chain(lanes, vectors)])
     (result,) = bench.run()
