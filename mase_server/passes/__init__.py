@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mase_server.passes.attention.attention_swap import attention_swap_transform_pass
 from mase_server.passes.bits.calculate_avg_bits import calculate_avg_bits_mg_analysis_pass
 from mase_server.passes.error.measure_error import measure_error_analysis_pass
 from mase_server.passes.fusion import conv_bn_fusion_transform_pass, remove_dropout_transform_pass
@@ -17,6 +18,7 @@ from mase_server.passes.metadata import (
 )
 from mase_server.passes.metadata.metadata_value_type_cast import metadata_value_type_cast_transform_pass
 from mase_server.passes.metadata.patch_metadata import patch_metadata_transform_pass
+from mase_server.passes.mixed_precision import mixed_precision_transform_pass
 from mase_server.passes.profile import profile_statistics_analysis_pass
 from mase_server.passes.prune import prune_detach_hook_transform_pass, prune_transform_pass
 from mase_server.passes.quantize import quantize_transform_pass
@@ -50,6 +52,7 @@ __all__ = [
     "add_natural_sparsity_metadata_analysis_pass",
     "add_pruning_metadata_analysis_pass",
     "add_software_metadata_analysis_pass",
+    "attention_swap_transform_pass",
     "calculate_avg_bits_mg_analysis_pass",
     "conv_bn_fusion_transform_pass",
     "fuse_lora_weights_transform_pass",
@@ -59,6 +62,7 @@ __all__ = [
     "lower_granularity_transform_pass",
     "measure_error_analysis_pass",
     "metadata_value_type_cast_transform_pass",
+    "mixed_precision_transform_pass",
     "patch_metadata_transform_pass",
     "plot_graph_analysis_pass",
     "profile_statistics_analysis_pass",

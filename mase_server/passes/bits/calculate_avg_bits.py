@@ -56,7 +56,7 @@ def average(read: Iterable[Operand]) -> float:
 
 PASS = Pass(
     name="calculate_avg_bits_mg",
-    title="Average bits of data and weights",
+    title="Count average bits of data and weights",
     kind="analysis",
     function=calculate_avg_bits_mg_analysis_pass,
     arguments=(Argument("operators", "texts", "operators to count, e.g. linear; without it, all that multiply"),),

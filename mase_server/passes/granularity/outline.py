@@ -163,7 +163,7 @@ def _moved(meta: Mapping[str, Any], inside: str) -> dict[str, Any]:
 
 def _known(node: fx.Node) -> dict[str, Any]:
     """What stays true of a result that another node now gives."""
-    kept = {key: node.meta[key] for key in ("call", "value") if key in node.meta}
+    kept: dict[str, Any] = {key: node.meta[key] for key in ("call", "value") if key in node.meta}
     return {**kept, GIVES: node.meta.get(GIVES, node.name)}
 
 
