@@ -19,7 +19,7 @@ _SOURCES = ("driver.cpp", "driver.h", "glue.cpp")
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """What goes into each input and has to come out of each output: integers, [vectors, ...] each."""
+    """What goes into each input and has to come out of each output: integers, [samples, elements] as they flow."""
 
     inputs: Sequence[Tensor]
     outputs: Sequence[Tensor]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mase_server.formats.fixed import FixedPoint
@@ -13,10 +15,47 @@ from mase_server.formats.fixed import FixedPoint
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What flows between two operations: a tensor of each sample. shape: without the batch."""
+    """What flows between two operations: a tensor of each sample. shape: without the batch.
+
+    order: the row-major index of each element in the order in which they flow; None for row-major itself.
+    """
 
     format: FixedPoint
     shape: tuple[int, ...]
+    order: Tensor | None = field(default=None, compare=False)
+
+    @property
+    def size(self) -> int:
+        """Elements of a sample."""
+        return prod(self.shape)
+
+    def flowing(self, values: Tensor) -> Tensor:
+        """Samples, [samples, ...], as rows of elements in the order in which they flow."""
+        rows = values.reshape(values.shape[0], self.size)
+        return rows if self.order is None else rows[:, self.order]
+
+    def same_order(self, other: Stream) -> bool:
+        """Do the elements of two streams come in the same order?"""
+        return torch.equal(self.indices, other.indices)
+
+    @property
+    def indices(self) -> Tensor:
+        """`order`, also where it is row-major."""
+        return torch.arange(self.size) if self.order is None else self.order
+
+    def moved(self, places: Tensor, shape: tuple[int, ...]) -> Stream:
+        """The same elements under other indices; none flows at another time.
+
+        places: for each row-major index of the new shape, the one that its element had; a permutation.
+        """
+        now = torch.empty(self.size, dtype=torch.int64)
+        now[places] = torch.arange(self.size)
+        return Stream(self.format, shape, row_major(now[self.indices]))
+
+
+def row_major(order: Tensor) -> Tensor | None:
+    """An order, None where it is row-major."""
+    return None if torch.equal(order, torch.arange(len(order))) else order
 
 
 @dataclass(frozen=True, slots=True)

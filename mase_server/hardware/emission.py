@@ -47,12 +47,16 @@ def emit(design: Design, folding: Folding, name: str, inputs: list[Tensor]) -> E
     results = integer_graph(design).model(*inputs)
     outputs = list(results) if isinstance(results, tuple) else [results]
     made, module = netlist(design, folding), module_name(name)
+    vectors = Vectors(
+        [operation.out.flowing(values) for operation, values in zip(design.inputs, inputs, strict=True)],
+        [design.operations[name].out.flowing(values) for name, values in zip(design.outputs, outputs, strict=True)],
+    )
     text = top_text(module, made, _about(name, design, folding))
     needed = components(*dict.fromkeys(instance.module for instance in made.instances))
     files = {f"{module}.sv": text.text}
     files |= {f"rtl/{path.name}": path.read_text(encoding="utf-8") for path in needed}
     files |= {memory.file: hexadecimal(memory.words, memory.width) for memory in made.memories}
-    files |= {f"sim/{path}": content for path, content in bench_files(module, made, Vectors(inputs, outputs)).items()}
+    files |= {f"sim/{path}": content for path, content in bench_files(module, made, vectors).items()}
     files["files.f"] = "".join(f"{path}\n" for path in (*(f"rtl/{path.name}" for path in needed), f"{module}.sv"))
     files["Makefile"] = _template("Makefile").replace("@TOP@", module)
     files["README.md"] = _readme(name, module, design, folding, made)

@@ -26,6 +26,11 @@ def integer_requantise(values: Tensor, before: str, after: str, relu: bool = Fal
     return arithmetic.requantise(values, fixed(before).fraction_width, fixed(after), relu=relu)
 
 
+def move(values: Tensor, places: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Samples whose elements stand elsewhere: places has the row-major index that each one had before."""
+    return values.flatten(1)[:, places].reshape(values.shape[0], *shape)
+
+
 def encode(values: Tensor, format: str) -> Tensor:
     """The integers of the nearest values in a format, int64."""
     return fixed(format).encode(values)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx, nn
 
 from mase_server.formats import parse
 from mase_server.formats.fixed import FixedPoint
-from mase_server.hardware.design import Constant, Design, Operation, Stream, Unsupported
+from mase_server.hardware.design import Constant, Design, Operation, Stream, Unsupported, row_major
 from mase_server.hardware.names import identifier
 from mase_server.ir.build import attribute
-from mase_server.ir.facts import Produced, call_of
+from mase_server.ir.facts import Produced, call_of, map_nodes
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.number_formats import format_text, operator_of
 from mase_server.ops.table import named_arguments
@@ -139,11 +140,23 @@ class _Lowering:
         """What an operation gives."""
         return self.operations[name].out
 
+    def places(self, node: fx.Node, source: fx.Node) -> Tensor:
+        """For each element of a sample of a node that only moves: its row-major index in its source's sample."""
+        before, after = self.facts[source], self.facts[node]
+        indices = torch.arange(prod(before.shape)).reshape(before.shape)
+        moved = run(node, self.model, lambda each: indices if each is source else self.facts[each])
+        rows = moved.reshape(moved.shape[0], -1)
+        first = torch.arange(len(rows)) * prod(before.shape[1:])
+        if moved.shape[:1] != before.shape[:1] or not torch.equal(rows - first[:, None], rows[:1].expand_as(rows)):
+            raise NoHardware(f"it mixes samples: {list(before.shape)} becomes {list(after.shape)}, the batch first")
+        return rows[0]
+
     def add(self, unrounded: Unrounded, format: FixedPoint, *rounded: str) -> Whole:
         """A new operation, named as the node that computes it. rounded: the nodes that round it."""
         node = unrounded.node
         nodes = (node.name, *unrounded.also, *rounded)
-        out = Stream(format, sample(self.facts[node]))
+        order = ORDERS.get(unrounded.kind, _as_given)
+        out = order(self, unrounded, Stream(format, sample(self.facts[node])))
         given = unrounded.inputs, out, nodes, unrounded.constants, unrounded.options
         name = identifier(node.name, self.operations)
         self.operations[name] = Operation(name, unrounded.kind, *given)
@@ -190,6 +203,8 @@ Rule = Callable[[_Lowering, fx.Node, Mapping[str, Any]], Held]
 def _linear(lowering: _Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     source = lowering.whole(node_of(given["data_in_0"]))
     bias = given.get("bias")
+    if not vectors_in_order(lowering.stream(source)):
+        raise NoHardware("its vectors do not come one after the other; that takes a transpose buffer")
     constants = {"weight": lowering.constant(node_of(given["weight"]))}
     if bias is not None:
         constants["bias"] = lowering.constant(node_of(bias))
@@ -222,19 +237,41 @@ def _same(lowering: _Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     return lowering.held[node_of(given["data_in_0"])]
 
 
-def _reshape(lowering: _Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    """Row-major elements in another shape: nothing moves, as long as samples stay samples."""
+def _move(lowering: _Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    """Elements under another shape or name: nothing moves here, but who reads may want them at other times."""
     source = node_of(given["data_in_0"])
-    before, after = lowering.facts[source], lowering.facts[node]
-    if before.shape[:1] != after.shape[:1]:
-        raise NoHardware(f"it mixes samples: {list(before.shape)} becomes {list(after.shape)}, the batch first")
-    held = lowering.held[source]
-    if sample(before) == sample(after):
+    held, places = lowering.held[source], lowering.places(node, source)
+    if sample(lowering.facts[source]) == sample(lowering.facts[node]) and row_major(places) is None:
         return held
+    move = Unrounded("move", (), node, options={"places": places})
     if isinstance(held, Floating | Moved):
-        return Moved(held, Unrounded("reshape", (), node))
+        return Moved(held, move)
     name = lowering.whole(source)
-    return lowering.add(Unrounded("reshape", (name,), node), lowering.stream(name).format)
+    return lowering.add(replace(move, inputs=(name,)), lowering.stream(name).format)
+
+
+Order = Callable[["_Lowering", Unrounded, Stream], Stream]
+
+
+def _as_given(lowering: _Lowering, unrounded: Unrounded, out: Stream) -> Stream:
+    """In the order of the first operand, where that has the same shape; row-major without one."""
+    given = [lowering.stream(name) for name in unrounded.inputs[:1]]
+    return replace(out, order=given[0].order) if given and given[0].shape == out.shape else out
+
+
+def _as_moved(lowering: _Lowering, unrounded: Unrounded, out: Stream) -> Stream:
+    return lowering.stream(unrounded.inputs[0]).moved(unrounded.options["places"], out.shape)
+
+
+def _row_major(lowering: _Lowering, unrounded: Unrounded, out: Stream) -> Stream:
+    return out
+
+
+#: Kind of an operation -> in which order its results flow.
+ORDERS: Mapping[str, Order] = {
+    "linear": _row_major,
+    "move": _as_moved,
+}
 
 
 #: MASE's operator -> what gives its hardware.
@@ -244,9 +281,10 @@ RULES: Mapping[str, Rule] = {
     "dropout": _same,
     "identity": _same,
     "contiguous": _same,
-    "flatten": _reshape,
-    "view": _reshape,
-    "reshape": _reshape,
+    **dict.fromkeys(
+        ("flatten", "unflatten", "view", "reshape", "squeeze", "unsqueeze", "permute", "transpose", "movedim", "t"),
+        _move,
+    ),
 }
 
 
@@ -264,6 +302,22 @@ def sample(fact: TensorType) -> tuple[int, ...]:
     return tuple(fact.shape[1:])
 
 
+def vectors_in_order(stream: Stream) -> bool:
+    """Do the vectors along the last dimension come one after the other, in their order, each in the same order?"""
+    rows = stream.indices.reshape(-1, stream.shape[-1])
+    first = torch.arange(len(rows)) * stream.shape[-1]
+    return torch.equal(rows - first[:, None], rows[:1].expand_as(rows))
+
+
+def run(node: fx.Node, model: nn.Module, value_of: Callable[[fx.Node], Any]) -> Tensor:
+    """What a node gives for other values of its operands."""
+    args, kwargs = map_nodes(node.args, value_of), map_nodes(node.kwargs, value_of)
+    if node.op == "call_method":
+        return getattr(args[0], str(node.target))(*args[1:], **kwargs)  # type: ignore[no-any-return]
+    target = attribute(model, str(node.target)) if node.op == "call_module" else node.target
+    return target(*args, **kwargs)  # type: ignore[no-any-return, operator]
+
+
 def _fixed(text: str) -> FixedPoint:
     format = parse(text)
     if isinstance(format, FixedPoint) and format.is_signed:
@@ -271,7 +325,7 @@ def _fixed(text: str) -> FixedPoint:
     raise NoHardware(f"{text} has no hardware; integers of signed fixed point have, e.g. fixed(8,4)")
 
 
-def _encoded(parameter: torch.Tensor, format: FixedPoint, node: fx.Node) -> torch.Tensor:
+def _encoded(parameter: Tensor, format: FixedPoint, node: fx.Node) -> Tensor:
     if parameter.is_meta:
         raise NoHardware(f"the parameter {node.target} has no values; build the model with its weights")
     return format.encode(parameter)

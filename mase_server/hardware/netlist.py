@@ -180,10 +180,13 @@ def _linear(builder: _Builder, operation: Operation) -> Tap:
         operation.constants.get("bias"),
     )
     source = builder.read(operation, fold.par_in)
+    before = builder.design.operations[operation.inputs[0]].out
+    # The columns of the weight stand in the order in which their elements come.
+    columns = before.indices[: weight.integers.shape[1]]
     to = builder.wires(operation.name, fold.par_out, operation.out.format.width)
-    words = words_of_weight(weight.integers, weight.format.width, fold.par_in, fold.par_out)
+    words = words_of_weight(weight.integers[:, columns], weight.format.width, fold.par_in, fold.par_out)
     parameters: dict[str, int | str] = {
-        **precision("DATA_IN_0", builder.design.operations[operation.inputs[0]].out.format),
+        **precision("DATA_IN_0", before.format),
         "DATA_IN_0_TENSOR_SIZE_DIM_0": weight.integers.shape[1],
         "DATA_IN_0_PARALLELISM_DIM_0": fold.par_in,
         **precision("WEIGHT", weight.format),
@@ -218,7 +221,7 @@ def _requantise(builder: _Builder, operation: Operation) -> Tap:
     return to
 
 
-def _reshape(builder: _Builder, operation: Operation) -> Tap:
+def _as_it_is(builder: _Builder, operation: Operation) -> Tap:
     return builder.read(operation)
 
 
@@ -229,5 +232,5 @@ BUILDERS: Mapping[str, Build] = {
     "input": _input,
     "linear": _linear,
     "requantise": _requantise,
-    "reshape": _reshape,
+    "move": _as_it_is,
 }

@@ -8,7 +8,7 @@ import torch
 from torch import fx, nn
 
 from mase_server.hardware.design import Constant, Design, Operation
-from mase_server.hardware.functional import integer_linear, integer_requantise
+from mase_server.hardware.functional import integer_linear, integer_requantise, move
 from mase_server.ir.graph import MaseGraph
 
 
@@ -69,15 +69,16 @@ def _requantise(maker: _Maker, operation: Operation) -> fx.Node:
     return maker.call(operation, integer_requantise, source, *formats, operation.options["relu"])
 
 
-def _reshape(maker: _Maker, operation: Operation) -> fx.Node:
+def _move(maker: _Maker, operation: Operation) -> fx.Node:
     (source,) = maker.inputs(operation)
-    batch = maker.graph.call_method("size", (source, 0))
-    return maker.call(operation, torch.reshape, source, (batch, *operation.out.shape))
+    target = f"{operation.name}_places"
+    maker.root.register_buffer(target, operation.options["places"])
+    return maker.call(operation, move, source, maker.graph.get_attr(target), operation.out.shape)
 
 
 _NODES: Mapping[str, Callable[[_Maker, Operation], fx.Node]] = {
     "input": _input,
     "linear": _linear,
     "requantise": _requantise,
-    "reshape": _reshape,
+    "move": _move,
 }

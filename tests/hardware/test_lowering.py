@@ -10,6 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from mase_server import MaseGraph, passes
+from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.design import Stream
 from mase_server.hardware.lowering import lower
 from mase_server.hardware.twin import integer_graph
 
@@ -139,3 +141,61 @@ def test_parameters_without_values_are_told():
         model = mlp(4, 3)
     graph = quantised(model, torch.randn(2, 4, device="meta"), config())
     assert "has no values" in lower(graph).unsupported[0].why
+
+
+class Turned(nn.Module):
+    """A linear layer on vectors whose elements come in another order than they are counted."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(24, 3)
+
+    def forward(self, x):
+        return self.layer(x.permute(0, 2, 3, 1).transpose(1, 3).flatten(1))
+
+
+def test_dimensions_may_change_their_order():
+    values = torch.randn(5, 2, 3, 4)
+    graph = quantised(Turned(), values, config())
+    assert torch.equal(integers(graph, values), graph.model(values))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.permutations(range(3)), st.permutations(range(3)))
+def test_elements_flow_as_before_whatever_their_dimensions_are_called(first, second):
+    stream = Stream(FixedPoint(8, 4), (2, 3, 4))
+    values = torch.randint(-9, 9, (2, 2, 3, 4))
+    flowing = stream.flowing(values)
+    for dims in (first, second):
+        places = torch.arange(24).reshape(stream.shape).permute(dims)
+        stream, values = stream.moved(places.flatten(), tuple(places.shape)), values.permute(0, *(d + 1 for d in dims))
+        assert torch.equal(stream.flowing(values), flowing)
+
+
+class Mixer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 2)
+
+    def forward(self, x):
+        return self.layer(x.transpose(1, 2))
+
+
+def test_vectors_that_come_in_pieces_need_a_buffer():
+    design = lower(quantised(Mixer(), torch.randn(2, 5, 3), config()))
+    assert [(each.node, "transpose buffer" in each.why) for each in design.unsupported] == [("layer", True)]
+
+
+class Rows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x):
+        return F.relu(self.layer(x))
+
+
+def test_a_layer_takes_the_vectors_of_a_sequence_one_after_the_other():
+    values = torch.randn(3, 5, 6)
+    graph = quantised(Rows(), values, config())
+    assert torch.equal(integers(graph, values), graph.model(values))
