@@ -21,7 +21,7 @@ from mase_server.inputs.making.real import Real, real_model
 from mase_server.worker.live import Live
 from mase_server.worker.transforms.ask import Ask
 from mase_server.worker.transforms.forks import Fork, Send, fork, sender
-from mase_server.worker.transforms.work import WORK, answering
+from mase_server.worker.transforms.work import answering, perform
 
 _RECEIVE = 64 << 10
 
@@ -123,17 +123,14 @@ class _Holding:
 
     def _run(self, task: socket.socket, message: wire.Message) -> None:
         ask = Ask.of(message["params"])
-        with answering(sender(task)) as made:
-            real = self._real(ask, sender(task))
-            made.append(real)
+        made: list[Real] = []
+        with answering(sender(task)):
+            made.append(self._real(ask, sender(task)))
         if not made:
             return
-        work = WORK[message["method"]]
 
         def run(sock: socket.socket) -> None:
-            with answering(sender(sock)):
-                os.chdir(self.live.request.folder)
-                work(self.live, ask, real, sender(sock))
+            perform(message["method"], self.live, ask, made[0], sender(sock))
 
         pid = fork(task, run, [self.sock], message["fault"])
         self.children.add(pid)

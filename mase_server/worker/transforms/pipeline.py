@@ -88,7 +88,8 @@ class Pipeline:
             except BaseException as error:  # noqa: BLE001 - the border to a person's own pass, which may even exit
                 # A step that failed may have changed half of the graph.
                 before = Pipeline(self.steps[:index], self.known).run(make, real=real)
-                before.stopped = Stopped(index, _kind(error), f"step {index + 1}, {step.name}: {_told(error)}")
+                told = _told(error).removeprefix(f"{step.name}: ")
+                before.stopped = Stopped(index, _kind(error), f"step {index + 1}, {step.name}: {told}")
                 return before
         return applied
 

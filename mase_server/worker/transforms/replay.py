@@ -13,7 +13,7 @@ from mase_server.worker.live import Live
 from mase_server.worker.proof import can_fork
 from mase_server.worker.transforms.ask import Ask
 from mase_server.worker.transforms.forks import Fork, sender
-from mase_server.worker.transforms.work import WORK, answering
+from mase_server.worker.transforms.work import perform
 
 #: Seconds that a payload waits for its transforms; whoever wants them asks again.
 SECONDS = 10.0
@@ -46,7 +46,6 @@ def _fork(live: Live, title: str, steps: Sequence[Mapping[str, Any]]) -> Fork:
     ask = Ask.of({"model": title, "steps": steps, "measure": True, "memory": 1 << 62})
 
     def work(sock: socket.socket) -> None:
-        with answering(sender(sock)):
-            WORK["transform"](live, ask, None, sender(sock))
+        perform("transform", live, ask, None, sender(sock))
 
     return Fork.of(work)

@@ -10,9 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mase_server.inputs.generate import inputs_at
 from mase_server.inputs.making.real import SEED, Real
-from mase_server.inputs.text import write
 from mase_server.ir.code import code_of
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.recording import Recording
@@ -23,6 +21,7 @@ from mase_server.snapshot import split_transform
 from mase_server.worker.live import Live
 from mase_server.worker.traced import Traced
 from mase_server.worker.transforms.ask import Ask, AskError
+from mase_server.worker.transforms.example import Example, example
 from mase_server.worker.transforms.forks import Send
 from mase_server.worker.transforms.overlay import Measured, OverlayWriter
 from mase_server.worker.transforms.pipeline import Applied, Pipeline, Stopped
@@ -31,10 +30,11 @@ from mase_server.worker.transforms.room import refusal
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One model, to be transformed. real: the model with values, None on meta."""
+    """One model, to be transformed. example: its inputs.  real: the model with values, None on meta."""
 
     live: Live
     index: int
+    example: Example
     real: Real | None = None
 
     @classmethod
@@ -47,7 +47,7 @@ class Subject:
         traced = live.traced[index]
         if traced.error is not None:
             raise AskError(f"the forward of {traced.name} fails ({traced.error}): mend it first", "pass")
-        return cls(live, index, real)
+        return cls(live, index, example(traced, live.request.path), real)
 
     @property
     def traced(self) -> Traced:
@@ -62,8 +62,7 @@ class Subject:
     def graph(self) -> MaseGraph:
         """A new graph of the recording."""
         traced = self.traced
-        recording = Recording.of(traced.run, traced.probed, inputs_at(traced.session.inputs, seed=SEED))
-        return MaseGraph.from_recording(self.model, recording)
+        return MaseGraph.from_recording(self.model, Recording.of(traced.run, traced.probed, self.example.arguments))
 
     def known(self) -> Mapping[str, Pass]:
         """The passes that there are."""
@@ -76,7 +75,7 @@ def formats(live: Live, ask: Ask, send: Send) -> None:
     subject = Subject.of(live, ask.model)
     pipeline = Pipeline(ask.steps, subject.known())
     applied = _run(subject, pipeline, send, real=False)
-    wanted = bool(ask.steps) and (ask.measure or applied.rest > 0)
+    wanted = applied.rest > 0 or (ask.measure and bool(applied.steps))
     problem = refusal(subject.traced, ask.memory) if wanted else ""
     writer = OverlayWriter(live, subject.index, Applied(subject.graph()))
     _tell(send, writer.write(applied, None, complete=not wanted or bool(problem), problem=problem))
@@ -150,14 +149,6 @@ def _raise(stopped: Stopped | None) -> None:
 def _errors(subject: Subject, applied: Applied) -> Measured:
     """Both graphs on the same inputs: those of the file's own run where their values are known, else random ones."""
     assert subject.real is not None
-    arguments, words = example(subject.traced)
     original, graph = subject.graph(), applied.graph
-    feed = original.knowledge.feed(arguments)
-    return Measured(measure(original.model, graph.model, feed), words, subject.real.how)
-
-
-def example(traced: Traced) -> tuple[dict[str, Any], str]:
-    """Inputs with values, by parameter name, and what they are in words."""
-    session = traced.session
-    spec = session.inputs
-    return inputs_at(spec, seed=SEED), f"random inputs (seed {SEED}): {write(spec)}"
+    feed = original.knowledge.feed(subject.example.arguments)
+    return Measured(measure(original.model, graph.model, feed), subject.example.how, subject.real.how)

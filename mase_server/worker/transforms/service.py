@@ -18,7 +18,7 @@ from mase_server.worker.transforms.ask import Ask
 from mase_server.worker.transforms.forks import Fork, how_it_ended, resident_bytes, sender
 from mase_server.worker.transforms.holder import Held, Holder
 from mase_server.worker.transforms.room import in_units
-from mase_server.worker.transforms.work import WORK, answering
+from mase_server.worker.transforms.work import METHODS, answering, perform
 
 #: Seconds between two looks at the time and memory that forks take.
 POLL = 0.1
@@ -102,8 +102,8 @@ class Service:
                 self._add(Task(ident, method, params, ask, time.monotonic() + ask.seconds, fork))
 
     def _cannot(self, method: str) -> str | None:
-        if method not in WORK:
-            return f"unknown method {method!r}; known: {sorted([*WORK, 'ping'])}"
+        if method not in METHODS:
+            return f"unknown method {method!r}; known: {sorted([*METHODS, 'ping'])}"
         if self.live is None:
             return "this file was not traced to its end: there is no model to work on"
         return None if can_fork() else "passes run in forks of the process that traced the file, on Linux alone"
@@ -123,8 +123,7 @@ class Service:
         assert live is not None
 
         def work(sock: socket.socket) -> None:
-            with answering(sender(sock)):
-                WORK[method](live, ask, None, sender(sock))
+            perform(method, live, ask, None, sender(sock))
 
         return Fork.of(work, self._sockets(), self._fault())
 
