@@ -138,7 +138,7 @@ def test_a_line_that_runs_in_several_formats_shows_all_of_them(tmp_path: Path):
         class Net(nn.Module):
             def __init__(self):
                 super().__init__()
-                self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+                self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
 
             def forward(self, x):
                 for layer in self.layers:
@@ -147,7 +147,7 @@ def test_a_line_that_runs_in_several_formats_shows_all_of_them(tmp_path: Path):
 
         Net()(torch.randn(2, 8))
         """)  # fmt: skip
-    steps = "quantize(by='name', **{'layers.0': 'fixed(8,4)', 'layers.2': 'mxint(8)'})"
+    steps = "quantize(by='name', **{'layers.0': 'fixed(8,4)', 'layers.3': 'mxint(8)'})"
     (value,) = [shown(job, child.call("transform", steps).last)["x"]]
     child.close()
     assert value == ["fixed(8,4)|f32|mxint(8)", [2, 8], ["B", "8"]]
