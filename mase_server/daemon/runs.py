@@ -51,6 +51,7 @@ class Run:
     show: Callable[[Run, Transform], None]
     accepted: asyncio.Event = field(default_factory=asyncio.Event)
     newest: Transform | None = None
+    stopped: bool = False
     by_person: bool = False
     task: asyncio.Task[None] | None = None
 
@@ -59,8 +60,8 @@ class Run:
         self.task = asyncio.create_task(self._drive(worker))
 
     def stop(self, by_person: bool = False) -> None:
-        """End it, in the child too."""
-        self.by_person = by_person
+        """End it, in the child too; nothing is heard of it from now on."""
+        self.stopped, self.by_person = True, by_person
         if self.task is not None and not self.task.done():
             self.task.cancel()
             if by_person and not self.pending and self.newest is not None:
@@ -126,6 +127,8 @@ class Run:
             self._tell(self.newest.stopped(self.newest.told["problem"] if self.newest.failed else str(error)))
 
     def _heard(self, message: Message) -> None:
+        if self.stopped:
+            return
         if message["event"] == "progress":
             path, fraction = self.ask.snapshot.path, message.get("fraction")
             self.listener.pass_progress(path, self.ask.title, message["message"], fraction)
