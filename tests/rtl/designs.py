@@ -51,3 +51,14 @@ def linear_case(values, weight, bias, formats, lanes, expected):
         {"data_out_0": stream(expected, formats.out.width, lanes_out)},
         linear_memories(formats, weight, bias, lanes_in, lanes_out),
     )
+
+
+def image_sizes(width, shape, lanes):
+    """MASE's parameters of an image of (channels, height, width)."""
+    names = (f"DATA_IN_0_TENSOR_SIZE_DIM_{dim}" for dim in (0, 2, 1))
+    return {"DATA_IN_0_PRECISION_0": width, "DATA_IN_0_PARALLELISM_DIM_0": lanes, **dict(zip(names, shape, strict=True))}
+
+
+def image_stream(values, width, lanes):
+    """Images [count, channels, height, width] as rows, columns, channels."""
+    return stream(values.permute(0, 2, 3, 1), width, lanes)
