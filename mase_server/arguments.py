@@ -115,9 +115,9 @@ class Checker:
         names = [argument.name for argument in self.arguments]
         for key, value in given.items():
             dotted = f"{prefix}{key}"
-            inside = any(name.startswith(f"{dotted}.") for name in names)
-            if inside and isinstance(value, Mapping):
-                yield from self._flat(value, f"{dotted}.")
+            inside = dotted not in names and any(name.startswith(f"{dotted}.") for name in names)
+            if inside and (inner := _as_map(value)) is not None:
+                yield from self._flat(inner, f"{dotted}.")
             elif not (inside and value is None):
                 yield dotted, value
 
@@ -211,6 +211,14 @@ def _map(given: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise ValueError
     return dict(value)
+
+
+def _as_map(given: Any) -> dict[str, Any] | None:
+    """A map, or what a text means by one; None for anything else."""
+    try:
+        return _map(given)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
 
 
 def _value(given: Any) -> Any:

@@ -123,7 +123,8 @@ CLASS_KEYS = ("name", "file_index", "line", "column", "end_line", "end_column")
 #: What a pipeline of passes made of one model: it lies over the payload of the model as it was traced.
 TRANSFORM_KEYS = {
     "model": "index into models",
-    "steps": "list of {pass, arguments, title, seconds, info}: in order; info: what it did, in words",
+    "steps": "list of {pass, arguments, title, seconds, info, report}: in order; info: what it did, in words; report: "
+    "the text that a pass of that kind writes, else None",
     "rows": "[rows of the table rows], [their values now]: as in values, the number format for the element type",
     "nodes": "columns row (in nodes), format, sqnr (dB), max_error, note (e.g. 'taken together with conv1'); None each "
     "where it is not known",

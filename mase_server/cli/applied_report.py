@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from mase_server.cli.applying import Applied
+from mase_server.cli.listing import problem_line
 from mase_server.cli.report import problem_map
 from mase_server.cli.tables import columns
 from mase_server.daemon.graph_snapshot import NodeView
@@ -29,7 +30,7 @@ def report(applied: Applied) -> dict[str, Any]:
         "file": applied.outcome.file,
         "model": applied.model.get("title"),
         "steps": [
-            {"text": text, **{key: step.get(key) for key in ("title", "seconds", "info")}}
+            {"text": text, **{key: step.get(key) for key in ("title", "seconds", "info", "report")}}
             for text, step in zip(told.get("texts", ()), told.get("steps", ()), strict=False)
         ],
         "failure": applied.failure or told.get("problem"),
@@ -64,16 +65,18 @@ def print_text(applied: Applied) -> None:
             console.print(line)
     for line in _sizes(told["summary"]):
         console.print(line)
+    for problem in applied.outcome.problems:
+        console.print(problem_line(applied.outcome.file, problem))
     if told["failure"]:
         console.print(f"error: {told['failure']}", style="bold red")
 
 
 def _head(told: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{told['file']}: {told['model']}"
+    if told["model"] is not None:
+        yield f"{told['file']}: {told['model']}"
     for number, step in enumerate(told["steps"], 1):
         yield f"{number}. {step['text']}  {1000 * (step['seconds'] or 0):.0f} ms"
-        if step["info"]:
-            yield f"   {step['info']}"
+        yield from (f"   {line}" for line in (step["report"] or step["info"] or "").splitlines())
     if told["weights"] or told["inputs"]:
         yield f"measured with {told['weights']} on {told['inputs']}"
 

@@ -28,7 +28,7 @@ def print_text(outcomes: Sequence[Outcome], everything: bool) -> None:
         for line in listing(outcome, everything):
             console.print(line)
         for problem in outcome.problems:
-            console.print(_problem(outcome.file, problem))
+            console.print(problem_line(outcome.file, problem))
 
 
 def listing(outcome: Outcome, everything: bool = False) -> Iterator[Styled]:
@@ -72,7 +72,8 @@ def _with_hints(line: Styled, hints: Sequence[tuple[int, str]]) -> Styled:
     return told.append_text(parts[-1])
 
 
-def _problem(file: str, problem: Problem) -> Styled:
+def problem_line(file: str, problem: Problem) -> Styled:
+    """A diagnostic as compilers tell one, with its places and fixes below."""
     style = _SEVERITY.get(problem.severity, "")
     told = Styled(f"{file}:{problem.line}:{problem.column + 1}: ")
     told.append(f"{problem.severity}[{problem.code}]", style).append(": " + problem.message.replace("\n", "\n    "))

@@ -74,17 +74,13 @@ def _meant(step: Step, told: Told) -> Step:
     except ValueError as error:
         raise UsageError(str(error)) from None
     files = {each.name for each in arguments if each.kind == "file"}
-    given = {key: value for key, value in values.items() if key in _flat(step.arguments)}
+    given = {key: value for key, value in values.items() if _is_given(key, step.arguments)}
     return Step(told["name"], {key: _absolute(value) if key in files else value for key, value in given.items()})
 
 
-def _flat(given: Mapping[str, Any], prefix: str = "") -> set[str]:
-    """All keys of nested maps, dotted, those of the maps themselves too."""
-    keys = set()
-    for key, value in given.items():
-        keys.add(f"{prefix}{key}")
-        keys |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else set()
-    return keys
+def _is_given(key: str, arguments: Mapping[str, Any]) -> bool:
+    """Was an argument typed, by its dotted name or in a map? Defaults are left to the pass."""
+    return any(key == typed or key.startswith(f"{typed}.") for typed in arguments)
 
 
 def _absolute(value: Any) -> Any:

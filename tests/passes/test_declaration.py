@@ -63,6 +63,7 @@ def declared(*arguments, **more):
             {"weight": {"sparsity": 0.5, "method": "random"}},
             {"weight": {"sparsity": 0.5, "method": "random"}},
         ),
+        ({"weight": "{'sparsity': '0.5'}"}, {"weight": {"sparsity": 0.5}}),
         ({"weight": None}, {}),
         ({"scale": None}, {}),
     ],
@@ -164,10 +165,12 @@ def test_any_plain_arguments_are_taken_or_refused_in_words(given):
     try:
         taken = declared().checked(given)
     except ArgumentError as error:
-        assert str(error).startswith("example")
+        refused = str(error)
     else:
+        refused = "example"
         assert declared().checked(taken) == taken
         assert set(taken) <= {each.name.split(".")[0] for each in ARGUMENTS}
+    assert refused.startswith("example")
 
 
 @given(st.lists(st.text(alphabet="ab()[],", max_size=6), max_size=4))
