@@ -6,6 +6,7 @@ from mase_server.passes.attention.attention_swap import attention_swap_transform
 from mase_server.passes.bits.calculate_avg_bits import calculate_avg_bits_mg_analysis_pass
 from mase_server.passes.error.measure_error import measure_error_analysis_pass
 from mase_server.passes.fusion import conv_bn_fusion_transform_pass, remove_dropout_transform_pass
+from mase_server.passes.gptq import gptq_transform_pass
 from mase_server.passes.granularity.lower_granularity import lower_granularity_transform_pass
 from mase_server.passes.granularity.raise_granularity import raise_granularity_transform_pass
 from mase_server.passes.hook_inspection import hook_inspection_analysis_pass
@@ -56,6 +57,7 @@ __all__ = [
     "calculate_avg_bits_mg_analysis_pass",
     "conv_bn_fusion_transform_pass",
     "fuse_lora_weights_transform_pass",
+    "gptq_transform_pass",
     "hook_inspection_analysis_pass",
     "init_metadata_analysis_pass",
     "insert_lora_adapter_transform_pass",

@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 
 from mase_server.formats import quantise, round_gradient, with_parameters
 from mase_server.ir.build import attribute, underlying
-from mase_server.ir.number_formats import operator_of
+from mase_server.ir.number_formats import format_text, operator_of
 from mase_server.passes.functional import as_function
 from mase_server.passes.selection import Selection
 
@@ -65,10 +65,42 @@ class Weighted:
         """What MASE calls the weight among the node's arguments."""
         return LAYOUTS[self.operator].name
 
+    @property
+    def argument(self) -> fx.Node:
+        """What gives the node its weight, perhaps masked and rounded; ValueError while the layer holds it."""
+        if self.node.op == "call_module":
+            raise ValueError(f"the weight of {self.node.name} is no argument of it")
+        found = _weight(self.node, LAYOUTS[self.operator])
+        assert isinstance(found, fx.Node)
+        return found
+
+    @property
+    def masked(self) -> bool:
+        """Is it pruned?"""
+        return is_mask(self.user)
+
     def weight(self, module: nn.Module) -> Tensor:
         """The weight itself, as the model has it."""
         found: Tensor = attribute(module, self.path)
         return found
+
+    def masked_weight(self, module: nn.Module) -> Tensor:
+        """The weight with zeros where its pruning mask has them."""
+        weight = self.weight(module)
+        mask = attribute(module, str(self.user.all_input_nodes[1].target)) if self.masked else None
+        return weight if mask is None else weight * mask
+
+    @property
+    def rounded_to(self) -> str | None:
+        """The number format that the weight is rounded to; None for none."""
+        if self.node.op == "call_module":
+            return None
+        value: Any = self.argument
+        while isinstance(value, fx.Node) and value.op != "get_attr":
+            if (text := format_text(value)) is not None:
+                return text
+            value = value.args[0]
+        return None
 
 
 def weighted(graph: fx.Graph, module: nn.Module, only: Selection | None = None) -> list[Weighted]:

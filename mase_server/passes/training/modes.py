@@ -51,7 +51,8 @@ def _reads_mode(node: fx.Node) -> bool:
 
 
 def _first(graph: fx.Graph) -> fx.Node:
-    return next(node for node in graph.nodes if node.op != "placeholder")
+    found: fx.Node = next(node for node in graph.nodes if node.op != "placeholder")
+    return found
 
 
 def _follows(node: fx.Node, twin: fx.Node | None, place: _Place, training: bool) -> bool:
