@@ -20,6 +20,9 @@ from mase_server.steps import Step
 #: What passes need the values of parameters for.
 REAL = frozenset({"weights", "data"})
 
+#: Characters of a pass's report that are sent.
+LONGEST_REPORT = 200_000
+
 MakeGraph = Callable[[], MaseGraph]
 
 
@@ -89,7 +92,8 @@ class Pipeline:
                 # A step that failed may have changed half of the graph.
                 before = Pipeline(self.steps[:index], self.known).run(make, real=real)
                 told = _told(error).removeprefix(f"{step.name}: ")
-                before.stopped = Stopped(index, _kind(error), f"step {index + 1}, {step.name}: {told}")
+                where = f"step {index + 1}, " if len(self.steps) > 1 else ""
+                before.stopped = Stopped(index, _kind(error), f"{where}{step.name}: {told}")
                 return before
         return applied
 
@@ -109,6 +113,8 @@ class Pipeline:
         applied.graph = graph
         applied.notes |= before.gone(applied, pass_.name)
         told = {"title": pass_.title, "seconds": time.perf_counter() - started, "info": in_words(info)}
+        report = info.get("report")
+        told["report"] = report[:LONGEST_REPORT] if isinstance(report, str) else None
         applied.steps.append({**step.to_wire(), **told})
 
 
