@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from mase_server.lsp.server import Server
 
 KIND = "refactor.rewrite.mase"
-#: The passes that a menu names; all others are behind "More passes".
-FIRST = ("quantize", "prune")
+#: The passes that a menu names, with its word for them; all others are behind "More passes".
+FIRST = {"quantize": "Quantise", "prune": "Prune"}
 
 Menu = Sequence[Mapping[str, Any]]
 
@@ -40,7 +40,7 @@ def _applying(target: Target, passes: Menu) -> Iterator[lsp.CodeAction]:
     own = {"path": target.path, "model": target.model, "only": list(target.only), "name": target.name}
     first = [each for name in FIRST for each in passes if each["name"] == name]
     for each in first:
-        yield _action(f"{each['title']} {target.name}...", "mase.applyPass", {**own, "pass": each["name"]})
+        yield _action(f"{FIRST[each['name']]} {target.name}...", "mase.applyPass", {**own, "pass": each["name"]})
     if len(passes) > len(first):
         yield _action(f"{'More passes' if first else 'Passes'} for {target.name}...", "mase.choosePass", own)
 

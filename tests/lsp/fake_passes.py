@@ -36,7 +36,7 @@ PASSES = [
     declared("hang", "Hang"),
     declared("late", "Come late"),
     declared("prune", "Prune", argument("sparsity", "number", "the part", default=0.5, minimum=0.0, maximum=1.0)),
-    declared("quantize", "Quantize", DEFAULT),
+    declared("quantize", "Quantise", DEFAULT),
 ]
 
 

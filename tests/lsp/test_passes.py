@@ -39,7 +39,7 @@ async def apply(editor, path, **more):
 
 async def test_a_class_offers_the_commonest_passes_and_the_others_behind_one_action(editor):
     path = await opened(editor)
-    assert await titles(editor, path, 1) == ["Quantize Net...", "Prune Net...", "More passes for Net..."]
+    assert await titles(editor, path, 1) == ["Quantise Net...", "Prune Net...", "More passes for Net..."]
     assert await titles(editor, path, 0) == []
 
 
@@ -71,7 +71,7 @@ async def test_nothing_is_offered_where_the_text_was_edited_or_is_older_than_wha
 
 async def test_the_action_carries_out_what_it_says(editor):
     path = await opened(editor)
-    action = next(each for each in await editor.actions(path, 1, 0) if each.title == "MASE: Quantize Net...")
+    action = next(each for each in await editor.actions(path, 1, 0) if each.title == "MASE: Quantise Net...")
     [given] = action.command.arguments
     assert given == {"path": str(path), "model": "Net", "only": [], "name": "Net", "pass": "quantize"}
     answer = await editor.command(action.command.command, {**given, "arguments": {"default": "fixed(8,4)"}})
@@ -184,7 +184,7 @@ async def test_a_required_argument_is_asked_for(new_editor):
     path = await opened(editor)
     answer = await editor.command("mase.applyPass", {"uri": path.as_uri(), "pass": "quantize"})
     question = await editor.expect(lsp.WINDOW_SHOW_MESSAGE_REQUEST)
-    assert question.message == "Quantize: the format"
+    assert question.message == "Quantise: the format"
     assert [action.title for action in question.actions] == ["fixed(8,4)", "mxint(8,32)"]
     assert answer["steps"] == ["quantize(default='mxint(8,32)')"]
 
