@@ -56,9 +56,36 @@ def linear_case(values, weight, bias, formats, lanes, expected):
 def image_sizes(width, shape, lanes):
     """MASE's parameters of an image of (channels, height, width)."""
     names = (f"DATA_IN_0_TENSOR_SIZE_DIM_{dim}" for dim in (0, 2, 1))
-    return {"DATA_IN_0_PRECISION_0": width, "DATA_IN_0_PARALLELISM_DIM_0": lanes, **dict(zip(names, shape, strict=True))}
+    return {
+        "DATA_IN_0_PRECISION_0": width,
+        "DATA_IN_0_PARALLELISM_DIM_0": lanes,
+        **dict(zip(names, shape, strict=True)),
+    }
 
 
 def image_stream(values, width, lanes):
     """Images [count, channels, height, width] as rows, columns, channels."""
     return stream(values.permute(0, 2, 3, 1), width, lanes)
+
+
+def kernel_parameters(windows):
+    """A `Windows` with the same border on both sides."""
+    names = ("KERNEL_HEIGHT", "KERNEL_WIDTH", "STRIDE_HEIGHT", "STRIDE_WIDTH")
+    rows, columns = windows.padding
+    borders = {"PADDING_TOP": rows, "PADDING_BOTTOM": rows, "PADDING_LEFT": columns, "PADDING_RIGHT": columns}
+    return {**dict(zip(names, (*windows.kernel, *windows.stride), strict=True)), **borders}
+
+
+def conv_case(values, weight, bias, formats, windows, groups, lanes, expected):
+    """`fixed_conv2d` on images [count, channels, height, width]; a filter's memory is rows, columns, channels."""
+    lanes_in, lanes_out = lanes
+    filters = weight.permute(0, 2, 3, 1).flatten(1)
+    linear = linear_parameters(formats, 0, weight.shape[0], lanes_in, lanes_out)
+    parameters = {**linear, **image_sizes(formats.data.width, values.shape[1:], lanes_in), **kernel_parameters(windows)}
+    return Case(
+        "fixed_conv2d",
+        {**parameters, "GROUPS": groups},
+        {"data_in_0": image_stream(values, formats.data.width, lanes_in)},
+        {"data_out_0": image_stream(expected, formats.out.width, lanes_out)},
+        linear_memories(formats, filters, bias, lanes_in, lanes_out),
+    )

@@ -4,8 +4,10 @@ import torch
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.arithmetic import Affine, Windows, average_pool2d, conv2d, max_pool2d
 from tests.rtl.bench import Bench, Case
-from tests.rtl.designs import image_sizes, image_stream, stream
+from tests.rtl.designs import conv_case, image_sizes, image_stream, kernel_parameters, precision, stream
 from tests.rtl.draws import drawn, generator, integers
 
 IMAGES = 3
@@ -55,7 +57,7 @@ def windows(draw):
 
 
 def window_order(values, kernel, strides, groups, count):
-    """All windows by plain loops over a picture: windows, groups, repetitions, kernel rows, kernel columns, channels."""
+    """All windows by plain loops: windows, groups, repetitions, kernel rows, kernel columns, channels."""
     found = []
     _, channels, height, width = values.shape
     each = channels // groups
@@ -83,3 +85,96 @@ def window(number, shape, lanes, kernel, strides, groups, count, spare):
 
 def test_windows_come_one_after_another_each_as_often_as_wanted():
     Bench([window(number, *draw) for number, draw in enumerate(drawn(windows()))]).check_all()
+
+
+FORMATS = st.builds(FixedPoint, st.integers(2, 10), st.integers(-2, 9))
+WIDE = st.builds(FixedPoint, st.integers(2, 20), st.integers(-2, 14))
+
+
+@st.composite
+def placed(draw):
+    """Windows, with a border of at most half a window as torch wants it, and the size of an image."""
+    kernel, stride, size = draw(kernels())
+    padding = draw(st.integers(0, kernel[0] // 2)), draw(st.integers(0, kernel[1] // 2))
+    return Windows(kernel, stride, padding), size
+
+
+@st.composite
+def convolutions(draw):
+    windows, size = draw(placed())
+    lanes, groups = (draw(st.integers(1, 3)), draw(st.integers(1, 3))), draw(st.integers(1, 3))
+    channels = lanes[0] * groups * draw(st.integers(1, 2))
+    filters = lanes[1] * groups * draw(st.integers(1, 2))
+    bias = draw(st.one_of(st.none(), WIDE))
+    formats = Affine(draw(FORMATS), draw(FORMATS), bias, draw(WIDE), draw(st.booleans()), draw(st.booleans()))
+    return windows, (channels, *size), filters, groups, lanes, formats
+
+
+def convolution(number, windows, shape, filters, groups, lanes, formats):
+    random = generator(number)
+    values = integers(formats.data.width, IMAGES, *shape, generator=random)
+    weight = integers(formats.weight.width, filters, shape[0] // groups, *windows.kernel, generator=random)
+    bias = None if formats.bias is None else integers(formats.bias.width, filters, generator=random)
+    expected = conv2d(values, weight, bias, formats, windows, groups)
+    return conv_case(values, weight, bias, formats, windows, groups, lanes, expected)
+
+
+def test_convolution_is_the_arithmetic_of_conv2d():
+    Bench([convolution(number, *draw) for number, draw in enumerate(drawn(convolutions()))]).check_all()
+
+
+PLAIN = Affine(FixedPoint(8, 4), FixedPoint(8, 6), FixedPoint(16, 10), FixedPoint(8, 4), relu=True)
+
+
+def test_an_image_takes_as_many_cycles_as_its_folding_says():
+    cases, wanted = [], []
+    for lanes, stride in (((1, 1), 1), ((2, 2), 1), ((2, 4), 1), ((4, 4), 2)):
+        windows = Windows((3, 3), (stride, stride), (1, 1))
+        cases.append(convolution(1, windows, (4, 12, 12), 8, 1, lanes, PLAIN))
+        wanted.append((12 // stride) ** 2 * 9 * (4 // lanes[0]) * (8 // lanes[1]))
+    for result, cycles in zip(Bench(cases).run(), wanted, strict=True):
+        assert result.fine
+        # What is not overlapped: the first rows have to arrive before the first window is whole.
+        assert cycles <= result.last_cycle / IMAGES <= 1.05 * cycles + 40, (result.case, cycles, result.last_cycle)
+
+
+@st.composite
+def pools(draw):
+    windows, size = draw(placed())
+    lanes = draw(st.integers(1, 3))
+    return windows, (lanes * draw(st.integers(1, 3)), *size), lanes, draw(FORMATS), draw(FORMATS)
+
+
+def max_pool(number, windows, shape, lanes, data, _):
+    values = pixels(number, data.width, shape)
+    parameters = {**image_sizes(data.width, shape, lanes), **kernel_parameters(windows)}
+    into = image_stream(values, data.width, lanes)
+    out = image_stream(max_pool2d(values, windows), data.width, lanes)
+    return Case("fixed_max_pool2d", parameters, {"data_in_0": into}, {"data_out_0": out})
+
+
+def average_pool(number, windows, shape, lanes, data, out_format):
+    values = pixels(number, data.width, shape)
+    parameters = {
+        **image_sizes(data.width, shape, lanes),
+        **precision("DATA_IN_0", data),
+        **precision("DATA_OUT_0", out_format),
+        **kernel_parameters(windows),
+    }
+    out = image_stream(average_pool2d(values, data, out_format, windows), out_format.width, lanes)
+    into = image_stream(values, data.width, lanes)
+    return Case("fixed_average_pool2d", parameters, {"data_in_0": into}, {"data_out_0": out})
+
+
+def test_max_pooling_is_its_arithmetic():
+    Bench([max_pool(number, *draw) for number, draw in enumerate(drawn(pools()))]).check_all()
+
+
+def test_average_pooling_is_its_arithmetic():
+    Bench([average_pool(number, *draw) for number, draw in enumerate(drawn(pools()))]).check_all()
+
+
+def test_the_mean_of_a_whole_image_needs_no_memory_of_it():
+    data = FixedPoint(8, 4)
+    sizes = [(6, 5, 5), (4, 7, 7), (8, 4, 4)]
+    Bench([average_pool(n, Windows(size[1:]), size, 2, data, data) for n, size in enumerate(sizes)]).check_all()

@@ -50,6 +50,11 @@ class Affine:
             return products
         return max(products, self.bias.width + self.accumulator_fraction - self.bias.fraction_width + 1)
 
+    def check(self, length: int) -> None:
+        """ValueError where the sum of `length` products needs more than 63 bits."""
+        if (width := self.accumulator_width(length)) > 63:
+            raise ValueError(f"a sum of {length} products needs {width} bits, more than 63: use narrower formats")
+
 
 def linear(values: Tensor, weight: Tensor, bias: Tensor | None, formats: Affine) -> Tensor:
     """activation(values @ weight.T + bias) in integers: [..., in], [out, in], [out] -> [..., out], int64.
@@ -57,10 +62,13 @@ def linear(values: Tensor, weight: Tensor, bias: Tensor | None, formats: Affine)
     The sum is exact; it is rounded once, at the end.
     ValueError: the sum needs more than 63 bits.
     """
-    width = formats.accumulator_width(values.shape[-1])
-    if width > 63:
-        raise ValueError(f"a sum of {values.shape[-1]} products needs {width} bits, more than 63: use narrower formats")
-    total = matmul(values, weight.T, width) << (formats.accumulator_fraction - formats.product_fraction)
+    formats.check(values.shape[-1])
+    return finish(matmul(values, weight.T, formats.accumulator_width(values.shape[-1])), bias, formats)
+
+
+def finish(products: Tensor, bias: Tensor | None, formats: Affine) -> Tensor:
+    """Sums of products [..., out] with their bias [out], requantised: what follows the multiplications everywhere."""
+    total = products << (formats.accumulator_fraction - formats.product_fraction)
     if bias is not None and formats.bias is not None:
         total = total + (bias << (formats.accumulator_fraction - formats.bias.fraction_width))
     return requantise(total, formats.accumulator_fraction, formats.out, floor=formats.floor, relu=formats.relu)

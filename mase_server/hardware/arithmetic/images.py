@@ -1,0 +1,102 @@
+"""Convolution and pooling of images: `rtl/fixed_conv2d.sv`, `rtl/fixed_max_pool.sv`, `rtl/fixed_average_pool.sv`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.arithmetic.linear import EXACT, Affine, finish
+from mase_server.hardware.arithmetic.requantise import requantise
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Where windows lie on an image: sizes and steps, rows before columns. padding: on both sides of rows, of columns."""
+
+    kernel: Pair
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+
+    def count(self, height: int, width: int) -> Pair:
+        """Rows and columns of windows on an image. ValueError where not even one fits."""
+        rows, columns = (
+            (size + 2 * padding - kernel) // stride + 1
+            for size, kernel, stride, padding in zip(
+                (height, width), self.kernel, self.stride, self.padding, strict=True
+            )
+        )
+        if rows < 1 or columns < 1:
+            raise ValueError(
+                f"a window of {self.kernel} does not fit into {height} x {width}, padded by {self.padding}"
+            )
+        return rows, columns
+
+    def padded(self, values: Tensor, fill: int) -> Tensor:
+        """Images with their border."""
+        rows, columns = self.padding
+        return functional.pad(values, (columns, columns, rows, rows), value=fill)
+
+    def unfolded(self, values: Tensor, fill: int) -> Tensor:
+        """[N, C, H, W] -> [N, C, rows, columns, kernel height * kernel width]."""
+        self.count(*values.shape[-2:])
+        high = self.padded(values, fill).unfold(2, self.kernel[0], self.stride[0])
+        return high.unfold(3, self.kernel[1], self.stride[1]).flatten(-2)
+
+
+def conv2d(
+    values: Tensor, weight: Tensor, bias: Tensor | None, formats: Affine, windows: Windows, groups: int = 1
+) -> Tensor:
+    """activation(conv2d(values, weight) + bias) in integers: [N, C, H, W], [O, C / groups, kh, kw], [O], int64.
+
+    Exact sums, one rounding, as `linear`.  ValueError: a sum needs more than 63 bits.
+    """
+    length = weight[0].numel()
+    formats.check(length)
+    windows.count(*values.shape[-2:])
+    padded = windows.padded(values, 0)
+    if 1 << (formats.accumulator_width(length) - 1) <= EXACT:
+        products = functional.conv2d(padded.double(), weight.double(), stride=windows.stride, groups=groups).to(
+            torch.int64
+        )
+    else:
+        products = _by_windows(padded, weight, Windows(windows.kernel, windows.stride), groups)
+    return finish(products.movedim(1, -1), bias, formats).movedim(-1, 1)
+
+
+def _by_windows(values: Tensor, weight: Tensor, windows: Windows, groups: int) -> Tensor:
+    """The same in int64 where doubles would not be exact: slower."""
+    unfolded = windows.unfolded(values, 0)
+    images, channels, rows, columns, size = unfolded.shape
+    parts = unfolded.reshape(images, groups, channels // groups, rows, columns, size)
+    kernels = weight.reshape(groups, -1, channels // groups, size)
+    return torch.einsum("ngchwk,gock->ngohw", parts, kernels).reshape(images, -1, rows, columns)
+
+
+def max_pool2d(values: Tensor, windows: Windows) -> Tensor:
+    """The largest integer of each window, [N, C, H, W] -> [N, C, rows, columns]; borders are never the largest."""
+    return windows.unfolded(values, torch.iinfo(torch.int64).min).amax(-1)
+
+
+def average_pool2d(values: Tensor, data: FixedPoint, out: FixedPoint, windows: Windows) -> Tensor:
+    """The mean of each window, borders included as zeros, rounded once: half to even, saturated; int64."""
+    return mean(windows.unfolded(values, 0), data, out)
+
+
+def mean(values: Tensor, data: FixedPoint, out: FixedPoint) -> Tensor:
+    """The mean over the last dimension, rounded once: half to even, saturated; int64.
+
+    Is the exact fraction sum / count, rounded; so it is torch's mean, quantised, wherever that is exact enough.
+    """
+    shift = out.fraction_width - data.fraction_width
+    total, count = values.sum(-1), values.shape[-1]
+    numerator, denominator = total << max(shift, 0), count << max(-shift, 0)
+    quotient = torch.div(numerator, denominator, rounding_mode="floor")
+    twice = 2 * (numerator - quotient * denominator)
+    up = (twice > denominator) | ((twice == denominator) & (quotient & 1).bool())
+    return requantise(quotient + up, out.fraction_width, out)

@@ -1,0 +1,101 @@
+/// The largest element of every window of every channel, images as rows, columns, channels, PAR of them at a time.
+/// An image takes windows * KERNEL_HEIGHT * KERNEL_WIDTH * CHANNELS / PAR cycles, if its pixels come in time.
+/// Three cycles of latency after the last beat of a window. Stores the rows of one window, and SPARE pixels more.
+/// Does not cut the ready path at its output. Is arithmetic.max_pool2d in Python.
+module fixed_max_pool2d #(
+    parameter int DATA_IN_0_PRECISION_0       = 8,
+    parameter int DATA_IN_0_TENSOR_SIZE_DIM_0 = 4,
+    parameter int DATA_IN_0_TENSOR_SIZE_DIM_1 = 8,
+    parameter int DATA_IN_0_TENSOR_SIZE_DIM_2 = 8,
+    parameter int DATA_IN_0_PARALLELISM_DIM_0 = 2,
+    parameter int KERNEL_HEIGHT               = 2,
+    parameter int KERNEL_WIDTH                = 2,
+    parameter int STRIDE_HEIGHT               = 2,
+    parameter int STRIDE_WIDTH                = 2,
+    parameter int PADDING_TOP                 = 0,
+    parameter int PADDING_BOTTOM              = 0,
+    parameter int PADDING_LEFT                = 0,
+    parameter int PADDING_RIGHT               = 0,
+    parameter int SPARE                       = DATA_IN_0_TENSOR_SIZE_DIM_1 * STRIDE_HEIGHT,
+    localparam int InWidth                    = DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0,
+    localparam int OutWidth                   = DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0
+) (
+    input  logic                clk,
+    input  logic                rst,
+    input  logic [ InWidth-1:0] data_in_0,
+    input  logic                data_in_0_valid,
+    output logic                data_in_0_ready,
+    output logic [OutWidth-1:0] data_out_0,
+    output logic                data_out_0_valid,
+    input  logic                data_out_0_ready
+);
+  logic [InWidth-1:0] padded, window;
+  logic padded_valid, padded_ready, window_valid, window_ready;
+
+  if (PADDING_TOP + PADDING_BOTTOM + PADDING_LEFT + PADDING_RIGHT > 0) begin : g_padding
+    image_padding #(
+        .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
+        .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
+        .DATA_IN_0_TENSOR_SIZE_DIM_1(DATA_IN_0_TENSOR_SIZE_DIM_1),
+        .DATA_IN_0_TENSOR_SIZE_DIM_2(DATA_IN_0_TENSOR_SIZE_DIM_2),
+        .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
+        .TOP(PADDING_TOP),
+        .BOTTOM(PADDING_BOTTOM),
+        .LEFT(PADDING_LEFT),
+        .RIGHT(PADDING_RIGHT),
+        .LOWEST(1'b1)
+    ) padding (
+        .clk,
+        .rst,
+        .data_in_0,
+        .data_in_0_valid,
+        .data_in_0_ready,
+        .data_out_0(padded),
+        .data_out_0_valid(padded_valid),
+        .data_out_0_ready(padded_ready)
+    );
+  end else begin : g_plain
+    assign padded = data_in_0;
+    assign padded_valid = data_in_0_valid;
+    assign data_in_0_ready = padded_ready;
+  end
+
+  sliding_window #(
+      .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
+      .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
+      .DATA_IN_0_TENSOR_SIZE_DIM_1(DATA_IN_0_TENSOR_SIZE_DIM_1 + PADDING_LEFT + PADDING_RIGHT),
+      .DATA_IN_0_TENSOR_SIZE_DIM_2(DATA_IN_0_TENSOR_SIZE_DIM_2 + PADDING_TOP + PADDING_BOTTOM),
+      .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
+      .KERNEL_HEIGHT(KERNEL_HEIGHT),
+      .KERNEL_WIDTH(KERNEL_WIDTH),
+      .STRIDE_HEIGHT(STRIDE_HEIGHT),
+      .STRIDE_WIDTH(STRIDE_WIDTH),
+      .SPARE(SPARE)
+  ) windows (
+      .clk,
+      .rst,
+      .data_in_0(padded),
+      .data_in_0_valid(padded_valid),
+      .data_in_0_ready(padded_ready),
+      .data_out_0(window),
+      .data_out_0_valid(window_valid),
+      .data_out_0_ready(window_ready)
+  );
+
+  fixed_reduce #(
+      .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
+      .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
+      .BEATS(DATA_IN_0_TENSOR_SIZE_DIM_0 / DATA_IN_0_PARALLELISM_DIM_0),
+      .COUNT(KERNEL_HEIGHT * KERNEL_WIDTH),
+      .MAXIMUM(1'b1)
+  ) reduce (
+      .clk,
+      .rst,
+      .data_in_0(window),
+      .data_in_0_valid(window_valid),
+      .data_in_0_ready(window_ready),
+      .data_out_0,
+      .data_out_0_valid,
+      .data_out_0_ready
+  );
+endmodule
