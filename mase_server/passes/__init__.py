@@ -20,6 +20,7 @@ from mase_server.passes.metadata import (
 from mase_server.passes.metadata.metadata_value_type_cast import metadata_value_type_cast_transform_pass
 from mase_server.passes.metadata.patch_metadata import patch_metadata_transform_pass
 from mase_server.passes.mixed_precision import mixed_precision_transform_pass
+from mase_server.passes.module import quantize_module_transform_pass
 from mase_server.passes.profile import profile_statistics_analysis_pass
 from mase_server.passes.prune import prune_detach_hook_transform_pass, prune_transform_pass
 from mase_server.passes.quantize import quantize_transform_pass
@@ -70,6 +71,7 @@ __all__ = [
     "profile_statistics_analysis_pass",
     "prune_detach_hook_transform_pass",
     "prune_transform_pass",
+    "quantize_module_transform_pass",
     "quantize_transform_pass",
     "raise_granularity_transform_pass",
     "remove_dropout_transform_pass",
