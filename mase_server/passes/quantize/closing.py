@@ -35,7 +35,7 @@ class Closing:
             if isinstance(format, Open) and format not in wanted.setdefault(node, []):
                 wanted[node].append(format)
         wanted = {node: formats for node, formats in wanted.items() if formats}
-        if not wanted or not _has_values(graph):
+        if not wanted or not has_values(graph):
             return cls({}, method, None)
         data = load(graph, given.get("data"), given.get("samples"))
         with torch.no_grad():
@@ -53,6 +53,7 @@ class Closing:
             return of_tensor(format, tensor, self.method)
 
 
-def _has_values(graph: MaseGraph) -> bool:
+def has_values(graph: MaseGraph) -> bool:
+    """Are weights and inputs real?"""
     tensors = [*graph.module.parameters(), *Rebuild.of(dict(graph.arguments)).tensors]
     return not any(tensor.is_meta for tensor in tensors)

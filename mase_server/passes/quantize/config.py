@@ -30,8 +30,11 @@ COMPUTES = frozenset(
 WAYS = ("type", "name", "regex_name", "scope")
 #: Keys of pass_args that are no operators, names or expressions.
 OWN = frozenset({"by", "default", "only", "calibrate", "percentile", "data", "samples"})
-#: What is taken where nobody names a format.
-USUAL = "fixed(8,auto)"
+#: Formats to be offered; the first one is taken where nobody names any.
+USUAL = (
+    "fixed(8,auto)", "fixed(4,auto)", "fixed(16,auto)", "scale_integer(8)", "mxint(8)", "mxfp(8,4)", "mxfp(4,2)",
+    "minifloat_ieee(8,4,exponent_bias=auto)", "block_fp(8)", "log(8,exponent_bias=auto)", "ternary", "binary",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class Chooser:
             raise ValueError(f"quantize: by is {self.way!r}, expected one of {', '.join(WAYS)}")
         own = {str(key): value for key, value in pass_args.items() if key not in OWN}
         default = pass_args.get("default")
-        self.default = Config.of(default) if default is not None else None if own else Config.of(USUAL)
+        self.default = Config.of(default) if default is not None else None if own else Config.of(USUAL[0])
         self.entries = {key: Config.of(value) for key, value in own.items()}
         if self.way == "type" and (unknown := [key for key in own if key not in NAMES]):
             raise ValueError(f"quantize: no operator is called {unknown[0]!r}; with by=type keys are MASE's operators")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from torch import fx, nn
+from dataclasses import dataclass, field
+
+from torch import Tensor, fx, nn
 
 from mase_server.formats import NumberFormat, Open, parse, quantise
 from mase_server.ir.build import attribute
@@ -13,19 +15,36 @@ from mase_server.passes.quantize.closing import Closing
 from mase_server.passes.quantize.places import Place, Places
 
 
-def rewrite(graph: MaseGraph, places: Places, closing: Closing) -> dict[str, str]:
-    """Round at every place; the formats of results by node name."""
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """A rounding that was put in. owner: the node for which.  value: what is rounded, a node's value or a parameter."""
+
+    node: fx.Node
+    owner: fx.Node
+    value: fx.Node | Tensor
+
+
+@dataclass(slots=True)
+class Rewritten:
+    """results: the formats of nodes' results by name.  roundings: what was put in, in that order."""
+
+    results: dict[str, str] = field(default_factory=dict)
+    roundings: list[Rounding] = field(default_factory=list)
+
+
+def rewrite(graph: MaseGraph, places: Places, closing: Closing) -> Rewritten:
+    """Round at every place."""
     rewriter = _Rewriter(graph.fx_graph, graph.module, closing)
     for place in places.found:
         rewriter.rewrite(place)
-    return rewriter.found
+    return rewriter.done
 
 
 class _Rewriter:
     def __init__(self, graph: fx.Graph, model: nn.Module, closing: Closing) -> None:
         self.graph, self.model, self.closing = graph, model, closing
         self.made: dict[tuple[fx.Node, str], fx.Node] = {}
-        self.found: dict[str, str] = {}
+        self.done = Rewritten()
 
     def rewrite(self, place: Place) -> None:
         """One node."""
@@ -35,8 +54,8 @@ class _Rewriter:
             self._round_parameters(place)
         if place.result is not None:
             for tensor in place.tensors:
-                self._round_result(tensor, place.result)
-            self.found[place.node.name] = self._told(place)
+                self._round_result(place.node, tensor, place.result)
+            self.done.results[place.node.name] = self._told(place)
 
     def _round_argument(self, node: fx.Node, source: fx.Node, format: NumberFormat) -> None:
         """What the node gets: the source, or what it was rounded to by the place before."""
@@ -51,6 +70,7 @@ class _Rewriter:
         if (given, closed) not in self.made:
             with self.graph.inserting_before(before):
                 self.made[given, closed] = self._quantised(given, closed)
+            self.done.roundings.append(Rounding(self.made[given, closed], before, source))
         return self.made[given, closed]
 
     def _round_parameters(self, place: Place) -> None:
@@ -58,12 +78,14 @@ class _Rewriter:
         node, module = place.node, attribute(self.model, str(place.node.target))
         for name, tensor in as_function(node, module).items():
             if (format := place.parameters[name]) is not None:
-                closed = self.closing.of_parameter(attribute(module, name), format)
+                parameter = attribute(module, name)
+                closed = self.closing.of_parameter(parameter, format)
                 with self.graph.inserting_before(node):
                     rounded = self.graph.call_function(quantise, (tensor, str(closed)))
                 node.replace_input_with(tensor, rounded)
+                self.done.roundings.append(Rounding(rounded, node, parameter))
 
-    def _round_result(self, result: fx.Node, format: NumberFormat) -> None:
+    def _round_result(self, owner: fx.Node, result: fx.Node, format: NumberFormat) -> None:
         """One rounding after the node, unless all users round it just so."""
         users = list(result.users)
         if users and all(_is_in(format_text(user), format) for user in users):
@@ -72,6 +94,7 @@ class _Rewriter:
             rounded = self._quantised(result, str(self.closing.of_value(result, format)))
         for user in users:
             user.replace_input_with(result, rounded)
+        self.done.roundings.append(Rounding(rounded, owner, result))
 
     def _quantised(self, source: fx.Node, format: str) -> fx.Node:
         made = self.graph.call_function(quantise, (source, format))

@@ -11,7 +11,7 @@ from mase_server.passes.arguments import Result
 from mase_server.passes.data import DATA, SAMPLES
 from mase_server.passes.declaration import Pass
 from mase_server.passes.quantize.closing import Closing
-from mase_server.passes.quantize.config import WAYS, Chooser
+from mase_server.passes.quantize.config import USUAL, WAYS, Chooser
 from mase_server.passes.quantize.methods import METHODS
 from mase_server.passes.quantize.places import Places
 from mase_server.passes.quantize.rewriting import rewrite
@@ -53,7 +53,7 @@ def quantize_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | Non
     places = Places.of(graph, chooser, Selection.of(given.get("only")).checked(graph.fx_graph))
     closing = Closing.of(graph, places, given)
     found = rewrite(graph, places, closing)
-    return graph, {"quantised": found, "unused": chooser.unused, "calibrated": closing.words}
+    return graph, {"quantised": found.results, "unused": chooser.unused, "calibrated": closing.words}
 
 
 PASS = Pass(
@@ -63,7 +63,7 @@ PASS = Pass(
     function=quantize_transform_pass,
     arguments=(
         Argument("by", "choice", "what further keys are", "type", choices=WAYS),
-        Argument("default", "format", "of all operators that compute and that nothing else names"),
+        Argument("default", "format", "of all operators that compute and that nothing else names", choices=USUAL),
         Argument("calibrate", "choice", "how data choose what a format leaves to them (auto)", "mse", choices=METHODS),
         Argument("percentile", "number", "percent of the values that it holds", 99.9, minimum=50, maximum=100),
         DATA,
