@@ -55,7 +55,7 @@ module fixed_linear_core #(
   localparam int Delay = 8 + Levels;
   localparam int Places = (Delay + BeatsIn - 1) / BeatsIn + 1;
   localparam int PlacesWidth = $clog2(Places + 1);
-  localparam int LastAt = (Levels > 1) ? Levels : 1;
+  localparam int LastAt = Levels + 1;
 
   // One step a cycle, as long as there is a place for what it completes.
   logic [  IndexWidth-1:0] index;
@@ -82,10 +82,10 @@ module fixed_linear_core #(
     end
   end
 
-  // The weights come two cycles after their address; data and flags wait for them.
+  // The weights come a cycle after their address; data and flags wait for them.
   logic [WeightWidth-1:0] weight;
-  logic [InWidth-1:0] vector_1, vector_2;
-  logic [1:0] valid_at, first_at;
+  logic [InWidth-1:0] vector_1;
+  logic valid_1, first_1;
   logic [LastAt:0] last_at;
 
   rom #(
@@ -99,24 +99,23 @@ module fixed_linear_core #(
   );
 
   always_ff @(posedge clk) begin
-    if (rst) {valid_at, last_at} <= '0;
+    if (rst) {valid_1, last_at} <= '0;
     else begin
-      valid_at <= {valid_at[0], step};
-      last_at  <= {last_at[LastAt-1:0], step && last};
+      valid_1 <= step;
+      last_at <= {last_at[LastAt-1:0], step && last};
     end
-    first_at <= {first_at[0], index == '0};
+    first_1  <= index == '0;
     vector_1 <= data_in_0;
-    vector_2 <= vector_1;
   end
 
-  // The bias is wanted Levels + 3 cycles after the first step of its sum, and takes two to come.
+  // The bias is wanted Levels + 3 cycles after the first step of its sum, and takes one to come.
   logic [BiasWidth-1:0] bias;
 
   if (HAS_BIAS) begin : g_bias
     logic [OutIndexWidth-1:0] out_index;
     always_ff @(posedge clk) begin
       if (rst) out_index <= '0;
-      else if (last_at[Levels]) out_index <= (out_index == OutIndexWidth'(BeatsOut - 1)) ? '0 : out_index + 1'b1;
+      else if (last_at[LastAt]) out_index <= (out_index == OutIndexWidth'(BeatsOut - 1)) ? '0 : out_index + 1'b1;
     end
     rom #(
         .DATA_WIDTH(BiasWidth),
@@ -152,11 +151,11 @@ module fixed_linear_core #(
   ) mac (
       .clk,
       .rst,
-      .data(vector_2),
+      .data(vector_1),
       .weight,
-      .valid(valid_at[1]),
-      .first(first_at[1]),
-      .last(last_at[1]),
+      .valid(valid_1),
+      .first(first_1),
+      .last(last_at[0]),
       .bias,
       .result,
       .result_valid

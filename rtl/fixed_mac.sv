@@ -1,7 +1,7 @@
 /// Multiply, sum, accumulate and requantise: DATA_OUT_0_PARALLELISM_DIM_0 dot products at once, one beat of
 /// DATA_IN_0_PARALLELISM_DIM_0 products of each per cycle. `first` begins a sum with the bias, `last` ends it.
-/// 4 + $clog2(DATA_IN_0_PARALLELISM_DIM_0) cycles from the last beat to `result_valid`; products, sums and
-/// rounding have registers of their own. The bias is wanted 1 + $clog2(DATA_IN_0_PARALLELISM_DIM_0) cycles after the first beat.
+/// 5 + $clog2(DATA_IN_0_PARALLELISM_DIM_0) cycles from the last beat to `result_valid`; factors, products, sums and
+/// rounding have registers of their own. The bias is wanted 2 + $clog2(DATA_IN_0_PARALLELISM_DIM_0) cycles after the first beat.
 /// Does not stand still: whoever sends beats has kept room for the results.
 module fixed_mac #(
     parameter int DATA_IN_0_PRECISION_0        = 8,
@@ -46,29 +46,39 @@ module fixed_mac #(
   localparam int Shifted = Width - SumFraction + DATA_OUT_0_PRECISION_1;
   localparam int RoundedWidth = ((Shifted > 1) ? Shifted : 1) + 1;
 
-  // Flags travel beside the data: one register for the product, one for each level of the tree.
-  logic [Levels:0] valid_at, first_at, last_at;
+  // Flags travel beside the data: a register for the factors, one for the product, one for each level of the tree.
+  localparam int Summed = Levels + 1;
+  logic [Summed:0] valid_at, first_at, last_at;
   logic [1:0] finished;
 
   always_ff @(posedge clk) begin
     if (rst) valid_at <= '0;
-    else valid_at <= (Levels + 1)'({valid_at, valid});
-    first_at <= (Levels + 1)'({first_at, first});
-    last_at  <= (Levels + 1)'({last_at, last});
+    else valid_at <= {valid_at[Summed-1:0], valid};
+    first_at <= {first_at[Summed-1:0], first};
+    last_at  <= {last_at[Summed-1:0], last};
     if (rst) {result_valid, finished} <= '0;
-    else {result_valid, finished} <= {finished, valid_at[Levels] && last_at[Levels]};
+    else {result_valid, finished} <= {finished, valid_at[Summed] && last_at[Summed]};
   end
 
   for (genvar lane = 0; lane < DATA_OUT_0_PARALLELISM_DIM_0; lane++) begin : g_lane
     logic [DATA_IN_0_PARALLELISM_DIM_0*ProductWidth-1:0] products;
+    // Every lane has the factors for itself, near its multipliers; synthesis would share one register otherwise.
+    (* keep *)
+    logic [Beat-1:0] data_1;
+    logic [Row-1:0] weight_1;
     logic signed [ProductWidth+Levels-1:0] sum;
     logic signed [Width-1:0] start, total;
+
+    always_ff @(posedge clk) begin
+      data_1   <= data;
+      weight_1 <= weight[lane*Row+:Row];
+    end
 
     for (genvar at = 0; at < DATA_IN_0_PARALLELISM_DIM_0; at++) begin : g_product
       logic signed [DATA_IN_0_PRECISION_0-1:0] factor;
       logic signed [WEIGHT_PRECISION_0-1:0] coefficient;
-      assign factor = data[at*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0];
-      assign coefficient = weight[lane*Row+at*WEIGHT_PRECISION_0+:WEIGHT_PRECISION_0];
+      assign factor = data_1[at*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0];
+      assign coefficient = weight_1[at*WEIGHT_PRECISION_0+:WEIGHT_PRECISION_0];
       always_ff @(posedge clk) products[at*ProductWidth+:ProductWidth] <= factor * coefficient;
     end
 
@@ -90,7 +100,7 @@ module fixed_mac #(
     end
 
     always_ff @(posedge clk) begin
-      if (valid_at[Levels]) total <= (first_at[Levels] ? start : total) + (Width'(sum) <<< ProductShift);
+      if (valid_at[Summed]) total <= (first_at[Summed] ? start : total) + (Width'(sum) <<< ProductShift);
     end
 
     logic signed [RoundedWidth-1:0] rounded, rounded_1;

@@ -1,6 +1,6 @@
 /// Read-only memory with the contents of FILE ($readmemh: one word a line, hexadecimal).
-/// Two cycles of latency, one word per cycle: the memory's read register and one more behind it, because the clock-to-
-/// output time of a block memory leaves none for logic. No handshake: whoever reads counts the two cycles.
+/// One cycle of latency, one word per cycle. No handshake: whoever reads counts the cycle.
+/// Put a register behind it before any logic: the clock-to-output time of a block memory leaves none for that.
 /// Does not check addresses: those from DEPTH on read anything.
 module rom #(
     parameter int DATA_WIDTH = 8,
@@ -13,12 +13,8 @@ module rom #(
     output logic [  DATA_WIDTH-1:0] data
 );
   logic [DATA_WIDTH-1:0] memory[DEPTH];
-  logic [DATA_WIDTH-1:0] read;
 
   initial $readmemh(FILE, memory);
 
-  always_ff @(posedge clk) begin
-    read <= memory[address];
-    data <= read;
-  end
+  always_ff @(posedge clk) data <= memory[address];
 endmodule

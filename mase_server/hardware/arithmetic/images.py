@@ -17,7 +17,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Where windows lie on an image: sizes and steps, rows before columns. padding: on both sides of rows, of columns."""
+    """Where windows lie on an image: sizes and steps, rows before columns. padding: on both sides of each."""
 
     kernel: Pair
     stride: Pair = (1, 1)
