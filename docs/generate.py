@@ -12,7 +12,7 @@ REFERENCE = Path(__file__).parent / "reference"
 _TOOLS = {
     "cli.md": "The command line", "comments.md": "`# mase:` comments", "diagnostics.md": "Diagnostics",
     "requests.md": "Requests of the editor's protocol", "settings.md": "Settings",
-    "shapes-json.md": "The JSON of `shapes`",
+    "shapes-json.md": "The JSON of `shapes`", "apply-json.md": "The JSON of `apply`", "passes.md": "Passes by name",
 }  # fmt: skip
 
 
@@ -29,7 +29,8 @@ def _index() -> str:
         "## The library: `from mase_server import ...`\n",
         _listed([public for public in names if public.folder == "library"]),
         "## Passes: `from mase_server import passes`\n",
-        "A pass takes a graph and options, and gives the graph and a dict of what it found.\n",
+        "A pass takes a graph and options, and gives the graph and a dict of what it found; "
+        "[how passes work](../passes.md), and [all of them by the names that editors use](passes.md).\n",
         _listed([public for public in names if public.folder == "passes"]),
         "## Tools\n",
         "\n".join(f"- [{title}]({name})" for name, title in _TOOLS.items()) + "\n",

@@ -11,6 +11,7 @@ from typing import Any
 
 import mase_server
 from docs.described import Described, described
+from docs.passes import declaration, declared_options
 from docs.signatures import parameters_of, shown, signature
 from mase_server import passes
 
@@ -70,6 +71,7 @@ def _page(public: Public, names: list[Public]) -> Iterator[str]:
     yield f"```python\n{_import(public)}\n\n{signature(public.called, public.thing)}\n```\n"
     yield from (f"{link(note)}\n" for note in (*_bases(public), *found.notes, *found.results))
     yield from _tables(public, found, link)
+    yield from declaration(public.thing)
     if found.errors:
         yield f"## Errors\n\n{link(' '.join(found.errors))}\n"
     if found.example:
@@ -132,7 +134,7 @@ def _is_hidden(base: type) -> bool:
 
 def _tables(public: Public, found: Described, link: Callable[[str], str]) -> Iterator[str]:
     parameters = {each.name: each for each in parameters_of(public.thing)}
-    options = _options(parameters.get("pass_args"))
+    options = _options(parameters.get("pass_args")) or declared_options(public.thing)
     given = {**({"graph": _PASS["graph"]} if "pass_args" in parameters else {}), **found.entries}
     if "pass_args" in parameters:
         given["pass_args"] = _PASS["pass_args"] if options else _NO_OPTIONS

@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
+from docs import passes
 from docs.described import described
 from docs.diagnostics import CODES
 from docs.library import grid
@@ -57,6 +58,37 @@ VALUE_KEYS = {
     "count": "how often it was seen",
     "scopes": "paths of the modules in which it was seen",
 }
+#: What the JSON of `mase-server apply` has.
+APPLIED_KEYS = {
+    "file": "the path as it was given",
+    "model": "the title of the model; null where there is none",
+    "steps": "what was applied, in order, see below",
+    "failure": "why the next step was not applied, or why nothing was measured; null where all went well",
+    "inputs": 'on which inputs the errors were measured; "" where they were not',
+    "weights": 'whose weights they were; "" where nothing was measured',
+    "summary": "of the whole model, see below; empty where nothing was applied",
+    "layers": "the nodes that passes did something to, in order of execution, see below",
+    "problems": "diagnostics of the file, as in [the JSON of `shapes`](shapes-json.md)",
+    "code": "the transformed graph as Python, with `--show code` alone",
+}
+STEP_KEYS = {
+    "text": "the step as pipelines have it", "title": "the pass's title", "seconds": "that it took",
+    "info": "what it did, in words", "report": "the text that a report writes, else null",
+}  # fmt: skip
+SUMMARY_KEYS = {
+    "nodes": "of the graph: [before, after]", "parameters": "how many: [before, after]",
+    "parameter_bytes": "their size: [before, after]", "data_bits": "bits of a value on average: [before, after]",
+    "weight_bits": "bits of a weight on average: [before, after]",
+    "sqnr": 'signal to quantisation noise of the output in dB; "inf" where it is unchanged, null where not measured',
+    "max_error": "the largest absolute difference of the output; null where not measured",
+}  # fmt: skip
+LAYER_KEYS = {
+    "name": "of the node", "path": "of the layer that it calls, else of the module it stands in",
+    "mase_op": "MASE's operator", "family": "of operators: conv, matmul, shape, ...",
+    "format": "number format of its result, else null", "bits": "of an element in this format, else null",
+    "sqnr": "as above, of its result", "max_error": "as above, of its result",
+    "note": "what became of a node that is gone, else null",
+}  # fmt: skip
 PROBLEM_KEYS = {
     "line": "from 1", "column": "from 0, in Unicode code points",
     "end_line": "of the end", "end_column": "of the end, exclusive",
@@ -70,7 +102,8 @@ def tool_pages() -> dict[str, str]:
     """By file name, every page that is not of the library."""
     makers = {
         "cli.md": _cli, "requests.md": _requests, "settings.md": _settings, "diagnostics.md": _diagnostics,
-        "comments.md": _comments, "shapes-json.md": _shapes_json,
+        "comments.md": _comments, "shapes-json.md": _shapes_json, "apply-json.md": _apply_json,
+        "passes.md": passes.index,
     }  # fmt: skip
     return {name: "\n".join([*maker(), _BACK]) for name, maker in makers.items()}
 
@@ -95,7 +128,8 @@ def _typed(command: str, callback: Any) -> Iterator[tuple[str, str, str]]:
         kind, info = get_args(hints[name]) if get_origin(hints[name]) is Annotated else (hints[name], None)
         choices = " or ".join(f"`{each.value}`" for each in kind) if isinstance(kind, EnumType) else ""
         is_argument = isinstance(info, typer.models.ArgumentInfo)
-        called = (info.metavar or f"{name.upper()}...") if is_argument else ", ".join(options[name])
+        several = "..." if get_origin(kind) is list else ""
+        called = (info.metavar or f"{name.upper()}{several}") if is_argument else ", ".join(options[name])
         value = parameter.default
         default = "" if value in (parameter.empty, None, False) else f"`{getattr(value, 'value', value)}`"
         yield f"`{called}`", default, " ".join(filter(None, (info.help or "The folder.", choices and f"{choices}.")))
@@ -192,6 +226,20 @@ def _comments() -> Iterator[str]:
     yield f"## How values are made\n\n{grid(('word', 'values'), ((f'`{word}`', told) for word, told in FILLS.items()))}"
     rows = ((f"`{short}`", f"`torch.{name}`") for name, short in SHORT.items())
     yield f"## Element types\n\n{grid(('short', 'torch'), rows)}"
+
+
+def _apply_json() -> Iterator[str]:
+    yield (
+        "# The JSON of `mase-server apply --format json`\n\nOne object. [The command](cli.md); "
+        "[the passes](passes.md).\n"
+    )
+    tables = (
+        ("The object", APPLIED_KEYS), ("One of `steps`", STEP_KEYS), ("`summary`", SUMMARY_KEYS),
+        ("One of `layers`", LAYER_KEYS),
+    )  # fmt: skip
+    for title, meanings in tables:
+        rows = ((f"`{key}`", told) for key, told in meanings.items())
+        yield f"## {title}\n\n{grid(('key', 'meaning'), rows)}"
 
 
 def _shapes_json() -> Iterator[str]:

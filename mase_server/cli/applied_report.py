@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,10 +18,15 @@ from mase_server.lsp.figures import in_bytes, ratio
 
 #: Keys of the JSON of one layer, and the heads of its column.
 LAYER_KEYS = {
-    "name": "layer", "path": "", "mase_op": "operator", "format": "format", "bits": "bits", "sqnr": "SQNR dB",
-    "max_error": "max error", "note": "",
+    "name": "layer", "path": "", "mase_op": "operator", "family": "", "format": "format", "bits": "bits",
+    "sqnr": "SQNR dB", "max_error": "max error", "note": "",
 }  # fmt: skip
 _NUMBERS = ("bits", "sqnr", "max_error")
+#: Operators that only move or make values.
+_MOVING = frozenset({"shape", "index", "creation"})
+#: Below this, in dB, a fixed point whose place nobody chose by data is the likeliest reason.
+_BAD = 10.0
+_FIXED = re.compile(r"\b(?:fixed|integer)\((\d+),-?\d+")
 
 
 def report(applied: Applied) -> dict[str, Any]:
@@ -49,21 +55,17 @@ def print_json(applied: Applied) -> None:
 
 
 def _layer(node: NodeView, formats: Mapping[str, float]) -> dict[str, Any]:
-    facts = {key: getattr(node, key) for key in ("name", "mase_op", "format", "sqnr", "max_error", "note")}
+    facts = {key: getattr(node, key) for key in ("name", "mase_op", "family", "format", "sqnr", "max_error", "note")}
     path = node.details.get("module_path") or (node.scope[0] if node.scope else "")
     return {key: {**facts, "path": path, "bits": formats.get(node.format or "")}[key] for key in LAYER_KEYS}
 
 
-def print_text(applied: Applied) -> None:
-    """For people; colours only on a terminal."""
+def print_text(applied: Applied, everything: bool) -> None:
+    """For people; colours only on a terminal. everything: operators that only move values, too."""
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     told = report(applied)
-    for line in _head(told):
-        console.print(line)
-    if rows := _shown(told["layers"]):
-        for line in _table(rows, told["summary"]):
-            console.print(line)
-    for line in _sizes(told["summary"]):
+    rows = _shown(told["layers"], everything)
+    for line in (*_head(told), *(_table(rows) if rows else ()), *_end(told)):
         console.print(line)
     for problem in applied.outcome.problems:
         console.print(problem_line(applied.outcome.file, problem))
@@ -81,18 +83,20 @@ def _head(told: Mapping[str, Any]) -> Iterator[str]:
         yield f"measured with {told['weights']} on {told['inputs']}"
 
 
-def _shown(layers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _shown(layers: Sequence[Mapping[str, Any]], everything: bool) -> list[Mapping[str, Any]]:
     """Layers with a format or a note; where no layer has any, those that now give something else."""
-    changed = [layer for layer in layers if layer["format"] or layer["note"]]
-    return changed or [layer for layer in layers if layer["sqnr"] not in (None, "inf")]
+    computing = [layer for layer in layers if everything or layer["note"] or not _only_moves(layer)]
+    changed = [layer for layer in computing if layer["format"] or layer["note"]]
+    return changed or [layer for layer in computing if layer["sqnr"] not in (None, "inf")]
 
 
-def _table(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> Iterator[str]:
-    keys = [key for key in LAYER_KEYS if key != "path" and any(row[key] is not None for row in rows)]
+def _only_moves(layer: Mapping[str, Any]) -> bool:
+    return layer["family"] in _MOVING or "dropout" in layer["mase_op"]
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    keys = [key for key, head in LAYER_KEYS.items() if (head or key == "note") and any(row[key] for row in rows)]
     cells = [[row["path"] if key == "name" and row["path"] else _cell(row[key]) for key in keys] for row in rows]
-    if summary.get("sqnr") is not None:
-        output = {"name": "output", "sqnr": summary["sqnr"], "max_error": summary["max_error"]}
-        cells.append([_cell(output.get(key)) for key in keys])
     return columns([LAYER_KEYS[key] for key in keys], cells, [keys.index(key) for key in _NUMBERS if key in keys])
 
 
@@ -100,16 +104,31 @@ def _cell(value: Any) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _sizes(summary: Mapping[str, Any]) -> Iterator[str]:
+def _end(told: Mapping[str, Any]) -> Iterator[str]:
+    """What matters most in one line, and what to try where that is bad."""
+    if told["summary"]:
+        yield " · ".join(_figures(told["summary"]))
+    sqnr = told["summary"].get("sqnr")
+    widths = [match[1] for step in told["steps"] if (match := _FIXED.search(step["text"]))]
+    if widths and isinstance(sqnr, int | float) and sqnr < _BAD:
+        yield f"hint: values often saturate where the SQNR is that low; try fixed({widths[-1]},auto)"
+
+
+def _figures(summary: Mapping[str, Any]) -> Iterator[str]:
+    if summary.get("sqnr") == "inf":
+        yield "output unchanged"
+    elif summary.get("sqnr") is not None:
+        yield f"output: SQNR {summary['sqnr']:.1f} dB, max error {_cell(float(summary['max_error']))}"
+    if "data_bits" in summary:
+        data, weights = (" -> ".join(_times(*summary[key])) for key in ("data_bits", "weight_bits"))
+        yield f"bits on average: data {data}, weights {weights}"
     if "parameter_bytes" in summary:
         before, after = summary["parameter_bytes"]
-        yield f"parameters: {in_bytes(before)} -> {in_bytes(after)}{_times(before, after)}"
-    for key, name in (("data_bits", "data"), ("weight_bits", "weights")):
-        if key in summary:
-            before, after = summary[key]
-            yield f"bits of {name} on average: {_cell(float(before))} -> {_cell(float(after))}"
+        changed = ratio(before, after) if before and after else ""
+        sizes = in_bytes(before) if before == after else f"{in_bytes(before)} -> {in_bytes(after)}"
+        yield f"parameters: {sizes}" + (f", {changed}" if changed else "")
 
 
-def _times(before: float, after: float) -> str:
-    text = ratio(before, after) if before and after else ""
-    return f", {text}" if text else ""
+def _times(before: float, after: float) -> list[str]:
+    """A number, or two where it changed."""
+    return [_cell(float(each)) for each in dict.fromkeys((before, after))]

@@ -97,6 +97,7 @@ def apply(
     output: Annotated[Format, typer.Option("--format", help="A table, or a JSON object.")] = Format.TEXT,
     show: Annotated[Show | None, typer.Option(help="The code or the shapes afterwards, too.")] = None,
     inputs: Annotated[list[str] | None, typer.Option("--input", help="An input, e.g. 'x: f32[1,3,224,224]'.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Operators that only move values, too.")] = False,
     python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
 ) -> None:
     """Apply passes to a model, and tell what they did to it. Nothing is written.
@@ -114,7 +115,7 @@ def apply(
     if output is Format.JSON:
         applied_report.print_json(done)
     else:
-        applied_report.print_text(done)
+        applied_report.print_text(done, everything)
         _show_more(done.code, done.outcome if show is Show.SHAPES else None)
     sys.stdout.flush()
     raise typer.Exit(0 if done.was_applied else 1)

@@ -87,7 +87,7 @@ def page(told: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {argument.name}={_shown(argument)}: {argument.help}. Takes {argument.takes}."
     if told["others"] is not None:
         others = Argument.from_wire(told["others"])
-        yield f"  {others.name}=...: {others.help}. Takes {others.takes}; as often as wanted."
+        yield f"  {others.name or 'NAME'}=...: {others.help}. Takes {others.takes}; as often as wanted."
     if told["needs"]:
         yield f"  needs {', '.join(told['needs'])}"
     needed = "".join(f" {each.name}=..." for each in arguments if each.required)
