@@ -130,7 +130,8 @@ class Passes:
         """The graph of a model as Python, with its passes applied, or as it was traced (`original`)."""
         worker = await self._host.ready(path)
         model = self._changes.model(path, title)
-        steps = [] if original else [step.to_wire() for step in self._changes.pipeline(model).steps]
+        applied = [] if original else self._changes.pipeline(model).steps[: self._failed(model)]
+        steps = [step.to_wire() for step in applied]
         try:
             answer = await worker.call("code", {"model": model.title, "steps": steps, "original": original})
         except CallFailed as error:
@@ -138,6 +139,12 @@ class Passes:
         except WorkerGone as error:
             raise PassError("gone", gone_text(path, error)) from error
         return str(answer["text"])
+
+    def _failed(self, model: Model) -> int | None:
+        """The index of the step that could not be applied to what is shown."""
+        snapshot = self._host.store.snapshot(model.path)
+        found = snapshot.transforms.get(snapshot.titles.index(model.title)) if snapshot is not None else None
+        return None if found is None else found.told["failed"]
 
     # What the daemon tells.
 

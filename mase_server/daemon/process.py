@@ -24,6 +24,8 @@ DEFAULT_JOB = "mase_server.worker.job:trace"
 
 #: A process that forks must not have made threads. (A child that wants more raises torch's own count.)
 SINGLE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+#: Threads that a child makes later wait for each other asleep: on a busy machine, those that spin take many times longer.
+ASLEEP = {"OMP_WAIT_POLICY": "PASSIVE"}
 #: A hub's client reads this when it is imported, which may be ahead of the file; it would try again and again.
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 
@@ -91,7 +93,7 @@ async def _spawn(
         interpreter, str(BOOT), "--wire", str(wire_fd), "--role", role, "--msgpack", codec, "--folder", folder,
         "--job", job,
         stdin=asyncio.subprocess.DEVNULL, stdout=log_fd, stderr=log_fd, pass_fds=(wire_fd,),
-        start_new_session=True, env={**os.environ, **SINGLE_THREAD, **OFFLINE},
+        start_new_session=True, env={**os.environ, **SINGLE_THREAD, **ASLEEP, **OFFLINE},
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from mase_server.wire import Message
 
 #: The child holds passes to their limit itself; so much later it is believed to hang.
 _GRACE = 10.0
+_LIMITS = "(settings mase.passes.seconds and mase.limits.memory)"
 #: With these, what the steps made without weights is still true, and stays.
 _HARMLESS = frozenset({"limit", "internal", "cancelled", "gone"})
 
@@ -117,7 +118,7 @@ class Run:
     def _failed(self, error: PassError | WorkerGone) -> None:
         """Keep what is true all the same; raise where that is nothing."""
         kind = error.kind if isinstance(error, PassError) else "gone"
-        refused = self.newest is None or self.newest.failed or kind not in _HARMLESS
+        refused = self.pending or (self.newest is not None and self.newest.failed) or kind not in _HARMLESS
         if (self.trial and refused) or (self.newest is None and kind in ("gone", "cancelled")):
             raise error
         if self.newest is None:
@@ -145,14 +146,17 @@ class Run:
 
     async def _call(self, worker: Callee) -> None:
         ask = self.ask
-        params = {"model": ask.title, "steps": [step.to_wire() for step in ask.steps], "measure": True}
+        params = {
+            "model": ask.title,
+            "steps": [step.to_wire() for step in ask.steps],
+            "measure": True,
+            "trial": self.trial,
+        }
         try:
             async with asyncio.timeout(ask.seconds + _GRACE):
                 await worker.call("transform", params | {"memory": ask.memory, "seconds": ask.seconds}, self._heard)
         except TimeoutError:
-            text = f"The passes on {ask.title} took longer than {ask.seconds:g} s and were stopped. "
-            raise PassError(
-                "limit", f"{text}If they only need longer, raise the setting mase.passes.seconds."
-            ) from None
+            text = f"the passes on {ask.title} took longer than {ask.seconds:g} s and were stopped"
+            raise PassError("limit", f"{text} {_LIMITS}") from None
         except CallFailed as error:
-            raise PassError(error.kind, str(error)) from error
+            raise PassError(error.kind, f"{error} {_LIMITS}" if error.kind == "limit" else str(error)) from error

@@ -123,7 +123,9 @@ class TraceWorker:
         with contextlib.suppress(OSError):
             await self.child.channel.send({"op": "cancel", "id": call.ident})
         done, _ = await asyncio.wait((call.answer,), timeout=_CANCEL_SECONDS)
-        if not done:
+        if done:
+            call.answer.exception()  # nobody waits for it any more
+        else:
             await self.stop()
 
     def _gone(self) -> WorkerGone:

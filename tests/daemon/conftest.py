@@ -66,7 +66,7 @@ class Bench:
             state_dir=tmp / "state",
             settings_of=lambda folder: self.settings,
             folder_of=lambda path: str(folder),
-            job=JOB,
+            job=options.pop("job", JOB),
             **options,
         )
 

@@ -1,7 +1,8 @@
 """A model file whose child is played: what a pipeline makes of a value is the names of its steps, e.g. `f32.one.two`.
 
 Steps that are called `fail...` fail, `late...` fail only once they are measured, `big...` are too big to be measured,
-`argument...` are refused. A child holds back what it says while its gates are closed.
+`argument...` are refused, `heavy` needs weights and is too big for them. A child
+holds back what it says while its gates are closed.
 """
 
 import asyncio
@@ -25,8 +26,9 @@ def overlay(model, steps, measured=False, row=None):
     names = [step["pass"] for step in steps]
     failing = ("fail", "late") if measured else ("fail",)
     failed = next((index for index, name in enumerate(names) if name.startswith(failing)), None)
-    applied = steps[:failed]
-    value = ".".join(["f32", *names[:failed]])
+    left = failed if measured else next((index for index, name in enumerate(names) if name == "heavy"), failed)
+    applied = steps[:left]
+    value = ".".join(["f32", *names[:left]])
     sqnr = 40.0 if measured else None
     columns = [[model], [value], [sqnr], [None], [None]]
     return {
@@ -97,7 +99,7 @@ class FakeChild:
         on_event({"event": "progress", "id": 1, "message": "formats", "fraction": 0.5})
         on_event({"event": "transform", "id": 1, "transform": overlay(model, steps)})
         await self.errors.wait()
-        if any(step["pass"].startswith("big") for step in steps):
+        if any(step["pass"].startswith(("big", "heavy")) for step in steps):
             raise CallFailed("the model takes 9 GiB, the limit is 4 GiB", "limit")
         on_event({"event": "transform", "id": 1, "transform": overlay(model, steps, measured=True)})
         return {}

@@ -144,8 +144,16 @@ async def test_what_is_too_big_to_be_measured_keeps_its_formats_and_says_why():
     file = FakeFile()
     told = await file.passes.apply(PATH, None, Step("big"))
     assert (told["steps"], told["complete"], file.shown()) == (["big()"], True, "f32.big")
-    assert told["problem"] == "the model takes 9 GiB, the limit is 4 GiB"
+    settings = "(settings mase.passes.seconds and mase.limits.memory)"
+    assert told["problem"] == f"the model takes 9 GiB, the limit is 4 GiB {settings}"
     assert file.store.view(PATH).problems() == []
+
+
+async def test_what_is_too_big_to_be_run_at_all_is_not_kept():
+    file = await applied(ONE)
+    with pytest.raises(PassError, match="9 GiB") as failed:
+        await file.passes.apply(PATH, None, Step("heavy"))
+    assert (failed.value.kind, file.shown(), file.passes.tell(PATH)["steps"]) == ("limit", "f32.one", ["one()"])
 
 
 async def test_a_step_that_fails_after_a_save_stays_and_is_a_warning_at_the_class():

@@ -24,13 +24,15 @@ class AskError(ValueError):
 class Ask:
     """A pipeline for one model. model: its title, "" for the first.  measure: errors too.  original: without any step.
 
-    memory: resident bytes that a fork may use.  seconds: that the call may take.
+    trial: the last step is new, so that errors are of no interest if it fails.  memory: resident bytes that a fork may
+    use.  seconds: that the call may take.
     """
 
     model: str = ""
     steps: tuple[Step, ...] = ()
     measure: bool = False
     original: bool = False
+    trial: bool = False
     memory: int = MEMORY
     seconds: float = SECONDS
 
@@ -42,6 +44,7 @@ class Ask:
             tuple(Step.from_wire(step) for step in params.get("steps") or ()),
             bool(params.get("measure")),
             bool(params.get("original")),
+            bool(params.get("trial")),
             int(params.get("memory") or MEMORY),
             float(params.get("seconds") or SECONDS),
         )

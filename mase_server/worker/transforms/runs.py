@@ -75,7 +75,8 @@ def formats(live: Live, ask: Ask, send: Send) -> None:
     subject = Subject.of(live, ask.model)
     pipeline = Pipeline(ask.steps, subject.known())
     applied = _run(subject, pipeline, send, real=False)
-    wanted = applied.rest > 0 or (ask.measure and bool(applied.steps))
+    refused = ask.trial and applied.stopped is not None
+    wanted = not refused and (applied.rest > 0 or (ask.measure and bool(applied.steps)))
     problem = refusal(subject.traced, ask.memory) if wanted else ""
     writer = OverlayWriter(live, subject.index, Applied(subject.graph()))
     _tell(send, writer.write(applied, None, complete=not wanted or bool(problem), problem=problem))
@@ -88,7 +89,7 @@ def formats(live: Live, ask: Ask, send: Send) -> None:
 
 def measured(live: Live, ask: Ask, real: Real, send: Send) -> None:
     """On the real model: formats and, if asked for, errors."""
-    torch.set_num_threads(os.cpu_count() or 1)
+    torch.set_num_threads(idle_processors())
     subject = Subject.of(live, ask.model, real)
     applied = _run(subject, Pipeline(ask.steps, subject.known()), send, real=True)
     found: Measured | None = None
@@ -119,6 +120,12 @@ def known(live: Live, send: Send) -> None:
     """Every pass that there is for this file."""
     request = live.request
     send({"value": [each.to_wire() for each in passes_for(request.folder, request.path).values()]})
+
+
+def idle_processors() -> int:
+    """How many threads are of use: on a busy machine, threads that wait for each other take longer than one alone."""
+    count = os.cpu_count() or 1
+    return max(1, min(count, round(count - os.getloadavg()[0])))
 
 
 def _run(subject: Subject, pipeline: Pipeline, send: Send, *, real: bool) -> Applied:
