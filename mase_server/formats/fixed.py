@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mase_server.formats.format import NumberFormat, Range, check
-from mase_server.formats.rounding import clamp, to_grid
+from mase_server.formats.rounding import clamp, to_grid_
 from mase_server.formats.scaling import powers
 
 
@@ -59,7 +59,7 @@ class FixedPoint(NumberFormat):
     def nearest(self, values: Tensor) -> Tensor:
         """Saturate, then round half to even."""
         limits = self.range
-        return to_grid(clamp(values, limits.lowest, limits.highest), self.fraction_width)
+        return to_grid_(clamp(values, limits.lowest, limits.highest), self.fraction_width)
 
     def encode(self, values: Tensor) -> Tensor:
         """The integers of the nearest values, int64. NaN has none: ValueError."""

@@ -121,7 +121,7 @@ def _text(field: dataclasses.Field[Any], value: Any) -> str:
 class _StraightThrough(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, format: NumberFormat) -> Tensor:
-        ctx.mask = format.passes_gradient(values)
+        ctx.mask = format.passes_gradient(values) if ctx.needs_input_grad[0] else None
         return format.round(values)
 
     @staticmethod

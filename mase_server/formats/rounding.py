@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 
-def to_grid(values: Tensor, fraction_width: int) -> Tensor:
-    """The nearest multiples of 2**-fraction_width, ties to even."""
-    return (values * 2.0**fraction_width).round_().mul_(2.0**-fraction_width)
+def to_grid_(values: Tensor, fraction_width: int) -> Tensor:
+    """The nearest multiples of 2**-fraction_width, ties to even, in place."""
+    return values.mul_(2.0**fraction_width).round_().mul_(2.0**-fraction_width)
 
 
 def to_steps(values: Tensor, steps: Tensor) -> Tensor:

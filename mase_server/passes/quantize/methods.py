@@ -15,7 +15,7 @@ from mase_server.formats import NumberFormat, Open
 #: min-max: everything is held.  percentile: this share of the values is held.  mse: the smallest squared error.
 METHODS = ("minmax", "percentile", "mse")
 #: Elements of one tensor that squared errors are summed over: every n-th, where it has more.
-SAMPLED = 1 << 17
+SAMPLED = 1 << 15
 #: Bits of a float32 that number the bins of a histogram: sign, exponent and five bits of the fraction.
 _BIN_BITS = 14
 
@@ -48,12 +48,11 @@ class Ranges:
 
     def add(self, values: Tensor) -> None:
         """One tensor."""
-        flat = values.detach().reshape(-1).float()
-        flat = flat if bool(flat.isfinite().all()) else flat[flat.isfinite()]
+        flat = _finite(values.detach().reshape(-1).float())
         if not flat.numel():
             return
-        self.low = min(self.low, float(flat.min()))
-        self.high = max(self.high, float(flat.max()))
+        low, high = flat.aminmax()
+        self.low, self.high = min(self.low, float(low)), max(self.high, float(high))
         if self.counted:
             counts = torch.bincount(_bins_of(flat), minlength=1 << _BIN_BITS)
             self.bins = counts if self.bins is None else self.bins + counts
@@ -109,11 +108,20 @@ def sampled(values: Tensor) -> Tensor:
     """At most SAMPLED finite elements, spread evenly."""
     flat = values.detach().reshape(-1)
     flat = flat[:: math.ceil(flat.numel() / SAMPLED)] if flat.numel() > SAMPLED else flat
-    return flat[flat.isfinite()].float()
+    return _finite(flat.float())
 
 
 def _squared(format: NumberFormat, values: Tensor) -> float:
-    return float((format.nearest(values) - values).double().square().sum())
+    off = format.nearest(values).sub_(values).double()
+    return float(torch.dot(off, off))
+
+
+def _finite(values: Tensor) -> Tensor:
+    """Without infinities and NaN."""
+    if not values.numel():
+        return values
+    low, high = map(float, values.aminmax())
+    return values if math.isfinite(low) and math.isfinite(high) else values[values.isfinite()]
 
 
 def candidates(open_: Open, ranges: Ranges, method: Method) -> list[NumberFormat]:

@@ -62,8 +62,21 @@ PASS = Pass(
     kind="transform",
     function=quantize_transform_pass,
     arguments=(
-        Argument("by", "choice", "what further keys are", "type", choices=WAYS),
-        Argument("default", "format", "of all operators that compute and that nothing else names", choices=USUAL),
+        Argument(
+            "default",
+            "format",
+            "the format of every operator that computes, unless another key names it; "
+            f"{USUAL[0]} where no format is given at all",
+            choices=USUAL,
+        ),
+        Argument(
+            "by",
+            "choice",
+            "what further keys name: operators by type, nodes or layers by name, regular "
+            "expressions on names, or scopes",
+            "type",
+            choices=WAYS,
+        ),
         Argument("calibrate", "choice", "how data choose what a format leaves to them (auto)", "mse", choices=METHODS),
         Argument("percentile", "number", "percent of the values that it holds", 99.9, minimum=50, maximum=100),
         DATA,
