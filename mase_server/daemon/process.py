@@ -24,7 +24,7 @@ DEFAULT_JOB = "mase_server.worker.job:trace"
 
 #: A process that forks must not have made threads. (A child that wants more raises torch's own count.)
 SINGLE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-#: Threads that a child makes later wait for each other asleep: on a busy machine, those that spin take many times longer.
+#: Threads that a child makes later wait for each other asleep: where others work too, spinning takes many times longer.
 ASLEEP = {"OMP_WAIT_POLICY": "PASSIVE"}
 #: A hub's client reads this when it is imported, which may be ahead of the file; it would try again and again.
 OFFLINE = {"HF_HUB_OFFLINE": "1"}

@@ -119,9 +119,21 @@ def real_copy(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Mod
     return _filled(model, shadows)
 
 
+def empty_copy(model: nn.Module) -> nn.Module:
+    """A copy on the CPU whose values are whatever is there; what is shared in the model is shared in it."""
+    made = copy.deepcopy(model).to_empty(device="cpu")
+    first: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        other = first.setdefault(id(parameter), name)
+        if other != name:
+            path, _, last = name.rpartition(".")
+            setattr(made.get_submodule(path), last, made.get_parameter(other))
+    return made
+
+
 def _filled(model: nn.Module, shadows: Shadows) -> nn.Module:
     values = {name: shadows.get(buffer) for name, buffer in model.named_buffers()}
-    made = copy.deepcopy(model).to_empty(device="cpu")
+    made = empty_copy(model)
     with torch.no_grad():
         for parameter in made.parameters():
             if parameter.is_floating_point():

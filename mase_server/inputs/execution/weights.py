@@ -33,10 +33,10 @@ class AbsentWeights(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """One call of load_state_dict. files: those that had been read since the one before it."""
+    """One call of load_state_dict. values: what was loaded, each beside the tensor of the module that it was loaded
+    into.  files: those that had been read since the call before."""
 
-    module: nn.Module
-    values: Mapping[str, Any]
+    values: tuple[tuple[torch.Tensor, torch.Tensor], ...]
     files: tuple[str, ...]
 
 
@@ -57,6 +57,14 @@ def loaded_where_present() -> Iterator[None]:
         _safetensors(),
     ):
         yield
+
+
+def _pairs(module: nn.Module, values: Mapping[str, Any]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    for named in (module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False)):
+        for name, tensor in named:
+            value = values.get(name)
+            if isinstance(value, torch.Tensor) and not value.is_meta:
+                yield tensor, value
 
 
 @contextmanager
@@ -110,7 +118,7 @@ def _load_state_dict(original: Callable[..., Any], wanted: set[str]) -> Callable
         if wanted:
             return _IncompatibleKeys([], [])
         found = original(self, state_dict, *args, **kwargs)
-        LOADED.append(Loading(self, dict(state_dict), tuple(_read)))
+        LOADED.append(Loading(tuple(_pairs(self, state_dict)), tuple(_read)))
         _read.clear()
         return found
 

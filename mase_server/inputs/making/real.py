@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch import nn
 from mase_server.inputs.execution.weights import LOADED, Loading
 from mase_server.inputs.making.constructions import Construction, caller_of, construction_of
 from mase_server.inputs.modes import outside_modes
+from mase_server.tracing.rungs import empty_copy
 from mase_server.tracing.shadow import Shadows
 from mase_server.tracing.state import put_in_mode
 
@@ -43,7 +43,10 @@ def real_model(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Mo
         made = maker.made(model, construct)
         given = set() if loaded else {name for name, tensor in tensors.items() if not tensor.is_meta}
         _copy({name: tensors[name] for name in given}, made)
-        files = [file for loading in _loadings(model) for file in _load(loading, model, made, given)]
+        names: dict[int, list[str]] = {}
+        for name, tensor in tensors.items():
+            names.setdefault(id(tensor), []).append(name)
+        files = [file for loading in LOADED for file in _load(loading, names, made, given)]
         for path, part in model.named_modules():
             if (folder := pretrained_folder(part)) and folder not in maker.lost:
                 given.update(f"{path}.{name}" if path else name for name, _ in _tensors(part))
@@ -89,7 +92,7 @@ class _Maker:
         if id(module) not in self.again:
             call = construction_of(module)
             if call is None:
-                self.again[id(module)] = copy.deepcopy(module).to_empty(device="cpu")
+                self.again[id(module)] = empty_copy(module)
             else:
                 self.again[id(module)] = self._called(module, call)
         return self.again[id(module)]
@@ -125,7 +128,7 @@ class _Maker:
 
     def _filled(self, model: nn.Module, found: nn.Module) -> nn.Module:
         """A copy of the model with values from `found`, else from its parts made one by one, else random."""
-        made = copy.deepcopy(model).to_empty(device="cpu")
+        made = empty_copy(model)
         sources = dict(_tensors(found))
         for name, tensor in _tensors(made):
             value = sources.get(name)
@@ -174,21 +177,9 @@ def _copy(values: Mapping[str, torch.Tensor], made: nn.Module) -> None:
                 targets[name].copy_(value)
 
 
-def _loadings(model: nn.Module) -> list[Loading]:
-    """What was loaded into the model, a part of it, or a module that holds it, in order."""
-    parts = {id(part) for part in model.modules()}
-    return [each for each in LOADED if id(each.module) in parts or model in each.module.modules()]
-
-
-def _load(loading: Loading, model: nn.Module, made: nn.Module, given: set[str]) -> tuple[str, ...]:
-    """Load the same values again; adds the names of what was given, and gives the files."""
-    below = {id(part): path for path, part in model.named_modules()}.get(id(loading.module))
-    above = {id(part): path for path, part in loading.module.named_modules()}.get(id(model), "")
-    values: dict[str, torch.Tensor] = {}
-    for name, value in loading.values.items():
-        inside = f"{below}.{name}" if below else name.removeprefix(f"{above}.") if above else name
-        if isinstance(value, torch.Tensor) and not value.is_meta:
-            values[inside] = value
+def _load(loading: Loading, names: Mapping[int, list[str]], made: nn.Module, given: set[str]) -> tuple[str, ...]:
+    """Load the same values again. names: of the model's tensors by id.  Adds those that were given; gives the files."""
+    values = {name: value for tensor, value in loading.values for name in names.get(id(tensor), ())}
     _copy(values, made)
     given.update(values)
-    return loading.files
+    return loading.files if values else ()

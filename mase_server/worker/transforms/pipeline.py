@@ -124,7 +124,8 @@ def _kind(error: BaseException) -> str:
 
 def _told(error: BaseException) -> str:
     """What was raised; a pass's own errors say by themselves what is wrong."""
-    text = str(error)
+    # fx adds the whole node.
+    text = str(error).partition("\n\nWhile executing")[0].strip()
     if text and isinstance(error, ValueError | PassFailedError):
         return text
     return f"{type(error).__name__}: {text}".rstrip(": ")
