@@ -79,7 +79,7 @@ export class StatusItem implements Disposable {
   }
 
   private visible(editor: TextEditor | undefined): editor is TextEditor {
-    return editor?.document.languageId === 'python';
+    return editor?.document.languageId === 'python' && editor.document.uri.scheme === 'file';
   }
 
   private show(editor: TextEditor | undefined): void {

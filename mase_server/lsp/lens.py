@@ -31,8 +31,8 @@ async def code_lens(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens
         place = page.range(model)
         if place is not None:
             title = lens_text(model, page.view.stale)
-            lenses.append(lsp.CodeLens(place, lsp.Command(title, RETRACE, None, [params.text_document.uri])))
             lenses += [lsp.CodeLens(place, command) for command in _of_pipeline(model)]
+            lenses.append(lsp.CodeLens(place, lsp.Command(title, RETRACE, None, [params.text_document.uri])))
     for part in page.view.parts():
         place = page.range(part)
         if place is not None:

@@ -108,7 +108,7 @@ async def test_the_lens_tells_the_pipeline_what_it_saves_and_costs_and_how_to_ta
     path = await opened(editor)
     assert len((await editor.lenses(path))[1]) == 1
     await apply(editor, path)
-    [_, *passes] = (await editor.lenses(path))[1]
+    [*passes, _] = (await editor.lenses(path))[1]
     assert passes == ["quantize · 8 bits · SQNR 38.2 dB · 4.0x smaller", "undo", "compare"]
 
 

@@ -40,7 +40,8 @@ function entries(pass: Pass, target: string, values: Values): Item[] {
 }
 
 function entry(argument: PassArgument, values: Values): Item {
-  return { label: argument.name, description: shown(argument, values), detail: argument.help, argument };
+  const changed = values[argument.name] === undefined ? '' : '$(edit) ';
+  return { label: argument.name, description: changed + shown(argument, values), detail: argument.help, argument };
 }
 
 async function name(pass: Pass): Promise<PassArgument | undefined> {

@@ -28,7 +28,7 @@ export async function ask(argument: PassArgument, before: Given | undefined, che
 async function type(argument: PassArgument, before: Given | undefined, check: Check): Promise<string | undefined> {
   return window.showInputBox({
     title: argument.name,
-    prompt: argument.help + (argument.required ? '' : ' (empty: as declared)'),
+    prompt: argument.help + (argument.required ? '' : ' (empty: the pass decides)'),
     value: before?.text ?? (argument.default === null ? '' : text(argument.default)),
     validateInput: async (typed) => {
       if (typed === '') return argument.required ? `${argument.name} is needed` : undefined;
@@ -41,7 +41,7 @@ async function type(argument: PassArgument, before: Given | undefined, check: Ch
 function choose(argument: PassArgument, known: string[], before: Given | undefined, check: Check): Promise<string | undefined> {
   const pick = window.createQuickPick<QuickPickItem & { answer: string }>();
   const now = before?.text ?? (argument.default === null ? '' : text(argument.default));
-  const clear = argument.required ? [] : [{ label: 'as declared', description: text(argument.default ?? ''), answer: '' }];
+  const clear = argument.required ? [] : [{ label: 'leave it to the pass', description: text(argument.default ?? ''), answer: '' }];
   const items = known.map((answer) => ({ label: answer, description: answer === now ? 'now' : '', answer }));
   pick.title = argument.name;
   pick.placeholder = argument.help;
@@ -56,7 +56,8 @@ function choose(argument: PassArgument, known: string[], before: Given | undefin
   });
   return new Promise((resolve) => {
     pick.onDidAccept(() => {
-      resolve(pick.selectedItems[0]?.answer);
+      const typed = argument.kind === 'format' && pick.value !== '' ? pick.value : undefined;
+      resolve(pick.activeItems[0]?.answer ?? typed);
       pick.hide();
     });
     pick.onDidHide(() => {

@@ -25,12 +25,12 @@ export function missing(pass: Pass, values: Values): PassArgument[] {
   return asked(pass).filter(({ name, required }) => required && values[name] === undefined);
 }
 
-/** `default: 8`, `12`, `needed`. */
+/** `12`, given or by default; `needed`. */
 export function shown(argument: PassArgument, values: Values): string {
   const given = values[argument.name];
   if (given !== undefined) return given.text;
   if (argument.required) return 'needed';
-  return argument.default === null ? '' : `default: ${text(argument.default)}`;
+  return argument.default === null ? '' : text(argument.default);
 }
 
 /** `default=fixed(8,4), by=type`; nothing where all is as declared. */

@@ -1,0 +1,99 @@
+"""Passes in a real VS Code, by keyboard: choose, see, compare, take back. Expected texts are worked out by hand."""
+
+import re
+from pathlib import Path
+
+from conftest import OpenWindow
+from playwright.sync_api import Locator, expect
+from window import PATIENCE_MS, Window
+
+FLOAT = "y: f32[B, T, 128] = y.transpose(1, 2)"
+FIXED = "y: fixed(8,4)[B, T, 128] = y.transpose(1, 2)"
+
+
+def line_of(path: Path, text: str) -> int:
+    """The number of the first line with `text`, from 1."""
+    return next(number for number, line in enumerate(path.read_text().splitlines(), 1) if text in line)
+
+
+def choose_action(window: Window, title: str) -> None:
+    """Ctrl+. and down to the action with `title`, then Enter."""
+    window.page.keyboard.press("Control+.")
+    widget = window.page.locator(".action-widget")
+    widget.get_by_text(title).first.wait_for()
+    focused = widget.locator(".monaco-list-row.focused")
+    for _ in range(20):
+        if title in (focused.text_content() or ""):
+            break
+        window.page.keyboard.press("ArrowDown")
+    expect(focused).to_contain_text(title)
+    window.page.keyboard.press("Enter")
+
+
+def form(window: Window, title: str) -> Locator:
+    """The quick pick with this title, once it shows."""
+    widget = window.page.locator(".quick-input-widget:visible")
+    widget.get_by_text(title).first.wait_for()
+    return widget
+
+
+def wait_for_passes(window: Window, line: int) -> None:
+    """The list of passes comes shortly after the first trace."""
+    window.go_to(line, 20)
+    for _ in range(120):
+        window.page.keyboard.press("Control+.")
+        if window.page.locator(".action-widget").get_by_text("MASE: Quantise").count():
+            break
+        window.page.keyboard.press("Escape")
+        window.page.wait_for_timeout(500)
+    window.page.keyboard.press("Escape")
+
+
+def test_quantising_by_keyboard_changes_the_hints_and_undo_brings_them_back(
+    project: Path, open_window: OpenWindow
+) -> None:
+    window = open_window(project, "gpt.py")
+    window.expect_status("MASE: ready")
+    row = line_of(project / "gpt.py", "class GPT(nn.Module)")
+    wait_for_passes(window, line_of(project / "gpt.py", "self.c_attn = "))
+    window.go_to(row, 8)
+    choose_action(window, "MASE: Quantise GPT")
+    form(window, "Quantise GPT")
+    window.picture("pass-form")
+    window.page.keyboard.type("default")
+    window.page.keyboard.press("Enter")
+    window.page.locator(".quick-input-widget:visible").get_by_text("ternary").first.wait_for()
+    window.page.keyboard.type("fixed(8,4)")
+    window.page.locator(".quick-input-widget:visible").get_by_text("as typed").first.wait_for()
+    window.picture("pass-argument")
+    window.page.keyboard.press("Enter")
+    form(window, "default=fixed(8,4)")
+    window.picture("pass-form-filled")
+    window.page.keyboard.press("Enter")
+    window.go_to(43)
+    window.expect_line(FIXED)
+    window.expect_status("MASE: ready · 1 pass")
+    window.picture("pass-applied")
+    window.go_to(row)
+    window.page.get_by_text(re.compile(r"quantize · 8 bits · SQNR .* · 4\.0x smaller")).wait_for(timeout=3 * PATIENCE_MS)
+    window.picture("pass-lens")
+    window.command("MASE: Compare with the Original")
+    window.page.locator(".modified .view-line", has_text="quantise").first.wait_for()
+    expect(window.page.locator(".original .view-line", has_text="quantise")).to_have_count(0)
+    window.page.keyboard.press("Alt+F5")
+    window.page.keyboard.press("Alt+F5")
+    window.page.locator(".modified .view-line", has_text="'fixed(8,4)')").first.wait_for()
+    window.picture("pass-compare")
+    window.page.keyboard.press("Control+F4")
+    window.page.locator(".tab", has_text="gpt.py").first.click()
+    window.go_to(row)
+    window.command("MASE: Undo the Last Pass")
+    window.go_to(43)
+    window.expect_line(FLOAT)
+    window.go_to(row)
+    window.page.get_by_text("891,648 parameters").wait_for()
+    expect(window.page.get_by_text("4.0x smaller")).to_have_count(0, timeout=PATIENCE_MS)
+    window.expect_status("MASE: ready")
+    window.picture("pass-undone")
+    window.command("Notifications: Show Notifications")
+    window.picture("notifications")
