@@ -11,7 +11,7 @@ from typing import Any
 
 import mase_server
 from docs.described import Described, described
-from docs.passes import declaration, declared_options
+from docs.passes import declaration, declared_help, declared_options
 from docs.signatures import parameters_of, shown, signature
 from mase_server import passes
 
@@ -135,7 +135,11 @@ def _is_hidden(base: type) -> bool:
 def _tables(public: Public, found: Described, link: Callable[[str], str]) -> Iterator[str]:
     parameters = {each.name: each for each in parameters_of(public.thing)}
     options = _options(parameters.get("pass_args")) or declared_options(public.thing)
-    given = {**({"graph": _PASS["graph"]} if "pass_args" in parameters else {}), **found.entries}
+    given = {
+        **({"graph": _PASS["graph"]} if "pass_args" in parameters else {}),
+        **declared_help(public.thing),
+        **found.entries,
+    }
     if "pass_args" in parameters:
         given["pass_args"] = _PASS["pass_args"] if options else _NO_OPTIONS
     defaults = {name: "" if each.default is each.empty else f"`{shown(each.default)}`"

@@ -51,6 +51,13 @@ def declared_options(function: Any) -> dict[str, str]:
     return {each.name.partition(".")[0]: "" if "." in each.name else _default(each) for each in declared}
 
 
+def declared_help(function: Any) -> dict[str, str]:
+    """What a pass says of each of these keys."""
+    found = _by_function().get(function)
+    declared = () if found is None else found.all_arguments
+    return {each.name.partition(".")[0]: "a map, see below." if "." in each.name else each.help for each in declared}
+
+
 def _rows(declared: Pass) -> Iterator[tuple[str, str, str, str]]:
     for argument in declared.all_arguments:
         yield f"`{argument.name}`", _default(argument), _takes(argument), argument.help

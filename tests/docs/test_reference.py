@@ -13,8 +13,14 @@ import pytest
 import mase_server
 from docs import generate, tools
 from mase_server import passes
+from mase_server.cli.applied_report import LAYER_KEYS, report
+from mase_server.cli.applying import Applied
+from mase_server.cli.session import Outcome
 from mase_server.daemon.api import API
 from mase_server.lsp.features import COMMANDS, FEATURES
+from mase_server.lsp.text import Text
+from mase_server.passes.registry import built_in
+from mase_server.snapshot import TRANSFORM_KEYS
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -154,7 +160,7 @@ def test_a_name_of_another_page_is_a_link_and_a_pages_own_name_is_not():
 
 def test_the_command_line_page_has_every_option_that_help_shows():
     text = PAGES["cli.md"]
-    for command in ("shapes", "trust", "lsp"):
+    for command in ("shapes", "passes", "apply", "trust", "lsp"):
         run = [sys.executable, "-m", "mase_server", command, "--help"]
         told = subprocess.run(run, cwd=ROOT, env={"COLUMNS": "200", "TERM": "dumb"}, capture_output=True, check=True)
         options = set(re.findall(r"(?<![\w-])--[a-z-]+", told.stdout.decode())) - {"--help", "--no-revoke", "--no-all"}
@@ -195,3 +201,22 @@ def test_the_json_page_has_the_keys_that_the_command_prints(tmp_path):
     assert list(tools.VALUE_KEYS) == list(report["tensors"][0]["values"][0])
     assert list(tools.PROBLEM_KEYS) == list(report["problems"][0])
     assert report["problems"][0]["code"] == "bad-comment"
+
+
+# Passes
+
+
+@pytest.mark.parametrize("each", built_in().values(), ids=lambda each: each.name)
+def test_the_page_of_a_pass_has_every_argument_that_it_declares(each):
+    page = PAGES[f"passes/{each.function.__name__}.md"]
+    assert rows(page, "In editors and on the command line") == [argument.name for argument in each.all_arguments]
+    assert f"mase-server apply FILE {each.name}" in page
+    assert f"[`{each.name}`](passes/{each.function.__name__}.md)" in PAGES["passes.md"]
+
+
+def test_the_json_page_of_apply_has_the_keys_that_it_prints():
+    applied = Applied(Outcome("a.py", "/a.py", Text(""), None, None, None, ()), code="")
+    assert list(tools.APPLIED_KEYS) == list(report(applied))
+    assert list(tools.LAYER_KEYS) == list(LAYER_KEYS)
+    assert {"nodes", "sqnr", "max_error"} < set(tools.SUMMARY_KEYS)
+    assert all(f"{key}" in TRANSFORM_KEYS["summary"] for key in tools.SUMMARY_KEYS)
