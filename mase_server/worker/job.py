@@ -26,6 +26,7 @@ from mase_server.inputs.making.constructions import arguments_of, places_of, reb
 from mase_server.inputs.text import write
 from mase_server.ir.session import Session
 from mase_server.ops.types import TensorType
+from mase_server.passes.registry import built_in
 from mase_server.snapshot import Problem
 from mase_server.tracing.bindings import Reports
 from mase_server.tracing.errors.failure import RAISED, Failure
@@ -46,6 +47,9 @@ from mase_server.worker.request import TraceRequest
 from mase_server.worker.traced import Traced
 from mase_server.worker.transforms.replay import replayed
 from mase_server.worker.trials import Trials
+
+# The warm parent imports this file: its forks find every pass imported.
+built_in()
 
 Emit = Callable[[dict[str, Any]], None]
 

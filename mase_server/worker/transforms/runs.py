@@ -14,6 +14,7 @@ from mase_server.inputs.making.real import SEED, Real
 from mase_server.ir.code import code_of
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.recording import Recording
+from mase_server.ops.cost import parameters_of
 from mase_server.passes.declaration import Pass
 from mase_server.passes.error import measure
 from mase_server.passes.registry import passes_for
@@ -26,6 +27,9 @@ from mase_server.worker.transforms.forks import Send
 from mase_server.worker.transforms.overlay import Measured, OverlayWriter
 from mase_server.worker.transforms.pipeline import Applied, Pipeline, Stopped
 from mase_server.worker.transforms.room import refusal
+
+#: Models with fewer parameters are run by one thread.
+WORTH_THREADS = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +93,8 @@ def formats(live: Live, ask: Ask, send: Send) -> None:
 
 def measured(live: Live, ask: Ask, real: Real, send: Send) -> None:
     """On the real model: formats and, if asked for, errors."""
-    torch.set_num_threads(idle_processors())
     subject = Subject.of(live, ask.model, real)
+    torch.set_num_threads(useful_threads(real.model))
     applied = _run(subject, Pipeline(ask.steps, subject.known()), send, real=True)
     found: Measured | None = None
     if ask.measure and applied.steps:
@@ -122,8 +126,10 @@ def known(live: Live, send: Send) -> None:
     send({"value": [each.to_wire() for each in passes_for(request.folder, request.path).values()]})
 
 
-def idle_processors() -> int:
-    """How many threads are of use: on a busy machine, threads that wait for each other take longer than one alone."""
+def useful_threads(model: nn.Module) -> int:
+    """How many threads are of use: small operations, and those on a busy machine, wait longer than they compute."""
+    if parameters_of(model)[0] < WORTH_THREADS:
+        return 1
     count = os.cpu_count() or 1
     return max(1, min(count, round(count - os.getloadavg()[0])))
 
