@@ -1,9 +1,9 @@
-/// The working half of fixed_linear and fixed_conv2d: the vector arrives again for every beat of results, that is
-/// OUT / PAR_OUT times in a row. PAR_IN * PAR_OUT multipliers, one beat per cycle.
-/// 7 + $clog2(PAR_IN) cycles from the last beat of a repetition to its result. Cuts the path of ready except for one gate.
+/// The working half of fixed_linear and fixed_conv2d: fixed_dot_core with its weights and biases in memories.
+/// A vector arrives again for every beat of results, OUT / PAR_OUT times. One beat per cycle,
+/// 7 + $clog2(PAR_IN) cycles of latency from the last beat of a repetition to its result.
 /// WEIGHT_FILE has (OUT / PAR_OUT) * (IN / PAR_IN) words, input beats fastest; weight [b, a] of a word's PAR_OUT x
 /// PAR_IN block is element b * PAR_IN + a. BIAS_FILE has OUT / PAR_OUT words.
-/// Does not take sizes that PAR_IN and PAR_OUT do not divide.
+/// Does not cut the path of ready: one gate is in it.
 module fixed_linear_core #(
     parameter int DATA_IN_0_PRECISION_0        = 8,
     parameter int DATA_IN_0_PRECISION_1        = 4,
@@ -34,59 +34,17 @@ module fixed_linear_core #(
     output logic                data_out_0_valid,
     input  logic                data_out_0_ready
 );
-  if (DATA_IN_0_TENSOR_SIZE_DIM_0 % DATA_IN_0_PARALLELISM_DIM_0 != 0) begin : g_check_in
-    $error("fixed_linear_core: %0d inputs are no multiple of %0d a beat", DATA_IN_0_TENSOR_SIZE_DIM_0,
-           DATA_IN_0_PARALLELISM_DIM_0);
-  end
-  if (DATA_OUT_0_TENSOR_SIZE_DIM_0 % DATA_OUT_0_PARALLELISM_DIM_0 != 0) begin : g_check_out
-    $error("fixed_linear_core: %0d outputs are no multiple of %0d a beat", DATA_OUT_0_TENSOR_SIZE_DIM_0,
-           DATA_OUT_0_PARALLELISM_DIM_0);
-  end
-
   localparam int BeatsIn = DATA_IN_0_TENSOR_SIZE_DIM_0 / DATA_IN_0_PARALLELISM_DIM_0;
   localparam int BeatsOut = DATA_OUT_0_TENSOR_SIZE_DIM_0 / DATA_OUT_0_PARALLELISM_DIM_0;
-  localparam int IndexWidth = (BeatsIn > 1) ? $clog2(BeatsIn) : 1;
   localparam int AddressWidth = (BeatsIn * BeatsOut > 1) ? $clog2(BeatsIn * BeatsOut) : 1;
   localparam int OutIndexWidth = (BeatsOut > 1) ? $clog2(BeatsOut) : 1;
   localparam int WeightWidth = DATA_IN_0_PARALLELISM_DIM_0 * DATA_OUT_0_PARALLELISM_DIM_0 * WEIGHT_PRECISION_0;
   localparam int BiasWidth = DATA_OUT_0_PARALLELISM_DIM_0 * BIAS_PRECISION_0;
-  localparam int Levels = $clog2(DATA_IN_0_PARALLELISM_DIM_0);
-  // A result's place in the output fifo is kept from its last step on, until it leaves Delay cycles later at the earliest.
-  localparam int Delay = 8 + Levels;
-  localparam int Places = (Delay + BeatsIn - 1) / BeatsIn + 1;
-  localparam int PlacesWidth = $clog2(Places + 1);
-  localparam int LastAt = Levels + 1;
 
-  // One step a cycle, as long as there is a place for what it completes.
-  logic [  IndexWidth-1:0] index;
-  logic [AddressWidth-1:0] address;
-  logic [ PlacesWidth-1:0] places;
-  logic last, leaves, step;
-
-  assign last = index == IndexWidth'(BeatsIn - 1);
-  assign data_in_0_ready = !last || places != '0;
-  assign step = data_in_0_valid && data_in_0_ready;
-  assign leaves = data_out_0_valid && data_out_0_ready;
-
-  always_ff @(posedge clk) begin
-    if (rst) begin
-      index   <= '0;
-      address <= '0;
-      places  <= PlacesWidth'(Places);
-    end else begin
-      if (step) begin
-        index   <= last ? '0 : index + 1'b1;
-        address <= (address == AddressWidth'(BeatsIn * BeatsOut - 1)) ? '0 : address + 1'b1;
-      end
-      if ((step && last) != leaves) places <= leaves ? places + 1'b1 : places - 1'b1;
-    end
-  end
-
-  // The weights come a cycle after their address; data and flags wait for them.
+  logic [AddressWidth-1:0] weight_address;
+  logic [OutIndexWidth-1:0] bias_address;
   logic [WeightWidth-1:0] weight;
-  logic [InWidth-1:0] vector_1;
-  logic valid_1, first_1;
-  logic [LastAt:0] last_at;
+  logic [BiasWidth-1:0] bias;
 
   rom #(
       .DATA_WIDTH(WeightWidth),
@@ -94,46 +52,27 @@ module fixed_linear_core #(
       .FILE(WEIGHT_FILE)
   ) weights (
       .clk,
-      .address,
+      .address(weight_address),
       .data(weight)
   );
 
-  always_ff @(posedge clk) begin
-    if (rst) {valid_1, last_at} <= '0;
-    else begin
-      valid_1 <= step;
-      last_at <= {last_at[LastAt-1:0], step && last};
-    end
-    first_1  <= index == '0;
-    vector_1 <= data_in_0;
-  end
-
-  // The bias is wanted Levels + 3 cycles after the first step of its sum, and takes one to come.
-  logic [BiasWidth-1:0] bias;
-
   if (HAS_BIAS) begin : g_bias
-    logic [OutIndexWidth-1:0] out_index;
-    always_ff @(posedge clk) begin
-      if (rst) out_index <= '0;
-      else if (last_at[LastAt]) out_index <= (out_index == OutIndexWidth'(BeatsOut - 1)) ? '0 : out_index + 1'b1;
-    end
     rom #(
         .DATA_WIDTH(BiasWidth),
         .DEPTH(BeatsOut),
         .FILE(BIAS_FILE)
     ) biases (
         .clk,
-        .address(out_index),
+        .address(bias_address),
         .data(bias)
     );
   end else begin : g_no_bias
+    logic unused_address;
+    assign unused_address = &{1'b0, bias_address};
     assign bias = '0;
   end
 
-  logic [OutWidth-1:0] result;
-  logic result_valid;
-
-  fixed_mac #(
+  fixed_dot_core #(
       .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
       .DATA_IN_0_PRECISION_1(DATA_IN_0_PRECISION_1),
       .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
@@ -145,32 +84,20 @@ module fixed_linear_core #(
       .BIAS_PRECISION_1(BIAS_PRECISION_1),
       .DATA_OUT_0_PRECISION_0(DATA_OUT_0_PRECISION_0),
       .DATA_OUT_0_PRECISION_1(DATA_OUT_0_PRECISION_1),
+      .DATA_OUT_0_TENSOR_SIZE_DIM_0(DATA_OUT_0_TENSOR_SIZE_DIM_0),
       .DATA_OUT_0_PARALLELISM_DIM_0(DATA_OUT_0_PARALLELISM_DIM_0),
       .FLOOR(FLOOR),
       .RELU(RELU)
-  ) mac (
+  ) core (
       .clk,
       .rst,
-      .data(vector_1),
+      .data_in_0,
+      .data_in_0_valid,
+      .data_in_0_ready,
+      .weight_address,
       .weight,
-      .valid(valid_1),
-      .first(first_1),
-      .last(last_at[0]),
+      .bias_address,
       .bias,
-      .result,
-      .result_valid
-  );
-
-  logic unused_ready;  // `places` has seen to it
-  fifo #(
-      .DATA_WIDTH(OutWidth),
-      .DEPTH(Places)
-  ) results (
-      .clk,
-      .rst,
-      .data_in_0(result),
-      .data_in_0_valid(result_valid),
-      .data_in_0_ready(unused_ready),
       .data_out_0,
       .data_out_0_valid,
       .data_out_0_ready

@@ -4,8 +4,23 @@ All functions take and give int64 tensors: the integers of fixed-point values, v
 pass that simulates hardware, the tables in memory files and the tests of `rtl/` call these and nothing else.
 """
 
+from mase_server.hardware.arithmetic.elements import add, look_up, multiply, table
 from mase_server.hardware.arithmetic.images import Windows, average_pool2d, conv2d, max_pool2d, mean
-from mase_server.hardware.arithmetic.linear import Affine, linear
+from mase_server.hardware.arithmetic.linear import Affine, linear, matmul
 from mase_server.hardware.arithmetic.requantise import requantise
 
-__all__ = ["Affine", "Windows", "average_pool2d", "conv2d", "linear", "max_pool2d", "mean", "requantise"]
+__all__ = [
+    "Affine",
+    "Windows",
+    "add",
+    "average_pool2d",
+    "conv2d",
+    "linear",
+    "look_up",
+    "matmul",
+    "max_pool2d",
+    "mean",
+    "multiply",
+    "requantise",
+    "table",
+]

@@ -63,7 +63,17 @@ def linear(values: Tensor, weight: Tensor, bias: Tensor | None, formats: Affine)
     ValueError: the sum needs more than 63 bits.
     """
     formats.check(values.shape[-1])
-    return finish(matmul(values, weight.T, formats.accumulator_width(values.shape[-1])), bias, formats)
+    return finish(exact_product(values, weight.T, formats.accumulator_width(values.shape[-1])), bias, formats)
+
+
+def matmul(first: Tensor, second: Tensor, formats: Affine) -> Tensor:
+    """first @ second.T in integers: [..., rows, in], [..., out, in] -> [..., rows, out], int64; as `linear`, no bias.
+
+    formats: `weight` is that of the second one.  ValueError: a sum needs more than 63 bits.
+    """
+    length = first.shape[-1]
+    formats.check(length)
+    return finish(exact_product(first, second.transpose(-1, -2), formats.accumulator_width(length)), None, formats)
 
 
 def finish(products: Tensor, bias: Tensor | None, formats: Affine) -> Tensor:
@@ -74,7 +84,7 @@ def finish(products: Tensor, bias: Tensor | None, formats: Affine) -> Tensor:
     return requantise(total, formats.accumulator_fraction, formats.out, floor=formats.floor, relu=formats.relu)
 
 
-def matmul(first: Tensor, second: Tensor, width: int) -> Tensor:
+def exact_product(first: Tensor, second: Tensor, width: int) -> Tensor:
     """The exact product of integer matrices whose sums of products have `width` bits, int64: in doubles if they can."""
     if 1 << (width - 1) <= EXACT:
         return (first.to(torch.float64) @ second.to(torch.float64)).to(torch.int64)

@@ -1,0 +1,154 @@
+/// Dot products of a stream with weights from outside: the sequence, the places for results and the arithmetic of
+/// fixed_linear, fixed_conv2d and fixed_matmul. A vector arrives again for every beat of results, OUT / PAR_OUT times.
+/// PAR_IN * PAR_OUT multipliers (the two PARALLELISM parameters), one beat per cycle.
+/// 7 + $clog2(PAR_IN) cycles of latency from the last beat of a repetition to its result.
+/// `weight_address` counts beats of input, then of output; `weight` is wanted a cycle later, and the bias likewise.
+/// Does not take sizes that PAR_IN and PAR_OUT do not divide. Does not cut the path of ready: one gate is in it.
+module fixed_dot_core #(
+    parameter int DATA_IN_0_PRECISION_0        = 8,
+    parameter int DATA_IN_0_PRECISION_1        = 4,
+    parameter int DATA_IN_0_TENSOR_SIZE_DIM_0  = 16,
+    parameter int DATA_IN_0_PARALLELISM_DIM_0  = 4,
+    parameter int WEIGHT_PRECISION_0           = 8,
+    parameter int WEIGHT_PRECISION_1           = 6,
+    parameter bit HAS_BIAS                     = 1'b1,
+    parameter int BIAS_PRECISION_0             = 16,
+    parameter int BIAS_PRECISION_1             = 10,
+    parameter int DATA_OUT_0_PRECISION_0       = 8,
+    parameter int DATA_OUT_0_PRECISION_1       = 4,
+    parameter int DATA_OUT_0_TENSOR_SIZE_DIM_0 = 8,
+    parameter int DATA_OUT_0_PARALLELISM_DIM_0 = 2,
+    parameter bit FLOOR                        = 1'b0,
+    parameter bit RELU                         = 1'b0,
+    localparam int InWidth                     = DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0,
+    localparam int OutWidth                    = DATA_OUT_0_PARALLELISM_DIM_0 * DATA_OUT_0_PRECISION_0,
+    localparam int BeatsIn                     = DATA_IN_0_TENSOR_SIZE_DIM_0 / DATA_IN_0_PARALLELISM_DIM_0,
+    localparam int BeatsOut                    = DATA_OUT_0_TENSOR_SIZE_DIM_0 / DATA_OUT_0_PARALLELISM_DIM_0,
+    localparam int AddressWidth                = (BeatsIn * BeatsOut > 1) ? $clog2(BeatsIn * BeatsOut) : 1,
+    localparam int OutIndexWidth               = (BeatsOut > 1) ? $clog2(BeatsOut) : 1,
+    localparam int WeightWidth                 = DATA_IN_0_PARALLELISM_DIM_0 * DATA_OUT_0_PARALLELISM_DIM_0 * WEIGHT_PRECISION_0,
+    localparam int BiasWidth                   = DATA_OUT_0_PARALLELISM_DIM_0 * BIAS_PRECISION_0
+) (
+    input  logic                clk,
+    input  logic                rst,
+    input  logic [ InWidth-1:0] data_in_0,
+    input  logic                data_in_0_valid,
+    output logic                data_in_0_ready,
+    output logic [AddressWidth-1:0] weight_address,
+    input  logic [WeightWidth-1:0] weight,
+    output logic [OutIndexWidth-1:0] bias_address,
+    input  logic [BiasWidth-1:0] bias,
+    output logic [OutWidth-1:0] data_out_0,
+    output logic                data_out_0_valid,
+    input  logic                data_out_0_ready
+);
+  if (DATA_IN_0_TENSOR_SIZE_DIM_0 % DATA_IN_0_PARALLELISM_DIM_0 != 0) begin : g_check_in
+    $error("fixed_dot_core: %0d inputs are no multiple of %0d a beat", DATA_IN_0_TENSOR_SIZE_DIM_0,
+           DATA_IN_0_PARALLELISM_DIM_0);
+  end
+  if (DATA_OUT_0_TENSOR_SIZE_DIM_0 % DATA_OUT_0_PARALLELISM_DIM_0 != 0) begin : g_check_out
+    $error("fixed_dot_core: %0d outputs are no multiple of %0d a beat", DATA_OUT_0_TENSOR_SIZE_DIM_0,
+           DATA_OUT_0_PARALLELISM_DIM_0);
+  end
+
+  localparam int IndexWidth = (BeatsIn > 1) ? $clog2(BeatsIn) : 1;
+  localparam int Levels = $clog2(DATA_IN_0_PARALLELISM_DIM_0);
+  // A result's place in the output fifo is kept from its last step on, until it leaves Delay cycles later at the earliest.
+  localparam int Delay = 8 + Levels;
+  localparam int Places = (Delay + BeatsIn - 1) / BeatsIn + 1;
+  localparam int PlacesWidth = $clog2(Places + 1);
+  localparam int LastAt = Levels + 1;
+
+  // One step a cycle, as long as there is a place for what it completes.
+  logic [  IndexWidth-1:0] index;
+  logic [ PlacesWidth-1:0] places;
+  logic last, leaves, step;
+
+  assign last = index == IndexWidth'(BeatsIn - 1);
+  assign data_in_0_ready = !last || places != '0;
+  assign step = data_in_0_valid && data_in_0_ready;
+  assign leaves = data_out_0_valid && data_out_0_ready;
+
+  always_ff @(posedge clk) begin
+    if (rst) begin
+      index   <= '0;
+      weight_address <= '0;
+      places  <= PlacesWidth'(Places);
+    end else begin
+      if (step) begin
+        index   <= last ? '0 : index + 1'b1;
+        weight_address <= (weight_address == AddressWidth'(BeatsIn * BeatsOut - 1)) ? '0 : weight_address + 1'b1;
+      end
+      if ((step && last) != leaves) places <= leaves ? places + 1'b1 : places - 1'b1;
+    end
+  end
+
+  // The weights come a cycle after their weight_address; data and flags wait for them.
+  logic [InWidth-1:0] vector_1;
+  logic valid_1, first_1;
+  logic [LastAt:0] last_at;
+
+  always_ff @(posedge clk) begin
+    if (rst) {valid_1, last_at} <= '0;
+    else begin
+      valid_1 <= step;
+      last_at <= {last_at[LastAt-1:0], step && last};
+    end
+    first_1  <= index == '0;
+    vector_1 <= data_in_0;
+  end
+
+  // The bias is wanted Levels + 3 cycles after the first step of its sum.
+  always_ff @(posedge clk) begin
+    if (rst) bias_address <= '0;
+    else if (last_at[LastAt]) begin
+      bias_address <= (bias_address == OutIndexWidth'(BeatsOut - 1)) ? '0 : bias_address + 1'b1;
+    end
+  end
+
+  logic [OutWidth-1:0] result;
+  logic result_valid;
+
+  fixed_mac #(
+      .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
+      .DATA_IN_0_PRECISION_1(DATA_IN_0_PRECISION_1),
+      .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
+      .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
+      .WEIGHT_PRECISION_0(WEIGHT_PRECISION_0),
+      .WEIGHT_PRECISION_1(WEIGHT_PRECISION_1),
+      .HAS_BIAS(HAS_BIAS),
+      .BIAS_PRECISION_0(BIAS_PRECISION_0),
+      .BIAS_PRECISION_1(BIAS_PRECISION_1),
+      .DATA_OUT_0_PRECISION_0(DATA_OUT_0_PRECISION_0),
+      .DATA_OUT_0_PRECISION_1(DATA_OUT_0_PRECISION_1),
+      .DATA_OUT_0_PARALLELISM_DIM_0(DATA_OUT_0_PARALLELISM_DIM_0),
+      .FLOOR(FLOOR),
+      .RELU(RELU)
+  ) mac (
+      .clk,
+      .rst,
+      .data(vector_1),
+      .weight,
+      .valid(valid_1),
+      .first(first_1),
+      .last(last_at[0]),
+      .bias,
+      .result,
+      .result_valid
+  );
+
+  logic unused_ready;  // `places` has seen to it
+  fifo #(
+      .DATA_WIDTH(OutWidth),
+      .DEPTH(Places)
+  ) results (
+      .clk,
+      .rst,
+      .data_in_0(result),
+      .data_in_0_valid(result_valid),
+      .data_in_0_ready(unused_ready),
+      .data_out_0,
+      .data_out_0_valid,
+      .data_out_0_ready
+  );
+endmodule
