@@ -202,6 +202,7 @@ class Editor:
         client.feature(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(published)
         client.feature(lsp.WORKSPACE_INLAY_HINT_REFRESH)(refresh)
         for ignored in (
+            "mase/pipelines",
             lsp.WORKSPACE_CODE_LENS_REFRESH,
             lsp.WORKSPACE_DIAGNOSTIC_REFRESH,
             lsp.WINDOW_WORK_DONE_PROGRESS_CREATE,
