@@ -24,7 +24,7 @@ from mase_server.daemon.status import END_STATES, STATES, Status
 from mase_server.dtypes import SHORT
 from mase_server.inputs import comments, text
 from mase_server.inputs.spec import FILLS
-from mase_server.lsp.features import COMMANDS
+from mase_server.lsp.features import COMMANDS, FEATURES
 from mase_server.lsp.listener import STATUS
 from mase_server.lsp.settings import SETTINGS
 from mase_server.snapshot import KINDS, MODEL_KEYS
@@ -160,6 +160,11 @@ def _requests() -> Iterator[str]:
         yield f"## {method.name}\n\n{_models_linked(inspect.getdoc(method.function))}\n"
         rows = [(f"`{name}`", kind.__name__) for name, kind in method.params.items()]
         yield grid(("parameter", "type"), rows) if rows else "It has no parameters.\n"
+    served = {method.name for method in API}
+    for name, handler, _ in FEATURES:
+        if str(name).startswith("mase/") and name not in served:
+            parameters, _, text = (inspect.getdoc(handler) or "").removeprefix(f"{name} ").partition(": ")
+            yield f"## {name}\n\nFor editors alone, with `{parameters}`: {text}\n"
     yield "## A model\n"
     yield grid(("key", "meaning"), ((f"`{key}`", told) for key, told in MODEL_KEYS.items()))
     yield from _status()
