@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mase_server.ir.annotate import Annotator
 from mase_server.ir.number_formats import number_formats
 from mase_server.passes import calculate_avg_bits_mg_analysis_pass
 from mase_server.passes.error import Error, Errors
@@ -89,7 +90,8 @@ class OverlayWriter:
 def _figures(applied: Applied) -> dict[str, Any]:
     graph = applied.graph
     count, size = parameter_sizes(graph.fx_graph, graph.module)
-    graph.annotate(add_value=False)
+    # The types are known since the last step: annotating anew would find them again.
+    Annotator(graph.module, graph.facts, graph.custom_ops, None).annotate()
     bits = calculate_avg_bits_mg_analysis_pass(graph)[1]
     return {
         "nodes": len(graph.fx_graph.nodes), "parameters": count, "parameter_bytes": size,
