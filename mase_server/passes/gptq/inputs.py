@@ -13,13 +13,15 @@ from mase_server.formats import with_parameters
 from mase_server.ir.build import attribute
 from mase_server.passes.weighted import Weighted
 
+#: Inputs of a layer up to which its Hessian is in float64; beyond, time and memory count.
+EXACT = 1024
 #: Arguments of a convolution, in torch's order.
 _CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 
 
 @dataclass(slots=True)
 class Hessian:
-    """The mean of x x^T over all inputs so far; total: [groups, inputs, inputs], float64, the sum."""
+    """The mean of x x^T over all inputs so far; total: [groups, inputs, inputs], float32 if inputs are many."""
 
     total: Tensor | None = None
     count: int = 0
@@ -36,7 +38,7 @@ class Hessian:
     def add(self, values: Tensor) -> None:
         """The inputs of one run."""
         for inputs in self._read(values.detach()):
-            exact = inputs.double()
+            exact = inputs.double() if inputs.shape[-1] <= EXACT else inputs.float()
             products = exact.mT @ exact
             self.total = products if self.total is None else self.total + products
             self.count += exact.shape[1]

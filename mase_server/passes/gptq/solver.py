@@ -35,7 +35,7 @@ def solve(weight: Tensor, hessian: Tensor, grid: Grid, options: Options, keep: T
     """
     order = hessian.diagonal().argsort(descending=True, stable=True) if options.act_order else None
     columns = torch.arange(weight.shape[1]) if order is None else order
-    values = weight.detach().double()[:, columns].clone()
+    values = weight.detach().to(hessian.dtype)[:, columns].clone()
     factor = inverse_factor(hessian[columns][:, columns], options.damping)
     found = torch.empty_like(weight)
     for first in range(0, len(columns), options.block):
@@ -52,13 +52,13 @@ def solve(weight: Tensor, hessian: Tensor, grid: Grid, options: Options, keep: T
 
 
 def _rounded(column: Tensor, index: Tensor, weight: Tensor, grid: Grid, keep: Tensor | None) -> Tensor:
-    rounded = grid.rounded(column.to(weight)[:, None], index[None])[:, 0].double()
-    return rounded if keep is None else rounded * keep[:, index].double()
+    rounded = grid.rounded(column.to(weight)[:, None], index[None])[:, 0].to(column)
+    return rounded if keep is None else rounded * keep[:, index].to(column)
 
 
 def inverse_factor(hessian: Tensor, damping: float) -> Tensor:
-    """The upper Cholesky factor of the inverse of the damped Hessian, float64; damped more where it needs that."""
-    whole = hessian.double().clone()
+    """The upper Cholesky factor of the inverse of the damped Hessian; damped more where it needs that."""
+    whole = hessian.clone()
     mean = float(whole.diagonal().mean())
     # Inputs that are always zero: alone, and so rounded by themselves.
     whole.diagonal()[whole.diagonal() == 0] = 1.0
@@ -75,5 +75,5 @@ def inverse_factor(hessian: Tensor, damping: float) -> Tensor:
 
 def loss(weight: Tensor, found: Tensor, hessian: Tensor) -> Tensor:
     """The mean squared change of each output over the inputs of this Hessian, [outputs], float64."""
-    change = found.detach().double() - weight.detach().double()
-    return ((change @ hessian.double()) * change).sum(1)
+    change = (found.detach() - weight.detach()).to(hessian.dtype)
+    return ((change @ hessian) * change).sum(1, dtype=torch.float64)
