@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mase_server.hardware.library import rtl_folder
 from mase_server.hardware.memories import hexadecimal, packed
-from mase_server.hardware.netlist import Netlist, Tap
+from mase_server.hardware.wiring import Netlist, Tap
 
 _WORD = 32
 #: Verilator gives a vector of up to 64 bits another type than a longer one.

@@ -17,9 +17,10 @@ from mase_server.hardware.folding import Folding
 from mase_server.hardware.library import components
 from mase_server.hardware.memories import hexadecimal
 from mase_server.hardware.names import identifier
-from mase_server.hardware.netlist import Netlist, netlist
+from mase_server.hardware.netlist import netlist
 from mase_server.hardware.twin import integer_graph
 from mase_server.hardware.verilog import Text, top_text
+from mase_server.hardware.wiring import Netlist
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 from mase_server.hardware.design import Design, Operation
+from mase_server.hardware.folds import Fold
+from mase_server.hardware.kinds import KINDS
 
 
 class FoldingError(ValueError):
     """No folding keeps to the interval and the budget; the text says what would."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fold:
-    """One way to build an operation. par_in, par_out: elements per beat.  cycles: from one sample to the next."""
-
-    par_in: int
-    par_out: int
-    cycles: int
-    multipliers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +35,9 @@ def fold(design: Design, *, interval: int | None = None, multipliers: int | None
     at most so many, and as fast as they allow.  Neither: one multiplier for each layer.
     FoldingError where both cannot be kept, or the budget is below one multiplier for each layer.
     """
-    ways = {name: tuple(folds_of(operation)) for name, operation in design.operations.items()}
+    ways = {
+        name: tuple(KINDS[operation.kind].folds(design, operation)) for name, operation in design.operations.items()
+    }
     ways = {name: folds for name, folds in ways.items() if folds}
     least = sum(min(each.multipliers for each in folds) for folds in ways.values())
     if multipliers is not None and multipliers < least:
@@ -58,22 +51,6 @@ def fold(design: Design, *, interval: int | None = None, multipliers: int | None
         text = f"an interval of {interval} cycles takes {used} multipliers, {multipliers} are allowed"
         raise FoldingError(f"{text}; with those {possible} cycles are possible")
     return Folding(chosen, max((each.cycles for each in chosen.values()), default=1), used)
-
-
-def folds_of(operation: Operation) -> Iterator[Fold]:
-    """Every way to build an operation that multiplies; nothing for one that goes at its neighbours' pace."""
-    if operation.kind == "linear":
-        features_out, features_in = operation.constants["weight"].integers.shape
-        rows = prod(operation.out.shape[:-1])
-        for par_in in divisors(features_in):
-            for par_out in divisors(features_out):
-                cycles = rows * (features_in // par_in) * (features_out // par_out)
-                yield Fold(par_in, par_out, cycles, par_in * par_out)
-
-
-def divisors(number: int) -> list[int]:
-    """All divisors, the smallest first."""
-    return [each for each in range(1, number + 1) if number % each == 0]
 
 
 _Ways = Mapping[str, tuple[Fold, ...]]

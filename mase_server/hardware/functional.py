@@ -7,18 +7,40 @@ from torch import Tensor
 from mase_server.formats import parse
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware import arithmetic
-from mase_server.hardware.arithmetic import Affine
+from mase_server.hardware.arithmetic import Affine, Windows
+
+#: Of values, weight, bias and result.
+Formats = tuple[str, str, str | None, str]
+#: Kernel, stride and padding, rows before columns.
+Places = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 
 
-def integer_linear(
-    values: Tensor, weight: Tensor, bias: Tensor | None, formats: tuple[str, str, str | None, str], relu: bool = False
-) -> Tensor:
+def integer_linear(values: Tensor, weight: Tensor, bias: Tensor | None, formats: Formats, relu: bool = False) -> Tensor:
     """activation(values @ weight.T + bias) in integers; formats: of values, weight, bias and result."""
+    return arithmetic.linear(values, weight, bias, _affine(formats, relu))
+
+
+def integer_conv2d(
+    values: Tensor, weight: Tensor, bias: Tensor | None, formats: Formats, places: Places, groups: int, relu: bool
+) -> Tensor:
+    """activation(conv2d(values, weight) + bias) in integers, [N, C, H, W]; places: kernel, stride and padding."""
+    return arithmetic.conv2d(values, weight, bias, _affine(formats, relu), Windows(*places), groups)
+
+
+def integer_max_pool2d(values: Tensor, places: Places) -> Tensor:
+    """The largest integer of each window."""
+    return arithmetic.max_pool2d(values, Windows(*places))
+
+
+def integer_average_pool2d(values: Tensor, before: str, after: str, places: Places) -> Tensor:
+    """The mean of each window, zeros at the border counted, rounded once."""
+    return arithmetic.average_pool2d(values, fixed(before), fixed(after), Windows(*places))
+
+
+def _affine(formats: Formats, relu: bool) -> Affine:
     data, of_weight, of_bias, out = formats
-    bias_format = None if of_bias is None else fixed(of_bias)
-    return arithmetic.linear(
-        values, weight, bias, Affine(fixed(data), fixed(of_weight), bias_format, fixed(out), relu=relu)
-    )
+    bias = None if of_bias is None else fixed(of_bias)
+    return Affine(fixed(data), fixed(of_weight), bias, fixed(out), relu=relu)
 
 
 def integer_requantise(values: Tensor, before: str, after: str, relu: bool = False) -> Tensor:

@@ -2,69 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 
 from mase_server.formats import parse
 from mase_server.formats.fixed import FixedPoint
-from mase_server.hardware.design import Constant, Design, Operation, Stream, Unsupported, row_major
+from mase_server.hardware.design import Constant, Design, Operation, Stream, Unsupported
+from mase_server.hardware.held import Floating, Held, Moved, NoHardware, Unrounded, Whole, node_of, run, sample
+from mase_server.hardware.kinds import KINDS, RULES
 from mase_server.hardware.names import identifier
 from mase_server.ir.build import attribute
-from mase_server.ir.facts import Produced, call_of, map_nodes
+from mase_server.ir.facts import call_of
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.number_formats import format_text, operator_of
 from mase_server.ops.table import named_arguments
 from mase_server.ops.types import TensorType
-
-
-class NoHardware(Exception):
-    """A node cannot be built; its text says what would be needed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A value that an operation gives: integers of a format."""
-
-    operation: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unrounded:
-    """What some rounding has still to finish: what the operation will be, but for its output's format.
-
-    node: computes it, and gives the name.  also: further nodes that it is.
-    """
-
-    kind: str
-    inputs: tuple[str, ...]
-    node: fx.Node
-    constants: Mapping[str, Constant] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
-    also: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Floating:
-    """An input or a parameter that nobody has rounded yet."""
-
-    node: fx.Node
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """Elements of an input that were moved before anybody rounded them, which changes nothing. move: its inputs are
-    still missing."""
-
-    source: Floating | Moved
-    move: Unrounded
-
-
-Held = Whole | Unrounded | Floating | Moved | Constant
 
 
 def lower(graph: MaseGraph) -> Design:
@@ -73,10 +30,12 @@ def lower(graph: MaseGraph) -> Design:
     Sizes are those of the recorded inputs; their first dimension is the batch, and hardware takes one sample at a time.
     Nodes without hardware, and all that needs them, are left out and listed.  Parameters must have values.
     """
-    return _Lowering(graph).run()
+    return Lowering(graph).run()
 
 
-class _Lowering:
+class Lowering:
+    """A graph on its way to a design, as the rules of kinds see it."""
+
     def __init__(self, graph: MaseGraph) -> None:
         self.graph, self.model, self.facts = graph.fx_graph, graph.module, graph.facts
         self.operations: dict[str, Operation] = {}
@@ -129,6 +88,11 @@ class _Lowering:
             return held.operation
         raise NoHardware(f"{node.name} is not rounded to fixed point; quantise it first, e.g. to fixed(8,4)")
 
+    def weights(self, given: Mapping[str, Any]) -> dict[str, Constant]:
+        """The weight and, if there is one, the bias of a layer."""
+        names = [name for name in ("weight", "bias") if given.get(name) is not None]
+        return {name: self.constant(node_of(given[name])) for name in names}
+
     def constant(self, node: fx.Node) -> Constant:
         """A rounded parameter; NoHardware for anything else."""
         held = self.held[node]
@@ -139,6 +103,15 @@ class _Lowering:
     def stream(self, name: str) -> Stream:
         """What an operation gives."""
         return self.operations[name].out
+
+    def is_read(self, name: str) -> bool:
+        """Does another operation read what this one gives?"""
+        return any(name in each.inputs for each in self.operations.values())
+
+    def reorder(self, name: str, order: Tensor | None) -> None:
+        """Have an input flow in another order."""
+        operation = self.operations[name]
+        self.operations[name] = replace(operation, out=replace(operation.out, order=order))
 
     def places(self, node: fx.Node, source: fx.Node) -> Tensor:
         """For each element of a sample of a node that only moves: its row-major index in its source's sample."""
@@ -155,8 +128,7 @@ class _Lowering:
         """A new operation, named as the node that computes it. rounded: the nodes that round it."""
         node = unrounded.node
         nodes = (node.name, *unrounded.also, *rounded)
-        order = ORDERS.get(unrounded.kind, _as_given)
-        out = order(self, unrounded, Stream(format, sample(self.facts[node])))
+        out = KINDS[unrounded.kind].order(self, unrounded, Stream(format, sample(self.facts[node])))
         given = unrounded.inputs, out, nodes, unrounded.constants, unrounded.options
         name = identifier(node.name, self.operations)
         self.operations[name] = Operation(name, unrounded.kind, *given)
@@ -195,127 +167,6 @@ class _Lowering:
         if (other := self.stream(known).format) != format:
             raise NoHardware(f"the input {given.name} is rounded to {other} and to {format}; one is needed")
         return Whole(known)
-
-
-Rule = Callable[[_Lowering, fx.Node, Mapping[str, Any]], Held]
-
-
-def _linear(lowering: _Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    source = lowering.whole(node_of(given["data_in_0"]))
-    bias = given.get("bias")
-    if not vectors_in_order(lowering.stream(source)):
-        raise NoHardware("its vectors do not come one after the other; that takes a transpose buffer")
-    constants = {"weight": lowering.constant(node_of(given["weight"]))}
-    if bias is not None:
-        constants["bias"] = lowering.constant(node_of(bias))
-    return Unrounded("linear", (source,), node, constants, {"relu": False})
-
-
-def _relu(lowering: _Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    """Part of what computes its input, where nobody else wants that; otherwise a rounding of its own."""
-    source = node_of(given["data_in_0"])
-    held = lowering.held[source]
-    if isinstance(held, Unrounded) and "relu" in held.options and len(source.users) == 1:
-        return replace(held, options={**held.options, "relu": True}, also=(*held.also, node.name))
-    name = lowering.whole(source)
-    before = lowering.operations[name]
-    if "relu" in before.options and _alone(source, before, lowering):
-        nodes = (*before.nodes, node.name)
-        lowering.operations[name] = replace(before, options={**before.options, "relu": True}, nodes=nodes)
-        return Whole(name)
-    return lowering.add(Unrounded("requantise", (name,), node, options={"relu": True}), before.out.format)
-
-
-def _alone(source: fx.Node, before: Operation, lowering: _Lowering) -> bool:
-    """Does only one node use what an operation gives, under whatever name?"""
-    same = [each for each, held in lowering.held.items() if held == Whole(before.name)]
-    users = {user for each in same for user in each.users} - set(same)
-    return len(users) == 1 and len(source.users) == 1
-
-
-def _same(lowering: _Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    return lowering.held[node_of(given["data_in_0"])]
-
-
-def _move(lowering: _Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    """Elements under another shape or name: nothing moves here, but who reads may want them at other times."""
-    source = node_of(given["data_in_0"])
-    held, places = lowering.held[source], lowering.places(node, source)
-    if sample(lowering.facts[source]) == sample(lowering.facts[node]) and row_major(places) is None:
-        return held
-    move = Unrounded("move", (), node, options={"places": places})
-    if isinstance(held, Floating | Moved):
-        return Moved(held, move)
-    name = lowering.whole(source)
-    return lowering.add(replace(move, inputs=(name,)), lowering.stream(name).format)
-
-
-Order = Callable[["_Lowering", Unrounded, Stream], Stream]
-
-
-def _as_given(lowering: _Lowering, unrounded: Unrounded, out: Stream) -> Stream:
-    """In the order of the first operand, where that has the same shape; row-major without one."""
-    given = [lowering.stream(name) for name in unrounded.inputs[:1]]
-    return replace(out, order=given[0].order) if given and given[0].shape == out.shape else out
-
-
-def _as_moved(lowering: _Lowering, unrounded: Unrounded, out: Stream) -> Stream:
-    return lowering.stream(unrounded.inputs[0]).moved(unrounded.options["places"], out.shape)
-
-
-def _row_major(lowering: _Lowering, unrounded: Unrounded, out: Stream) -> Stream:
-    return out
-
-
-#: Kind of an operation -> in which order its results flow.
-ORDERS: Mapping[str, Order] = {
-    "linear": _row_major,
-    "move": _as_moved,
-}
-
-
-#: MASE's operator -> what gives its hardware.
-RULES: Mapping[str, Rule] = {
-    "linear": _linear,
-    "relu": _relu,
-    "dropout": _same,
-    "identity": _same,
-    "contiguous": _same,
-    **dict.fromkeys(
-        ("flatten", "unflatten", "view", "reshape", "squeeze", "unsqueeze", "permute", "transpose", "movedim", "t"),
-        _move,
-    ),
-}
-
-
-def node_of(value: Any) -> fx.Node:
-    """The node that gives an argument; NoHardware for a part of a tuple, or a plain number."""
-    if isinstance(value, Produced) and value.node is not None and not value.path:
-        return value.node
-    raise NoHardware("one of its operands is no tensor of the graph's own")
-
-
-def sample(fact: TensorType) -> tuple[int, ...]:
-    """The shape of one sample; NoHardware for a tensor without a batch."""
-    if not fact.shape:
-        raise NoHardware("it is a single number for the whole batch")
-    return tuple(fact.shape[1:])
-
-
-def vectors_in_order(stream: Stream) -> bool:
-    """Do the vectors along the last dimension come one after the other, in their order, each in the same order?"""
-    rows = stream.indices.reshape(-1, stream.shape[-1])
-    first = torch.arange(len(rows)) * stream.shape[-1]
-    return torch.equal(rows - first[:, None], rows[:1].expand_as(rows))
-
-
-def run(node: fx.Node, model: nn.Module, value_of: Callable[[fx.Node], Any]) -> Tensor:
-    """What a node gives for other values of its operands."""
-    args, kwargs = map_nodes(node.args, value_of), map_nodes(node.kwargs, value_of)
-    if node.op == "call_method":
-        return getattr(args[0], str(node.target))(*args[1:], **kwargs)  # type: ignore[no-any-return]
-    target = attribute(model, str(node.target)) if node.op == "call_module" else node.target
-    return target(*args, **kwargs)  # type: ignore[no-any-return, operator]
 
 
 def _fixed(text: str) -> FixedPoint:

@@ -8,7 +8,7 @@ import torch
 from torch import fx, nn
 
 from mase_server.hardware.design import Constant, Design, Operation
-from mase_server.hardware.functional import integer_linear, integer_requantise, move
+from mase_server.hardware.kinds import KINDS
 from mase_server.ir.graph import MaseGraph
 
 
@@ -23,23 +23,28 @@ def integer_graph(design: Design) -> MaseGraph:
     root, graph = nn.Module(), fx.Graph()
     nodes: dict[str, fx.Node] = {}
     for operation in design.operations.values():
-        nodes[operation.name] = _NODES[operation.kind](_Maker(root, graph, design, nodes), operation)
+        nodes[operation.name] = KINDS[operation.kind].node(Maker(root, graph, design, nodes), operation)
     graph.output(tuple(nodes[name] for name in design.outputs) if len(design.outputs) > 1 else nodes[design.outputs[0]])
     return MaseGraph(fx.GraphModule(root, graph, "Integers"))
 
 
-class _Maker:
+class Maker:
+    """A graph of integers in the making, as kinds see it."""
+
     def __init__(self, root: nn.Module, graph: fx.Graph, design: Design, nodes: Mapping[str, fx.Node]) -> None:
         self.root, self.graph, self.design, self.nodes = root, graph, design, nodes
 
     def call(self, operation: Operation, function: Callable[..., torch.Tensor], *args: object) -> fx.Node:
+        """The node of an operation."""
         node = self.graph.create_node("call_function", function, args, name=operation.name)  # type: ignore[arg-type]
         return node
 
     def inputs(self, operation: Operation) -> list[fx.Node]:
+        """The nodes of its operands."""
         return [self.nodes[name] for name in operation.inputs]
 
     def format_in(self, operation: Operation, index: int = 0) -> str:
+        """The format of an operand."""
         return str(self.design.operations[operation.inputs[index]].out.format)
 
     def constant(self, operation: Operation, name: str) -> tuple[fx.Node | None, str | None]:
@@ -47,38 +52,14 @@ class _Maker:
         constant: Constant | None = operation.constants.get(name)
         if constant is None:
             return None, None
-        target = f"{operation.name}_{name}"
-        self.root.register_buffer(target, constant.integers)
-        return self.graph.get_attr(target), str(constant.format)
+        return self.buffer(f"{operation.name}_{name}", constant.integers), str(constant.format)
 
+    def buffer(self, name: str, values: torch.Tensor) -> fx.Node:
+        """The node of a new buffer."""
+        self.root.register_buffer(name, values)
+        return self.graph.get_attr(name)
 
-def _input(maker: _Maker, operation: Operation) -> fx.Node:
-    return maker.graph.placeholder(operation.name)
-
-
-def _linear(maker: _Maker, operation: Operation) -> fx.Node:
-    (source,) = maker.inputs(operation)
-    (weight, of_weight), (bias, of_bias) = maker.constant(operation, "weight"), maker.constant(operation, "bias")
-    formats = maker.format_in(operation), of_weight, of_bias, str(operation.out.format)
-    return maker.call(operation, integer_linear, source, weight, bias, formats, operation.options["relu"])
-
-
-def _requantise(maker: _Maker, operation: Operation) -> fx.Node:
-    (source,) = maker.inputs(operation)
-    formats = maker.format_in(operation), str(operation.out.format)
-    return maker.call(operation, integer_requantise, source, *formats, operation.options["relu"])
-
-
-def _move(maker: _Maker, operation: Operation) -> fx.Node:
-    (source,) = maker.inputs(operation)
-    target = f"{operation.name}_places"
-    maker.root.register_buffer(target, operation.options["places"])
-    return maker.call(operation, move, source, maker.graph.get_attr(target), operation.out.shape)
-
-
-_NODES: Mapping[str, Callable[[_Maker, Operation], fx.Node]] = {
-    "input": _input,
-    "linear": _linear,
-    "requantise": _requantise,
-    "move": _move,
-}
+    def weights(self, operation: Operation) -> tuple[fx.Node | None, fx.Node | None, tuple[str | None, ...]]:
+        """Weight, bias, and the formats of data, weight, bias and result."""
+        (weight, of_weight), (bias, of_bias) = self.constant(operation, "weight"), self.constant(operation, "bias")
+        return weight, bias, (self.format_in(operation), of_weight, of_bias, str(operation.out.format))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from mase_server.hardware.netlist import Instance, Netlist, Tap
+from mase_server.hardware.wiring import Instance, Netlist, Tap
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.design import Constant, Design, Operation, Stream
-from mase_server.hardware.folding import FoldingError, divisors, fold, folds_of
+from mase_server.hardware.folding import FoldingError, fold
+from mase_server.hardware.folds import divisors
+from mase_server.hardware.kinds import KINDS
 
 FORMAT = FixedPoint(8, 4)
 
@@ -30,7 +32,11 @@ def chain(*sizes, rows=1):
 
 def every(design):
     """(interval, multipliers) of every combination of folds."""
-    ways = [list(folds_of(operation)) for operation in design.operations.values() if operation.kind == "linear"]
+    ways = [
+        list(KINDS["linear"].folds(design, operation))
+        for operation in design.operations.values()
+        if operation.kind == "linear"
+    ]
     return {(max(f.cycles for f in folds), sum(f.multipliers for f in folds)) for folds in product(*ways)}
 
 

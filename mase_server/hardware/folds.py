@@ -1,0 +1,25 @@
+"""The ways to build one operation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """One way to build an operation. par_in, par_out: elements per beat.  cycles: from one sample to the next."""
+
+    par_in: int
+    par_out: int
+    cycles: int
+    multipliers: int
+
+    @property
+    def area(self) -> int:
+        """What is to be small: lanes in times lanes out."""
+        return self.par_in * self.par_out
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors, the smallest first."""
+    return [each for each in range(1, number + 1) if number % each == 0]

@@ -1,0 +1,101 @@
+"""Windows over images, as layers are called with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, fx
+
+from mase_server.hardware.arithmetic import Windows
+from mase_server.hardware.design import Design, Operation, Stream, row_major
+from mase_server.hardware.held import NoHardware
+from mase_server.ir.build import attribute
+
+if TYPE_CHECKING:
+    from mase_server.hardware.lowering import Lowering
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of a call: its own arguments, else the attributes of the layer that is called."""
+
+    given: Mapping[str, Any]
+    layer: Any
+
+    @classmethod
+    def of(cls, lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Settings:
+        """Of a node with its arguments by name."""
+        return cls(given, attribute(lowering.model, str(node.target)) if node.op == "call_module" else None)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """One setting; `default` where it was not given, or is None."""
+        value = self.given.get(name, getattr(self.layer, name, None))
+        return default if value is None else value
+
+    def pair(self, name: str, default: Any = None) -> tuple[int, int]:
+        """Rows and columns. NoHardware for a text such as "same"."""
+        value = self.get(name, default)
+        if isinstance(value, str):
+            raise NoHardware(f"{name} is {value!r}; give the numbers of rows and columns")
+        rows, columns = (value, value) if isinstance(value, int) else (*value, *value)[:2]
+        return int(rows), int(columns)
+
+    def windows(self, kernel: tuple[int, int], stride: Any) -> Windows:
+        """Windows of a size; stride: what it is where nothing is said. NoHardware where they have gaps."""
+        if self.pair("dilation", 1) != (1, 1):
+            raise NoHardware(f"dilation {self.pair('dilation')} has no hardware; windows without gaps have")
+        return Windows(kernel, self.pair("stride", stride), self.pair("padding", 0))
+
+
+def image_order(shape: tuple[int, ...]) -> Tensor:
+    """Rows, columns, channels: the order in which images of [channels, rows, columns] flow."""
+    return torch.arange(shape[0] * shape[1] * shape[2]).reshape(shape).permute(1, 2, 0).reshape(-1)
+
+
+def by_pixels(lowering: Lowering, unrounded: object, out: Stream) -> Stream:
+    """Results that are images flow pixel by pixel."""
+    return Stream(out.format, out.shape, row_major(image_order(out.shape)))
+
+
+def read_by_pixels(lowering: Lowering, name: str) -> None:
+    """Have an operation give its image pixel by pixel: an input does as it is wished. NoHardware for what cannot."""
+    operation = lowering.operations[name]
+    stream = operation.out
+    if len(stream.shape) != 3:
+        raise NoHardware(f"it has {list(stream.shape)} a sample, an image is [channels, rows, columns]")
+    if torch.equal(stream.indices, image_order(stream.shape)):
+        return
+    if operation.kind != "input" or lowering.is_read(name):
+        raise NoHardware("its pixels do not come one after the other; that takes a transpose buffer")
+    lowering.reorder(name, row_major(image_order(stream.shape)))
+
+
+def image_parameters(design: Design, operation: Operation, lanes: int, windows: Windows) -> dict[str, int | str]:
+    """Parameters of what goes over an image with windows: its sizes, channels first, and the windows."""
+    channels, height, width = design.operations[operation.inputs[0]].out.shape
+    (kernel_height, kernel_width), (stride_height, stride_width) = windows.kernel, windows.stride
+    rows, columns = windows.padding
+    return {
+        "DATA_IN_0_TENSOR_SIZE_DIM_0": channels,
+        "DATA_IN_0_TENSOR_SIZE_DIM_1": width,
+        "DATA_IN_0_TENSOR_SIZE_DIM_2": height,
+        "DATA_IN_0_PARALLELISM_DIM_0": lanes,
+        "KERNEL_HEIGHT": kernel_height,
+        "KERNEL_WIDTH": kernel_width,
+        "STRIDE_HEIGHT": stride_height,
+        "STRIDE_WIDTH": stride_width,
+        "PADDING_TOP": rows,
+        "PADDING_BOTTOM": rows,
+        "PADDING_LEFT": columns,
+        "PADDING_RIGHT": columns,
+    }
+
+
+def arrival(design: Design, operation: Operation, lanes: int, windows: Windows) -> int:
+    """Cycles in which an image and its border come."""
+    channels, height, width = design.operations[operation.inputs[0]].out.shape
+    rows, columns = windows.padding
+    return (height + 2 * rows) * (width + 2 * columns) * channels // lanes

@@ -1,0 +1,73 @@
+"""Convolution of images: `fixed_conv2d`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from torch import fx
+
+from mase_server.hardware.design import Design, Operation
+from mase_server.hardware.folds import Fold, divisors
+from mase_server.hardware.functional import integer_conv2d
+from mase_server.hardware.held import Held, Unrounded, node_of
+from mase_server.hardware.images import Settings, arrival, by_pixels, image_parameters, read_by_pixels
+from mase_server.hardware.kinds.kind import Kind
+from mase_server.hardware.kinds.linear import weights
+from mase_server.hardware.wiring import Tap, precision, streams
+
+if TYPE_CHECKING:
+    from mase_server.hardware.lowering import Lowering
+    from mase_server.hardware.netlist import Builder
+    from mase_server.hardware.twin import Maker
+
+
+def _conv2d(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    source = lowering.whole(node_of(given["data_in_0"]))
+    read_by_pixels(lowering, source)
+    settings, constants = Settings.of(lowering, node, given), lowering.weights(given)
+    rows, columns = constants["weight"].integers.shape[2:]
+    options = {"windows": settings.windows((rows, columns), 1), "groups": int(settings.get("groups", 1))}
+    return Unrounded("conv2d", (source,), node, constants, {**options, "relu": False})
+
+
+def _node(maker: Maker, operation: Operation) -> fx.Node:
+    (source,) = maker.inputs(operation)
+    weight, bias, formats = maker.weights(operation)
+    windows, options = operation.options["windows"], operation.options
+    places = windows.kernel, windows.stride, windows.padding
+    given = source, weight, bias, formats, places, options["groups"], options["relu"]
+    return maker.call(operation, integer_conv2d, *given)
+
+
+def _folds(design: Design, operation: Operation) -> Iterator[Fold]:
+    weight, windows, groups = (
+        operation.constants["weight"].integers,
+        operation.options["windows"],
+        operation.options["groups"],
+    )
+    filters, channels, *kernel = weight.shape
+    for par_in in divisors(channels):
+        for par_out in divisors(filters // groups):
+            products = prod(operation.out.shape[1:]) * prod(kernel) * (channels // par_in) * (filters // par_out)
+            cycles = max(products, arrival(design, operation, par_in, windows))
+            yield Fold(par_in, par_out, cycles, par_in * par_out)
+
+
+def _build(builder: Builder, operation: Operation) -> Tap:
+    fold, weight = builder.folding.folds[operation.name], operation.constants["weight"].integers
+    source, before = builder.read(operation, fold.par_in), builder.design.operations[operation.inputs[0]].out
+    to = builder.wires(operation.name, fold.par_out, operation.out.format.width)
+    parameters: dict[str, int | str] = {
+        **precision("DATA_IN_0", before.format),
+        **image_parameters(builder.design, operation, fold.par_in, operation.options["windows"]),
+        "GROUPS": operation.options["groups"],
+        # A filter's elements: rows, columns, channels.
+        **weights(builder, operation, fold, weight.permute(0, 2, 3, 1).flatten(1)),
+    }
+    builder.instance(f"{operation.name}_i", "fixed_conv2d", parameters, streams(source, to), operation.name)
+    return to
+
+
+KIND = Kind("conv2d", _node, _build, {"conv2d": _conv2d}, by_pixels, _folds)

@@ -1,0 +1,85 @@
+"""Sums of products with fixed weights: `fixed_linear`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from torch import fx
+
+from mase_server.hardware.design import Design, Operation
+from mase_server.hardware.folds import Fold, divisors
+from mase_server.hardware.functional import integer_linear
+from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of, vectors_in_order
+from mase_server.hardware.kinds.kind import Kind, row_major
+from mase_server.hardware.memories import words_of_bias, words_of_weight
+from mase_server.hardware.wiring import Tap, precision, streams
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mase_server.hardware.lowering import Lowering
+    from mase_server.hardware.netlist import Builder
+    from mase_server.hardware.twin import Maker
+
+
+def _linear(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    source = lowering.whole(node_of(given["data_in_0"]))
+    if not vectors_in_order(lowering.stream(source)):
+        raise NoHardware("its vectors do not come one after the other; that takes a transpose buffer")
+    return Unrounded("linear", (source,), node, lowering.weights(given), {"relu": False})
+
+
+def _node(maker: Maker, operation: Operation) -> fx.Node:
+    (source,) = maker.inputs(operation)
+    weight, bias, formats = maker.weights(operation)
+    return maker.call(operation, integer_linear, source, weight, bias, formats, operation.options["relu"])
+
+
+def _folds(design: Design, operation: Operation) -> Iterator[Fold]:
+    features_out, features_in = operation.constants["weight"].integers.shape
+    rows = prod(operation.out.shape[:-1])
+    for par_in in divisors(features_in):
+        for par_out in divisors(features_out):
+            cycles = rows * (features_in // par_in) * (features_out // par_out)
+            yield Fold(par_in, par_out, cycles, par_in * par_out)
+
+
+def _build(builder: Builder, operation: Operation) -> Tap:
+    fold, weight = builder.folding.folds[operation.name], operation.constants["weight"].integers
+    source, before = builder.read(operation, fold.par_in), builder.design.operations[operation.inputs[0]].out
+    to = builder.wires(operation.name, fold.par_out, operation.out.format.width)
+    parameters: dict[str, int | str] = {
+        **precision("DATA_IN_0", before.format),
+        "DATA_IN_0_TENSOR_SIZE_DIM_0": weight.shape[1],
+        "DATA_IN_0_PARALLELISM_DIM_0": fold.par_in,
+        # The columns of the weight stand in the order in which their elements come.
+        **weights(builder, operation, fold, weight[:, before.indices[: weight.shape[1]]]),
+    }
+    builder.instance(f"{operation.name}_i", "fixed_linear", parameters, streams(source, to), operation.name)
+    return to
+
+
+def weights(builder: Builder, operation: Operation, fold: Fold, weight: Tensor) -> dict[str, int | str]:
+    """The parameters of a dot product with a weight of [out, in], and its memories."""
+    constants, bias = operation.constants, operation.constants.get("bias")
+    words = words_of_weight(weight, constants["weight"].format.width, fold.par_in, fold.par_out)
+    found: dict[str, int | str] = {
+        **precision("WEIGHT", constants["weight"].format),
+        "WEIGHT_FILE": builder.memory(operation, "weight", fold.par_in * fold.par_out, words),
+        "HAS_BIAS": int(bias is not None),
+    }
+    if bias is not None:
+        words = words_of_bias(bias.integers, bias.format.width, fold.par_out)
+        found |= precision("BIAS", bias.format)
+        found["BIAS_FILE"] = builder.memory(operation, "bias", fold.par_out, words)
+    return found | {
+        **precision("DATA_OUT_0", operation.out.format),
+        "DATA_OUT_0_TENSOR_SIZE_DIM_0": weight.shape[0],
+        "DATA_OUT_0_PARALLELISM_DIM_0": fold.par_out,
+        "RELU": int(operation.options["relu"]),
+    }
+
+
+KIND = Kind("linear", _node, _build, {"linear": _linear}, row_major, _folds)

@@ -1,0 +1,108 @@
+"""The largest and the mean of windows: `fixed_max_pool2d`, `fixed_average_pool2d`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from torch import fx
+
+from mase_server.hardware.arithmetic import Windows
+from mase_server.hardware.design import Design, Operation
+from mase_server.hardware.folds import Fold, divisors
+from mase_server.hardware.functional import integer_average_pool2d, integer_max_pool2d
+from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of, sample
+from mase_server.hardware.images import Settings, arrival, by_pixels, image_parameters, read_by_pixels
+from mase_server.hardware.kinds.kind import Kind
+from mase_server.hardware.wiring import Tap, precision, streams
+
+if TYPE_CHECKING:
+    from mase_server.hardware.lowering import Lowering
+    from mase_server.hardware.netlist import Builder
+    from mase_server.hardware.twin import Maker
+
+
+def _max(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    source, windows = _windows(lowering, node, given)
+    unrounded = Unrounded("pool2d", (source,), node, options={"windows": windows, "mean": False})
+    return lowering.add(unrounded, lowering.stream(source).format)
+
+
+def _average(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    source, windows = _windows(lowering, node, given)
+    settings = Settings.of(lowering, node, given)
+    if windows.padding != (0, 0) and not settings.get("count_include_pad", True):
+        raise NoHardware("count_include_pad=False divides by another number at the border; pad with zeros instead")
+    if settings.get("divisor_override") is not None:
+        raise NoHardware("divisor_override has no hardware; scale the result instead")
+    return Unrounded("pool2d", (source,), node, options={"windows": windows, "mean": True})
+
+
+def _adaptive(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    source = lowering.whole(node_of(given["data_in_0"]))
+    read_by_pixels(lowering, source)
+    _, *size = lowering.stream(source).shape
+    return Unrounded(
+        "pool2d", (source,), node, options={"windows": _equal(size, sample(lowering.facts[node])), "mean": True}
+    )
+
+
+def _equal(size: list[int], out: tuple[int, ...]) -> Windows:
+    """Windows of one size that cover an image. NoHardware where there are none."""
+    rows, columns = out[1:]
+    if size[0] % rows or size[1] % columns:
+        raise NoHardware(f"{size} is no multiple of {[rows, columns]}, so its windows overlap differently everywhere")
+    kernel = size[0] // rows, size[1] // columns
+    return Windows(kernel, kernel)
+
+
+def _windows(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> tuple[str, Windows]:
+    source = lowering.whole(node_of(given["data_in_0"]))
+    read_by_pixels(lowering, source)
+    settings = Settings.of(lowering, node, given)
+    kernel = settings.pair("kernel_size")
+    windows = settings.windows(kernel, kernel)
+    if windows.count(*lowering.stream(source).shape[1:]) != sample(lowering.facts[node])[1:]:
+        raise NoHardware("ceil_mode looks beyond the border; pad the image instead")
+    return source, windows
+
+
+def _node(maker: Maker, operation: Operation) -> fx.Node:
+    (source,) = maker.inputs(operation)
+    windows = operation.options["windows"]
+    places = windows.kernel, windows.stride, windows.padding
+    if not operation.options["mean"]:
+        return maker.call(operation, integer_max_pool2d, source, places)
+    formats = maker.format_in(operation), str(operation.out.format)
+    return maker.call(operation, integer_average_pool2d, source, *formats, places)
+
+
+def _folds(design: Design, operation: Operation) -> Iterator[Fold]:
+    channels, *windows = operation.out.shape
+    kernel = operation.options["windows"].kernel
+    for lanes in divisors(channels):
+        looked_at = prod(windows) * prod(kernel) * channels // lanes
+        cycles = max(looked_at, arrival(design, operation, lanes, operation.options["windows"]))
+        yield Fold(lanes, lanes, cycles, 0)
+
+
+def _build(builder: Builder, operation: Operation) -> Tap:
+    fold, out = builder.folding.folds[operation.name], operation.out.format
+    source, before = builder.read(operation, fold.par_in), builder.design.operations[operation.inputs[0]].out
+    to = builder.wires(f"{operation.name}_cast", fold.par_out, out.width)
+    parameters: dict[str, int | str] = image_parameters(
+        builder.design, operation, fold.par_in, operation.options["windows"]
+    )
+    module = "fixed_average_pool2d" if operation.options["mean"] else "fixed_max_pool2d"
+    if operation.options["mean"]:
+        parameters |= precision("DATA_IN_0", before.format) | precision("DATA_OUT_0", out)
+    else:
+        parameters["DATA_IN_0_PRECISION_0"] = before.format.width
+    builder.instance(f"{operation.name}_i", module, parameters, streams(source, to), operation.name)
+    return builder.skid(operation, to)
+
+
+_RULES = {"max_pool2d": _max, "avg_pool2d": _average, "adaptive_avg_pool2d": _adaptive}
+
+KIND = Kind("pool2d", _node, _build, _RULES, by_pixels, _folds)

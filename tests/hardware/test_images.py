@@ -1,0 +1,102 @@
+"""Convolutions and pools, lowered from models as people write them."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from mase_server.hardware.lowering import lower
+from tests.hardware.test_emission import VERILATOR, emitted, make
+from tests.hardware.test_lowering import config, integers, quantised
+
+
+class LeNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 4, 5, padding=2), nn.Conv2d(4, 6, 3)
+        self.pool = nn.MaxPool2d(2)
+        self.fc1, self.fc2 = nn.Linear(6 * 2 * 3, 10), nn.Linear(10, 5)
+
+    def forward(self, x):
+        x = self.pool(F.relu(self.conv1(x)))
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        return self.fc2(F.relu(self.fc1(torch.flatten(x, 1))))
+
+
+class Separable(nn.Module):
+    """Strides, groups, borders, means over windows and over the whole image."""
+
+    def __init__(self):
+        super().__init__()
+        self.depth = nn.Conv2d(4, 4, 3, stride=(2, 1), padding=(1, 0), groups=4, bias=False)
+        self.point = nn.Conv2d(4, 6, 1)
+        self.mean = nn.AvgPool2d((2, 1), stride=1, padding=(1, 0))
+        self.whole = nn.AdaptiveAvgPool2d(1)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = self.mean(torch.relu(self.point(self.depth(x))))
+        return self.head(self.whole(x).flatten(1))
+
+
+CASES = [(LeNet(), (1, 12, 16)), (Separable(), (4, 9, 7))]
+IDS = ["lenet", "separable"]
+
+
+@pytest.mark.parametrize(("model", "shape"), CASES, ids=IDS)
+def test_the_integers_are_those_of_the_quantised_graph(model, shape):
+    torch.manual_seed(1)
+    values = torch.randn(6, *shape) * 3
+    # Means of sixteenths over 2 and 20 elements are exact in float32 or far from a half: see `arithmetic.mean`.
+    graph = quantised(model, values, config())
+    assert torch.equal(integers(graph, values), graph.model(values))
+
+
+@VERILATOR
+@pytest.mark.parametrize("multipliers", [8, 60])
+@pytest.mark.parametrize(("model", "shape"), CASES, ids=IDS)
+def test_verilator_gives_the_same_integers(tmp_path, model, shape, multipliers):
+    emitted(model, torch.randn(2, *shape), 12, multipliers=multipliers).write(tmp_path)
+    assert make(tmp_path, "lint").stderr == ""
+    done = make(tmp_path, "sim", "ARGS=--stall 20")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+class Odd(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.before, self.layer = nn.Conv2d(2, 2, 1), layer
+
+    def forward(self, x):
+        return self.layer(self.before(x))
+
+
+@pytest.mark.parametrize(
+    ("layer", "why"),
+    [
+        (nn.Conv2d(2, 2, 3, dilation=2), "dilation"),
+        (nn.Conv2d(2, 2, 3, padding="same"), "padding is 'same'"),
+        (nn.MaxPool2d(2, ceil_mode=True), "ceil_mode"),
+        (nn.AvgPool2d(3, padding=1, count_include_pad=False), "count_include_pad"),
+        (nn.AvgPool2d(2, divisor_override=3), "divisor_override"),
+        (nn.AdaptiveAvgPool2d(2), "no multiple"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_what_has_no_hardware_says_why(layer, why):
+    design = lower(quantised(Odd(layer), torch.randn(2, 2, 7, 7), config()))
+    assert why in design.unsupported[0].why
+
+
+class Rows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Conv2d(2, 2, 1)
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+def test_an_image_that_comes_row_by_row_needs_a_buffer():
+    design = lower(quantised(Rows(), torch.randn(2, 2, 3, 4), config()))
+    assert [(each.node, "transpose buffer" in each.why) for each in design.unsupported] == [("second", True)]
