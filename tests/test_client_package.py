@@ -63,3 +63,32 @@ def test_the_states_of_a_trace_are_the_servers() -> None:
     source = (CLIENT / "src" / "protocol.ts").read_text()
     union = source[source.index("type TraceState") : source.index(";", source.index("type TraceState"))]
     assert set(re.findall(r"'(\w+)'", union)) == set(STATES)
+
+
+def test_the_kinds_of_arguments_are_the_servers() -> None:
+    from typing import get_args
+
+    from mase_server.arguments import Kind
+
+    source = (CLIENT / "src" / "protocol.ts").read_text()
+    union = source[source.index("type ArgumentKind") :].partition(";")[0]
+    assert set(re.findall(r"'(\w+)'", union)) == set(get_args(Kind))
+
+
+def test_what_the_extension_reads_of_a_pass_is_what_the_server_tells() -> None:
+    from mase_server.passes.registry import built_in
+
+    source = (CLIENT / "src" / "protocol.ts").read_text()
+    told = built_in()["quantize"].to_wire()
+    for name, known in (("PassArgument", told["arguments"][0]), ("Pass", told)):
+        body = source[source.index(f"interface {name} {{") :].partition("}")[0]
+        assert set(re.findall(r"^  (\w+)", body, re.MULTILINE)) <= set(known)
+
+
+def test_every_command_about_passes_is_the_servers_too() -> None:
+    from mase_server.lsp.features import COMMANDS as SERVED
+
+    source = (CLIENT / "src" / "passes" / "commands.ts").read_text()
+    assert set(re.findall(r"^      '(mase\.\w+)':", source, re.MULTILINE)) == {
+        name for name in SERVED if name not in {"mase.retrace", "mase.restart", "mase.pickRoot"}
+    }

@@ -43,7 +43,7 @@ export interface InitializationOptions {
   interpreter: Record<string, string> | string | null;
 }
 
-export type ArgumentKind = 'integer' | 'number' | 'boolean' | 'text' | 'choice' | 'format' | 'texts' | 'map' | 'file';
+export type ArgumentKind = 'integer' | 'number' | 'boolean' | 'text' | 'choice' | 'format' | 'texts' | 'map' | 'value' | 'file';
 
 /** One argument of a pass, as the server declares it. */
 export interface PassArgument {
