@@ -39,7 +39,8 @@ def report(applied: Applied) -> dict[str, Any]:
             {"text": text, **{key: step.get(key) for key in ("title", "seconds", "info", "report")}}
             for text, step in zip(told.get("texts", ()), told.get("steps", ()), strict=False)
         ],
-        "failure": applied.failure or told.get("problem"),
+        "failure": applied.failure or (None if applied.was_applied else told.get("problem")),
+        "warning": told.get("problem") if applied.was_applied else None,
         "inputs": told.get("inputs", ""),
         "weights": told.get("weights", ""),
         "summary": told.get("summary") or {},
@@ -69,8 +70,9 @@ def print_text(applied: Applied, everything: bool) -> None:
         console.print(line)
     for problem in applied.outcome.problems:
         console.print(problem_line(applied.outcome.file, problem))
-    if told["failure"]:
-        console.print(f"error: {told['failure']}", style="bold red")
+    for severity, style in (("warning", "yellow"), ("failure", "bold red")):
+        if told[severity]:
+            console.print(f"{severity.replace('failure', 'error')}: {told[severity]}", style=style)
 
 
 def _head(told: Mapping[str, Any]) -> Iterator[str]:

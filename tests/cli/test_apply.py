@@ -156,6 +156,19 @@ def test_a_pass_that_fails_is_status_one_and_tells_its_line(mase, net):
     assert "1. remove_dropout()" in done.stdout
 
 
+def test_a_model_too_big_for_values_shows_its_formats_and_says_so(mase, net):
+    net.write_text(
+        "import torch\nfrom torch import nn\n\nnet = nn.Sequential(*(nn.Linear(16384, 16384) for _ in range(8)))\n"
+        "if __name__ == '__main__':\n    net(torch.randn(1, 16384))\n"
+    )
+    done = mase("apply", net, "quantize", "default=fixed(8,4)", "--format", "json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["failure"]) == (0, None)
+    assert "8.0 GiB of parameters" in told["warning"]
+    assert {layer["format"] for layer in told["layers"]} == {"fixed(8,4)"}
+    assert (told["summary"]["sqnr"], told["weights"]) == (None, "")
+
+
 def test_a_file_whose_model_cannot_be_shown_is_status_one(mase, net):
     net.write_text("import torch\n")
     done = mase("apply", net, "quantize", cwd=net.parent)
