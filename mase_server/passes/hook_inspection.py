@@ -71,7 +71,7 @@ def hook_inspection_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any]
         "everywhere": {_key(hook): (hook.number, hook.function) for hook in everywhere},
         "hooked_forwards": exchanged,
     }
-    return graph, {**found, "report": table(("module", "kind", "function"), rows)}
+    return graph, {**found, "report": table(("module", "kind", "function"), rows) if rows else "no hooks"}
 
 
 def _hooks(path: str, holder: object, kinds: Mapping[str, str]) -> Iterator[Hook]:

@@ -20,6 +20,7 @@ from mase_server.ir.values import part_of
 from mase_server.passes.arguments import Result, options
 from mase_server.passes.data import DATA, load
 from mase_server.passes.declaration import Argument, Pass
+from mase_server.passes.report.tables import table
 from mase_server.passes.selection import Selection, path_of
 from mase_server.passes.statistics import STATISTICS, Statistic, make
 
@@ -75,8 +76,8 @@ def profile_statistics_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, A
     profile_output_activation: also of their results, in `software.results`.  only: nodes, layers or scopes, instead of
     all.  input_generator: gives inputs (a dict by name each time); where it has a `batch_size`, batches.  num_samples:
     how many samples.  Without a generator, data as all passes have it, of which that many batches are taken.
-    The common metadata must be there.  Raises ValueError for unknown options, statistics, inputs that end too early,
-    and weights on meta.
+    The common metadata must be there.  Gives {"report": text}.
+    Raises ValueError for unknown options, statistics, inputs that end too early, and weights on meta.
 
     >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)}, add_metadata_args={})
     >>> wanted = {"by": "type", "target_weight_nodes": ["linear"], "weight_statistics": {"range_min_max": {}}}
@@ -99,11 +100,24 @@ def profile_statistics_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, A
         gathering.update(value)
     if inputs:
         _run(graph, inputs, given)
+    rows: list[tuple[str, ...]] = []
     for (node, part, name), gathering in {**weights, **inputs}.items():
         entries = metadata_of(node, graph.module)["software"].setdefault(part, {})
         stat = entries.setdefault(name, {"stat": {}}).setdefault("stat", {})
-        stat.update({key: statistic.result() for key, statistic in gathering.statistics.items()})
-    return graph, {}
+        stat.update(found := {key: statistic.result() for key, statistic in gathering.statistics.items()})
+        rows += [(node.name, name, key, _words(result)) for key, result in found.items()]
+    return graph, {"report": table(("node", "tensor", "statistic", "found"), rows)}
+
+
+def _words(result: Mapping[str, Any]) -> str:
+    """Numbers as they are, tensors of several by their shape."""
+    return ", ".join(f"{key} {_word(value)}" for key, value in result.items())
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.item():.4g}" if value.numel() == 1 else f"of shape {list(value.shape)}"
+    return str(value)
 
 
 def _weight(graph: MaseGraph, node: fx.Node, name: str) -> Any:

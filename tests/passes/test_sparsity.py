@@ -221,7 +221,7 @@ def test_a_loss_among_the_outputs_is_taken():
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({}, "the outputs hold no loss; give one"),
+        ({}, "the outputs hold no loss; give a function"),
         ({"checkpoints": [{}]}, r"checkpoint 0 has no conv\.weight of \[4, 2, 3, 3\]"),
         ({"data": [], "loss": loss}, r"data has no batch: \[\]"),
         ({"step": 1}, "add_movement_metadata_analysis_pass has no option 'step'"),

@@ -17,6 +17,7 @@ from mase_server.passes.data import DATA, SAMPLES, load
 from mase_server.passes.data.batches import MOST, fitted, raw_batches
 from mase_server.passes.data.functions import function_of
 from mase_server.passes.declaration import Argument, Pass
+from mase_server.passes.report.tables import table
 from mase_server.passes.selection import Selection
 from mase_server.passes.sparsity.counting import software_entry
 from mase_server.passes.weighted import Weighted, require_values, weighted
@@ -56,7 +57,7 @@ def add_movement_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str
     loss: a function of outputs and batch that gives a scalar (or its text "file.py:function"), without which the
     outputs have to hold a `loss`; learning_rate: of plain gradient descent.
     only: nodes, layers or scopes, instead of all.  The score is the sum of |change| over the steps.
-    Gives {"movement": mean score by layer, "steps": how many}.
+    Gives {"movement": mean score by layer, "steps": how many, "report": text}.
     ValueError without a loss, for a checkpoint that lacks a weight, and for weights on meta.
     Source: MASE's movement pruning, which adds the same up while its trainer runs.
 
@@ -80,7 +81,8 @@ def add_movement_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str
     for layer in layers:
         _write(layer, graph, movement.scores[layer.path])
     means = {path.removesuffix(".weight"): float(score.mean()) for path, score in movement.scores.items()}
-    return graph, {"movement": means, "steps": movement.steps}
+    report = table(("layer", "mean movement"), [(path, f"{mean:.4g}") for path, mean in means.items()])
+    return graph, {"movement": means, "steps": movement.steps, "report": report}
 
 
 def _write(layer: Weighted, graph: MaseGraph, score: Tensor) -> None:
@@ -134,8 +136,8 @@ def _loss(outputs: Any, batch: Any, function: Loss | str | None) -> Tensor:
     found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
     if not isinstance(found, Tensor):
         raise ValueError(
-            "add_movement_metadata: the outputs hold no loss; give one, e.g. "
-            '{"loss": lambda outputs, batch: F.cross_entropy(outputs, batch[1])}, or checkpoints of a training'
+            "add_movement_metadata: the outputs hold no loss; give a function of outputs and batch, e.g. "
+            'loss="train.py:loss", with data that it fits, or checkpoints of a training'
         )
     return found
 

@@ -9,6 +9,7 @@ from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
 from mase_server.passes.data import DATA, SAMPLES
 from mase_server.passes.declaration import Argument, Pass
+from mase_server.passes.report.tables import table
 from mase_server.passes.selection import Selection
 from mase_server.passes.sparsity.counting import Zeros, data_name, inputs_from, software_entry, zeros_in
 from mase_server.passes.weighted import require_values, weighted
@@ -22,8 +23,8 @@ def add_natural_sparsity_metadata_analysis_pass(graph: MaseGraph, pass_args: Map
     dummy_in, or data and samples: what the graph is run on.  add_meta: write `natural_sparsity` into
     `software.args.$name`.  only: nodes, layers or scopes, instead of all.
     Gives {"$layer_weight", "$layer_activation": (elements, share of zeros), "avg_weight", "avg_activation": shares over
-    all elements, "inputs": what it was run on, in words}.  MASE gives shares of what is not zero under these names.
-    ValueError for weights on meta.
+    all elements, "inputs": what it was run on, in words, "report": text}.
+    MASE gives shares of what is not zero under these names.  ValueError for weights on meta.
     Source: `chop.passes.graph.analysis.pruning.add_natural_sparsity_metadata_analysis_pass`.
 
     >>> model, x = nn.Sequential(nn.ReLU(), nn.Linear(4, 2)), torch.tensor([[-1.0, 1.0, -2.0, 2.0]])
@@ -48,7 +49,12 @@ def add_natural_sparsity_metadata_analysis_pass(graph: MaseGraph, pass_args: Map
             software_entry(layer.node, graph, data_name(layer.node, graph, layer.data))["natural_sparsity"] = got.share
     average = {"avg_weight": weights.values(), "avg_activation": [activations[layer.data] for layer in layers]}
     shares = {name: Zeros.together(parts).share for name, parts in average.items()}
-    return graph, {**found, **shares, "inputs": data.words}
+    return graph, {**found, **shares, "inputs": data.words, "report": _report(found)}
+
+
+def _report(found: Mapping[str, tuple[int, float]]) -> str:
+    rows = [(" ".join(name.rsplit("_", 1)), f"{count:,}", f"{share:.2%}") for name, (count, share) in found.items()]
+    return table(("tensor", "elements", "zeros"), rows)
 
 
 PASS = Pass(

@@ -75,7 +75,9 @@ PASS = Pass(
     "transform",
     training_base_pass,
     QUANTIZE.arguments,
-    others=Argument("", "map", "the format of an operator, node, expression or scope, or formats forward and backward"),
+    others=Argument(
+        "", "format", "the format of an operator, node, expression or scope, or formats forward and backward"
+    ),
     needs=QUANTIZE.needs,
     selects=True,
 )
