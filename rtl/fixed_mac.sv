@@ -63,16 +63,14 @@ module fixed_mac #(
   for (genvar lane = 0; lane < DATA_OUT_0_PARALLELISM_DIM_0; lane++) begin : g_lane
     logic [DATA_IN_0_PARALLELISM_DIM_0*ProductWidth-1:0] products;
     // Every lane has the factors for itself, near its multipliers; synthesis would share one register otherwise.
-    (* keep *)
     logic [Beat-1:0] data_1;
     logic [Row-1:0] weight_1;
     logic signed [ProductWidth+Levels-1:0] sum;
     logic signed [Width-1:0] start, total;
 
-    always_ff @(posedge clk) begin
-      data_1   <= data;
-      weight_1 <= weight[lane*Row+:Row];
-    end
+    (* keep *)
+    always_ff @(posedge clk) data_1 <= data;
+    always_ff @(posedge clk) weight_1 <= weight[lane*Row+:Row];
 
     for (genvar at = 0; at < DATA_IN_0_PARALLELISM_DIM_0; at++) begin : g_product
       logic signed [DATA_IN_0_PRECISION_0-1:0] factor;

@@ -7,7 +7,8 @@ pass that simulates hardware, the tables in memory files and the tests of `rtl/`
 from mase_server.hardware.arithmetic.elements import add, look_up, multiply, table
 from mase_server.hardware.arithmetic.images import Windows, average_pool2d, conv2d, max_pool2d, mean
 from mase_server.hardware.arithmetic.linear import Affine, linear, matmul
-from mase_server.hardware.arithmetic.requantise import requantise
+from mase_server.hardware.arithmetic.requantise import divide, requantise
+from mase_server.hardware.arithmetic.rows import exp_table, softmax
 
 __all__ = [
     "Affine",
@@ -15,6 +16,8 @@ __all__ = [
     "add",
     "average_pool2d",
     "conv2d",
+    "divide",
+    "exp_table",
     "linear",
     "look_up",
     "matmul",
@@ -22,5 +25,6 @@ __all__ = [
     "mean",
     "multiply",
     "requantise",
+    "softmax",
     "table",
 ]

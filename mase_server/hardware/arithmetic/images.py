@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.arithmetic.linear import EXACT, Affine, finish
-from mase_server.hardware.arithmetic.requantise import requantise
+from mase_server.hardware.arithmetic.requantise import divide, requantise
 
 Pair = tuple[int, int]
 
@@ -96,7 +96,4 @@ def mean(values: Tensor, data: FixedPoint, out: FixedPoint) -> Tensor:
     shift = out.fraction_width - data.fraction_width
     total, count = values.sum(-1), values.shape[-1]
     numerator, denominator = total << max(shift, 0), count << max(-shift, 0)
-    quotient = torch.div(numerator, denominator, rounding_mode="floor")
-    twice = 2 * (numerator - quotient * denominator)
-    up = (twice > denominator) | ((twice == denominator) & (quotient & 1).bool())
-    return requantise(quotient + up, out.fraction_width, out)
+    return requantise(divide(numerator, denominator), out.fraction_width, out)

@@ -50,3 +50,11 @@ def _shifted_left(values: Tensor, shift: int, low: int, high: int) -> Tensor:
     shift = min(shift, 63)
     inside = values.clamp(-(-low >> shift), high >> shift)
     return torch.where(values > inside, high, torch.where(values < inside, low, inside << shift))
+
+
+def divide(numerator: Tensor, denominator: Tensor | int) -> Tensor:
+    """numerator / denominator, the latter above 0, rounded half to even, int64: `rtl/fixed_divide.sv`."""
+    quotient = torch.div(numerator, denominator, rounding_mode="floor")
+    twice = 2 * (numerator - quotient * denominator)
+    up = (twice > denominator) | ((twice == denominator) & (quotient & 1).bool())
+    return quotient + up

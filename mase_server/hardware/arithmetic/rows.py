@@ -1,0 +1,37 @@
+"""What looks at whole rows: `rtl/fixed_softmax.sv`, `rtl/fixed_norm.sv`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.arithmetic.elements import WIDEST_TABLE
+from mase_server.hardware.arithmetic.requantise import divide, requantise
+
+#: Bits after the point of exponentials: with 14, the error of a quotient of 8 bits is its rounding alone.
+EXP_FRACTION = 14
+
+
+def exp_table(data: FixedPoint, exp_fraction: int = EXP_FRACTION) -> Tensor:
+    """Word d is exp(-d steps of `data`) with `exp_fraction` bits after the point, rounded half to even; int64.
+
+    ValueError: more than 16 bits of input.
+    """
+    if data.width > WIDEST_TABLE:
+        raise ValueError(
+            f"a table for {data} has 2**{data.width} words; quantise to {WIDEST_TABLE} bits or fewer first"
+        )
+    steps = torch.arange(1 << data.width, dtype=torch.float64) * 2.0**-data.fraction_width
+    return (torch.exp(-steps) * 2.0**exp_fraction).round().to(torch.int64)
+
+
+def softmax(values: Tensor, data: FixedPoint, out: FixedPoint, exp_fraction: int = EXP_FRACTION) -> Tensor:
+    """Softmax over the last dimension in integers, int64: exponentials of what each is below the maximum, from a table.
+
+    Their sum is exact; the quotient is rounded once, half to even, and saturated.
+    """
+    below = values.amax(-1, keepdim=True) - values
+    powers = exp_table(data, exp_fraction)[below]
+    quotients = divide(powers << out.fraction_width, powers.sum(-1, keepdim=True))
+    return requantise(quotients, out.fraction_width, out)

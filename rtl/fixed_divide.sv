@@ -1,0 +1,68 @@
+/// Divide numbers without sign, rounded half to even: result = numerator * 2**FRACTION / denominator, saturated to the
+/// largest of RESULT_WIDTH bits with a sign. Restoring division, a stage for each bit of the quotient.
+/// QUOTIENT_WIDTH + 1 cycles of latency, one division per cycle. All stages move together while `moves` is high.
+/// Does not divide by 0, and takes no quotient of more than QUOTIENT_WIDTH bits.
+module fixed_divide #(
+    parameter int NUMERATOR_WIDTH   = 8,
+    parameter int DENOMINATOR_WIDTH = 10,
+    parameter int FRACTION          = 8,
+    parameter int QUOTIENT_WIDTH    = 9,
+    parameter int RESULT_WIDTH      = 8
+) (
+    input  logic                         clk,
+    input  logic                         moves,
+    input  logic [  NUMERATOR_WIDTH-1:0] numerator,
+    input  logic [DENOMINATOR_WIDTH-1:0] denominator,
+    output logic [     RESULT_WIDTH-1:0] result
+);
+  localparam int DividendWidth = NUMERATOR_WIDTH + FRACTION;
+  localparam int Width = ((DividendWidth > QUOTIENT_WIDTH) ? DividendWidth : QUOTIENT_WIDTH) + 1;
+
+  // Before stage s: what remains, its divisor, the bits that are still to come, and the quotient so far.
+  for (genvar s = 0; s <= QUOTIENT_WIDTH; s++) begin : g_stage
+    logic [DENOMINATOR_WIDTH-1:0] rest, divisor;
+    logic [QUOTIENT_WIDTH-1:0] bits;  // the high ones are still of the dividend, the low ones already of the quotient
+
+    if (s == 0) begin : g_start
+      logic [Width-1:0] dividend, high;
+      assign dividend = Width'(numerator) << FRACTION;
+      assign high = dividend >> QUOTIENT_WIDTH;
+      assign rest = DENOMINATOR_WIDTH'(high);
+      assign divisor = denominator;
+      assign bits = dividend[QUOTIENT_WIDTH-1:0];
+    end else begin : g_bit
+      logic [DENOMINATOR_WIDTH:0] shifted, difference;
+      assign shifted = {g_stage[s-1].rest, g_stage[s-1].bits[QUOTIENT_WIDTH-1]};
+      assign difference = shifted - {1'b0, g_stage[s-1].divisor};
+      always_ff @(posedge clk) begin
+        if (moves) begin
+          divisor <= g_stage[s-1].divisor;
+          // Below zero the subtraction is taken back.
+          rest    <= difference[DENOMINATOR_WIDTH] ? shifted[DENOMINATOR_WIDTH-1:0] : difference[DENOMINATOR_WIDTH-1:0];
+          bits    <= QUOTIENT_WIDTH'({g_stage[s-1].bits, !difference[DENOMINATOR_WIDTH]});
+        end
+      end
+    end
+  end
+
+  logic [QUOTIENT_WIDTH-1:0] quotient;
+  logic [DENOMINATOR_WIDTH-1:0] rest, divisor;
+  logic up;
+  logic signed [QUOTIENT_WIDTH+1:0] rounded;
+  logic signed [RESULT_WIDTH-1:0] saturated;
+  assign quotient = g_stage[QUOTIENT_WIDTH].bits;
+  assign rest = g_stage[QUOTIENT_WIDTH].rest;
+  assign divisor = g_stage[QUOTIENT_WIDTH].divisor;
+  assign up = {rest, 1'b0} > {1'b0, divisor} || ({rest, 1'b0} == {1'b0, divisor} && quotient[0]);
+  assign rounded = $signed({2'b0, quotient}) + $signed((QUOTIENT_WIDTH + 2)'({1'b0, up}));
+
+  fixed_saturate #(
+      .DATA_IN_0_PRECISION_0(QUOTIENT_WIDTH + 2),
+      .DATA_OUT_0_PRECISION_0(RESULT_WIDTH)
+  ) saturate (
+      .data_in_0 (rounded),
+      .data_out_0(saturated)
+  );
+
+  always_ff @(posedge clk) if (moves) result <= saturated;
+endmodule
