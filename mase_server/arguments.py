@@ -43,7 +43,8 @@ class Argument:
 
     def to_wire(self) -> dict[str, Any]:
         """As a map of plain values, under the names of the fields."""
-        return {**asdict(self), "choices": list(self.choices)}
+        default = list(self.default) if isinstance(self.default, tuple) else self.default
+        return {**asdict(self), "default": default, "choices": list(self.choices)}
 
     @classmethod
     def from_wire(cls, data: Mapping[str, Any]) -> Argument:
@@ -108,7 +109,7 @@ class Checker:
                 if argument.required:
                     raise ArgumentError(f"{self.name} needs {argument.name}: {argument.takes} ({argument.help})")
                 if argument.default is not None:
-                    found[argument.name] = argument.default
+                    found[argument.name] = argument.value(argument.default)
         return found
 
     def _flat(self, given: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
