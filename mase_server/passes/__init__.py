@@ -33,6 +33,8 @@ from mase_server.passes.report import (
 )
 from mase_server.passes.report.plot_graph import plot_graph_analysis_pass
 from mase_server.passes.report.summarize_quantization import summarize_quantization_analysis_pass
+from mase_server.passes.sharding.autosharding import autosharding_analysis_pass
+from mase_server.passes.sharding.resharding import resharding_transform_pass
 from mase_server.passes.sparsity import (
     add_movement_metadata_analysis_pass,
     add_natural_sparsity_metadata_analysis_pass,
@@ -55,6 +57,7 @@ __all__ = [
     "add_pruning_metadata_analysis_pass",
     "add_software_metadata_analysis_pass",
     "attention_swap_transform_pass",
+    "autosharding_analysis_pass",
     "calculate_avg_bits_mg_analysis_pass",
     "conv_bn_fusion_transform_pass",
     "fuse_lora_weights_transform_pass",
@@ -80,6 +83,7 @@ __all__ = [
     "report_node_meta_param_analysis_pass",
     "report_node_shape_analysis_pass",
     "report_node_type_analysis_pass",
+    "resharding_transform_pass",
     "summarize_quantization_analysis_pass",
     "training_base_pass",
     "verify_common_metadata_analysis_pass",

@@ -1,0 +1,1 @@
+"""Tensor parallelism: which dimension of which tensor is split over which devices."""
