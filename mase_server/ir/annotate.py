@@ -15,7 +15,7 @@ from mase_server.ir.entry import TensorEntry
 from mase_server.ir.facts import Facts, Produced, call_of, leaves, map_nodes, produced
 from mase_server.ir.formats import format_of, number_format, torch_dtype
 from mase_server.ir.metadata import metadata_of
-from mase_server.ir.number_formats import number_formats
+from mase_server.ir.number_formats import number_formats, part_formats
 from mase_server.ir.values import ValueSource
 from mase_server.ops.table import named_arguments, op_info
 from mase_server.ops.types import OpCall, TensorType
@@ -32,6 +32,7 @@ class Annotator:
     def __init__(self, model: fx.GraphModule, facts: Facts, custom: CustomOps, values: ValueSource | None) -> None:
         self.model, self.facts, self.custom, self.values = model, facts, custom, values
         self.formats = number_formats(model.graph, model)
+        self.parts = part_formats(self.formats)
 
     def annotate(self) -> None:
         """Every node of the graph."""
@@ -78,7 +79,7 @@ class Annotator:
         return value
 
     def _entry(self, tensor: TensorType, node: fx.Node | None, path: tuple[Any, ...]) -> TensorEntry:
-        format = self.formats.get(node) if node is not None else None
+        format = self.parts.get((node, path), self.formats.get(node)) if node is not None else None
         kind, precision = format_of(tensor.dtype) if format is None else (format.name, format.precision)
         fields = {
             "shape": list(tensor.shape), "torch_dtype": torch_dtype(tensor), "type": kind, "precision": precision,

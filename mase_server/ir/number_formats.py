@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from typing import Any
+
 from torch import fx, nn
 
 from mase_server.formats import NumberFormat, parse, quantise, with_parameters
@@ -41,6 +44,17 @@ def number_formats(graph: fx.Graph, model: nn.Module) -> Formats:
         text = texts.pop() if len(texts) == 1 else None
         if text is not None and node not in found and node.op not in ("get_attr", "placeholder"):
             found[node] = parse(text)
+    return found
+
+
+def part_formats(formats: Formats) -> dict[tuple[fx.Node, tuple[Any, ...]], NumberFormat]:
+    """The formats of parts of tuples: (node, where in it) -> that of what is picked there."""
+    found: dict[tuple[fx.Node, tuple[Any, ...]], NumberFormat] = {}
+    for picked, format in formats.items():
+        node, path = picked, tuple[Any, ...]()
+        while node.target is operator.getitem and isinstance(key := node.args[1], int | str):
+            node, path = node.all_input_nodes[0], (key, *path)
+            found[node, path] = format
     return found
 
 

@@ -27,8 +27,9 @@ class Errors:
     """Errors of a transformed graph against its original on the same inputs.
 
     nodes: by the name that a node has in both.  local: the same, with every node computed from the original's values:
-    the error that it adds by itself; empty unless asked for.  outputs: by where the tensor is, e.g. "output.logits".
-    output: all outputs taken as one vector.
+    the error that it adds by itself; empty unless asked for.  outputs: by where the tensor is, e.g. "output.logits",
+    in tuples, maps and model outputs; caches and other objects are not looked into.  output: all of these as one
+    vector.
     """
 
     nodes: Mapping[str, Error]

@@ -12,6 +12,7 @@ from torch import fx, nn
 from mase_server.formats import NumberFormat, from_config, parse
 from mase_server.ir.number_formats import operator_of
 from mase_server.ops.table import NAMES
+from mase_server.passes.selection import path_of
 
 #: Operators that compute, and so are quantised by a default configuration.
 COMPUTES = frozenset(
@@ -113,6 +114,14 @@ class Chooser:
         chosen = max(above, key=len, default=None)
         return chosen if chosen is not None and operator in COMPUTES else None
 
+    def reaches(self, path: str) -> bool:
+        """May something inside of this module have a configuration?"""
+        if self.default is not None or self.way in ("type", "regex_name"):
+            return True
+        return any(
+            key in ("", path) or key.startswith(f"{path}.") or path.startswith(f"{key}.") for key in self.entries
+        )
+
 
 _FINDERS: Mapping[str, Callable[[Chooser, fx.Node, str], str | None]] = {
     "type": Chooser._by_type,
@@ -122,9 +131,6 @@ _FINDERS: Mapping[str, Callable[[Chooser, fx.Node, str], str | None]] = {
 }
 
 
-def names_of(node: fx.Node) -> tuple[str, ...]:
+def names_of(node: fx.Node) -> tuple[str, str]:
     """A node's name, and the path of the module that it is or stands in."""
-    if node.op == "call_module":
-        return node.name, str(node.target)
-    scope = node.meta.get("scope")
-    return node.name, "" if scope is None else str(scope.module_path)
+    return node.name, path_of(node)

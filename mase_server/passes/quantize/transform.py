@@ -11,6 +11,7 @@ from mase_server.passes.arguments import Result
 from mase_server.passes.data import DATA, SAMPLES
 from mase_server.passes.declaration import Pass
 from mase_server.passes.quantize.closing import Closing
+from mase_server.passes.quantize.composed import take_apart
 from mase_server.passes.quantize.config import USUAL, WAYS, Chooser
 from mase_server.passes.quantize.methods import METHODS
 from mase_server.passes.quantize.places import Places
@@ -36,7 +37,8 @@ def quantize_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | Non
 
     A rounding is a node, `quantise(x, "fixed(8,4)")`, with a straight-through gradient. Layers with parameters become
     calls of functions, with the parameters rounded at each run: the parameters themselves stay as they were. Masks,
-    sizes and integers are not rounded, nor is what a mask was added to.  Gives {"quantised": nodes by format of their
+    sizes and integers are not rounded, nor is what a mask was added to. torch.nn's transformers are taken apart first
+    (see lower_granularity).  Gives {"quantised": nodes by format of their
     results, "unused": keys that matched nothing, "calibrated": on what, None where nothing was left to data}.
     ValueError for pass_args that cannot be read.
     Source: `chop.passes.graph.transforms.quantize.quantize_transform_pass`.
@@ -50,6 +52,7 @@ def quantize_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | Non
     """
     given = dict(pass_args or {})
     chooser = Chooser(given, graph.module)
+    take_apart(graph, chooser, given.get("only"))
     places = Places.of(graph, chooser, Selection.of(given.get("only")).checked(graph.fx_graph))
     closing = Closing.of(graph, places, given)
     found = rewrite(graph, places, closing)
