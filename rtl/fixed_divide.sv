@@ -15,8 +15,7 @@ module fixed_divide #(
     input  logic [DENOMINATOR_WIDTH-1:0] denominator,
     output logic [     RESULT_WIDTH-1:0] result
 );
-  localparam int DividendWidth = NUMERATOR_WIDTH + FRACTION;
-  localparam int Width = ((DividendWidth > QUOTIENT_WIDTH) ? DividendWidth : QUOTIENT_WIDTH) + 1;
+  localparam int Width = DENOMINATOR_WIDTH + QUOTIENT_WIDTH;
 
   // Before stage s: what remains, its divisor, the bits that are still to come, and the quotient so far.
   for (genvar s = 0; s <= QUOTIENT_WIDTH; s++) begin : g_stage
@@ -24,12 +23,8 @@ module fixed_divide #(
     logic [QUOTIENT_WIDTH-1:0] bits;  // the high ones are still of the dividend, the low ones already of the quotient
 
     if (s == 0) begin : g_start
-      logic [Width-1:0] dividend, high;
-      assign dividend = Width'(numerator) << FRACTION;
-      assign high = dividend >> QUOTIENT_WIDTH;
-      assign rest = DENOMINATOR_WIDTH'(high);
       assign divisor = denominator;
-      assign bits = dividend[QUOTIENT_WIDTH-1:0];
+      assign {rest, bits} = Width'(numerator) << FRACTION;
     end else begin : g_bit
       logic [DENOMINATOR_WIDTH:0] shifted, difference;
       assign shifted = {g_stage[s-1].rest, g_stage[s-1].bits[QUOTIENT_WIDTH-1]};
