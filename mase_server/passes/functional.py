@@ -72,4 +72,10 @@ def _row(module: nn.Module, node: fx.Node) -> Row | None:
     row = next((row for kind, row in ROWS.items() if type(module).forward is kind.forward), None)
     if getattr(module, "padding_mode", "zeros") != "zeros" or len(node.args) != 1 or node.kwargs:
         return None
-    return row
+    return row if row is not None and _holds(module, row.tensors) else None
+
+
+def _holds(module: nn.Module, names: tuple[str, ...]) -> bool:
+    """Are these parameters the module's own, or not there? A parametrised weight is made of others at each read."""
+    own = dict(module.named_parameters(recurse=False))
+    return all(name in own or getattr(module, name, None) is None for name in names)

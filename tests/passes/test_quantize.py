@@ -210,7 +210,11 @@ def test_by_type_takes_what_it_names_and_nothing_else():
 def test_by_name_takes_nodes_and_modules():
     pass_args = {"by": "name", "block.0": "fixed(8,4)", "head": "log(8)", "nothing": "binary"}
     _, found = quantised(Layers(), {"ids": torch.arange(4)[None]}, **pass_args)
-    assert found == {"quantised": {"block_0": "fixed(8,4)", "head": "log(8)"}, "unused": ["nothing"], "calibrated": None}
+    assert found == {
+        "quantised": {"block_0": "fixed(8,4)", "head": "log(8)"},
+        "unused": ["nothing"],
+        "calibrated": None,
+    }
 
 
 def test_by_regex_takes_the_first_that_matches():
@@ -322,3 +326,16 @@ ERRORS = [
 def test_what_cannot_be_read_is_quoted(pass_args, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         quantised(nn.Sequential(nn.Linear(2, 2)), {"input": torch.randn(1, 2)}, **pass_args)
+
+
+def test_a_layer_whose_weight_is_made_of_others_is_rounded_in_these():
+    """Weight normalisation, as speech models have it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Conv1d(4, 4, 3, padding=1), dim=2))
+    x = torch.randn(2, 4, 9)
+    graph, _ = quantised(model, {"input": x}, conv1d="fixed(8,5)")
+    theirs = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.copy_(fixed(parameter, 5))
+    assert torch.equal(graph.model(x), fixed(theirs(fixed(x, 5)), 5))
