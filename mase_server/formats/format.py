@@ -76,6 +76,8 @@ class NumberFormat(ABC):
         """The nearest values of the format; the gradient goes straight through. TypeError for integer tensors."""
         if not values.is_floating_point():
             raise TypeError(f"{self} rounds floating-point tensors, not {values.dtype}: convert it with .float() first")
+        if not (values.requires_grad and torch.is_grad_enabled()):
+            return self.round(values)
         return _StraightThrough.apply(values, self)  # type: ignore[no-any-return, no-untyped-call]
 
     def round(self, values: Tensor) -> Tensor:
@@ -121,7 +123,7 @@ def _text(field: dataclasses.Field[Any], value: Any) -> str:
 class _StraightThrough(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, format: NumberFormat) -> Tensor:
-        ctx.mask = format.passes_gradient(values) if ctx.needs_input_grad[0] else None
+        ctx.mask = format.passes_gradient(values)
         return format.round(values)
 
     @staticmethod
