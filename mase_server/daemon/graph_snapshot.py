@@ -239,7 +239,7 @@ class GraphSnapshot:
             "file": self.payload["files"][file]["path"] if file >= 0 else None,
         }
         transform = self.transforms.get(nodes["model"][index])
-        facts = UNTOUCHED if transform is None else transform.nodes.get(index, UNTOUCHED)
+        facts = UNTOUCHED if transform is None else transform.node(index)
         row |= zip(TRANSFORM_NODES[1:], facts, strict=True)
         return NodeView(index=index, **row, details=unpack_blob(blob) if blob else {})
 

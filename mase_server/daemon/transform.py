@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mase_server.snapshot import TRANSFORM_NODES
 from mase_server.steps import Step
 
 #: What the overlay says of one node: (format, sqnr in dB, max error, note), None each where it is not known.
-NodeFacts = tuple[str | None, float | str | None, float | None, str | None]
+NodeFacts = tuple[Any, ...]
 UNTOUCHED: NodeFacts = (None, None, None, None)
 
 
@@ -18,12 +18,14 @@ UNTOUCHED: NodeFacts = (None, None, None, None)
 class Transform:
     """One overlay. model: its index in the payload.  values: row of the table rows -> its value now.
 
+    nodes: the columns as they came.  places: row of the table nodes -> its place in them.
     told: all else, as `snapshot.TRANSFORM_KEYS` has it, and "texts": its steps as texts.
     """
 
     model: int
     values: Mapping[int, Any]
-    nodes: Mapping[int, NodeFacts]
+    nodes: Mapping[str, Sequence[Any]]
+    places: Mapping[int, int]
     told: Mapping[str, Any]
 
     @classmethod
@@ -31,16 +33,24 @@ class Transform:
         """Of a map as a child sends it; KeyError, TypeError or ValueError for what is none."""
         told = {key: value for key, value in data.items() if key not in ("rows", "nodes")}
         told["texts"] = [str(Step.from_wire(step)) for step in told["steps"]]
-        nodes = data["nodes"]
-        facts = zip(*(nodes[name] for name in TRANSFORM_NODES[1:]), strict=True)
-        values = dict(zip(*data["rows"], strict=True))
-        return cls(data["model"], values, dict(zip(nodes["row"], facts, strict=True)), told)
+        nodes, (rows, values) = data["nodes"], data["rows"]
+        sizes = {len(rows) - len(values), *(len(nodes[name]) - len(nodes["row"]) for name in TRANSFORM_NODES)}
+        if sizes != {0}:
+            raise ValueError(f"the columns of a transform of model {data['model']} are not of one length")
+        # On the event loop: no object for each row, which would be for the collector to look at.
+        places = dict(zip(nodes["row"], range(len(nodes["row"])), strict=True))
+        return cls(data["model"], dict(zip(rows, values, strict=True)), nodes, places, told)
 
     @classmethod
     def nothing(cls, model: int, failed: int | None, problem: str) -> Transform:
         """Where not even the first step was applied, and why; `failed` is the index of the step to blame."""
         told: dict[str, Any] = {"model": model, "steps": [], "texts": [], "summary": {}, "inputs": "", "weights": ""}
-        return cls(model, {}, {}, {**told, "complete": True, "problem": problem, "failed": failed})
+        return cls(model, {}, {}, {}, {**told, "complete": True, "problem": problem, "failed": failed})
+
+    def node(self, row: int) -> NodeFacts:
+        """What is known of one node."""
+        place = self.places.get(row)
+        return UNTOUCHED if place is None else tuple(self.nodes[name][place] for name in TRANSFORM_NODES[1:])
 
     @property
     def failed(self) -> bool:
@@ -54,4 +64,4 @@ class Transform:
 
     def stopped(self, why: str | None) -> Transform:
         """The same, of which no more will come, for a reason if there is one."""
-        return Transform(self.model, self.values, self.nodes, {**self.told, "complete": True, "problem": why})
+        return replace(self, told={**self.told, "complete": True, "problem": why})
