@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any
 
-#: integer, number, boolean, text: as in JSON.  choice: one of `choices`.  format: a number format's text, e.g.
-#: "fixed(8,4)", or a map as MASE's configurations have it; "none" for none.  texts: a list of texts.  map: a map whose
-#: entries the pass reads itself.  file: a path.  value: any plain value; a text means the Python literal that it is.
-Kind = Literal["integer", "number", "boolean", "text", "choice", "format", "texts", "map", "file", "value"]
+from mase_server.kinds import READERS, UNREADABLE, Kind, as_map, split_texts
 
-#: The words of a command line for true and false.
-TRUE, FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
+__all__ = ["Argument", "ArgumentError", "Checker", "Kind", "nested", "split_texts"]
+
 #: The word for no value where one may be missing.
 NONE = "none"
 
@@ -56,7 +51,7 @@ class Argument:
         """What it takes, in words: "a whole number from 1 to 64"."""
         if self.kind == "choice":
             return f"one of {', '.join(self.choices)}"
-        return _KINDS[self.kind].words + _range_words(self.minimum, self.maximum)
+        return READERS[self.kind].words + _range_words(self.minimum, self.maximum)
 
     def value(self, given: Any) -> Any:
         """The value that a given one means: itself, or what its text means. ArgumentError for one that does not fit.
@@ -66,9 +61,9 @@ class Argument:
         if given is None or (isinstance(given, str) and given == NONE and self._may_be_none):
             return None
         try:
-            value = _KINDS[self.kind].read(given)
+            value = READERS[self.kind].read(given)
             fits = value in self.choices if self.kind == "choice" else self._within(value)
-        except (ValueError, TypeError, OverflowError, SyntaxError, MemoryError, RecursionError):
+        except UNREADABLE:
             fits = False
         if not fits:
             raise ArgumentError(f"{self.name} is {_quoted(given)}, expected {self.takes}")
@@ -117,7 +112,7 @@ class Checker:
         for key, value in given.items():
             dotted = f"{prefix}{key}"
             inside = dotted not in names and any(name.startswith(f"{dotted}.") for name in names)
-            if inside and (inner := _as_map(value)) is not None:
+            if inside and (inner := as_map(value)) is not None:
                 yield from self._flat(inner, f"{dotted}.")
             elif not (inside and value is None):
                 yield dotted, value
@@ -154,104 +149,6 @@ def nested(values: Mapping[str, Any], dotted: Iterable[str]) -> dict[str, Any]:
             inner = inner.setdefault(part, {})
         inner[last] = value
     return found
-
-
-def _integer(given: Any) -> int:
-    if isinstance(given, str):
-        return int(given)
-    if isinstance(given, bool) or int(given) != given:
-        raise ValueError
-    return int(given)
-
-
-def _number(given: Any) -> float:
-    value = float(given) if isinstance(given, str) else given
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError
-    return value
-
-
-def _boolean(given: Any) -> bool:
-    if isinstance(given, str) and given.lower() in TRUE | FALSE:
-        return given.lower() in TRUE
-    if not isinstance(given, bool):
-        raise ValueError
-    return given
-
-
-def _text(given: Any) -> str:
-    if not isinstance(given, str):
-        raise ValueError
-    return given
-
-
-def _texts(given: Any) -> list[str]:
-    """A list, or one text with commas between; commas in brackets do not count."""
-    if isinstance(given, str):
-        literal = given.strip().startswith("[")
-        given = ast.literal_eval(given.strip()) if literal else split_texts(given)
-    if not isinstance(given, list | tuple) or not all(isinstance(each, str) for each in given):
-        raise ValueError
-    return list(given)
-
-
-def split_texts(text: str) -> list[str]:
-    """The parts of a text between commas that stand outside of brackets, without blanks around them."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "([{") - (character in ")]}")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts]
-
-
-def _map(given: Any) -> dict[str, Any]:
-    value = ast.literal_eval(given) if isinstance(given, str) else given
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise ValueError
-    return dict(value)
-
-
-def _as_map(given: Any) -> dict[str, Any] | None:
-    """A map, or what a text means by one; None for anything else."""
-    try:
-        return _map(given)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return None
-
-
-def _value(given: Any) -> Any:
-    """Any value; a text that is a literal, as `4` or `[1, 2]` is, means that."""
-    try:
-        return ast.literal_eval(given.strip()) if isinstance(given, str) else given
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return given
-
-
-def _format(given: Any) -> str | dict[str, Any]:
-    return _map(given) if not isinstance(given, str) or given.lstrip().startswith("{") else given
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    words: str
-    read: Callable[[Any], Any]
-
-
-_KINDS: Mapping[str, _Kind] = {
-    "integer": _Kind("a whole number", _integer),
-    "number": _Kind("a number", _number),
-    "boolean": _Kind("true or false", _boolean),
-    "text": _Kind("a text", _text),
-    "choice": _Kind("a choice", _text),
-    "format": _Kind("a number format such as fixed(8,4)", _format),
-    "texts": _Kind("texts with commas between", _texts),
-    "map": _Kind("a map such as {'name': 1}", _map),
-    "file": _Kind("the path of a file", _text),
-    "value": _Kind("a value", _value),
-}
 
 
 def _range_words(low: float | None, high: float | None) -> str:

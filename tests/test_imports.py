@@ -12,12 +12,13 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "mase_server"
 
 COMPILER = ("ops", "tracing", "ir", "inputs", "formats", "passes", "hardware")
-SHARED = ("snapshot", "steps", "arguments", "wire", "dtypes")
+SHARED = ("snapshot", "steps", "arguments", "kinds", "wire", "dtypes")
 #: part of the package -> the other parts that it may import.
 MAY_IMPORT = {
     "snapshot": (),
     "steps": (),
-    "arguments": (),
+    "arguments": ("kinds",),
+    "kinds": (),
     "wire": (),
     "dtypes": (),
     "directories": (),

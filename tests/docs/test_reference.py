@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import mase_server
-from docs import generate, tools
+from docs import generate, json_output
 from mase_server import passes
 from mase_server.cli.applied_report import LAYER_KEYS, report
 from mase_server.cli.applying import Applied
@@ -196,11 +196,11 @@ def test_the_json_page_has_the_keys_that_the_command_prints(tmp_path):
     run = [sys.executable, "-m", "mase_server", "shapes", "--format", "json", "--python", sys.executable, str(file)]
     out = subprocess.run(run, cwd=ROOT, env=env, capture_output=True, check=False).stdout
     report = json.loads(out)
-    assert list(tools.FILE_KEYS) == list(report)
+    assert list(json_output.FILE_KEYS) == list(report)
     assert list(report["models"][0]) == rows(PAGES["shapes-json.md"], "One of `models`")
-    assert list(tools.TENSOR_KEYS) == list(report["tensors"][0])
-    assert list(tools.VALUE_KEYS) == list(report["tensors"][0]["values"][0])
-    assert list(tools.PROBLEM_KEYS) == list(report["problems"][0])
+    assert list(json_output.TENSOR_KEYS) == list(report["tensors"][0])
+    assert list(json_output.VALUE_KEYS) == list(report["tensors"][0]["values"][0])
+    assert list(json_output.PROBLEM_KEYS) == list(report["problems"][0])
     assert report["problems"][0]["code"] == "bad-comment"
 
 
@@ -217,7 +217,7 @@ def test_the_page_of_a_pass_has_every_argument_that_it_declares(each):
 
 def test_the_json_page_of_apply_has_the_keys_that_it_prints():
     applied = Applied(Outcome("a.py", "/a.py", Text(""), None, None, None, ()), code="")
-    assert list(tools.APPLIED_KEYS) == list(report(applied))
-    assert list(tools.LAYER_KEYS) == list(LAYER_KEYS)
-    assert {"nodes", "sqnr", "max_error"} < set(tools.SUMMARY_KEYS)
-    assert all(f"{key}" in TRANSFORM_KEYS["summary"] for key in tools.SUMMARY_KEYS)
+    assert list(json_output.APPLIED_KEYS) == list(report(applied))
+    assert list(json_output.LAYER_KEYS) == list(LAYER_KEYS)
+    assert {"nodes", "sqnr", "max_error"} < set(json_output.SUMMARY_KEYS)
+    assert all(f"{key}" in TRANSFORM_KEYS["summary"] for key in json_output.SUMMARY_KEYS)
