@@ -38,6 +38,13 @@ def endless_transform_pass(graph, pass_args={}):
         time.sleep(0.01)
 
 
+def lingers_transform_pass(graph, pass_args={}):
+    """Never comes back from a model with values."""
+    while not any(parameter.is_meta for parameter in graph.module.parameters()):
+        time.sleep(0.01)
+    return graph, {}
+
+
 def hungry_transform_pass(graph, pass_args={}):
     """Wants ever more memory."""
     kept = []
@@ -125,6 +132,14 @@ def begun(child: Child, *steps: str, **params: object) -> int:
     return ident
 
 
+def begun_on_values(child: Child, **params: object) -> int:
+    """A call under way on the real model, on meta it is done."""
+    ident = child.ask("transform", "lingers()", **params)
+    for _ in range(2):
+        child.wait(ident, lambda message: message.get("message", "").startswith("lingers"))
+    return ident
+
+
 def test_calls_are_answered_while_a_pass_runs(child: Child):
     slow = begun(child, "endless()")
     assert child.call("ping").value == "pong"
@@ -148,9 +163,11 @@ def test_what_is_cancelled_ends_at_once(child: Child):
 def test_what_is_cancelled_on_the_real_model_ends_and_the_model_stays(child: Child):
     assert still_works(child)
     (holder,) = children(child.pid)
-    slow = begun(child, FIXED, "endless()", measure=True)
+    slow = begun_on_values(child, measure=True)
+    (fork,) = children(holder)
     child.send({"op": "cancel", "id": slow})
     assert child.wait(slow).kind == "cancelled"
+    assert gone([fork])
     assert still_works(child)
     assert children(child.pid) == [holder]
     assert gone(children(holder))
@@ -219,6 +236,29 @@ def test_a_killed_holder_of_the_real_model_is_answered_for_and_made_anew(child: 
     assert children(child.pid) != [holder]
 
 
+def test_a_fork_on_the_real_model_that_is_killed_is_answered_for(child: Child):
+    assert still_works(child)
+    slow = begun_on_values(child, measure=True)
+    (holder,) = children(child.pid)
+    os.kill(children(holder)[0], signal.SIGKILL)
+    answer = child.wait(slow)
+    assert answer.error == "the process that ran the passes was ended by SIGKILL during lingers (1 of 1)"
+    assert still_works(child)
+    assert children(child.pid) == [holder]
+
+
+def test_a_holder_that_is_killed_while_a_pass_runs_is_answered_for(child: Child):
+    assert still_works(child)
+    slow = begun_on_values(child, measure=True)
+    (holder,) = children(child.pid)
+    os.kill(holder, signal.SIGKILL)
+    answer = child.wait(slow)
+    assert answer.kind == "internal"
+    assert "SIGKILL" in answer.error
+    assert gone([holder])
+    assert still_works(child)
+
+
 def test_a_fork_that_closes_its_files_is_ended(child: Child):
     answer = child.call("transform", "closes()")
     assert answer.kind == "pass"
@@ -238,8 +278,9 @@ def test_no_fork_is_left_when_the_server_goes(job: Job):
 def test_no_fork_is_left_when_the_child_is_killed(job: Job):
     child = Child(job.live)
     assert still_works(child)
-    begun(child, "endless()")
+    begun_on_values(child, measure=True)
     below = child.forks()
+    assert len(below) == 2
     child.kill()
     assert gone(below)
 

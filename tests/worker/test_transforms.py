@@ -262,7 +262,25 @@ def test_code_of_a_model_before_and_after(served):
 
 def test_code_after_a_pass_that_needs_weights(served):
     text = served[1].call("code", "prune(weight={'sparsity': 0.5})", model="Net").value["text"]
-    assert "self.fc1_weight_pruning_mask" in text.replace("_fc1", "fc1") or "mask" in text
+    assert "F.linear(x, weight=self.fc1.weight * self.fc1_pruning_mask, bias=self.fc1.bias)" in text
+
+
+def test_code_has_the_formats_that_values_choose(served):
+    _, child = served
+    text = child.call("code", "quantize(default='fixed(8,auto)')", model="Net").value["text"]
+    assert "auto" not in text
+    assert "weight=quantise(self.fc1.weight, 'fixed(8," in text
+
+
+def test_code_after_a_step_that_fails_is_that_of_the_steps_before(served):
+    text = served[1].call("code", FIXED, "prune(weight={'sparsity': 7})", model="Net").value["text"]
+    assert text.startswith("# step 2, prune: ")
+    assert "quantise(self.fc1.weight, 'fixed(8,4)')" in text
+
+
+def test_a_calibration_uses_the_inputs_of_the_files_run(served):
+    info = served[1].call("transform", "quantize(default='fixed(8,auto)')", model="Net", measure=True).last["steps"][0]
+    assert "the example inputs" in info["info"]
 
 
 def test_every_pass_is_listed(served):

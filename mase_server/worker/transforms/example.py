@@ -23,10 +23,11 @@ class UnknownValueError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Inputs with values. arguments: by parameter name.  how: where they are from, in words."""
+    """Inputs with values. arguments: by parameter name.  how: where they are from, in words; of_file: from its run."""
 
     arguments: Mapping[str, Any]
     how: str
+    of_file: bool = False
 
 
 def example(traced: Traced, path: str = "") -> Example:
@@ -35,7 +36,7 @@ def example(traced: Traced, path: str = "") -> Example:
     if traced.found.recorded:
         try:
             given = {name: _valued(value, traced) for name, value in traced.found.inputs.items()}
-            return Example(given, f"the inputs that {Path(path).name or 'the file'} calls it with: {write(spec)}")
+            return Example(given, f"the inputs that {Path(path).name or 'the file'} calls it with: {write(spec)}", True)
         except UnknownValueError:
             pass
     return Example(inputs_at(spec, seed=SEED), f"random inputs (seed {SEED}): {write(spec)}")

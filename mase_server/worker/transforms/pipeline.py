@@ -10,7 +10,9 @@ from typing import Any
 from torch import fx
 
 from mase_server.arguments import ArgumentError
+from mase_server.formats import Open, parse
 from mase_server.ir.graph import MaseGraph
+from mase_server.ir.number_formats import format_text
 from mase_server.ir.recording import Recording
 from mase_server.passes.applied import PassFailedError, apply
 from mase_server.passes.declaration import Pass
@@ -54,6 +56,12 @@ class Applied:
         """What the graph was built from."""
         assert self.graph.recording is not None
         return self.graph.recording
+
+    @property
+    def is_open(self) -> bool:
+        """Does a format wait for values to choose it?"""
+        texts = filter(None, map(format_text, self.graph.fx_graph.nodes))
+        return any(isinstance(parse(text), Open) for text in texts)
 
     def nodes(self) -> dict[int, fx.Node]:
         """The node of each call that still has one."""

@@ -65,8 +65,12 @@ class Subject:
 
     def graph(self) -> MaseGraph:
         """A new graph of the recording."""
-        traced = self.traced
-        return MaseGraph.from_recording(self.model, Recording.of(traced.run, traced.probed, self.example.arguments))
+        traced, example = self.traced, self.example
+        graph = MaseGraph.from_recording(self.model, Recording.of(traced.run, traced.probed, example.arguments))
+        if example.of_file:
+            # Passes that choose by data say so then.
+            graph.given = dict(example.arguments)
+        return graph
 
     def known(self) -> Mapping[str, Pass]:
         """The passes that there are."""
@@ -110,14 +114,15 @@ def code(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     subject = Subject.of(live, ask.model, real)
     steps = () if ask.original else ask.steps
     applied = _run(subject, Pipeline(steps, subject.known()), send, real=real is not None)
-    if applied.rest:
+    if real is None and applied.stopped is None and (applied.rest or applied.is_open):
         problem = refusal(subject.traced, ask.memory)
-        if problem:
+        if not problem:
+            send({"value": {"then": "measure"}})
+            return
+        if applied.rest:
             raise AskError(problem, "limit")
-        send({"value": {"then": "measure"}})
-        return
-    _raise(applied.stopped)
-    send({"value": {"text": code_of(applied.graph.module, subject.traced.name)}})
+    stopped = "" if applied.stopped is None else f"# {applied.stopped.text.replace(chr(10), ' ')}\n"
+    send({"value": {"text": stopped + code_of(applied.graph.module, subject.traced.name)}})
 
 
 def known(live: Live, send: Send) -> None:
