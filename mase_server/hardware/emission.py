@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -47,7 +47,7 @@ def emit(design: Design, folding: Folding, name: str, inputs: list[Tensor]) -> E
     """
     results = integer_graph(design).model(*inputs)
     outputs = list(results) if isinstance(results, tuple) else [results]
-    made, module = netlist(design, folding), module_name(name)
+    made, module = netlist(design, folding), module_name(name, design.operations)
     vectors = Vectors(
         [operation.out.flowing(values) for operation, values in zip(design.inputs, inputs, strict=True)],
         [design.operations[name].out.flowing(values) for name, values in zip(design.outputs, outputs, strict=True)],
@@ -74,10 +74,10 @@ def random_inputs(design: Design, vectors: int, seed: int = 0) -> list[Tensor]:
     return found
 
 
-def module_name(name: str) -> str:
-    """A model's name as the name of a module: `JetMLP` is jet_mlp."""
+def module_name(name: str, taken: Container[str] = ()) -> str:
+    """A model's name as the name of a module, which is not taken: `JetMLP` is jet_mlp."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
-    return identifier(re.sub(r"\W+", "_", words, flags=re.ASCII).strip("_").lower() or "model")
+    return identifier(re.sub(r"\W+", "_", words, flags=re.ASCII).strip("_").lower() or "model", taken)
 
 
 def _about(name: str, design: Design, folding: Folding) -> list[str]:

@@ -11,6 +11,8 @@ from mase_server.hardware.arithmetic import Affine, Windows
 
 #: Of values, weight, bias and result.
 Formats = tuple[str, str, str | None, str]
+#: Of two operands.
+Both = tuple[str, str]
 #: Kernel, stride and padding, rows before columns.
 Places = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 
@@ -46,6 +48,19 @@ def _affine(formats: Formats, relu: bool) -> Affine:
 def integer_requantise(values: Tensor, before: str, after: str, relu: bool = False) -> Tensor:
     """Integers of one format in another."""
     return arithmetic.requantise(values, fixed(before).fraction_width, fixed(after), relu=relu)
+
+
+def integer_add(
+    first: Tensor, second: Tensor, before: Both, after: str, relu: bool = False, subtract: bool = False
+) -> Tensor:
+    """The sum of integers in two formats, or their difference, rounded once."""
+    formats = fixed(before[0]), fixed(before[1])
+    return arithmetic.add(first, second, formats, fixed(after), subtract=subtract, relu=relu)
+
+
+def integer_multiply(first: Tensor, second: Tensor, before: Both, after: str, relu: bool = False) -> Tensor:
+    """The product of integers in two formats, rounded once."""
+    return arithmetic.multiply(first, second, (fixed(before[0]), fixed(before[1])), fixed(after), relu=relu)
 
 
 def move(values: Tensor, places: Tensor, shape: tuple[int, ...]) -> Tensor:

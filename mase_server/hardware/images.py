@@ -60,17 +60,12 @@ def by_pixels(lowering: Lowering, unrounded: object, out: Stream) -> Stream:
     return Stream(out.format, out.shape, row_major(image_order(out.shape)))
 
 
-def read_by_pixels(lowering: Lowering, name: str) -> None:
-    """Have an operation give its image pixel by pixel: an input does as it is wished. NoHardware for what cannot."""
-    operation = lowering.operations[name]
-    stream = operation.out
+def check_image(stream: Stream) -> None:
+    """NoHardware for what is no image, and for one that does not flow pixel by pixel."""
     if len(stream.shape) != 3:
         raise NoHardware(f"it has {list(stream.shape)} a sample, an image is [channels, rows, columns]")
-    if torch.equal(stream.indices, image_order(stream.shape)):
-        return
-    if operation.kind != "input" or lowering.is_read(name):
+    if not torch.equal(stream.indices, image_order(stream.shape)):
         raise NoHardware("its pixels do not come one after the other; that takes a transpose buffer")
-    lowering.reorder(name, row_major(image_order(stream.shape)))
 
 
 def image_parameters(design: Design, operation: Operation, lanes: int, windows: Windows) -> dict[str, int | str]:
@@ -99,3 +94,19 @@ def arrival(design: Design, operation: Operation, lanes: int, windows: Windows) 
     channels, height, width = design.operations[operation.inputs[0]].out.shape
     rows, columns = windows.padding
     return (height + 2 * rows) * (width + 2 * columns) * channels // lanes
+
+
+def reach_of_windows(design: Design, operation: Operation) -> tuple[Tensor, ...]:
+    """Each window is needed to its last pixel, which may be in the border."""
+    channels, height, width = design.operations[operation.inputs[0]].out.shape
+    filters, rows, columns = operation.out.shape
+    windows: Windows = operation.options["windows"]
+    (kernel_rows, kernel_columns), (row_step, column_step), (above, left) = (
+        windows.kernel, windows.stride, windows.padding,
+    )  # fmt: skip
+    row = torch.arange(rows)[:, None] * row_step + kernel_rows - 1 - above
+    column = torch.arange(columns) * column_step + kernel_columns - 1 - left
+    # What lies right of a row is needed no later than the row's end; what lies below the image at its end.
+    last = torch.where(row < 0, -1, row * width + column.clamp(-1, width - 1))
+    pixels = last.clamp(0, height * width - 1)
+    return (((pixels + 1) * channels - 1).reshape(-1).repeat_interleave(filters),)

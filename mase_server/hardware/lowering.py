@@ -104,15 +104,6 @@ class Lowering:
         """What an operation gives."""
         return self.operations[name].out
 
-    def is_read(self, name: str) -> bool:
-        """Does another operation read what this one gives?"""
-        return any(name in each.inputs for each in self.operations.values())
-
-    def reorder(self, name: str, order: Tensor | None) -> None:
-        """Have an input flow in another order."""
-        operation = self.operations[name]
-        self.operations[name] = replace(operation, out=replace(operation.out, order=order))
-
     def places(self, node: fx.Node, source: fx.Node) -> Tensor:
         """For each element of a sample of a node that only moves: its row-major index in its source's sample."""
         before, after = self.facts[source], self.facts[node]

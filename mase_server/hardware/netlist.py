@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mase_server.hardware.buffers import depths
 from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folding import Folding
 from mase_server.hardware.kinds import KINDS
 from mase_server.hardware.wiring import Instance, Memory, Netlist, Tap, Wires, streams
+
+#: Beats that may wait beyond those that must: the longer way takes time too.
+_SLACK = 16
 
 
 def netlist(design: Design, folding: Folding) -> Netlist:
@@ -22,6 +26,7 @@ class Builder:
     def __init__(self, design: Design, folding: Folding) -> None:
         self.design, self.folding = design, folding
         self.made = Netlist()
+        self.depths = depths(design)
         #: operation -> one tap for each of its users, in their order.
         self.taps: dict[str, list[Tap]] = {}
 
@@ -85,9 +90,25 @@ class Builder:
 
     def memory(self, operation: Operation, name: str, lanes: int, words: list[int]) -> str:
         """A memory file with the words of a constant; its name."""
+        return self.file(operation, name, lanes * operation.constants[name].format.width, words)
+
+    def file(self, operation: Operation, name: str, width: int, words: list[int]) -> str:
+        """A memory file with words of so many bits; its name."""
         file = f"{operation.name}_{name}.mem"
-        self.made.memories.append(Memory(file, lanes * operation.constants[name].format.width, tuple(words)))
+        self.made.memories.append(Memory(file, width, tuple(words)))
         return file
+
+    def lanes_of(self, operation: Operation, index: int) -> int:
+        """Elements per beat of an operand, as it comes."""
+        return self.taps[operation.inputs[index]][0].lanes
+
+    def waiting(self, operation: Operation, index: int, source: Tap) -> Tap:
+        """An operand behind as much room as it needs to wait in."""
+        depth = -(-self.depths[operation.name, index] // source.lanes) + _SLACK
+        to = self.wires(f"{operation.name}_fifo_{index}", source.lanes, source.bits)
+        parameters = {"DATA_WIDTH": source.width, "DEPTH": depth}
+        self.instance(f"{operation.name}_depth_{index}", "fifo", parameters, streams(source, to), operation.name)
+        return to
 
     def skid(self, operation: Operation, source: Tap) -> Tap:
         """A stream with both its paths cut."""

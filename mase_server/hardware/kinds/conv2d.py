@@ -12,7 +12,7 @@ from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import integer_conv2d
 from mase_server.hardware.held import Held, Unrounded, node_of
-from mase_server.hardware.images import Settings, arrival, by_pixels, image_parameters, read_by_pixels
+from mase_server.hardware.images import Settings, arrival, by_pixels, check_image, image_parameters, reach_of_windows
 from mase_server.hardware.kinds.kind import Kind
 from mase_server.hardware.kinds.linear import weights
 from mase_server.hardware.wiring import Tap, precision, streams
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def _conv2d(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     source = lowering.whole(node_of(given["data_in_0"]))
-    read_by_pixels(lowering, source)
+    check_image(lowering.stream(source))
     settings, constants = Settings.of(lowering, node, given), lowering.weights(given)
     rows, columns = constants["weight"].integers.shape[2:]
     options = {"windows": settings.windows((rows, columns), 1), "groups": int(settings.get("groups", 1))}
@@ -70,4 +70,4 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     return to
 
 
-KIND = Kind("conv2d", _node, _build, {"conv2d": _conv2d}, by_pixels, _folds)
+KIND = Kind("conv2d", _node, _build, {"conv2d": _conv2d}, by_pixels, _folds, reach_of_windows)

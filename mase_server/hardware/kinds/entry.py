@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING
 
 from torch import fx
 
-from mase_server.hardware.design import Operation
+from mase_server.hardware.design import Operation, Stream
+from mase_server.hardware.held import Unrounded
+from mase_server.hardware.images import by_pixels
 from mase_server.hardware.kinds.kind import Kind
 from mase_server.hardware.wiring import Tap
+from mase_server.ir.number_formats import operator_of
 
 if TYPE_CHECKING:
+    from mase_server.hardware.lowering import Lowering
     from mase_server.hardware.netlist import Builder
     from mase_server.hardware.twin import Maker
+
+_WINDOWED = frozenset({"conv2d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d"})
 
 
 def _node(maker: Maker, operation: Operation) -> fx.Node:
@@ -28,4 +34,10 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     return tap
 
 
-KIND = Kind("input", _node, _build)
+def _order(lowering: Lowering, unrounded: Unrounded, out: Stream) -> Stream:
+    """Images come pixel by pixel where the model looks at them with windows; all else is row-major."""
+    windows = any(operator_of(node, lowering.model) in _WINDOWED for node in lowering.graph.nodes)
+    return by_pixels(lowering, unrounded, out) if windows and len(out.shape) == 3 else out
+
+
+KIND = Kind("input", _node, _build, order=_order)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from torch import fx
+import torch
+from torch import Tensor, fx
 
 from mase_server.hardware.design import Design, Operation, Stream
 from mase_server.hardware.folds import Fold
@@ -33,6 +34,11 @@ def row_major(lowering: Lowering, unrounded: Unrounded, out: Stream) -> Stream:
     return out
 
 
+def one_by_one(design: Design, operation: Operation) -> tuple[Tensor, ...]:
+    """Each element needs those at its own place."""
+    return tuple(torch.arange(operation.out.size) for _ in operation.inputs)
+
+
 def at_any_pace(design: Design, operation: Operation) -> Iterator[Fold]:
     """No folds: it goes at the pace of its neighbours."""
     return iter(())
@@ -44,6 +50,7 @@ class Kind:
 
     rules: by MASE's operator.  node: of the graph of integers.  build: its instances, and where its results are.
     order: of its results, with the format and shape that they have.  folds: every way to build it.
+    reach: for each operand, the place of the last of its elements that each element of the result needs, as they flow.
     """
 
     name: str
@@ -52,3 +59,4 @@ class Kind:
     rules: Mapping[str, Rule] = field(default_factory=dict)
     order: Callable[[Lowering, Unrounded, Stream], Stream] = as_given
     folds: Callable[[Design, Operation], Iterator[Fold]] = at_any_pace
+    reach: Callable[[Design, Operation], tuple[Tensor, ...]] = one_by_one

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from torch import fx
+import torch
+from torch import Tensor, fx
 
 from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folds import Fold, divisors
@@ -17,8 +18,6 @@ from mase_server.hardware.memories import words_of_bias, words_of_weight
 from mase_server.hardware.wiring import Tap, precision, streams
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from mase_server.hardware.lowering import Lowering
     from mase_server.hardware.netlist import Builder
     from mase_server.hardware.twin import Maker
@@ -44,6 +43,12 @@ def _folds(design: Design, operation: Operation) -> Iterator[Fold]:
         for par_out in divisors(features_out):
             cycles = rows * (features_in // par_in) * (features_out // par_out)
             yield Fold(par_in, par_out, cycles, par_in * par_out)
+
+
+def _reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
+    """A vector is needed to its end."""
+    features_out, features_in = operation.constants["weight"].integers.shape
+    return ((torch.arange(operation.out.size) // features_out + 1) * features_in - 1,)
 
 
 def _build(builder: Builder, operation: Operation) -> Tap:
@@ -82,4 +87,4 @@ def weights(builder: Builder, operation: Operation, fold: Fold, weight: Tensor) 
     }
 
 
-KIND = Kind("linear", _node, _build, {"linear": _linear}, row_major, _folds)
+KIND = Kind("linear", _node, _build, {"linear": _linear}, row_major, _folds, _reach)

@@ -13,7 +13,7 @@ from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import integer_average_pool2d, integer_max_pool2d
 from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of, sample
-from mase_server.hardware.images import Settings, arrival, by_pixels, image_parameters, read_by_pixels
+from mase_server.hardware.images import Settings, arrival, by_pixels, check_image, image_parameters, reach_of_windows
 from mase_server.hardware.kinds.kind import Kind
 from mase_server.hardware.wiring import Tap, precision, streams
 
@@ -41,7 +41,7 @@ def _average(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Hel
 
 def _adaptive(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     source = lowering.whole(node_of(given["data_in_0"]))
-    read_by_pixels(lowering, source)
+    check_image(lowering.stream(source))
     _, *size = lowering.stream(source).shape
     return Unrounded(
         "pool2d", (source,), node, options={"windows": _equal(size, sample(lowering.facts[node])), "mean": True}
@@ -59,7 +59,7 @@ def _equal(size: list[int], out: tuple[int, ...]) -> Windows:
 
 def _windows(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> tuple[str, Windows]:
     source = lowering.whole(node_of(given["data_in_0"]))
-    read_by_pixels(lowering, source)
+    check_image(lowering.stream(source))
     settings = Settings.of(lowering, node, given)
     kernel = settings.pair("kernel_size")
     windows = settings.windows(kernel, kernel)
@@ -105,4 +105,4 @@ def _build(builder: Builder, operation: Operation) -> Tap:
 
 _RULES = {"max_pool2d": _max, "avg_pool2d": _average, "adaptive_avg_pool2d": _adaptive}
 
-KIND = Kind("pool2d", _node, _build, _RULES, by_pixels, _folds)
+KIND = Kind("pool2d", _node, _build, _RULES, by_pixels, _folds, reach_of_windows)

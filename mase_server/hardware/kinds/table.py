@@ -1,0 +1,70 @@
+"""Functions of one number, looked up: `fixed_table`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, fx
+
+from mase_server.hardware.arithmetic import look_up, table
+from mase_server.hardware.arithmetic.elements import WIDEST_TABLE
+from mase_server.hardware.design import Operation
+from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of, run
+from mase_server.hardware.kinds.kind import Kind
+from mase_server.hardware.memories import packed
+from mase_server.hardware.wiring import Tap, streams
+
+if TYPE_CHECKING:
+    from mase_server.hardware.lowering import Lowering
+    from mase_server.hardware.netlist import Builder
+    from mase_server.hardware.twin import Maker
+
+
+def _table(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    """The table is filled by the node itself, whatever its settings are."""
+    source = node_of(given["data_in_0"])
+    name = lowering.whole(source)
+    if (width := lowering.stream(name).format.width) > WIDEST_TABLE:
+        raise NoHardware(f"its table would have 2**{width} words; quantise its input to {WIDEST_TABLE} bits or fewer")
+
+    def function(values: Tensor) -> Tensor:
+        return run(node, lowering.model, lambda each: values if each is source else lowering.facts[each])
+
+    return Unrounded("table", (name,), node, options={"function": function})
+
+
+def _words(operation: Operation, before: Any) -> Tensor:
+    function: Callable[[Tensor], Tensor] = operation.options["function"]
+    return table(function, before, operation.out.format)
+
+
+def _node(maker: Maker, operation: Operation) -> fx.Node:
+    (source,) = maker.inputs(operation)
+    before = maker.design.operations[operation.inputs[0]].out.format
+    return maker.call(operation, look_up, source, maker.buffer(f"{operation.name}_words", _words(operation, before)))
+
+
+def _build(builder: Builder, operation: Operation) -> Tap:
+    source, width = builder.read(operation), operation.out.format.width
+    before = builder.design.operations[operation.inputs[0]].out.format
+    to = builder.wires(f"{operation.name}_cast", source.lanes, width)
+    words = packed(_words(operation, before)[:, None], width)
+    parameters: dict[str, int | str] = {
+        "DATA_IN_0_PRECISION_0": before.width,
+        "DATA_IN_0_PARALLELISM_DIM_0": source.lanes,
+        "DATA_OUT_0_PRECISION_0": width,
+        "FILE": builder.file(operation, "words", width, words),
+    }
+    builder.instance(f"{operation.name}_i", "fixed_table", parameters, streams(source, to), operation.name)
+    return builder.skid(operation, to)
+
+
+#: Functions that have a value for every number.
+_SERVED = (
+    "gelu", "silu", "sigmoid", "tanh", "exp", "elu", "selu", "celu", "mish", "softplus", "softsign", "hardswish",
+    "hardsigmoid", "hardtanh", "leaky_relu", "relu6", "logsigmoid", "erf", "abs", "neg", "sin", "cos", "square",
+    "softshrink", "hardshrink", "tanhshrink", "threshold",
+)  # fmt: skip
+
+KIND = Kind("table", _node, _build, dict.fromkeys(_SERVED, _table))
