@@ -104,7 +104,7 @@ class Builder:
 
     def waiting(self, operation: Operation, index: int, source: Tap) -> Tap:
         """An operand behind as much room as it needs to wait in."""
-        depth = -(-self.depths[operation.name, index] // source.lanes) + _SLACK
+        depth = max(1, -(-self.depths[operation.name, index] // source.lanes) + _SLACK)
         to = self.wires(f"{operation.name}_fifo_{index}", source.lanes, source.bits)
         parameters = {"DATA_WIDTH": source.width, "DEPTH": depth}
         self.instance(f"{operation.name}_depth_{index}", "fifo", parameters, streams(source, to), operation.name)
