@@ -221,3 +221,13 @@ def test_quantising_changes_nothing_of_the_model():
         with torch.no_grad():
             graph.model(*graph.knowledge.feed(graph.arguments))
         assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items()), name
+
+
+def test_a_point_outside_of_the_width_is_verified_too():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(8, 4) * 1e4
+    graph, _ = passes.quantize_transform_pass(MaseGraph(model, {"input": x}), {"default": "fixed(4,auto)"})
+    graph, _ = passes.add_common_metadata_analysis_pass(graph, {"add_value": False})
+    graph, _ = passes.verify_common_metadata_analysis_pass(graph)
+    (relu,) = [node for node in graph.nodes if node.name == "_1"]
+    assert relu.meta["mase"]["common"]["results"]["data_out_0"]["precision"][1] < 0

@@ -44,18 +44,23 @@ def _common(node: fx.Node, metadata: MaseMetadata) -> Iterator[str]:
 def _entry(where: str, entry: Mapping[str, Any]) -> Iterator[str]:
     if entry.get("type") not in MaseMetadata.known_types:
         yield f"the type of {where} is {entry.get('type')!r}; known are {', '.join(MaseMetadata.known_types)}"
-    elif entry["type"] != "NA" and not _whole(entry.get("precision")):
+    elif entry["type"] != "NA" and not _is_precision(entry.get("precision")):
         yield f"the precision of {where} is {entry.get('precision')!r}; it must be a list of whole numbers of bits"
-    if not _whole(entry["shape"], empty=True):
+    if not _whole(entry["shape"]) or any(size < 0 for size in entry["shape"]):
         yield f"the shape of {where} is {entry['shape']!r}; it must be a list of whole numbers"
     if "torch_dtype" in entry and not isinstance(entry["torch_dtype"], torch.dtype):
         yield f"the torch_dtype of {where} is {entry['torch_dtype']!r}; it must be a torch.dtype"
 
 
-def _whole(value: Any, empty: bool = False) -> bool:
-    if not isinstance(value, list | tuple) or not (value or empty):
+def _is_precision(value: Any) -> bool:
+    """The width first; what follows may be negative: a point may lie outside of the width."""
+    return _whole(value) and len(value) > 0 and value[0] >= 0
+
+
+def _whole(value: Any) -> bool:
+    if not isinstance(value, list | tuple):
         return False
-    return all(isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in value)
+    return all(isinstance(item, int) and not isinstance(item, bool) for item in value)
 
 
 def _edges(common: Mapping[str, Any]) -> Iterator[str]:
