@@ -40,6 +40,7 @@ from mase_server.passes.sparsity import (
     add_natural_sparsity_metadata_analysis_pass,
     add_pruning_metadata_analysis_pass,
 )
+from mase_server.passes.tables.logicnets_fusion import logicnets_fusion_transform_pass
 from mase_server.passes.training import training_base_pass
 from mase_server.passes.verify import (
     MetadataError,
@@ -65,6 +66,7 @@ __all__ = [
     "hook_inspection_analysis_pass",
     "init_metadata_analysis_pass",
     "insert_lora_adapter_transform_pass",
+    "logicnets_fusion_transform_pass",
     "lower_granularity_transform_pass",
     "measure_error_analysis_pass",
     "metadata_value_type_cast_transform_pass",
