@@ -205,6 +205,8 @@ def _refusal(run: Run, worker: TraceWorker) -> PassError | None:
     error = run.error()
     if isinstance(error, PassError):
         return error
+    if error is not None and not isinstance(error, WorkerGone):
+        raise error
     if run.by_person:
         return PassError("cancelled", f"{run.ask.steps[-1].name} was cancelled; nothing has changed.")
     if isinstance(error, WorkerGone) and not worker.retired:
