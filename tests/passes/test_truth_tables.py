@@ -171,3 +171,15 @@ def test_weights_on_meta_are_asked_for():
     graph = quantised(model, torch.randn(2, 3))
     with pytest.raises(ValueError, match=r"logicnets_fusion needs the values of 0\.weight, which is on meta"):
         passes.logicnets_fusion_transform_pass(graph)
+
+
+def test_neurons_that_read_fewer_inputs_than_others_read_none_twice():
+    model = nn.Sequential(nn.Linear(3, 3)).eval()
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[1.0, 0.5, -1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]))
+    x = torch.randn(50, 3)
+    graph = quantised(model, x)
+    expected = graph.model(x)
+    graph, found = passes.logicnets_fusion_transform_pass(graph)
+    assert found["fused"]["_0"]["inputs"] == 3
+    assert torch.equal(graph.model(x), expected)
