@@ -195,6 +195,28 @@ def test_a_graph_follows_the_mode_as_eager_does(recorded_in_training, training):
     assert torch.equal(model.norm.running_mean, theirs.norm.running_mean)
 
 
+def test_a_model_that_computes_otherwise_in_training_keeps_what_was_recorded():
+    class Otherwise(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(8, 8)
+
+        def forward(self, x):
+            if self.training:
+                x = x * 3
+            x = self.fc(x) * 2.0
+            return F.dropout(x * 0.5 if self.training else x * 4.0, 0.5, self.training)
+
+    model, x = Otherwise().eval(), torch.randn(6, 8)
+    graph, found = trainable(model, {"x": x}, default={"config": {"name": None}})
+    assert found["modes"] == ["dropout"]
+    traced = graph.model.train()
+    torch.manual_seed(0)
+    expected = F.dropout(model.fc(x) * 2.0 * 4.0, 0.5)
+    torch.manual_seed(0)
+    assert torch.equal(traced(x), expected)
+
+
 def test_a_graph_that_follows_the_mode_is_annotated_and_saved(tmp_path):
     torch.manual_seed(0)
     graph, _ = trainable(Modes().eval(), {"x": torch.randn(6, 8)}, linear="fixed(8,4)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,19 +12,22 @@ from torch import fx, nn
 from mase_server.ir.build import underlying
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.recording import record
+from mase_server.tracing.calls import Call
 
 
 def follow_mode(graph: MaseGraph) -> list[str]:
     """Let numbers that differ between training and evaluation follow the graph module's own mode; the nodes changed.
 
-    Functions with a flag `training` take the module's; other numbers, such as the dropout of attention, are looked up
-    in a recording in the other mode. Layers with a mode of their own follow it anyway.
+    Functions with a flag `training` take the module's; other flags and shares, such as the dropout of attention, are
+    looked up in a recording in the other mode, if it makes the same calls. Layers with a mode of their own follow it
+    anyway.
     """
     other = _other_mode(graph)
     place = _Place(graph.fx_graph)
     changed = []
     for node in graph.nodes:
-        if node.op == "call_function" and _follows(node, other.get(node.name), place, graph.root.training):
+        twin = other[call] if (call := node.meta.get("call")) is not None and call < len(other) else None
+        if node.op == "call_function" and _follows(node, twin, place, graph.root.training):
             changed.append(node.name)
     return changed
 
@@ -55,11 +58,10 @@ def _first(graph: fx.Graph) -> fx.Node:
     return found
 
 
-def _follows(node: fx.Node, twin: fx.Node | None, place: _Place, training: bool) -> bool:
+def _follows(node: fx.Node, twin: Call | None, place: _Place, training: bool) -> bool:
     """Change a node's constants; twin: the same call in the other mode."""
-    known = twin is not None and underlying(twin.target) is underlying(node.target)
-    args = twin.args if known and twin is not None else ()
-    kwargs: Mapping[str, Any] = twin.kwargs if known and twin is not None else {}
+    known = twin is not None and underlying(node.target) is twin.target
+    args, kwargs = (twin.args, twin.kwargs) if known and twin is not None else ((), {})
     followed: dict[int | str, Any] = {
         index: there for index, (here, there) in enumerate(zip(node.args, args, strict=False)) if _differ(here, there)
     }
@@ -72,7 +74,7 @@ def _follows(node: fx.Node, twin: fx.Node | None, place: _Place, training: bool)
 
 
 def _differ(here: Any, there: Any) -> bool:
-    return type(here) is type(there) and isinstance(here, bool | int | float) and here != there
+    return type(here) is type(there) and isinstance(here, bool | float) and here != there
 
 
 def _set(node: fx.Node, key: int | str, other: Any, place: _Place, training: bool) -> None:
@@ -88,16 +90,19 @@ def _set(node: fx.Node, key: int | str, other: Any, place: _Place, training: boo
         node.update_kwarg(key, value)
 
 
-def _other_mode(graph: MaseGraph) -> dict[str, fx.Node]:
-    """The nodes of a recording in the other mode by name; none where that cannot be made."""
+def _other_mode(graph: MaseGraph) -> list[Call]:
+    """The calls of a recording in the other mode; none where that cannot be made, or makes other calls."""
     if graph.recording is None:
-        return {}
+        return []
     try:
         with _switched(graph.root):
-            found = record(graph.root, graph.arguments, graph.custom_ops)
+            found = record(graph.root, graph.arguments, graph.custom_ops).run.calls
     except Exception:  # noqa: BLE001 - a model may refuse the other mode; flags are followed all the same
-        return {}
-    return {node.name: node for node in found.builder.graph.nodes}
+        return []
+    same = [(call.kind, call.target) for call in found] == [
+        (call.kind, call.target) for call in graph.recording.run.calls
+    ]
+    return found if same else []
 
 
 @contextmanager
