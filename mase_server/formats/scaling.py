@@ -19,7 +19,8 @@ def powers(format: NumberFormat, low: float, high: float, bounds: tuple[int, int
     values = range(bounds[0], bounds[1] + 1)
     if not values:
         raise ValueError(f"{format} leaves no {format.calibrated} to choose")
-    missed = bisect_left(values, True, key=lambda value: not _holds(_with(format, value), low or -1.0, high or 1.0))
+    low, high = (low, high) if low < 0 or high > 0 else (-1.0, 1.0)
+    missed = bisect_left(values, True, key=lambda value: not _holds(_with(format, value), low, high))
     return list(values[max(missed - 1, 0) :][: FINER + 1])
 
 
