@@ -52,6 +52,7 @@ module fixed_linear_core #(
       .FILE(WEIGHT_FILE)
   ) weights (
       .clk,
+      .enable(1'b1),
       .address(weight_address),
       .data(weight)
   );
@@ -63,6 +64,7 @@ module fixed_linear_core #(
         .FILE(BIAS_FILE)
     ) biases (
         .clk,
+        .enable(1'b1),
         .address(bias_address),
         .data(bias)
     );

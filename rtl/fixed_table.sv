@@ -27,12 +27,15 @@ module fixed_table #(
   end
 
   for (genvar lane = 0; lane < DATA_IN_0_PARALLELISM_DIM_0; lane++) begin : g_lane
-    logic [DATA_OUT_0_PRECISION_0-1:0] memory[2**DATA_IN_0_PRECISION_0];
-    logic [DATA_OUT_0_PRECISION_0-1:0] value;
-    initial $readmemh(FILE, memory);
-    always_ff @(posedge clk) begin
-      if (data_in_0_ready) value <= memory[data_in_0[lane*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0]];
-    end
-    assign data_out_0[lane*DATA_OUT_0_PRECISION_0+:DATA_OUT_0_PRECISION_0] = value;
+    rom #(
+        .DATA_WIDTH(DATA_OUT_0_PRECISION_0),
+        .DEPTH(2 ** DATA_IN_0_PRECISION_0),
+        .FILE(FILE)
+    ) words (
+        .clk,
+        .enable(data_in_0_ready),
+        .address(data_in_0[lane*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0]),
+        .data(data_out_0[lane*DATA_OUT_0_PRECISION_0+:DATA_OUT_0_PRECISION_0])
+    );
   end
 endmodule

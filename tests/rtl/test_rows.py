@@ -1,12 +1,17 @@
 """Softmax and norms: whole rows."""
 
+import math
+
 import torch
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mase_server.formats.fixed import FixedPoint
-from mase_server.hardware.arithmetic import exp_table, softmax
+from mase_server.hardware.arithmetic import Norm, exp_table, norm, softmax
+from mase_server.hardware.arithmetic.norms import root_floor
+from mase_server.hardware.memories import words_of_bias
 from tests.rtl.bench import Bench, Case
-from tests.rtl.designs import stream
+from tests.rtl.designs import precision, stream
 from tests.rtl.draws import drawn, generator, integers
 
 ROWS = 24
@@ -72,3 +77,90 @@ def test_softmax_is_that_of_torch_but_for_one_rounding():
     exact = torch.softmax(data.decode(values), -1)
     error = (out.decode(softmax(values, data, out)) - exact).abs().max()
     assert error <= 0.5 * 2.0**-9 + 16 * 2.0**-14
+
+
+@st.composite
+def norms(draw):
+    lanes = draw(st.integers(1, 4))
+    factors = st.one_of(st.none(), st.builds(FixedPoint, st.integers(2, 10), st.integers(0, 8)))
+    formats = Norm(
+        lanes * draw(st.integers(1, 8)),
+        draw(st.builds(FixedPoint, st.integers(2, 9), st.integers(0, 7))),
+        draw(st.builds(FixedPoint, st.integers(2, 12), st.integers(0, 10))),
+        draw(factors),
+        draw(factors),
+        draw(st.booleans()),
+        draw(st.sampled_from([1e-5, 1e-3, 0.1])),
+        draw(st.integers(3, 9)),
+        draw(st.integers(4, 14)),
+    )
+    return lanes, formats
+
+
+def norm_case(number, lanes, formats):
+    random = generator(number)
+    values = integers(formats.data.width, ROWS, formats.size, generator=random)
+    values[::3] = values[::3].clamp(-1, 1)
+    values[1::6] = values[1, 0]  # rows without any variance
+    parameters = {
+        "DATA_IN_0_PRECISION_0": formats.data.width,
+        "DATA_IN_0_TENSOR_SIZE_DIM_0": formats.size,
+        "DATA_IN_0_PARALLELISM_DIM_0": lanes,
+        "MEAN": int(formats.centred),
+        "EPSILON": f"64'd{formats.steps}",
+        "ROOT_FRACTION": formats.root_fraction,
+        "NORM_FRACTION": formats.norm_fraction,
+        **precision("DATA_OUT_0", formats.out),
+    }
+    given_, memories = {}, {}
+    for name, format_ in (("WEIGHT", formats.weight), ("BIAS", formats.bias)):
+        parameters[f"HAS_{name}"] = int(format_ is not None)
+        given_[name] = None
+        if format_ is not None:
+            parameters |= precision(name, format_)
+            given_[name] = integers(format_.width, formats.size, generator=random)
+            memories[f"{name}_FILE"] = (format_.width * lanes, words_of_bias(given_[name], format_.width, lanes))
+    expected = norm(values, given_["WEIGHT"], given_["BIAS"], formats)
+    into, out = stream(values, formats.data.width, lanes), stream(expected, formats.out.width, lanes)
+    return Case("fixed_norm", parameters, {"data_in_0": into}, {"data_out_0": out}, memories)
+
+
+def test_norms_are_their_arithmetic():
+    Bench([norm_case(number, *draw) for number, draw in enumerate(drawn(norms()))]).check_all()
+
+
+def test_rows_follow_each_other_as_fast_as_roots_are_found():
+    data, out = FixedPoint(8, 4), FixedPoint(8, 5)
+    cases = [norm_case(1, 1, Norm(64, data, out)), norm_case(1, 4, Norm(16, data, out, centred=False))]
+    long, short = Bench(cases).run()
+    assert long.fine
+    assert short.fine
+    assert long.last_cycle - long.first_cycle == ROWS * 64 - 1
+    root_bits = (2 * 8 + 4 + 1 + 1) // 2 + 8
+    assert (short.last_cycle - short.first_cycle) / (ROWS - 1) <= root_bits + 3
+
+
+@given(st.lists(st.integers(0, 1 << 62), min_size=1, max_size=50))
+def test_roots_are_exact(values):
+    assert root_floor(torch.tensor(values)).tolist() == [math.isqrt(value) for value in values]
+    squares = [math.isqrt(value) ** 2 for value in values]
+    assert root_floor(torch.tensor(squares)).tolist() == [math.isqrt(value) for value in values]
+    below = [max(square - 1, 0) for square in squares]
+    assert root_floor(torch.tensor(below)).tolist() == [math.isqrt(value) for value in below]
+
+
+def test_norms_are_those_of_torch_but_for_their_roundings():
+    data, out, size = FixedPoint(8, 4), FixedPoint(12, 8), 32
+    values = integers(8, 100, size, generator=generator(1))
+    exact = torch.layer_norm(data.decode(values), [size])
+    assert (out.decode(norm(values, None, None, Norm(size, data, out))) - exact).abs().max() <= 2.0**-9 + 2.0**-12
+    exact = torch.rms_norm(data.decode(values), [size], eps=1e-5)
+    rms = norm(values, None, None, Norm(size, data, out, centred=False, root_fraction=10))
+    assert (out.decode(rms) - exact).abs().max() <= 2.0**-9 + 2.0**-11
+
+
+def test_a_row_without_variance_gives_the_bias():
+    data = FixedPoint(8, 4)
+    formats = Norm(4, data, data, bias=data)
+    bias = torch.tensor([1, -2, 3, -128])
+    assert norm(torch.full((2, 4), 77), None, bias, formats).tolist() == [bias.tolist()] * 2

@@ -7,11 +7,13 @@ pass that simulates hardware, the tables in memory files and the tests of `rtl/`
 from mase_server.hardware.arithmetic.elements import add, look_up, multiply, table
 from mase_server.hardware.arithmetic.images import Windows, average_pool2d, conv2d, max_pool2d, mean
 from mase_server.hardware.arithmetic.linear import Affine, linear, matmul
+from mase_server.hardware.arithmetic.norms import Norm, norm
 from mase_server.hardware.arithmetic.requantise import divide, requantise
-from mase_server.hardware.arithmetic.rows import exp_table, softmax
+from mase_server.hardware.arithmetic.softmax import exp_table, softmax
 
 __all__ = [
     "Affine",
+    "Norm",
     "Windows",
     "add",
     "average_pool2d",
@@ -24,6 +26,7 @@ __all__ = [
     "max_pool2d",
     "mean",
     "multiply",
+    "norm",
     "requantise",
     "softmax",
     "table",

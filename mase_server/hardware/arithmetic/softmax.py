@@ -1,4 +1,4 @@
-"""What looks at whole rows: `rtl/fixed_softmax.sv`, `rtl/fixed_norm.sv`."""
+"""Softmax: `rtl/fixed_softmax.sv`."""
 
 from __future__ import annotations
 

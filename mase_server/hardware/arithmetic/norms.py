@@ -1,0 +1,79 @@
+"""Layer norm and RMS norm: `rtl/fixed_norm.sv`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.arithmetic.requantise import divide, requantise
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """What decides the arithmetic of a norm over rows of `size` numbers.
+
+    centred: layer norm, else RMS norm.  epsilon: as in torch.  weight, bias: None without.
+    root_fraction: bits after the point of the standard deviation (times `size`, if centred).  norm_fraction: of the
+    normalised numbers, before weight and bias.  ValueError where the root of the smallest sum would be 0.
+    """
+
+    size: int
+    data: FixedPoint
+    out: FixedPoint
+    weight: FixedPoint | None = None
+    bias: FixedPoint | None = None
+    centred: bool = True
+    epsilon: float = 1e-5
+    root_fraction: int = 8
+    norm_fraction: int = 12
+
+    def __post_init__(self) -> None:
+        if 4**self.root_fraction < self.size:
+            raise ValueError(f"a root of {self.size} numbers needs more than {self.root_fraction} bits after the point")
+        if (bits := self.sum_width + 2 * self.root_fraction) > 62:
+            raise ValueError(f"sums of {self.size} squares of {self.data} need {bits} bits, more than 62")
+
+    @property
+    def steps(self) -> int:
+        """Epsilon in the units of the sum of squares, at least 1."""
+        return max(1, round(self.epsilon * 4.0**self.data.fraction_width * self.size ** (3 if self.centred else 1)))
+
+    @property
+    def sum_width(self) -> int:
+        """Bits of the largest sum of squares and epsilon."""
+        largest = (self.size if self.centred else 1) << self.data.width
+        return max(self.size * largest * largest, self.steps).bit_length() + 1
+
+
+def norm(values: Tensor, weight: Tensor | None, bias: Tensor | None, formats: Norm) -> Tensor:
+    """Rows [..., size] normalised, then times weight [size] plus bias [size], in integers, int64.
+
+    Sums and squares are exact, the root is rounded down, the quotient half to even, and so is the end.
+    """
+    centred = values * formats.size - values.sum(-1, keepdim=True) if formats.centred else values
+    total = centred.square().sum(-1, keepdim=True) + formats.steps
+    root = root_floor((total << (2 * formats.root_fraction)) // formats.size)
+    numerator = centred.abs() << (formats.root_fraction + formats.norm_fraction)
+    normalised = divide(numerator, root) * centred.sign()
+    return _affine(normalised, weight, bias, formats)
+
+
+def _affine(normalised: Tensor, weight: Tensor | None, bias: Tensor | None, formats: Norm) -> Tensor:
+    fraction, total = formats.norm_fraction, normalised
+    if weight is not None and formats.weight is not None:
+        fraction, total = fraction + formats.weight.fraction_width, total * weight
+    if bias is None or formats.bias is None:
+        return requantise(total, fraction, formats.out)
+    longest = max(fraction, formats.bias.fraction_width)
+    total = (total << (longest - fraction)) + (bias << (longest - formats.bias.fraction_width))
+    return requantise(total, longest, formats.out)
+
+
+def root_floor(values: Tensor) -> Tensor:
+    """The largest integers whose squares are not above the values, which are from 0 to 2**62; int64."""
+    guess = values.double().sqrt().floor().to(torch.int64)
+    guess = guess - (guess * guess > values).long()
+    return guess + ((guess + 1) * (guess + 1) <= values).long()

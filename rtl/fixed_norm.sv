@@ -1,0 +1,317 @@
+/// Layer norm, or without MEAN RMS norm, over rows of N = DATA_IN_0_TENSOR_SIZE_DIM_0 numbers, in integers throughout:
+/// c = N x - sum(x), or x; root = floor(sqrt((sum(c c) + EPSILON) 4**ROOT_FRACTION / N)), both without any other rounding;
+/// n = c 2**ROOT_FRACTION / root, rounded half to even to NORM_FRACTION bits; out = n weight + bias, requantised.
+/// EPSILON is eps 4**DATA_IN_0_PRECISION_1 times N**3, or times N without MEAN, and at least 1.
+/// One beat per cycle, but a row takes ROOT_WIDTH + 2 cycles at least, the width of the root. Some 2 * BEATS + ROOT_WIDTH +
+/// NORM_FRACTION + 20 cycles of latency. Stores four rows. WEIGHT_FILE and BIAS_FILE have a word a beat.
+/// Is arithmetic.norm in Python. Does not cut the ready path at its output.
+module fixed_norm #(
+    parameter int DATA_IN_0_PRECISION_0       = 8,
+    parameter int DATA_IN_0_TENSOR_SIZE_DIM_0 = 8,
+    parameter int DATA_IN_0_PARALLELISM_DIM_0 = 2,
+    parameter bit MEAN                        = 1'b1,
+    parameter logic [63:0] EPSILON            = 64'd1,
+    parameter int ROOT_FRACTION               = 8,
+    parameter int NORM_FRACTION               = 12,
+    parameter bit HAS_WEIGHT                  = 1'b1,
+    parameter int WEIGHT_PRECISION_0          = 8,
+    parameter int WEIGHT_PRECISION_1          = 6,
+    parameter bit HAS_BIAS                    = 1'b1,
+    parameter int BIAS_PRECISION_0            = 8,
+    parameter int BIAS_PRECISION_1            = 6,
+    parameter int DATA_OUT_0_PRECISION_0      = 8,
+    parameter int DATA_OUT_0_PRECISION_1      = 4,
+    parameter     WEIGHT_FILE                 = "weight.mem",
+    parameter     BIAS_FILE                   = "bias.mem",
+    localparam int InWidth                    = DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0,
+    localparam int OutWidth                   = DATA_IN_0_PARALLELISM_DIM_0 * DATA_OUT_0_PRECISION_0
+) (
+    input  logic                clk,
+    input  logic                rst,
+    input  logic [ InWidth-1:0] data_in_0,
+    input  logic                data_in_0_valid,
+    output logic                data_in_0_ready,
+    output logic [OutWidth-1:0] data_out_0,
+    output logic                data_out_0_valid,
+    input  logic                data_out_0_ready
+);
+  localparam int Size = DATA_IN_0_TENSOR_SIZE_DIM_0;
+  localparam int Lanes = DATA_IN_0_PARALLELISM_DIM_0;
+  localparam int Beats = Size / Lanes;
+  localparam int SizeBits = $clog2(Size);
+  // Beats and lanes are summed apart, which may take a bit more than the row's size needs.
+  localparam int RowBits = $clog2(Beats) + $clog2(Lanes);
+  localparam int CentredWidth = MEAN ? DATA_IN_0_PRECISION_0 + SizeBits + 1 : DATA_IN_0_PRECISION_0;
+  localparam int SquareWidth = 2 * CentredWidth;
+  localparam int SumWidth = SquareWidth + RowBits;
+  localparam int EpsilonWidth = $clog2(EPSILON + 64'd1);
+  localparam int TotalWidth = ((SumWidth > EpsilonWidth) ? SumWidth : EpsilonWidth) + 1;
+  localparam int RootWidth = (TotalWidth + 1) / 2 + ROOT_FRACTION;
+  localparam int NumeratorWidth = CentredWidth + ROOT_FRACTION;
+  // |c| / root is at most sqrt(N), and twice that where the root has lost its fraction.
+  localparam int QuotientWidth = (SizeBits + 1) / 2 + 2 + NORM_FRACTION;
+  localparam int NormWidth = QuotientWidth + 2;
+  localparam int Divided = QuotientWidth + 1;
+  localparam int Stages = Divided + 2;
+
+  if (Beats * Lanes != Size) begin : g_check
+    $error("fixed_norm: %0d numbers are no multiple of %0d a beat", Size, Lanes);
+  end
+
+  // c, centred on the mean
+  logic [Lanes*CentredWidth-1:0] centred, held;
+  logic centred_valid, centred_ready;
+
+  if (MEAN) begin : g_mean
+    logic [InWidth-1:0] row;
+    logic signed [DATA_IN_0_PRECISION_0+RowBits-1:0] sum;
+    logic row_valid, row_ready;
+
+    row_statistic #(
+        .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
+        .DATA_IN_0_PARALLELISM_DIM_0(Lanes),
+        .BEATS(Beats),
+        .MAXIMUM(1'b0),
+        .REDUCED_PRECISION(DATA_IN_0_PRECISION_0)
+    ) total (
+        .clk,
+        .rst,
+        .data_in_0,
+        .reduced(data_in_0),
+        .data_in_0_valid,
+        .data_in_0_ready,
+        .data_out_0(row),
+        .statistic(sum),
+        .data_out_0_valid(row_valid),
+        .data_out_0_ready(row_ready)
+    );
+
+    assign row_ready = !centred_valid || centred_ready;
+    always_ff @(posedge clk) begin
+      if (rst) centred_valid <= 1'b0;
+      else if (row_ready) centred_valid <= row_valid;
+    end
+    for (genvar lane = 0; lane < Lanes; lane++) begin : g_lane
+      logic signed [DATA_IN_0_PRECISION_0-1:0] element;
+      assign element = row[lane*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0];
+      always_ff @(posedge clk) begin
+        if (row_ready) begin
+          centred[lane*CentredWidth+:CentredWidth] <= CentredWidth'(element) * CentredWidth'(Size) - CentredWidth'(sum);
+        end
+      end
+    end
+  end else begin : g_plain
+    assign centred = data_in_0;
+    assign centred_valid = data_in_0_valid;
+    assign data_in_0_ready = centred_ready;
+  end
+
+  // The row waits while its squares are summed and the root is found.
+  logic [1:0] branch_valid, branch_ready;
+  logic [Lanes*SquareWidth-1:0] squares;
+  logic squares_valid, squares_ready, sum_valid, sum_ready, found_valid, found_ready, held_valid, held_ready;
+  logic root_valid, root_ready, pair_valid, moves;
+  logic [SumWidth-1:0] sum_of_squares;
+  logic [RootWidth-1:0] found, root;
+
+  stream_fork #(
+      .COUNT(2)
+  ) forks (
+      .clk,
+      .rst,
+      .data_in_0_valid(centred_valid),
+      .data_in_0_ready(centred_ready),
+      .data_out_0_valid(branch_valid),
+      .data_out_0_ready(branch_ready)
+  );
+
+  fifo #(
+      .DATA_WIDTH(Lanes * CentredWidth),
+      .DEPTH(2 * Beats + RootWidth + 6)
+  ) rows (
+      .clk,
+      .rst,
+      .data_in_0(centred),
+      .data_in_0_valid(branch_valid[0]),
+      .data_in_0_ready(branch_ready[0]),
+      .data_out_0(held),
+      .data_out_0_valid(held_valid),
+      .data_out_0_ready(held_ready)
+  );
+
+  assign branch_ready[1] = !squares_valid || squares_ready;
+  always_ff @(posedge clk) begin
+    if (rst) squares_valid <= 1'b0;
+    else if (branch_ready[1]) squares_valid <= branch_valid[1];
+  end
+  for (genvar lane = 0; lane < Lanes; lane++) begin : g_square
+    logic signed [CentredWidth-1:0] element;
+    assign element = centred[lane*CentredWidth+:CentredWidth];
+    always_ff @(posedge clk) if (branch_ready[1]) squares[lane*SquareWidth+:SquareWidth] <= element * element;
+  end
+
+  fixed_row_reduce #(
+      .DATA_IN_0_PRECISION_0(SquareWidth),
+      .DATA_IN_0_PARALLELISM_DIM_0(Lanes),
+      .BEATS(Beats),
+      .MAXIMUM(1'b0)
+  ) reduce (
+      .clk,
+      .rst,
+      .data_in_0(squares),
+      .data_in_0_valid(squares_valid),
+      .data_in_0_ready(squares_ready),
+      .data_out_0(sum_of_squares),
+      .data_out_0_valid(sum_valid),
+      .data_out_0_ready(sum_ready)
+  );
+
+  fixed_root #(
+      .SUM_WIDTH(SumWidth),
+      .COUNT(Size),
+      .FRACTION(ROOT_FRACTION),
+      .EPSILON(EPSILON),
+      .ROOT_WIDTH(RootWidth)
+  ) roots (
+      .clk,
+      .rst,
+      .sum(sum_of_squares),
+      .sum_valid,
+      .sum_ready,
+      .root(found),
+      .root_valid(found_valid),
+      .root_ready(found_ready)
+  );
+
+  skid_buffer #(
+      .DATA_WIDTH(RootWidth)
+  ) root_buffer (
+      .clk,
+      .rst,
+      .data_in_0(found),
+      .data_in_0_valid(found_valid),
+      .data_in_0_ready(found_ready),
+      .data_out_0(root),
+      .data_out_0_valid(root_valid),
+      .data_out_0_ready(root_ready)
+  );
+
+  stream_hold #(
+      .COUNT(Beats)
+  ) hold (
+      .clk,
+      .rst,
+      .data_in_0_valid(held_valid),
+      .data_in_0_ready(held_ready),
+      .value_valid(root_valid),
+      .value_ready(root_ready),
+      .data_out_0_valid(pair_valid),
+      .data_out_0_ready(moves)
+  );
+
+  // The quotient, the product and its rounding: all stages move together.
+  logic [Stages-1:0] valid_at;
+  assign moves = !data_out_0_valid || data_out_0_ready;
+  assign data_out_0_valid = valid_at[Stages-1];
+  always_ff @(posedge clk) begin
+    if (rst) valid_at <= '0;
+    else if (moves) valid_at <= {valid_at[Stages-2:0], pair_valid};
+  end
+
+  // Weight and bias of a beat are there in the same cycle as its quotient.
+  localparam int AddressWidth = (Beats > 1) ? $clog2(Beats) : 1;
+  logic [AddressWidth-1:0] beat;
+  logic [Lanes*WEIGHT_PRECISION_0-1:0] weight;
+  logic [Lanes*BIAS_PRECISION_0-1:0] bias;
+  always_ff @(posedge clk) begin
+    if (rst) beat <= '0;
+    else if (moves && valid_at[Divided-2]) beat <= (beat == AddressWidth'(Beats - 1)) ? '0 : beat + 1'b1;
+  end
+  if (HAS_WEIGHT) begin : g_weight
+    rom #(
+        .DATA_WIDTH(Lanes * WEIGHT_PRECISION_0),
+        .DEPTH(Beats),
+        .FILE(WEIGHT_FILE)
+    ) weights (
+        .clk,
+        .enable(moves),
+        .address(beat),
+        .data(weight)
+    );
+  end else begin : g_no_weight
+    assign weight = {Lanes{WEIGHT_PRECISION_0'(1)}};
+  end
+  if (HAS_BIAS) begin : g_bias
+    rom #(
+        .DATA_WIDTH(Lanes * BIAS_PRECISION_0),
+        .DEPTH(Beats),
+        .FILE(BIAS_FILE)
+    ) biases (
+        .clk,
+        .enable(moves),
+        .address(beat),
+        .data(bias)
+    );
+  end else begin : g_no_bias
+    assign bias = '0;
+  end
+
+  localparam int ProductFraction = NORM_FRACTION + (HAS_WEIGHT ? WEIGHT_PRECISION_1 : 0);
+  localparam int BiasFraction = HAS_BIAS ? BIAS_PRECISION_1 : ProductFraction;
+  localparam int Fraction = (BiasFraction > ProductFraction) ? BiasFraction : ProductFraction;
+  localparam int ProductShift = Fraction - ProductFraction;
+  localparam int BiasShift = Fraction - BiasFraction;
+  localparam int ProductWidth = NormWidth + WEIGHT_PRECISION_0 + ProductShift;
+  localparam int BiasWidth = BIAS_PRECISION_0 + BiasShift;
+  localparam int Width = ((ProductWidth > BiasWidth) ? ProductWidth : BiasWidth) + 1;
+
+  for (genvar lane = 0; lane < Lanes; lane++) begin : g_result
+    logic signed [CentredWidth-1:0] element;
+    logic [CentredWidth-1:0] magnitude;
+    logic [NormWidth-1:0] quotient;
+    logic signed [NormWidth-1:0] norm;
+    logic [Divided-1:0] negative_at;
+    logic signed [WEIGHT_PRECISION_0-1:0] factor;
+    logic signed [BIAS_PRECISION_0-1:0] offset;
+    logic signed [Width-1:0] exact;
+    logic signed [DATA_OUT_0_PRECISION_0-1:0] requantised;
+
+    assign element = held[lane*CentredWidth+:CentredWidth];
+    assign magnitude = element[CentredWidth-1] ? -element : element;
+    assign norm = negative_at[Divided-1] ? -quotient : quotient;
+    assign factor = weight[lane*WEIGHT_PRECISION_0+:WEIGHT_PRECISION_0];
+    assign offset = bias[lane*BIAS_PRECISION_0+:BIAS_PRECISION_0];
+
+    fixed_divide #(
+        .NUMERATOR_WIDTH(NumeratorWidth),
+        .DENOMINATOR_WIDTH(RootWidth),
+        .FRACTION(NORM_FRACTION),
+        .QUOTIENT_WIDTH(QuotientWidth),
+        .RESULT_WIDTH(NormWidth)
+    ) divide (
+        .clk,
+        .moves,
+        .numerator({magnitude, {ROOT_FRACTION{1'b0}}}),
+        .denominator(root),
+        .result(quotient)
+    );
+
+    fixed_requantise #(
+        .DATA_IN_0_PRECISION_0(Width),
+        .DATA_IN_0_PRECISION_1(Fraction),
+        .DATA_OUT_0_PRECISION_0(DATA_OUT_0_PRECISION_0),
+        .DATA_OUT_0_PRECISION_1(DATA_OUT_0_PRECISION_1)
+    ) requantise (
+        .data_in_0 (exact),
+        .data_out_0(requantised)
+    );
+
+    always_ff @(posedge clk) begin
+      if (moves) begin
+        negative_at <= {negative_at[Divided-2:0], element[CentredWidth-1]};
+        exact <= ((Width'(norm) * Width'(factor)) <<< ProductShift) + (Width'(offset) <<< BiasShift);
+        data_out_0[lane*DATA_OUT_0_PRECISION_0+:DATA_OUT_0_PRECISION_0] <= requantised;
+      end
+    end
+  end
+endmodule

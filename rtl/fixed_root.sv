@@ -1,0 +1,61 @@
+/// The root of a mean: floor(sqrt((sum + EPSILON) * 4**FRACTION / COUNT)), so FRACTION bits after the point, bit by bit
+/// with additions alone. One number at a time, ROOT_WIDTH + 1 cycles of latency.
+/// Does not take a sum that is negative, and no root of more than ROOT_WIDTH bits.
+module fixed_root #(
+    parameter int SUM_WIDTH = 20,
+    parameter int COUNT = 8,
+    parameter int FRACTION = 4,
+    parameter logic [63:0] EPSILON = 64'd1,
+    parameter int ROOT_WIDTH = 14
+) (
+    input  logic                  clk,
+    input  logic                  rst,
+    input  logic [ SUM_WIDTH-1:0] sum,
+    input  logic                  sum_valid,
+    output logic                  sum_ready,
+    output logic [ROOT_WIDTH-1:0] root,
+    output logic                  root_valid,
+    input  logic                  root_ready
+);
+  // All of this is COUNT times what the bitwise root of (sum + EPSILON) * 4**FRACTION / COUNT would hold.
+  localparam int Width = 2 * ROOT_WIDTH + $clog2(COUNT + 1) + 1;
+  localparam int StepWidth = $clog2(ROOT_WIDTH + 1);
+  localparam logic [Width-1:0] Highest = Width'(COUNT) << (2 * (ROOT_WIDTH - 1));
+
+  logic [Width-1:0] rest, doubled, one, trial;
+  logic [StepWidth-1:0] left;
+  logic busy, fits;
+
+  assign trial = doubled + one;
+  assign fits = rest >= trial;
+  assign sum_ready = !busy && !root_valid;
+
+  always_ff @(posedge clk) begin
+    if (rst) begin
+      busy       <= 1'b0;
+      root_valid <= 1'b0;
+    end else if (sum_ready) begin
+      busy <= sum_valid;
+    end else if (busy) begin
+      busy       <= left != '0;
+      root_valid <= left == '0;
+    end else if (root_ready) begin
+      root_valid <= 1'b0;
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (sum_ready) begin
+      rest    <= (Width'(sum) + Width'(EPSILON)) << (2 * FRACTION);
+      doubled <= '0;
+      one     <= Highest;
+      left    <= StepWidth'(ROOT_WIDTH - 1);
+    end else if (busy) begin
+      if (fits) rest <= rest - trial;
+      doubled <= (doubled >> 1) + (fits ? one : '0);
+      one     <= one >> 2;
+      left    <= left - 1'b1;
+      root    <= ROOT_WIDTH'({root, fits});
+    end
+  end
+endmodule
