@@ -273,6 +273,18 @@ def test_weights_that_are_rounded_already_keep_their_format():
     assert sum(node.target is quantise for node in graph.nodes) == sum(node.target is quantise for node in plain.nodes)
 
 
+def test_half_precision_is_chosen_in_single_and_kept_in_half():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(16, 8)).bfloat16(), torch.randn(64, 16) @ torch.randn(16, 16)
+    graph = MaseGraph(copy.deepcopy(model), {"input": x.bfloat16()})
+    graph, _ = passes.gptq_transform_pass(graph, {"default": "mxint(4)"})
+    wide = MaseGraph(model.float(), {"input": x.bfloat16().float()})
+    wide, _ = passes.gptq_transform_pass(wide, {"default": "mxint(4)"})
+    weight = graph.module.get_parameter("_0_gptq_weight")
+    assert weight.dtype == torch.bfloat16
+    assert torch.equal(weight.float(), wide.module.get_parameter("_0_gptq_weight"))
+
+
 def test_only_what_is_named_changes_and_a_configuration_tells_the_weights_format():
     config = {"config": {"name": "integer", "data_in_width": 8, "weight_width": 4, "weight_frac_width": 3}}
     graph, found = gptq(network(), by="type", linear=config, conv2d={"config": {"name": None}})

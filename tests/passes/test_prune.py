@@ -11,6 +11,7 @@ from torch.nn.utils import prune as torch_prune
 from transformers.pytorch_utils import Conv1D
 
 from mase_server import MaseGraph, passes
+from mase_server.passes.registry import built_in
 from tests.ir.models import node_named
 
 
@@ -230,6 +231,15 @@ def test_a_weight_that_is_shared_is_pruned_where_it_is_a_product():
     assert torch.equal(expected, F.linear(F.embedding(ids, model.weight), model.weight * mask))
     graph, _ = passes.prune_detach_hook_transform_pass(graph)
     assert torch.equal(graph.model(ids), expected)
+
+
+def test_a_configuration_as_mase_writes_it_fits_the_declaration():
+    """With what its own loader takes for activations, too."""
+    activation = {"sparsity": 0.25, "method": "l1-norm", "scope": "local", "granularity": "elementwise"}
+    given = {"weight": {**activation, "scope": "global"}, "activation": activation}
+    assert built_in()["prune"].checked(given) == given
+    _, found = pruned(two_layers(), **given)
+    assert found["activation"] == ["_0", "_2"]
 
 
 ERRORS = [

@@ -203,9 +203,9 @@ def test_a_model_that_computes_otherwise_in_training_keeps_what_was_recorded():
 
         def forward(self, x):
             if self.training:
-                x = x * 3
-            x = self.fc(x) * 2.0
-            return F.dropout(x * 0.5 if self.training else x * 4.0, 0.5, self.training)
+                x = torch.mul(x, 3.0)
+            x = torch.mul(self.fc(x), 2.0)
+            return F.dropout(torch.mul(x, 0.5 if self.training else 4.0), 0.5, self.training)
 
     model, x = Otherwise().eval(), torch.randn(6, 8)
     graph, found = trainable(model, {"x": x}, default={"config": {"name": None}})

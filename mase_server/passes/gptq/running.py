@@ -58,7 +58,8 @@ def choose(
 def _chosen(
     layer: Weighted, graph: MaseGraph, values: Sequence[Mapping[fx.Node, Any]], format: NumberFormat, options: Options
 ) -> Chosen:
-    weight = layer.masked_weight(graph.module).detach()
+    given = layer.masked_weight(graph.module).detach()
+    weight = given if given.dtype == torch.float64 else given.float()
     format = of_tensor(format, weight, Method()) if isinstance(format, Open) else format
     hessian = Hessian.of(layer, graph.module)
     for each in values:
@@ -76,7 +77,8 @@ def _chosen(
         # Greedy as it is, it may lose to plain rounding for a row.
         parts.append(torch.where((after <= before)[:, None], solved, plain))
         errors += torch.stack([torch.minimum(before, after).sum(), before.sum()])
-    return Chosen(layout.restored(torch.cat(parts)).contiguous(), format, *(errors / len(matrix)).tolist())
+    chosen = layout.restored(torch.cat(parts)).contiguous().to(given.dtype)
+    return Chosen(chosen, format, *(errors / len(matrix)).tolist())
 
 
 def _kept(layer: Weighted, weight: Tensor, layout: Layout) -> Tensor | None:

@@ -34,13 +34,13 @@ def solve(weight: Tensor, hessian: Tensor, grid: Grid, options: Options, keep: T
     Source: Frantar et al., GPTQ: Accurate Post-Training Quantization for Generative Pre-trained Transformers, 2022.
     """
     order = hessian.diagonal().argsort(descending=True, stable=True) if options.act_order else None
-    columns = torch.arange(weight.shape[1]) if order is None else order
+    columns = torch.arange(weight.shape[1], device=weight.device) if order is None else order
     values = weight.detach().to(hessian.dtype)[:, columns].clone()
     factor = inverse_factor(hessian[columns][:, columns], options.damping)
     found = torch.empty_like(weight)
     for first in range(0, len(columns), options.block):
         last = min(first + options.block, len(columns))
-        errors = torch.empty(len(values), last - first, dtype=values.dtype)
+        errors = values.new_empty(len(values), last - first)
         for at in range(first, last):
             column = values[:, at]
             rounded = _rounded(column, columns[at], weight, grid, keep)
@@ -63,7 +63,7 @@ def inverse_factor(hessian: Tensor, damping: float) -> Tensor:
     # Inputs that are always zero: alone, and so rounded by themselves.
     whole.diagonal()[whole.diagonal() == 0] = 1.0
     while True:
-        damped = whole + damping * mean * torch.eye(len(whole), dtype=whole.dtype)
+        damped = whole + damping * mean * torch.eye(len(whole), dtype=whole.dtype, device=whole.device)
         lower, failed = torch.linalg.cholesky_ex(damped)
         if not failed:
             factor, failed = torch.linalg.cholesky_ex(torch.cholesky_inverse(lower), upper=True)

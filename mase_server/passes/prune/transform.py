@@ -150,6 +150,7 @@ PASS = Pass(
         Argument("weight.granularity", "text", _GRAINS, "elementwise"),
         Argument("activation.sparsity", "number", "share of an input's elements to make zero", minimum=0, maximum=1),
         Argument("activation.method", "choice", "by what elements are chosen", choices=tuple(SCORES)),
+        Argument("activation.scope", "choice", "each input by itself", choices=("local",)),
         Argument("activation.granularity", "text", _GRAINS),
     ),
     needs=frozenset({"weights"}),
