@@ -117,7 +117,86 @@ def repeats():
     return [repeated(number, *draw) for number, draw in enumerate(draws)]
 
 
+def concatenated(number, width, first, second):
+    vectors = 25
+    left, right = beats(width, vectors * first, 2 * number), beats(width, vectors * second, 2 * number + 1)
+    together = [
+        beat
+        for k in range(vectors)
+        for beat in (*left[k * first : (k + 1) * first], *right[k * second : (k + 1) * second])
+    ]
+    return Stream(width, left), Stream(width, right), Stream(width, together)
+
+
+PARTS = st.tuples(st.integers(1, 40), st.integers(1, 6), st.integers(1, 6))
+
+
+def concats():
+    cases = []
+    for number, (width, first, second) in enumerate(drawn(PARTS)):
+        left, right, together = concatenated(number, width, first, second)
+        parameters = {"DATA_WIDTH": width, "DATA_IN_0_BEATS": first, "DATA_IN_1_BEATS": second}
+        ins = {"data_in_0": left, "data_in_1": right}
+        cases.append(Case("stream_concat", parameters, ins, {"data_out_0": together}))
+    return cases
+
+
+def splits():
+    cases = []
+    for number, (width, first, second) in enumerate(drawn(PARTS)):
+        left, right, together = concatenated(number, width, first, second)
+        parameters = {"DATA_WIDTH": width, "DATA_OUT_0_BEATS": first, "DATA_OUT_1_BEATS": second}
+        outs = {"data_out_0": left, "data_out_1": right}
+        cases.append(Case("stream_split", parameters, {"data_in_0": together}, outs))
+    return cases
+
+
+CONSTANT = """logic [{width}-1:0] constant; logic v, r;
+constant_stream #(.DATA_WIDTH({width}), .DEPTH({depth}), .FILE("case_{number}_file.mem")) source (.clk, .rst,
+  .data_out_0(constant), .data_out_0_valid(v), .data_out_0_ready(r));
+stream_join #(.COUNT(2)) joins (.data_in_0_valid({{{{v, {{data_in_0_valid}}}}}}),
+  .data_in_0_ready({{{{r, {{data_in_0_ready}}}}}}), .data_out_0_valid({{data_out_0_valid}}),
+  .data_out_0_ready({{data_out_0_ready}}));
+assign {{data_out_0}} = {{{{constant, {{data_in_0}}}}}};"""
+
+
+def constants():
+    cases = []
+    for number, (width, depth) in enumerate(drawn(st.tuples(st.integers(1, 40), st.integers(1, 9)))):
+        words, data = beats(width, depth, 2 * number), beats(width, 20 * depth, 2 * number + 1)
+        beside = [beat | (word << width) for beat, word in zip(data, itertools.cycle(words), strict=False)]
+        body = CONSTANT.format(width=width, depth=depth, number=number)
+        ins, outs = {"data_in_0": Stream(width, data)}, {"data_out_0": Stream(2 * width, beside)}
+        uses, memories = ("constant_stream", "stream_join"), {"FILE": (width, words)}
+        cases.append(Case("constant_stream", {"DEPTH": depth}, ins, outs, memories, body, uses))
+    return cases
+
+
+def embeddings():
+    cases = []
+    draws = drawn(st.tuples(st.integers(1, 30), st.integers(1, 4), st.integers(1, 3), st.integers(2, 9)))
+    for number, (rows, count, lanes, width) in enumerate(draws):
+        words = beats(width * lanes, rows * count, number)
+        bits = max((rows - 1).bit_length(), 1) + number % 3
+        indices = [index % rows for index in beats(20, 60, number + 100)]
+        expected = [word for index in indices for word in words[index * count : (index + 1) * count]]
+        parameters = {
+            "DATA_IN_0_PRECISION_0": bits,
+            "NUM_EMBEDDINGS": rows,
+            "DATA_OUT_0_PRECISION_0": width,
+            "DATA_OUT_0_TENSOR_SIZE_DIM_0": count * lanes,
+            "DATA_OUT_0_PARALLELISM_DIM_0": lanes,
+        }
+        ins, outs = {"data_in_0": Stream(bits, indices)}, {"data_out_0": Stream(width * lanes, expected)}
+        cases.append(Case("embedding", parameters, ins, outs, {"FILE": (width * lanes, words)}))
+    return cases
+
+
 COMPONENTS = {
+    "stream_concat": concats,
+    "stream_split": splits,
+    "constant_stream": constants,
+    "embedding": embeddings,
     "skid_buffer": skid_buffers,
     "fifo": fifos,
     "stream_fork": forks,
