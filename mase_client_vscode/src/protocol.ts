@@ -94,6 +94,11 @@ export interface Pipeline {
   undone: string[];
 }
 
+/** What `mase.applyPass` answers. `info`: what the pass did or found, in words. */
+export interface Applied extends Pipeline {
+  info: string;
+}
+
 /** The texts of the passes that lie over the models of a file, by the models' titles. */
 export interface MasePipelines {
   uri: string;

@@ -26,7 +26,7 @@ _REQUESTS = {_UNDO: "mase/undoPass", _REDO: "mase/redoPass", _RESET: "mase/reset
 
 
 async def apply_pass(ls: Server, given: Any = None) -> Any:
-    """mase.applyPass {pass, arguments?, only?}: what `mase/applyPass` answers; None where the person gave up."""
+    """mase.applyPass {pass, arguments?, only?}: as `mase/applyPass`, and "info", what it did; None where given up."""
     target, asked = model_of(ls, given), _map(given)
     declared = await _declared(ls, target, asked.get("pass"))
     arguments = {**(asked.get("arguments") or {}), **({"only": list(asked["only"])} if asked.get("only") else {})}
@@ -43,11 +43,21 @@ async def apply_pass(ls: Server, given: Any = None) -> Any:
         target["path"], target["model"], f"{declared['title']} on {target['model']}", running.cancel
     )
     try:
-        return await running
+        return {**await running, "info": _found(ls, **target)}
     except asyncio.CancelledError:
         return None
     finally:
         ls.listener.pass_ended(target["path"], target["model"])
+
+
+def _found(ls: Server, path: str, model: str) -> str:
+    """What the last pass on a model did or found, in words."""
+    shown = ls.daemon.store.snapshot(path)
+    if shown is None or model not in shown.titles:
+        return ""
+    transform = shown.transforms.get(shown.titles.index(model))
+    steps = transform.told["steps"] if transform is not None else ()
+    return str(steps[-1].get("info") or "") if steps else ""
 
 
 async def choose_pass(ls: Server, given: Any = None) -> Any:

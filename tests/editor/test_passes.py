@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from conftest import OpenWindow
+from fake_project import wait_until
 from playwright.sync_api import Locator, expect
 from window import PATIENCE_MS, Window
 
@@ -75,7 +76,9 @@ def test_quantising_by_keyboard_changes_the_hints_and_undo_brings_them_back(
     window.expect_status("MASE: ready · 1 pass")
     window.picture("pass-applied")
     window.go_to(row)
-    window.page.get_by_text(re.compile(r"quantize · 8 bits · SQNR .* · 4\.0x smaller")).wait_for(timeout=3 * PATIENCE_MS)
+    window.page.get_by_text(re.compile(r"quantize · 8 bits · SQNR .* · 4\.0x smaller")).wait_for(
+        timeout=3 * PATIENCE_MS
+    )
     window.picture("pass-lens")
     window.command("MASE: Compare with the Original")
     window.page.locator(".modified .view-line", has_text="quantise").first.wait_for()
@@ -97,3 +100,83 @@ def test_quantising_by_keyboard_changes_the_hints_and_undo_brings_them_back(
     window.picture("pass-undone")
     window.command("Notifications: Show Notifications")
     window.picture("notifications")
+
+
+def apply_from(window: Window, row: int, column: int, action: str) -> None:
+    """Choose an action of passes there, and take its form as it stands."""
+    window.go_to(row, column)
+    choose_action(window, action)
+    form(window, action.removeprefix("MASE: "))
+    window.page.keyboard.press("Enter")
+
+
+def test_a_layer_is_quantised_alone_and_the_pipeline_is_listed_kept_and_taken_back(
+    project: Path, open_window: OpenWindow
+) -> None:
+    path = project / "mlp.py"
+    window = open_window(project, "mlp.py")
+    window.expect_status("MASE: ready")
+    row = line_of(path, "self.head = nn.Linear")
+    wait_for_passes(window, row)
+    apply_from(window, row, 20, "MASE: Quantise layer head")
+    window.expect_line("logits: fixed(8,", 2)
+    window.expect_line("x: f32[B, 64|32] = torch.relu(layer(x))")
+    window.page.get_by_text(re.compile(r"quantize · .*SQNR .*")).first.wait_for(timeout=3 * PATIENCE_MS)
+    card = window.hover("= self.head(x)", "logits")
+    expect(card).to_contain_text("number format")
+    expect(card).to_contain_text("max error")
+    window.picture("pass-card")
+    window.page.keyboard.press("Escape")
+    window.go_to(line_of(path, "class MLP"), 8)
+    choose_action(window, "MASE: Pipeline of MLP")
+    listed = form(window, "Passes on MLP")
+    expect(listed).to_contain_text("1. quantize(only=['head'])")
+    window.picture("pass-pipeline")
+    listed.get_by_text("Write to the settings").first.click()
+    settings = project / ".vscode" / "settings.json"
+    wait_until(settings.exists, "the settings were written")
+    wait_until(lambda: "quantize(only=['head'])" in settings.read_text(), "the settings held the pipeline")
+    window.expect_status("MASE: ready · 1 pass")
+    window.expect_line("logits: fixed(8,", 2)
+    window.page.get_by_text("undo", exact=True).first.click()
+    window.expect_line("logits: f32[B, 5] = self.head(x)")
+    window.picture("pass-lens-undone")
+
+
+def test_more_passes_are_listed_and_one_that_cannot_work_says_what_to_do(
+    project: Path, open_window: OpenWindow
+) -> None:
+    path = project / "mlp.py"
+    window = open_window(project, "mlp.py")
+    window.expect_status("MASE: ready")
+    wait_for_passes(window, line_of(path, "self.head = nn.Linear"))
+    window.go_to(line_of(path, "class MLP"), 8)
+    choose_action(window, "MASE: More passes for MLP")
+    listed = form(window, "Passes for MLP")
+    expect(listed).to_contain_text("transforms")
+    window.picture("pass-list")
+    window.page.keyboard.type("quantize")
+    window.page.keyboard.press("Enter")
+    form(window, "Quantise MLP")
+    window.page.keyboard.type("default")
+    window.page.keyboard.press("Enter")
+    form(window, "ternary")
+    window.page.keyboard.type("fixed(8)")
+    form(window, "as typed")
+    window.page.keyboard.press("Enter")
+    form(window, "default=fixed(8)")
+    window.page.keyboard.press("Enter")
+    notice = window.notice("fixed(8)")
+    expect(notice.get_by_text("Change Arguments")).to_be_visible()
+    window.picture("pass-refused")
+    window.expect_line("logits: f32[B, 5] = self.head(x)")
+    notice.get_by_text("Change Arguments").click()
+    form(window, "Quantise MLP")
+
+
+def test_the_code_opens_beside_the_source(project: Path, open_window: OpenWindow) -> None:
+    window = open_window(project, "mlp.py")
+    window.expect_status("MASE: ready")
+    window.command("MASE: Show the Transformed Code")
+    window.page.locator(".view-line", has_text="import torch.nn.functional as F").first.wait_for()
+    window.picture("pass-code")

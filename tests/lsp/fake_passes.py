@@ -11,6 +11,7 @@ from collections import namedtuple
 
 from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.transform import Transform
+from mase_server.snapshot import TRANSFORM_NODES
 from mase_server.steps import Step
 
 
@@ -145,9 +146,12 @@ class FakePasses:
         summary = {"nodes": [3, 5], "parameters": [1010, 1010], "parameter_bytes": [4040, 1010],
                    "data_bits": [32.0, 8.0], "weight_bits": [32.0, 8.0], "sqnr": 38.2 if measured else None,
                    "max_error": 0.0123 if measured else None}  # fmt: skip
-        steps = [{**Step.to_wire(step), "title": step.name, "seconds": 0.1, "info": ""} for step in pipeline.steps]
+        steps = [
+            {**Step.to_wire(step), "title": step.name, "seconds": 0.1, "info": f"{step.name} did it"}
+            for step in pipeline.steps
+        ]
         told = {"model": index, "steps": steps, "summary": summary, "complete": measured, "problem": None,
                 "failed": None, "inputs": "random inputs (seed 0)" if measured else "",
-                "weights": "random weights (seed 0)" if measured else "", "formats": {"fixed(8,4)": 8.0},
-                "texts": [str(step) for step in pipeline.steps]}  # fmt: skip
-        return Transform(index, changed, {}, told)
+                "weights": "random weights (seed 0)" if measured else "", "formats": {"fixed(8,4)": 8.0}}  # fmt: skip
+        nodes = {name: [] for name in TRANSFORM_NODES}
+        return Transform.from_wire({**told, "rows": [list(changed), list(changed.values())], "nodes": nodes})

@@ -76,6 +76,7 @@ async def test_the_action_carries_out_what_it_says(editor):
     assert given == {"path": str(path), "model": "Net", "only": [], "name": "Net", "pass": "quantize"}
     answer = await editor.command(action.command.command, {**given, "arguments": {"default": "fixed(8,4)"}})
     assert (answer["model"], answer["steps"]) == ("Net", ["quantize(default='fixed(8,4)')"])
+    assert answer["info"] == "quantize did it"
     assert await editor.hints(path) == FIXED
 
 

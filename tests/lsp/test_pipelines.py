@@ -8,6 +8,7 @@ from mase_server.daemon.transform import Transform
 from mase_server.lsp.card import card
 from mase_server.lsp.model_card import model_card
 from mase_server.lsp.pipelines import lens_text
+from mase_server.snapshot import TRANSFORM_NODES
 
 SUMMARY = {
     "nodes": [3, 5],
@@ -68,7 +69,8 @@ def test_a_long_problem_is_cut_in_the_lens():
 
 def shown(transform, facts=("fixed(8,4)", 31.5, 0.25, None), dtype="fixed(8,4)"):
     """The card of one value over a node with these facts."""
-    one = snapshot({}).with_transforms({0: Transform(0, {}, {0: facts}, transform)})
+    nodes = {name: [cell] for name, cell in zip(TRANSFORM_NODES, (0, *facts), strict=True)}
+    one = snapshot({}).with_transforms({0: Transform.from_wire({**transform, "rows": [[], []], "nodes": nodes})})
     value = ValueView([dtype, *HIDDEN[1:]], "GPT", 1, (), (one, 0), HIDDEN if dtype != "f32" else None)
     return card(site(value), {"GPT": {**MODEL, "transform": transform}})
 
@@ -122,6 +124,14 @@ def test_the_card_of_a_model_lists_every_step_and_says_which_failed():
     text = model_card([Model(three)], stale=False)
     assert "1. `a(...)`: did it\n2. `b(...)` · **failed**\n3. `c(...)` · not applied" in text
     assert "⚠ b: it has no \\*weights\\*" in text
+
+
+def test_a_pipeline_whose_first_step_cannot_be_applied_tells_why_alone():
+    nothing = Transform.nothing(0, 0, "quantise: there is no such pass").told
+    assert lens_text(nothing) == "⚠ quantise: there is no such pass"
+    text = model_card([Model(nothing)], stale=False)
+    assert "⚠ quantise: there is no such pass" in text
+    assert "error of the output" not in text
 
 
 def test_the_card_of_a_model_without_passes_says_nothing_of_them():

@@ -1,6 +1,6 @@
 /** The commands around passes: choose, apply, take back, look at, keep. */
 import { Memento, QuickPickItem, QuickPickItemKind, Uri, ViewColumn, commands, window, workspace } from 'vscode';
-import { Pass, PassTarget } from '../protocol';
+import { Applied, Pass, PassTarget } from '../protocol';
 import { Server } from '../server';
 import { SECTION } from '../settings';
 import { PassApi } from './api';
@@ -10,6 +10,13 @@ import { Values, plain } from './values';
 /** What a command may be given: by a code action, a lens, or a keybinding. With `arguments` nothing is asked. */
 type Given = Partial<PassTarget> & { pass?: string; arguments?: Record<string, unknown> };
 
+/** The groups of the list, in its order. */
+const GROUPS: [string, (pass: Pass) => boolean][] = [
+  ['your own', ({ source }) => source !== ''],
+  ['transforms', ({ source, kind }) => source === '' && kind === 'transform'],
+  ['analyses', ({ source, kind }) => source === '' && kind === 'analysis'],
+];
+const SHOWN_MS = 8000;
 const CHANGE = 'Change Arguments';
 
 export class PassCommands {
@@ -54,23 +61,27 @@ export class PassCommands {
       if (given.pass !== undefined) throw new Error(`There is no pass ${given.pass}.`);
       return;
     }
-    const values = given.arguments === undefined ? await this.ask(pass, target) : undefined;
-    const settled = given.arguments ?? (values && plain(values));
-    if (settled === undefined) return;
-    try {
-      await this.api.execute('mase.applyPass', { ...target, pass: pass.name, arguments: settled });
-    } catch (error) {
-      const again = await window.showErrorMessage(message(error), ...(values === undefined ? [] : [CHANGE]));
-      if (again === CHANGE) await this.apply(target, { ...given, pass: pass.name });
+    if (given.arguments !== undefined) return this.carryOut(pass, target, given.arguments);
+    const key = `${SECTION}.pass.${pass.name}`;
+    let values: Values | undefined = this.memory.get<Values>(key, {});
+    for (let again: string | undefined = CHANGE; again === CHANGE; ) {
+      values = await fill(pass, target.name ?? target.model, values, this.api.check(target, pass.name));
+      if (values === undefined) return;
+      try {
+        await this.carryOut(pass, target, plain(values));
+        return void (await this.memory.update(key, values)); // what was refused is not what to begin with next time
+      } catch (error) {
+        again = await window.showErrorMessage(message(error), CHANGE);
+      }
     }
   }
 
-  /** What the person wants; it is remembered for the next time. */
-  private async ask(pass: Pass, target: PassTarget): Promise<Values | undefined> {
-    const key = `${SECTION}.pass.${pass.name}`;
-    const values = await fill(pass, target.name ?? target.model, this.memory.get<Values>(key, {}), this.api.check(target, pass.name));
-    if (values !== undefined) await this.memory.update(key, values);
-    return values;
+  private async carryOut(pass: Pass, target: PassTarget, values: Record<string, unknown>): Promise<void> {
+    const done = await this.api.execute<Applied | null>('mase.applyPass', { ...target, pass: pass.name, arguments: values });
+    if (done === null) return;
+    const told = `${pass.title}: ${done.info || 'done'}`;
+    if (pass.kind === 'analysis') void window.showInformationMessage(told);
+    else window.setStatusBarMessage(`MASE: ${told}`, SHOWN_MS);
   }
 
   private async pipeline(target: PassTarget): Promise<void> {
@@ -118,23 +129,18 @@ export class PassCommands {
     const before = settings.inspect<Record<string, string[]>>('pipelines');
     const form = await this.api.settings(target);
     await settings.update('pipelines', { ...(before?.workspaceFolderValue ?? before?.workspaceValue), ...form });
-    window.setStatusBarMessage(`MASE: the passes are in the settings of this ${before?.workspaceFolderValue ? 'folder' : 'workspace'}`, 5000);
+    window.setStatusBarMessage(`MASE: the passes are in the settings of this ${before?.workspaceFolderValue ? 'folder' : 'workspace'}`, SHOWN_MS);
   }
 }
 
 async function choose(passes: Pass[], target: PassTarget): Promise<Pass | undefined> {
   const some = (target.only ?? []).length > 0;
   const fitting = passes.filter(({ menu, selects }) => menu && (selects || !some));
-  const groups = new Map<string, Pass[]>();
-  for (const pass of fitting) {
-    const group = pass.source !== '' ? 'your own' : pass.kind === 'analysis' ? 'analyses' : 'transforms';
-    groups.set(group, [...(groups.get(group) ?? []), pass]);
-  }
-  const items = [...groups].flatMap(([label, members]): (QuickPickItem & { pass?: Pass })[] => [
+  const items = GROUPS.flatMap(([label, has]): (QuickPickItem & { pass?: Pass })[] => [
     { label, kind: QuickPickItemKind.Separator },
-    ...members.map((pass) => ({ label: pass.title, description: pass.name, detail: pass.help, pass })),
+    ...fitting.filter(has).map((pass) => ({ label: pass.title, description: pass.name, detail: pass.help, pass })),
   ]);
-  const placeHolder = items.length > 0 ? 'Which pass' : 'No passes are known yet: the file is being traced';
+  const placeHolder = fitting.length > 0 ? 'Which pass' : 'No passes are known yet: the file is being traced';
   return (await window.showQuickPick(items, { title: `Passes for ${target.name ?? target.model}`, placeHolder, matchOnDescription: true }))?.pass;
 }
 

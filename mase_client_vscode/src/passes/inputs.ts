@@ -39,7 +39,7 @@ async function type(argument: PassArgument, before: Given | undefined, check: Ch
 
 /** A list in which something else can be typed, where that fits. */
 function choose(argument: PassArgument, known: string[], before: Given | undefined, check: Check): Promise<string | undefined> {
-  const pick = window.createQuickPick<QuickPickItem & { answer: string }>();
+  const pick = window.createQuickPick<QuickPickItem & { answer: string; typed?: boolean }>();
   const now = before?.text ?? (argument.default === null ? '' : text(argument.default));
   const clear = argument.required ? [] : [{ label: 'leave it to the pass', description: text(argument.default ?? ''), answer: '' }];
   const items = known.map((answer) => ({ label: answer, description: answer === now ? 'now' : '', answer }));
@@ -51,13 +51,14 @@ function choose(argument: PassArgument, known: string[], before: Given | undefin
     if (argument.kind !== 'format') return;
     const fits = typed !== '' && !known.includes(typed) && (await check(argument.name, typed)).problem === undefined;
     if (pick.value !== typed) return;
-    const own = fits ? [{ label: typed, description: 'as typed', alwaysShow: true, answer: typed }] : [];
+    const own = fits ? [{ label: typed, description: 'as typed', alwaysShow: true, answer: typed, typed: true }] : [];
     pick.items = [...items, ...own, ...clear];
   });
   return new Promise((resolve) => {
     pick.onDidAccept(() => {
-      const typed = argument.kind === 'format' && pick.value !== '' ? pick.value : undefined;
-      resolve(pick.activeItems[0]?.answer ?? typed);
+      const [active] = pick.activeItems;
+      const typed = argument.kind === 'format' && (active === undefined || active.typed) ? pick.value : undefined;
+      resolve(typed || active?.answer); // what is in the list may be behind what was typed
       pick.hide();
     });
     pick.onDidHide(() => {
