@@ -121,4 +121,4 @@ def _layers(snapshot: GraphSnapshot | None, title: str) -> list[NodeView]:
     if snapshot is None:
         return []
     transform = snapshot.transforms.get(snapshot.titles.index(title))
-    return [snapshot.node(row) for row in sorted(transform.nodes)] if transform is not None else []
+    return [snapshot.node(row) for row in sorted(transform.places)] if transform is not None else []

@@ -159,6 +159,13 @@ def test_a_steps_text_reads_back_as_the_step(name, arguments):
     assert Step.parse(str(step)) == step
 
 
+@pytest.mark.parametrize("key", ["\ufb00", "None", "class", "match", "weight.sparsity", "a b", "", "'"])
+def test_any_key_of_a_step_reads_back(key):
+    """Python normalises letters of names, and refuses its own words."""
+    step = Step("quantize", {key: "fixed(8,4)"})
+    assert Step.parse(str(step)) == step
+
+
 @given(st.dictionaries(st.sampled_from([each.name for each in ARGUMENTS]) | st.text(), PLAIN, max_size=4))
 @settings(max_examples=300)
 def test_any_plain_arguments_are_taken_or_refused_in_words(given):

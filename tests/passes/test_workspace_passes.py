@@ -120,6 +120,8 @@ def test_a_search_is_bounded(project, monkeypatch):
     monkeypatch.setattr(files, "MAX_FILES", 3)
     assert project(**{f"a{number}": "" for number in range(4)}, z=TUTORIAL) == {}
     assert len(project(model=TUTORIAL)) == 2
+    monkeypatch.setattr(files, "MAX_SECONDS", -1)
+    assert {each.source.rpartition("/")[2] for each in project(model=TUTORIAL).values()} == {"model.py"}
     monkeypatch.setattr(files, "MAX_BYTES", 10)
     assert project(model=TUTORIAL) == {}
 

@@ -30,7 +30,7 @@ def trees(folder: str, first: str) -> Iterator[tuple[str, ast.Module]]:
     """
     end = time.monotonic() + MAX_SECONDS
     for number, path in enumerate(chain([first], _files(folder, first))):
-        if number > MAX_FILES or time.monotonic() > end:
+        if number > MAX_FILES or (number and time.monotonic() > end):
             return
         tree = None if path.startswith(_OWN) else _tree(path)
         if tree is not None:

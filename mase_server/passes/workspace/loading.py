@@ -38,13 +38,13 @@ def namespace(path: str, model: nn.Module) -> Mapping[str, Any]:
     classes must meet the very same.
     """
     known = dict(_of_classes(model))
-    if path in known:
-        return known[path]
     loaded = {getattr(module, "__file__", None): module for module in list(sys.modules.values())}
     for file in known.keys() - loaded.keys():
         name = _dotted(file)[0]
-        module = sys.modules[name] = loaded[file] = ModuleType(name)
+        module = loaded[file] = ModuleType(name)
         vars(module).update(known[file])
+        # A library of this name stays what it is: others need it.
+        sys.modules.setdefault(name, module)
     return vars(loaded[path] if path in loaded else _imported(path))
 
 
