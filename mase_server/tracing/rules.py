@@ -167,8 +167,10 @@ def _recurrent(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...]
     The arguments are (data, hidden, weights, ...), or (data, batch_sizes, hidden, weights, ...) of a packed sequence.
     """
     if isinstance(args[1], torch.Tensor) and isinstance(args[3], list | tuple):
-        data, _, hidden, _, _, _, _, _, bidirectional = args
+        data, _, hidden, weights, _, _, _, _, bidirectional = args
         batch_first = False
+        # A packed sequence is not checked by the layer itself: eager's first product refuses what does not fit.
+        torch.nn.functional.linear(data, weights[0])
     else:
         data, hidden, _, _, _, _, _, bidirectional, batch_first = args
     states = tuple(hidden) if isinstance(hidden, list | tuple) else (hidden,)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from mase_server.tracing.shadow import MetaMode, Shadows
 
@@ -95,3 +96,16 @@ def test_packed_rows_are_as_many_as_the_lengths_say(batch_first):
         ours = nn.utils.rnn.pack_padded_sequence(torch.randn(*lead, 4), lengths, batch_first=batch_first)
         assert ours.data.shape == real.data.shape == (8, 4)
         assert ours.batch_sizes.tolist() == real.batch_sizes.tolist()
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 6), (4, 3)])
+def test_a_packed_sequence_of_another_width_is_refused_as_in_eager(shape):
+    layer = nn.LSTM(5, 7, batch_first=True)
+
+    def packed():
+        return layer(pack_padded_sequence(torch.zeros(shape), torch.tensor([3, 2, 2, 1]), batch_first=True))
+
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        packed()
+    with MetaMode(Shadows()), torch.no_grad(), pytest.raises(RuntimeError, match="same reduction dim"):
+        packed()
