@@ -17,6 +17,7 @@ from mase_server.passes.declaration import Pass
 from mase_server.passes.mixed_precision.knobs import Closings, Knob, Trials, knobs_of
 from mase_server.passes.mixed_precision.search import Choice, Unit, reaching, within
 from mase_server.passes.quantize.closing import Closing, has_values
+from mase_server.passes.quantize.composed import take_apart
 from mase_server.passes.quantize.config import Chooser
 from mase_server.passes.quantize.methods import METHODS, Method
 from mase_server.passes.quantize.places import Places
@@ -82,6 +83,7 @@ def _turned(
 ) -> list[Knob]:
     """The graph with roundings, all to one format for now, and the knobs that set them."""
     chooser = Chooser({"default": str(levels[0])}, graph.module)
+    take_apart(graph, chooser, given["only"])
     places = Places.of(graph, chooser, Selection.of(given["only"]).checked(graph.fx_graph))
     nodes = dict.fromkeys(node for place in places.found for node, _ in place.values)
     values = Closings(levels, method)

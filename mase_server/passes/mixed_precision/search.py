@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import product
 
 #: Levels, one for each unit.
 Choice = list[int]
@@ -13,6 +14,8 @@ Choice = list[int]
 Measure = Callable[[Choice], float]
 #: Measured tries of another choice after the first one.
 TRIES = 200
+#: Choices that are remembered for the units so far.
+KEPT = 1500
 #: How far above the limit the sum of the units' own noises may be for a move to be worth a measurement.
 SLACK = 1.5
 
@@ -24,27 +27,47 @@ class Unit:
     costs: tuple[float, ...]
     noises: tuple[float, ...]
 
-    @property
-    def cheapest(self) -> int:
-        """The level that costs least; of several the one with less noise."""
-        return min(range(len(self.costs)), key=lambda level: (self.costs[level], self.noises[level]))
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A choice for some units. cost, noise: sums over them.  level: of the last one.  before: what the others have."""
+
+    cost: float = 0.0
+    noise: float = 0.0
+    level: int = -1
+    before: Point | None = None
 
     @property
-    def cleanest(self) -> int:
-        """The level with the least noise; of several the one that costs less."""
-        return min(range(len(self.costs)), key=lambda level: (self.noises[level], self.costs[level]))
+    def choice(self) -> Choice:
+        """The levels of all its units."""
+        levels, point = [], self
+        while point.before is not None:
+            levels.append(point.level)
+            point = point.before
+        return levels[::-1]
 
-    def hull(self) -> list[int]:
-        """Levels from the cheapest on, each with the most noise taken away for what it costs more."""
-        found = [self.cheapest]
-        while better := [level for level in range(len(self.costs)) if self.noises[level] < self.noises[found[-1]]]:
-            found.append(max(better, key=lambda level: (self.gain(found[-1], level), -self.costs[level])))
-        return found
 
-    def gain(self, low: int, high: int) -> float:
-        """Noise that is taken away for each unit of cost."""
-        more = self.costs[high] - self.costs[low]
-        return (self.noises[low] - self.noises[high]) / more if more > 0 else float("inf")
+def frontier(units: Sequence[Unit]) -> list[Point]:
+    """The choices that no other one beats in cost and noise, as far as noises of units add up; the cheapest first.
+
+    Of very many some are left out, evenly.
+    """
+    points = [Point()]
+    for unit in units:
+        levels = list(enumerate(zip(unit.costs, unit.noises, strict=True)))
+        more = [Point(point.cost + c, point.noise + n, level, point) for point in points for level, (c, n) in levels]
+        points = _unbeaten(more)
+    return points
+
+
+def _unbeaten(points: list[Point]) -> list[Point]:
+    kept: list[Point] = []
+    for point in sorted(points, key=lambda point: (point.cost, point.noise)):
+        if not kept or point.noise < kept[-1].noise:
+            kept.append(point)
+    if len(kept) <= KEPT:
+        return kept
+    return [kept[round(index * (len(kept) - 1) / (KEPT - 1))] for index in range(KEPT)]
 
 
 def cost_of(units: Sequence[Unit], choice: Choice) -> float:
@@ -52,24 +75,11 @@ def cost_of(units: Sequence[Unit], choice: Choice) -> float:
     return sum(unit.costs[level] for unit, level in zip(units, choice, strict=True))
 
 
-def steps(units: Sequence[Unit]) -> list[tuple[int, int]]:
-    """(unit, level) in the order in which going there takes away most noise for its cost."""
-    found = []
-    for index, unit in enumerate(units):
-        hull = unit.hull()
-        found += [(unit.gain(low, high), index, high) for low, high in pairwise(hull)]
-    return [(index, level) for _, index, level in sorted(found, key=lambda each: -each[0])]
-
-
 def within(units: Sequence[Unit], budget: float, measure: Measure) -> Choice:
     """The least noise for at most so much cost; the cheapest choice where that costs more already."""
-    choice = [unit.cheapest for unit in units]
-    spent = cost_of(units, choice)
-    for index, level in steps(units):
-        more = units[index].costs[level] - units[index].costs[choice[index]]
-        if spent + more <= budget and units[index].noises[level] < units[index].noises[choice[index]]:
-            choice[index], spent = level, spent + more
-    return _exchanged(units, choice, budget, measure)
+    points = frontier(units)
+    fitting = [point for point in points if cost_of(units, point.choice) <= budget]
+    return _exchanged(units, (fitting or points[:1])[-1].choice, budget, measure)
 
 
 def _exchanged(units: Sequence[Unit], choice: Choice, budget: float, measure: Measure) -> Choice:
@@ -124,16 +134,9 @@ def _moves(units: Sequence[Unit], choice: Choice) -> Iterator[_Move]:
 
 def reaching(units: Sequence[Unit], noise: float, measure: Measure) -> Choice:
     """The least cost with at most so much noise; the cleanest choice where that has more."""
-    order = steps(units)
-    cheapest, low, high = [unit.cheapest for unit in units], 0, len(order)
-    while low < high:
-        middle = (low + high) // 2
-        reached = measure(_after(cheapest, order[:middle])) <= noise
-        low, high = (low, middle) if reached else (middle + 1, high)
-    choice = _after(cheapest, order[:low])
-    if measure(choice) > noise:
-        choice = [unit.cleanest for unit in units]
-    return _lowered(units, choice, noise, measure)
+    choices = [point.choice for point in frontier(units)]
+    first = bisect_left(choices, True, key=lambda choice: measure(choice) <= noise)
+    return _lowered(units, choices[min(first, len(choices) - 1)], noise, measure)
 
 
 def _lowered(units: Sequence[Unit], choice: Choice, limit: float, measure: Measure) -> Choice:
