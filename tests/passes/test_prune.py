@@ -178,6 +178,17 @@ def test_what_was_pruned_before_stays_pruned():
     ]))  # fmt: skip
 
 
+def test_whole_channels_that_stay_do_not_bring_back_what_was_pruned():
+    graph, _ = pruned(two_layers(), weight={"sparsity": 0.25, "method": "random"}, only=["0"])
+    before = graph.module._0_pruning_mask
+    plan = {"sparsity": 0.25, "granularity": "channelwise"}
+    graph, found = passes.prune_transform_pass(graph, {"weight": plan, "only": ["0"]})
+    after = graph.module._0_pruning_mask
+    assert zeros(after[before == 0]) == 16
+    assert sum(bool((row == 0).all()) for row in after) == 2
+    assert found["weight"]["_0"] == pytest.approx(zeros(after) / 64)
+
+
 def test_a_layer_that_is_called_twice_has_one_mask_and_counts_once():
     layer = nn.Linear(8, 8)
     graph, found = pruned(nn.Sequential(layer, nn.ReLU(), layer), weight={"sparsity": 0.5, "scope": "global"})
