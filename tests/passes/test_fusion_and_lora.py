@@ -170,3 +170,12 @@ def test_a_selection_that_names_nothing_is_refused(name):
     graph = MaseGraph(_two_blocks(), {"input": torch.randn(2, 3, 4, 4)})
     with pytest.raises(ValueError, match="only names 'fc1', which is no node"):
         getattr(passes, f"{name}_transform_pass")(graph, {"only": ["fc1"]})
+
+
+def test_norms_are_fused_where_nothing_has_a_value():
+    """Which layers fit does not depend on values, so the largest models show it at once."""
+    model = _two_blocks().to("meta")
+    graph = MaseGraph(model, {"input": torch.randn(2, 3, 4, 4, device="meta")})
+    assert passes.conv_bn_fusion_transform_pass(graph)[1]["fused"] == [("0.0", "0.1"), ("1.0", "1.1")]
+    graph.propagate()
+    assert {fact.shape for fact in graph.facts.values()} == {(2, 3, 4, 4)}

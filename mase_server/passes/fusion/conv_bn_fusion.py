@@ -89,6 +89,5 @@ PASS = Pass(
     title="Fuse batch norms into their layers",
     kind="transform",
     function=conv_bn_fusion_transform_pass,
-    needs=frozenset({"weights"}),
     selects=True,
 )
