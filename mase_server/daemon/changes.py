@@ -110,7 +110,7 @@ class Changes:
         snapshot, steps = self.host.store.snapshot(model.path), self.pipeline(model).steps
         if snapshot is None:
             return
-        known = self.overlays.find(snapshot, model.title, steps) if steps else None
+        known = self.overlays.find(snapshot, model.title, steps)
         if known is not None or not steps:
             self._show(snapshot, model.title, known)
             self.measure(model)
@@ -133,7 +133,7 @@ class Changes:
         before, snapshot = run.ask.before, run.ask.snapshot
         if before is not None and self.pipeline(model) == Pipeline(run.ask.steps):
             self.pipelines.put(model.path, model.title, before)
-            known = self.overlays.find(snapshot, model.title, before.steps) if before.steps else None
+            known = self.overlays.find(snapshot, model.title, before.steps)
             self._show(snapshot, model.title, known)
         if model.run is None:
             self.measure(model)
@@ -185,8 +185,7 @@ class Changes:
         self.overlays.put(run.ask.snapshot, model.title, run.ask.steps, transform)
         if run.pending:
             self.pipelines.put(model.path, model.title, Pipeline(run.ask.steps))
-        if model.run is run:
-            self._show(run.ask.snapshot, model.title, transform)
+        self._show(run.ask.snapshot, model.title, transform)
 
     def _show(self, snapshot: GraphSnapshot, title: str, transform: Transform | None) -> None:
         """Lay what was made of a model over its snapshot, if that is still what is shown."""

@@ -161,7 +161,7 @@ class Passes:
         found = {}
         for index, (title, rest) in enumerate(models_of(snapshot)):
             steps = self._changes.pipelines.of(snapshot.path, title, rest).steps
-            if steps and (transform := self._changes.overlays.find(snapshot, title, steps)) is not None:
+            if (transform := self._changes.overlays.find(snapshot, title, steps)) is not None:
                 found[index] = transform
         return snapshot.with_transforms(found) if found else snapshot
 

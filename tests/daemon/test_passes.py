@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -173,6 +174,14 @@ async def test_a_step_that_fails_after_a_save_stays_and_is_a_warning_at_the_clas
     assert file.store.view(PATH).problems() == []
 
 
+async def test_the_warning_of_an_older_text_is_not_told():
+    file = FakeFile()
+    await file.passes.replace(PATH, None, [FAIL])
+    entry = file.store.entry(PATH)
+    assert len(entry.told) == 1
+    assert replace(entry, stale=True).told == ()
+
+
 async def test_a_pass_that_raised_without_telling_of_others_is_a_warning_too():
     file = FakeFile()
     await file.passes.replace(PATH, None, [Step("silent")])
@@ -217,6 +226,16 @@ async def test_a_child_that_dies_during_a_pass_is_an_error_and_the_next_try_trac
     assert (failed.value.kind, file.shown(), file.passes.tell(PATH)["steps"]) == ("gone", "f32.one", ["one()"])
     await file.passes.apply(PATH, None, TWO)
     assert (file.generation, file.shown()) == (2, "f32.one.two")
+
+
+async def test_a_child_that_is_ended_for_want_of_memory_begins_the_pass_anew():
+    file = FakeFile()
+    file.child.formats.clear()
+    answer = asyncio.create_task(file.passes.apply(PATH, None, ONE))
+    await file.child.hears("transform")
+    file.child.die(retired=True)
+    assert (await answer)["steps"] == ["one()"]
+    assert (file.generation, file.shown()) == (2, "f32.one")
 
 
 async def test_a_child_that_dies_while_errors_are_measured_leaves_the_formats():
