@@ -7,10 +7,12 @@ from torch import Tensor
 from mase_server.formats import parse
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware import arithmetic
-from mase_server.hardware.arithmetic import Affine, Windows
+from mase_server.hardware.arithmetic import Affine, Norm, Windows
 
 #: Of values, weight, bias and result.
 Formats = tuple[str, str, str | None, str]
+#: The same, where weight and bias may be missing.
+MaybeAffine = tuple[str, str | None, str | None, str]
 #: Of two operands.
 Both = tuple[str, str]
 #: Kernel, stride and padding, rows before columns.
@@ -61,6 +63,28 @@ def integer_add(
 def integer_multiply(first: Tensor, second: Tensor, before: Both, after: str, relu: bool = False) -> Tensor:
     """The product of integers in two formats, rounded once."""
     return arithmetic.multiply(first, second, (fixed(before[0]), fixed(before[1])), fixed(after), relu=relu)
+
+
+def integer_matmul(first: Tensor, second: Tensor, formats: tuple[str, str, str], relu: bool = False) -> Tensor:
+    """first @ second in integers; formats: of both operands and the result."""
+    data, other, out = map(fixed, formats)
+    return arithmetic.matmul(first, second.mT, Affine(data, other, None, out, relu=relu))
+
+
+def integer_softmax(values: Tensor, before: str, after: str) -> Tensor:
+    """Softmax over the last dimension in integers."""
+    return arithmetic.softmax(values, fixed(before), fixed(after))
+
+
+def integer_norm(
+    values: Tensor, weight: Tensor | None, bias: Tensor | None, formats: MaybeAffine, centred: bool, epsilon: float
+) -> Tensor:
+    """Layer norm, or without centring RMS norm, over the last dimension in integers."""
+    data, of_weight, of_bias, out = (None if each is None else fixed(each) for each in formats)
+    assert data is not None
+    assert out is not None
+    norm = Norm(values.shape[-1], data, out, of_weight, of_bias, centred, epsilon)
+    return arithmetic.norm(values, weight, bias, norm)
 
 
 def move(values: Tensor, places: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -104,6 +104,12 @@ class Lowering:
         """What an operation gives."""
         return self.operations[name].out
 
+    def insert(self, operation: Operation) -> str:
+        """A further operation that no node asks for; its name."""
+        name = identifier(operation.name, self.operations)
+        self.operations[name] = replace(operation, name=name)
+        return name
+
     def places(self, node: fx.Node, source: fx.Node) -> Tensor:
         """For each element of a sample of a node that only moves: its row-major index in its source's sample."""
         before, after = self.facts[source], self.facts[node]

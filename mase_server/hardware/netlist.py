@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from mase_server.hardware.buffers import depths
 from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folding import Folding
 from mase_server.hardware.kinds import KINDS
-from mase_server.hardware.wiring import Instance, Memory, Netlist, Tap, Wires, streams
+from mase_server.hardware.wiring import Instance, Memory, Netlist, Parameters, Tap, Wires, streams
 
 #: Beats that may wait beyond those that must: the longer way takes time too.
 _SLACK = 16
@@ -82,7 +82,12 @@ class Builder:
         return Tap(name, f"{name}_valid", f"{name}_ready", lanes, bits)
 
     def instance(
-        self, name: str, module: str, parameters: Mapping[str, int | str], ports: Mapping[str, str], operation: str
+        self,
+        name: str,
+        module: str,
+        parameters: Parameters | dict[str, int],
+        ports: dict[str, str],
+        operation: str,
     ) -> None:
         """A new instance, with clock and reset."""
         clocked = {"clk": "clk", "rst": "rst"} if module != "stream_join" else {}
@@ -101,6 +106,13 @@ class Builder:
     def lanes_of(self, operation: Operation, index: int) -> int:
         """Elements per beat of an operand, as it comes."""
         return self.taps[operation.inputs[index]][0].lanes
+
+    def pair(self, taps: Sequence[Tap], to: Tap) -> dict[str, str]:
+        """The ports of a component with two inputs and one output."""
+        ports = streams(taps[0], to)
+        for wire, tap in (("", taps[1].data), ("_valid", taps[1].valid), ("_ready", taps[1].ready)):
+            ports[f"data_in_1{wire}"] = tap
+        return ports
 
     def waiting(self, operation: Operation, index: int, source: Tap) -> Tap:
         """An operand behind as much room as it needs to wait in."""

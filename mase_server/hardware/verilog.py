@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from mase_server.hardware.wiring import Instance, Netlist, Tap
+from mase_server.hardware.wiring import Instance, Netlist, Tap, Wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,9 @@ def _instance(instance: Instance) -> list[str]:
     return [f"  {instance.module} #(", *_listed(parameters), f"  ) {instance.name} (", *_listed(ports), "  );"]
 
 
-def _literal(value: int | str) -> str:
+def _literal(value: int | str | Wide) -> str:
+    if isinstance(value, Wide):
+        return f"64'd{value.value}"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 

@@ -9,6 +9,16 @@ from mase_server.formats.fixed import FixedPoint
 
 
 @dataclass(frozen=True, slots=True)
+class Wide:
+    """A parameter of 64 bits."""
+
+    value: int
+
+
+Parameters = dict[str, int | str | Wide]
+
+
+@dataclass(frozen=True, slots=True)
 class Tap:
     """Where a stream is read or written: expressions of its wires. lanes: elements of a beat.  bits: of an element."""
 
@@ -38,7 +48,7 @@ class Instance:
 
     name: str
     module: str
-    parameters: Mapping[str, int | str]
+    parameters: Mapping[str, int | str | Wide]
     ports: Mapping[str, str]
     operation: str = ""
 
@@ -79,6 +89,6 @@ def streams(source: Tap, to: Tap) -> dict[str, str]:
     }
 
 
-def precision(prefix: str, format: FixedPoint) -> dict[str, int | str]:
+def precision(prefix: str, format: FixedPoint) -> Parameters:
     """MASE's two parameters of a format."""
     return {f"{prefix}_PRECISION_0": format.width, f"{prefix}_PRECISION_1": format.fraction_width}

@@ -86,17 +86,3 @@ class Odd(nn.Module):
 def test_what_has_no_hardware_says_why(layer, why):
     design = lower(quantised(Odd(layer), torch.randn(2, 2, 7, 7), config()))
     assert why in design.unsupported[0].why
-
-
-class Rows(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 4), nn.Conv2d(2, 2, 1)
-
-    def forward(self, x):
-        return self.second(self.first(x))
-
-
-def test_an_image_that_comes_row_by_row_needs_a_buffer():
-    design = lower(quantised(Rows(), torch.randn(2, 2, 3, 4), config()))
-    assert [(each.node, "transpose buffer" in each.why) for each in design.unsupported] == [("first", True)]

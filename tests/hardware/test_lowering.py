@@ -172,20 +172,6 @@ def test_elements_flow_as_before_whatever_their_dimensions_are_called(first, sec
         assert torch.equal(stream.flowing(values), flowing)
 
 
-class Mixer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(5, 2)
-
-    def forward(self, x):
-        return self.layer(x.transpose(1, 2))
-
-
-def test_vectors_that_come_in_pieces_need_a_buffer():
-    design = lower(quantised(Mixer(), torch.randn(2, 5, 3), config()))
-    assert [(each.node, "transpose buffer" in each.why) for each in design.unsupported] == [("layer", True)]
-
-
 class Rows(nn.Module):
     def __init__(self):
         super().__init__()

@@ -11,11 +11,18 @@ from torch import fx
 from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import integer_conv2d
-from mase_server.hardware.held import Held, Unrounded, node_of
-from mase_server.hardware.images import Settings, arrival, by_pixels, check_image, image_parameters, reach_of_windows
+from mase_server.hardware.held import Held, Unrounded
+from mase_server.hardware.kinds.images import (
+    Settings,
+    arrival,
+    by_pixels,
+    image_parameters,
+    pixels_of,
+    reach_of_windows,
+)
 from mase_server.hardware.kinds.kind import Kind
 from mase_server.hardware.kinds.linear import weights
-from mase_server.hardware.wiring import Tap, precision, streams
+from mase_server.hardware.wiring import Parameters, Tap, precision, streams
 
 if TYPE_CHECKING:
     from mase_server.hardware.lowering import Lowering
@@ -24,8 +31,7 @@ if TYPE_CHECKING:
 
 
 def _conv2d(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    source = lowering.whole(node_of(given["data_in_0"]))
-    check_image(lowering.stream(source))
+    source = pixels_of(lowering, given)
     settings, constants = Settings.of(lowering, node, given), lowering.weights(given)
     rows, columns = constants["weight"].integers.shape[2:]
     options = {"windows": settings.windows((rows, columns), 1), "groups": int(settings.get("groups", 1))}
@@ -59,7 +65,7 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     fold, weight = builder.folding.folds[operation.name], operation.constants["weight"].integers
     source, before = builder.read(operation, fold.par_in), builder.design.operations[operation.inputs[0]].out
     to = builder.wires(operation.name, fold.par_out, operation.out.format.width)
-    parameters: dict[str, int | str] = {
+    parameters: Parameters = {
         **precision("DATA_IN_0", before.format),
         **image_parameters(builder.design, operation, fold.par_in, operation.options["windows"]),
         "GROUPS": operation.options["groups"],

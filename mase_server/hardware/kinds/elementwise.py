@@ -11,7 +11,9 @@ from mase_server.hardware.design import Operation
 from mase_server.hardware.functional import integer_add, integer_multiply
 from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of
 from mase_server.hardware.kinds.kind import Kind, Rule
-from mase_server.hardware.wiring import Tap, precision
+from mase_server.hardware.kinds.swap import in_order
+from mase_server.hardware.kinds.table import by_number
+from mase_server.hardware.wiring import Parameters, Tap, precision
 
 if TYPE_CHECKING:
     from mase_server.hardware.lowering import Lowering
@@ -23,12 +25,16 @@ def _rule(function: str) -> Rule:
     def rule(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
         if given.get("alpha", 1) != 1:
             raise NoHardware(f"alpha is {given['alpha']}; multiply first, and quantise that")
+        scaled = by_number(lowering, node)
+        if scaled is not None:
+            return scaled
         sources = tuple(lowering.whole(node_of(given[name])) for name in ("data_in_0", "data_in_1"))
         first, second = (lowering.stream(name) for name in sources)
+        if function == "div":
+            raise NoHardware("one tensor divided by another has no hardware; divide by a number, or multiply")
         if first.shape != second.shape:
             raise NoHardware(f"it broadcasts {list(first.shape)} with {list(second.shape)}; give both one shape")
-        if not first.same_order(second):
-            raise NoHardware("the elements of its operands come in different orders; that takes a transpose buffer")
+        sources = sources[0], in_order(lowering, sources[1], first.indices)
         return Unrounded("elementwise", sources, node, options={"function": function, "relu": False})
 
     return rule
@@ -47,7 +53,7 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     taps = [builder.waiting(operation, index, builder.read(operation, lanes, index)) for index in (0, 1)]
     to, options = builder.wires(operation.name, lanes, operation.out.format.width), operation.options
     before = [builder.design.operations[name].out.format for name in operation.inputs]
-    parameters: dict[str, int | str] = {
+    parameters: Parameters = {
         **precision("DATA_IN_0", before[0]),
         **precision("DATA_IN_1", before[1]),
         "DATA_IN_0_PARALLELISM_DIM_0": lanes,
@@ -57,11 +63,8 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     module = "fixed_multiply" if options["function"] == "mul" else "fixed_add"
     if options["function"] == "sub":
         parameters["SUBTRACT"] = 1
-    ports: dict[str, str] = {}
-    for name, tap in (("data_in_0", taps[0]), ("data_in_1", taps[1]), ("data_out_0", to)):
-        ports |= {name: tap.data, f"{name}_valid": tap.valid, f"{name}_ready": tap.ready}
-    builder.instance(f"{operation.name}_i", module, parameters, ports, operation.name)
+    builder.instance(f"{operation.name}_i", module, parameters, builder.pair(taps, to), operation.name)
     return to
 
 
-KIND = Kind("elementwise", _node, _build, {name: _rule(name) for name in ("add", "sub", "mul")})
+KIND = Kind("elementwise", _node, _build, {name: _rule(name) for name in ("add", "sub", "mul", "div")})

@@ -8,7 +8,7 @@ from torch import fx
 
 from mase_server.hardware.design import Operation, Stream
 from mase_server.hardware.held import Unrounded
-from mase_server.hardware.images import by_pixels
+from mase_server.hardware.kinds.images import by_pixels
 from mase_server.hardware.kinds.kind import Kind
 from mase_server.hardware.wiring import Tap
 from mase_server.ir.number_formats import operator_of

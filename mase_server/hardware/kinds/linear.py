@@ -12,10 +12,11 @@ from torch import Tensor, fx
 from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import integer_linear
-from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of, vectors_in_order
+from mase_server.hardware.held import Held, Unrounded, node_of, vectors_in_order
 from mase_server.hardware.kinds.kind import Kind, row_major
+from mase_server.hardware.kinds.swap import in_order
 from mase_server.hardware.memories import words_of_bias, words_of_weight
-from mase_server.hardware.wiring import Tap, precision, streams
+from mase_server.hardware.wiring import Parameters, Tap, precision, streams
 
 if TYPE_CHECKING:
     from mase_server.hardware.lowering import Lowering
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def _linear(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     source = lowering.whole(node_of(given["data_in_0"]))
     if not vectors_in_order(lowering.stream(source)):
-        raise NoHardware("its vectors do not come one after the other; that takes a transpose buffer")
+        source = in_order(lowering, source, torch.arange(lowering.stream(source).size))
     return Unrounded("linear", (source,), node, lowering.weights(given), {"relu": False})
 
 
@@ -55,7 +56,7 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     fold, weight = builder.folding.folds[operation.name], operation.constants["weight"].integers
     source, before = builder.read(operation, fold.par_in), builder.design.operations[operation.inputs[0]].out
     to = builder.wires(operation.name, fold.par_out, operation.out.format.width)
-    parameters: dict[str, int | str] = {
+    parameters: Parameters = {
         **precision("DATA_IN_0", before.format),
         "DATA_IN_0_TENSOR_SIZE_DIM_0": weight.shape[1],
         "DATA_IN_0_PARALLELISM_DIM_0": fold.par_in,
@@ -66,11 +67,11 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     return to
 
 
-def weights(builder: Builder, operation: Operation, fold: Fold, weight: Tensor) -> dict[str, int | str]:
+def weights(builder: Builder, operation: Operation, fold: Fold, weight: Tensor) -> Parameters:
     """The parameters of a dot product with a weight of [out, in], and its memories."""
     constants, bias = operation.constants, operation.constants.get("bias")
     words = words_of_weight(weight, constants["weight"].format.width, fold.par_in, fold.par_out)
-    found: dict[str, int | str] = {
+    found: Parameters = {
         **precision("WEIGHT", constants["weight"].format),
         "WEIGHT_FILE": builder.memory(operation, "weight", fold.par_in * fold.par_out, words),
         "HAS_BIAS": int(bias is not None),

@@ -12,10 +12,17 @@ from mase_server.hardware.arithmetic import Windows
 from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import integer_average_pool2d, integer_max_pool2d
-from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of, sample
-from mase_server.hardware.images import Settings, arrival, by_pixels, check_image, image_parameters, reach_of_windows
+from mase_server.hardware.held import Held, NoHardware, Unrounded, sample
+from mase_server.hardware.kinds.images import (
+    Settings,
+    arrival,
+    by_pixels,
+    image_parameters,
+    pixels_of,
+    reach_of_windows,
+)
 from mase_server.hardware.kinds.kind import Kind
-from mase_server.hardware.wiring import Tap, precision, streams
+from mase_server.hardware.wiring import Parameters, Tap, precision, streams
 
 if TYPE_CHECKING:
     from mase_server.hardware.lowering import Lowering
@@ -40,8 +47,7 @@ def _average(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Hel
 
 
 def _adaptive(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    source = lowering.whole(node_of(given["data_in_0"]))
-    check_image(lowering.stream(source))
+    source = pixels_of(lowering, given)
     _, *size = lowering.stream(source).shape
     return Unrounded(
         "pool2d", (source,), node, options={"windows": _equal(size, sample(lowering.facts[node])), "mean": True}
@@ -58,8 +64,7 @@ def _equal(size: list[int], out: tuple[int, ...]) -> Windows:
 
 
 def _windows(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> tuple[str, Windows]:
-    source = lowering.whole(node_of(given["data_in_0"]))
-    check_image(lowering.stream(source))
+    source = pixels_of(lowering, given)
     settings = Settings.of(lowering, node, given)
     kernel = settings.pair("kernel_size")
     windows = settings.windows(kernel, kernel)
@@ -91,9 +96,7 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     fold, out = builder.folding.folds[operation.name], operation.out.format
     source, before = builder.read(operation, fold.par_in), builder.design.operations[operation.inputs[0]].out
     to = builder.wires(f"{operation.name}_cast", fold.par_out, out.width)
-    parameters: dict[str, int | str] = image_parameters(
-        builder.design, operation, fold.par_in, operation.options["windows"]
-    )
+    parameters: Parameters = image_parameters(builder.design, operation, fold.par_in, operation.options["windows"])
     module = "fixed_average_pool2d" if operation.options["mean"] else "fixed_max_pool2d"
     if operation.options["mean"]:
         parameters |= precision("DATA_IN_0", before.format) | precision("DATA_OUT_0", out)

@@ -13,7 +13,9 @@ from mase_server.hardware.design import Operation
 from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of, run
 from mase_server.hardware.kinds.kind import Kind
 from mase_server.hardware.memories import packed
-from mase_server.hardware.wiring import Tap, streams
+from mase_server.hardware.wiring import Parameters, Tap, streams
+from mase_server.ir.facts import produced
+from mase_server.ops.types import TensorType
 
 if TYPE_CHECKING:
     from mase_server.hardware.lowering import Lowering
@@ -34,6 +36,14 @@ def _table(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     return Unrounded("table", (name,), node, options={"function": function})
 
 
+def by_number(lowering: Lowering, node: fx.Node) -> Held | None:
+    """What a node gives that has one tensor and numbers for operands: a function of one number. None for another."""
+    tensors = [each for each in node.all_input_nodes if isinstance(lowering.facts.get(each), TensorType)]
+    if len(tensors) != 1:
+        return None
+    return _table(lowering, node, {"data_in_0": produced(lowering.facts[tensors[0]], tensors[0])})
+
+
 def _words(operation: Operation, before: Any) -> Tensor:
     function: Callable[[Tensor], Tensor] = operation.options["function"]
     return table(function, before, operation.out.format)
@@ -50,7 +60,7 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     before = builder.design.operations[operation.inputs[0]].out.format
     to = builder.wires(f"{operation.name}_cast", source.lanes, width)
     words = packed(_words(operation, before)[:, None], width)
-    parameters: dict[str, int | str] = {
+    parameters: Parameters = {
         "DATA_IN_0_PRECISION_0": before.width,
         "DATA_IN_0_PARALLELISM_DIM_0": source.lanes,
         "DATA_OUT_0_PRECISION_0": width,

@@ -11,7 +11,9 @@ from torch import Tensor, fx
 
 from mase_server.hardware.arithmetic import Windows
 from mase_server.hardware.design import Design, Operation, Stream, row_major
-from mase_server.hardware.held import NoHardware
+from mase_server.hardware.held import NoHardware, node_of
+from mase_server.hardware.kinds.swap import in_order
+from mase_server.hardware.wiring import Parameters
 from mase_server.ir.build import attribute
 
 if TYPE_CHECKING:
@@ -60,15 +62,16 @@ def by_pixels(lowering: Lowering, unrounded: object, out: Stream) -> Stream:
     return Stream(out.format, out.shape, row_major(image_order(out.shape)))
 
 
-def check_image(stream: Stream) -> None:
-    """NoHardware for what is no image, and for one that does not flow pixel by pixel."""
-    if len(stream.shape) != 3:
-        raise NoHardware(f"it has {list(stream.shape)} a sample, an image is [channels, rows, columns]")
-    if not torch.equal(stream.indices, image_order(stream.shape)):
-        raise NoHardware("its pixels do not come one after the other; that takes a transpose buffer")
+def pixels_of(lowering: Lowering, given: Mapping[str, Any]) -> str:
+    """The operation that gives the image that a node reads, pixel by pixel. NoHardware for what is no image."""
+    name = lowering.whole(node_of(given["data_in_0"]))
+    shape = lowering.stream(name).shape
+    if len(shape) != 3:
+        raise NoHardware(f"it has {list(shape)} a sample, an image is [channels, rows, columns]")
+    return in_order(lowering, name, image_order(shape))
 
 
-def image_parameters(design: Design, operation: Operation, lanes: int, windows: Windows) -> dict[str, int | str]:
+def image_parameters(design: Design, operation: Operation, lanes: int, windows: Windows) -> Parameters:
     """Parameters of what goes over an image with windows: its sizes, channels first, and the windows."""
     channels, height, width = design.operations[operation.inputs[0]].out.shape
     (kernel_height, kernel_width), (stride_height, stride_width) = windows.kernel, windows.stride

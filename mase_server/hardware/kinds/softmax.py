@@ -1,0 +1,71 @@
+"""Softmax over rows: `fixed_softmax`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, fx
+
+from mase_server.hardware.arithmetic.softmax import EXP_FRACTION, exp_table
+from mase_server.hardware.design import Design, Operation
+from mase_server.hardware.folds import Fold, divisors
+from mase_server.hardware.functional import integer_softmax
+from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of
+from mase_server.hardware.kinds.images import Settings
+from mase_server.hardware.kinds.kind import Kind, row_major
+from mase_server.hardware.kinds.swap import in_order
+from mase_server.hardware.memories import packed
+from mase_server.hardware.wiring import Parameters, Tap, precision, streams
+
+if TYPE_CHECKING:
+    from mase_server.hardware.lowering import Lowering
+    from mase_server.hardware.netlist import Builder
+    from mase_server.hardware.twin import Maker
+
+
+def _softmax(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    source = node_of(given["data_in_0"])
+    name, rank = lowering.whole(source), len(lowering.facts[source].shape)
+    dim = Settings.of(lowering, node, given).get("dim", -1)
+    if dim % rank != rank - 1:
+        raise NoHardware(f"it goes over dimension {dim}; over the last one there is hardware: transpose first")
+    return Unrounded("softmax", (in_order(lowering, name, torch.arange(lowering.stream(name).size)),), node)
+
+
+def _node(maker: Maker, operation: Operation) -> fx.Node:
+    formats = maker.format_in(operation), str(operation.out.format)
+    return maker.call(operation, integer_softmax, *maker.inputs(operation), *formats)
+
+
+def folds_of_rows(design: Design, operation: Operation) -> Iterator[Fold]:
+    """One beat a cycle, as wide as rows allow."""
+    for lanes in divisors(operation.out.shape[-1]):
+        yield Fold(lanes, lanes, operation.out.size // lanes, 0)
+
+
+def reach_of_rows(design: Design, operation: Operation) -> tuple[Tensor, ...]:
+    """A row is needed to its end."""
+    length = operation.out.shape[-1]
+    return ((torch.arange(operation.out.size) // length + 1) * length - 1,)
+
+
+def _build(builder: Builder, operation: Operation) -> Tap:
+    fold, out = builder.folding.folds[operation.name], operation.out
+    source, before = builder.read(operation, fold.par_in), builder.design.operations[operation.inputs[0]].out.format
+    to = builder.wires(f"{operation.name}_cast", fold.par_out, out.format.width)
+    words = packed(exp_table(before)[:, None], EXP_FRACTION + 1)
+    parameters: Parameters = {
+        "DATA_IN_0_PRECISION_0": before.width,
+        "DATA_IN_0_TENSOR_SIZE_DIM_0": out.shape[-1],
+        "DATA_IN_0_PARALLELISM_DIM_0": fold.par_in,
+        "EXP_FRACTION": EXP_FRACTION,
+        **precision("DATA_OUT_0", out.format),
+        "FILE": builder.file(operation, "exp", EXP_FRACTION + 1, words),
+    }
+    builder.instance(f"{operation.name}_i", "fixed_softmax", parameters, streams(source, to), operation.name)
+    return builder.skid(operation, to)
+
+
+KIND = Kind("softmax", _node, _build, {"softmax": _softmax}, row_major, folds_of_rows, reach_of_rows)

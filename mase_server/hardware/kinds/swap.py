@@ -1,0 +1,98 @@
+"""Elements in another order in time: `swap_buffer`. It is put in wherever who reads wants them so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, fx
+
+from mase_server.hardware.design import Design, Operation, Stream, row_major
+from mase_server.hardware.folds import divisors
+from mase_server.hardware.held import NoHardware, Unrounded
+from mase_server.hardware.kinds.kind import Kind
+from mase_server.hardware.wiring import Parameters, Tap, streams
+
+if TYPE_CHECKING:
+    from mase_server.hardware.lowering import Lowering
+    from mase_server.hardware.netlist import Builder
+    from mase_server.hardware.twin import Maker
+
+
+def in_order(lowering: Lowering, name: str, wanted: Tensor) -> str:
+    """The operation that gives a stream's elements in an order: itself, or a buffer behind it.
+
+    wanted: the row-major index of each element.  NoHardware where one buffer cannot do that.
+    """
+    before = lowering.stream(name)
+    if torch.equal(before.indices, wanted):
+        return name
+    for known in lowering.operations.values():
+        if known.kind == "swap" and known.inputs == (name,) and torch.equal(known.out.indices, wanted):
+            return known.name
+    place = torch.empty(before.size, dtype=torch.int64)
+    place[before.indices] = torch.arange(before.size)
+    sizes = _swapped(place[wanted])
+    if sizes is None:
+        raise NoHardware(f"its {before.size} elements come in an order that one swap of dimensions does not mend")
+    out = Stream(before.format, before.shape, row_major(wanted))
+    return lowering.insert(Operation(f"{name}_swap", "swap", (name,), out, (), options={"sizes": sizes}))
+
+
+def _swapped(places: Tensor) -> tuple[int, int, int] | None:
+    """Rows, columns and elements so that places are those of columns, rows, elements; None where there are none."""
+    size = len(places)
+    for inner in divisors(size):
+        if not torch.equal(places[:inner], torch.arange(inner)):
+            return None
+        for columns in divisors(size // inner):
+            rows = size // inner // columns
+            if torch.equal(_swap(torch.arange(size), rows, columns, inner), places) and rows > 1 < columns:
+                return rows, columns, inner
+    return None
+
+
+def _swap(values: Tensor, rows: int, columns: int, inner: int) -> Tensor:
+    return values.reshape(rows, columns, inner).transpose(0, 1).reshape(-1)
+
+
+def _order(lowering: Lowering, unrounded: Unrounded, out: Stream) -> Stream:
+    return out
+
+
+def _node(maker: Maker, operation: Operation) -> fx.Node:
+    """The tensor is the same one: only when its elements come is another matter."""
+    (source,) = maker.inputs(operation)
+    return maker.call(operation, torch.clone, source)
+
+
+def _build(builder: Builder, operation: Operation) -> Tap:
+    rows, columns, inner = operation.options["sizes"]
+    lanes = builder.lanes_wanted(operation)
+    came = builder.lanes_of(operation, 0)
+    if inner > 1:
+        lanes_in = lanes = max(each for each in divisors(inner) if came % each == 0)
+    else:
+        lanes_in = max(each for each in divisors(columns) if came % each == 0)
+        lanes = lanes if rows % lanes == 0 else 1
+    source, bits = builder.read(operation, lanes_in), operation.out.format.width
+    to = builder.wires(operation.name, lanes, bits)
+    parameters: Parameters = {
+        "DATA_IN_0_PRECISION_0": bits,
+        "DATA_IN_0_PARALLELISM_DIM_0": lanes_in,
+        "DATA_OUT_0_PARALLELISM_DIM_0": lanes,
+        "ROWS": rows,
+        "COLUMNS": columns,
+        "BEATS": inner // lanes if inner > 1 else 1,
+        "TRANSPOSE": int(inner == 1),
+    }
+    builder.instance(f"{operation.name}_i", "swap_buffer", parameters, streams(source, to), operation.name)
+    return to
+
+
+def _reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
+    """All of a matrix is there before any of it leaves."""
+    return (torch.full((operation.out.size,), operation.out.size - 1),)
+
+
+KIND = Kind("swap", _node, _build, {}, _order, reach=_reach)
