@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import fx
 
 from mase_server.ir.annotate import Annotator, graph_summary
@@ -15,6 +16,7 @@ from mase_server.ir.recording import examples
 from mase_server.ir.state import Snapshot
 from mase_server.ir.values import MetaValues, Values
 from mase_server.ops.cost import Cost, by_scope, cost_of
+from mase_server.ops.types import TensorType
 from mase_server.tracing.values import holds_tensor
 
 if TYPE_CHECKING:
@@ -89,13 +91,33 @@ class Knowledge:
 
     def costs(self) -> dict[str, Cost]:
         """FLOPs and bytes by node name."""
-        facts, module = self.facts, self._graph.module
-        return {node.name: cost_of(call_of(node, facts, module)) for node in module.graph.nodes}
+        return _costs(self._graph.module, self.facts)
 
     def scope_costs(self) -> dict[str, Cost]:
         """FLOPs and bytes by module path, each with everything below it."""
         costs = self.costs()
         return by_scope((_scope(node), costs[node.name]) for node in self._graph.fx_graph.nodes)
+
+
+def _costs(module: fx.GraphModule, facts: Facts) -> dict[str, Cost]:
+    return {node.name: _cost(node, module, facts) for node in module.graph.nodes}
+
+
+def _cost(node: fx.Node, module: fx.GraphModule, facts: Facts) -> Cost:
+    """The cost of one call; of a module that is a graph itself, that of its nodes."""
+    call = call_of(node, facts, module)
+    if not isinstance(call.module, fx.GraphModule):
+        return cost_of(call)
+    inner = propagated(call.module, [_example(value) for value in (*call.args, *call.kwargs.values())])
+    return sum(_costs(call.module, inner).values(), Cost())
+
+
+def _example(fact: Any) -> Any:
+    if isinstance(fact, tuple | list):
+        return type(fact)(_example(item) for item in fact)
+    if not isinstance(fact, TensorType):
+        return fact
+    return torch.empty(fact.shape, dtype=getattr(torch, fact.dtype), device="meta")
 
 
 def _scope(node: fx.Node) -> str:

@@ -159,6 +159,13 @@ def test_an_example_stays_what_it_computes(example, level):
     assert graph.check_against(model)
 
 
+def test_a_module_costs_what_its_nodes_cost():
+    model, x, graph, _ = case(level="outermost")
+    before, after = MaseGraph(model, {"x": x}).scope_costs()[""], graph.scope_costs()[""]
+    assert (after.flops, after.matmul_flops) == (before.flops, before.matmul_flops)
+    assert after.flops > 1000
+
+
 def test_a_graph_holds_at_other_sizes_too():
     model, _, graph, _ = case(level="outermost")
     other = torch.randn(7, 4)

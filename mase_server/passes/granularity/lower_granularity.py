@@ -33,7 +33,8 @@ def lower_granularity_transform_pass(graph: MaseGraph, pass_args: Mapping[str, A
     """Put what a module computes in place of its call: modules that were taken together, and torch.nn's transformers.
 
     only: modules and nodes to work on; without it, the whole graph.  Modules inside of modules are taken apart too.
-    torch.nn's transformers are run through again, on their slow path: their fused kernels round a little differently.
+    torch.nn's transformers are run through again, on their slow path: their fused kernels round a little differently,
+    and give zeros where inputs are padded.
     Gives {"lowered": module paths, "kept": why another could not be taken apart}.  ValueError for an unknown name.
 
     >>> layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()

@@ -28,9 +28,10 @@ def autosharding_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = 
     mesh_shape: devices along each axis, nodes first, e.g. (2, 4).  inter_node_bandwidth, intra_node_bandwidth: bytes a
     second along the first axis and along the others.  flops: operations a second of each device.  memory: bytes of
     parameters that a device may hold; without it, any.  data_parallel: may dimensions that the inputs have (batch,
-    length) be split too? Without it the plan holds for all sizes.  time_limit: seconds for the solver.
-    Inputs and outputs are whole on every device, with data_parallel outputs are. Operators that have no rule are done
-    on whole tensors. The choice is a linear program in whole numbers, solved by SciPy's HiGHS.
+    length) be split too?  time_limit: seconds for the solver.
+    Without data_parallel the plan holds for inputs of all sizes, and they are whole on every device; outputs always
+    are. Operators that have no rule are done on whole tensors. The choice is a linear program in whole numbers, solved
+    by SciPy's HiGHS.
     Gives {"tensor_sharding_map": {module path: {"node", "sharding": {parameter, or "output": layout}}}, "plan": {node:
     {"inputs", "output", "parameters"}}, "seconds", "compute_seconds", "communication_seconds", "replicated_seconds":
     with everything on every device, "memory_bytes": of parameters on each device, a shared one counted for each layer
