@@ -55,6 +55,20 @@ async def test_undo_and_redo_of_what_was_seen_ask_nobody():
     assert len(file.child.asked) == asked
 
 
+async def test_redo_of_what_was_not_yet_measured_goes_on_measuring():
+    file = FakeFile()
+    file.child.errors.clear()
+    answer = asyncio.create_task(file.passes.apply(PATH, None, ONE))
+    await file.becomes("f32.one")
+    assert (await file.passes.undo(PATH, None))["running"] is False
+    assert (await answer)["steps"] == []
+    told = await file.passes.redo(PATH, None)
+    assert (told["running"], told["complete"], file.shown()) == (True, False, "f32.one")
+    file.child.errors.set()
+    await file.rests()
+    assert file.passes.tell(PATH)["summary"] == {"sqnr": 40.0}
+
+
 async def test_undo_tells_what_redo_would_bring_back():
     file = await applied(ONE, TWO)
     await file.passes.undo(PATH, None)
