@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from mase_server.tracing.calling import may_write, version
 from mase_server.tracing.calls import Run
+from mase_server.tracing.devices import OnCpu, on_cpu
 from mase_server.tracing.recorder import Recorder
 from mase_server.tracing.shadow import Shadows, ValueDependentError
 from mase_server.tracing.state import put_in_mode
@@ -55,7 +56,8 @@ class Bounded(TorchFunctionMode):
         """The call itself, while there is time."""
         if time.thread_time() > self._end:
             raise TooSlowError(_GIVEN_UP.format(MOST_REAL_SECONDS))
-        return func(*args, **(kwargs or {}))
+        func, args, kwargs = on_cpu(func, args, kwargs or {})
+        return func(*args, **kwargs)
 
 
 class RealRecorder(Recorder):
@@ -74,6 +76,7 @@ class RealRecorder(Recorder):
         """Compute one torch call as it is."""
         if time.thread_time() > self._end:
             raise TooSlowError(_GIVEN_UP.format(MOST_REAL_SECONDS))
+        func, args, kwargs = on_cpu(func, args, kwargs)
         target = args[0] if args and isinstance(args[0], torch.Tensor) else None
         if target is not None and may_write(func, args, kwargs):
             self.shadows.written(target)
@@ -110,7 +113,8 @@ def real_copy(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Mod
         return model
     if construct is not None:
         try:
-            made = construct()
+            with OnCpu():
+                made = construct()
         except Exception:  # noqa: BLE001 - the person's constructor, outside of its program
             made = None
         if made is not None and not any(parameter.is_meta for parameter in made.parameters()):

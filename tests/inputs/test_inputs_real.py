@@ -201,3 +201,23 @@ def test_a_model_of_a_configuration_alone_is_random(tmp_path: Path):
         net(torch.randint(0, 100, (2, 16)))
         """)  # fmt: skip
     assert found.how == "random weights (seed 0)"
+
+
+def test_a_model_for_a_gpu_is_made_on_the_cpu(tmp_path: Path):
+    found = real(tmp_path, """
+        class Net(nn.Module):
+            def __init__(self, device="cuda"):
+                super().__init__()
+                self.fc = nn.Linear(8, 4, device=device)
+                self.scale = nn.Parameter(torch.full((4,), 2.0, device=device))
+                self.steps = torch.arange(4).to(device)
+                self.cuda()
+
+            def forward(self, x):
+                return self.fc(x.cuda()) * self.scale + self.steps
+
+        Net()(torch.randn(2, 8, device="cuda"))
+        """)  # fmt: skip
+    assert {str(parameter.device) for parameter in found.model.parameters()} == {"cpu"}
+    assert torch.equal(found.model.get_parameter("scale").detach(), torch.full((4,), 2.0))
+    assert torch.equal(found.model.steps, torch.arange(4))

@@ -13,6 +13,7 @@ from torch import nn
 from mase_server.inputs.execution.weights import LOADED, Loading
 from mase_server.inputs.making.constructions import Construction, caller_of, construction_of
 from mase_server.inputs.modes import outside_modes
+from mase_server.tracing.devices import OnCpu
 from mase_server.tracing.rungs import empty_copy
 from mase_server.tracing.shadow import Shadows
 from mase_server.tracing.state import put_in_mode
@@ -37,7 +38,7 @@ def real_model(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Mo
     loaded = any(map(pretrained_folder, model.modules()))
     if not loaded and not any(tensor.is_meta for tensor in tensors.values()):
         return Real(model, "the weights that the file gave it")
-    with outside_modes():
+    with outside_modes(), OnCpu():
         torch.manual_seed(SEED)
         maker = _Maker(shadows)
         made = maker.made(model, construct)
