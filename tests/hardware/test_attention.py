@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from mase_server.hardware.lowering import lower
+from tests.hardware.simulating import check
 from tests.hardware.test_emission import VERILATOR, emitted, make
 from tests.hardware.test_lowering import config, integers, quantised
 
@@ -70,10 +71,8 @@ def test_softmax_and_norms_in_integers_are_those_of_floats_but_for_a_rounding_he
 @pytest.mark.parametrize("model", [Products(), Attention(), Encoder()], ids=["products", "attention", "encoder"])
 @pytest.mark.parametrize("multipliers", [8, 70])
 def test_verilator_gives_the_same_integers(tmp_path, model, multipliers):
-    emitted(model, torch.randn(2, 6, 8), 20, multipliers=multipliers).write(tmp_path)
+    check(emitted(model, torch.randn(2, 6, 8), 20, multipliers=multipliers), tmp_path)
     assert make(tmp_path, "lint").stderr == ""
-    done = make(tmp_path, "sim", "ARGS=--stall 30")
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 class Mixer(nn.Module):
@@ -93,6 +92,4 @@ def test_a_buffer_turns_what_comes_in_another_order(tmp_path):
     graph = quantised(Mixer(), values, config())
     assert [each.kind for each in lower(graph).operations.values()].count("swap") == 2
     assert torch.equal(integers(graph, values), graph.model(values))
-    emitted(Mixer(), values, 30, multipliers=8).write(tmp_path)
-    done = make(tmp_path, "sim", "ARGS=--stall 30")
-    assert done.returncode == 0, done.stdout + done.stderr
+    check(emitted(Mixer(), values, 30, multipliers=8), tmp_path)

@@ -11,6 +11,7 @@ from mase_server.hardware.emission import emit, module_name, random_inputs
 from mase_server.hardware.folding import fold
 from mase_server.hardware.lowering import lower
 from mase_server.hardware.names import RESERVED, identifier
+from tests.hardware.simulating import check, simulated
 from tests.hardware.test_lowering import Rows, Turned, Twice, config, mlp, quantised
 
 VERILATOR = pytest.mark.skipif(shutil.which("verilator") is None, reason="Verilator is not installed")
@@ -74,18 +75,15 @@ def test_what_is_emitted_is_clean(tmp_path, model, multipliers):
 
 @VERILATOR
 def test_a_value_with_two_users_reaches_both(tmp_path):
-    emitted(Twice(), torch.randn(2, 4), 50).write(tmp_path)
-    done = make(tmp_path, "sim", "ARGS=--stall 40")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("\nout ") == 2
+    made = emitted(Twice(), torch.randn(2, 4), 50)
+    check(made, tmp_path)
+    assert len(simulated(made, tmp_path)[1]) == 2
 
 
 @VERILATOR
 @pytest.mark.parametrize(("model", "shape"), [(Turned(), (2, 3, 4)), (Rows(), (5, 6))], ids=["turned", "rows"])
 def test_whatever_order_elements_come_in(tmp_path, model, shape):
-    emitted(model, torch.randn(2, *shape), 50, multipliers=6).write(tmp_path)
-    done = make(tmp_path, "sim")
-    assert done.returncode == 0, done.stdout + done.stderr
+    check(emitted(model, torch.randn(2, *shape), 50, multipliers=6), tmp_path)
 
 
 def test_the_same_design_gives_the_same_bytes():

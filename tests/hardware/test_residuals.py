@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from mase_server.hardware import netlist
 from mase_server.hardware.buffers import depths
 from mase_server.hardware.lowering import lower
+from tests.hardware.simulating import check, simulated
 from tests.hardware.test_emission import VERILATOR, emitted, make
 from tests.hardware.test_lowering import config, integers, quantised
 
@@ -65,11 +66,8 @@ def test_the_integers_are_those_of_the_quantised_graph(model, shape):
 @VERILATOR
 @pytest.mark.parametrize(("model", "shape"), CASES, ids=IDS)
 def test_verilator_gives_the_same_integers(tmp_path, model, shape):
-    emitted(model, torch.randn(2, *shape), 12, multipliers=30).write(tmp_path)
+    check(emitted(model, torch.randn(2, *shape), 12, multipliers=30), tmp_path)
     assert make(tmp_path, "lint").stderr == ""
-    for options in ("--stall 40", "--late", "--seed 5 --reset 70"):
-        done = make(tmp_path, "sim", f"ARGS={options}")
-        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_what_waits_is_worked_out_by_hand():
@@ -86,14 +84,11 @@ def test_what_waits_is_worked_out_by_hand():
 def test_with_less_room_it_stands_still(tmp_path, monkeypatch):
     """The fork and the operation's own registers hold a few beats too: a little less than those is too little."""
     monkeypatch.setattr(netlist, "_SLACK", -4)
-    emitted(Block(), torch.randn(2, 2, 6, 5), 3).write(tmp_path)
-    done = make(tmp_path, "sim", "ARGS=--patience 5000")
-    assert "build/simulate" not in done.stderr.split("make: ")[0]
-    assert "sim] Error 2" in done.stderr, done.stderr
+    status, _ = simulated(emitted(Block(), torch.randn(2, 2, 6, 5), 3), tmp_path, "--patience", "5000")
+    assert status == 2
 
 
 @VERILATOR
 def test_with_just_enough_room_it_does_not(tmp_path, monkeypatch):
     monkeypatch.setattr(netlist, "_SLACK", 0)
-    emitted(Block(), torch.randn(2, 2, 6, 5), 3).write(tmp_path)
-    assert make(tmp_path, "sim", "ARGS=--patience 5000").returncode == 0
+    check(emitted(Block(), torch.randn(2, 2, 6, 5), 3), tmp_path, [("--patience", "5000")])

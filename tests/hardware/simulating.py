@@ -1,0 +1,42 @@
+"""Emitted designs in Verilator, built as the components' own tests build theirs: shared objects, kept by content."""
+
+import subprocess
+from dataclasses import dataclass
+
+from tests.rtl.build import simulator
+
+#: What a design is tried with: stalls on both sides, sinks that wait for valid, a reset in flight.
+TRIALS = ((), ("--stall", "40"), ("--late",), ("--stall", "30", "--seed", "5", "--reset", "70"))
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What became of one output: beats that came, that should have come, and that were wrong."""
+
+    moved: int
+    total: int
+    mismatches: int
+    first_cycle: int
+    last_cycle: int
+
+
+def simulated(made, folder, *options):
+    """The exit status of one run, and its output streams."""
+    made.write(folder)
+    roots = [path.removeprefix("rtl/").removesuffix(".sv") for path in made.files if path.startswith("rtl/")]
+    program = simulator(made.top.text + made.files["sim/bench.sv"], roots)
+    done = subprocess.run([program, "sim/plan", *options], cwd=folder, capture_output=True, text=True, check=False)
+    return done.returncode, [_stream(line.split()) for line in done.stdout.splitlines() if line.startswith("out ")]
+
+
+def check(made, folder, trials=TRIALS):
+    """Every integer of every output has to be right, in every trial."""
+    for options in trials:
+        status, streams = simulated(made, folder, *options)
+        assert (status, [each.mismatches for each in streams]) == (0, [0] * len(streams)), (options, streams)
+        assert all(each.moved == each.total > 0 for each in streams)
+
+
+def _stream(words):
+    _, _, moved, total, mismatches, _, _, _, first, last = words
+    return Stream(*map(int, (moved, total, mismatches, first, last)))
