@@ -22,6 +22,9 @@ MOVES = frozenset(
     }
 )  # fmt: skip
 
+#: Operators that do nothing to data in eval mode.
+_DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"})
+
 Formats = dict[fx.Node, NumberFormat]
 
 
@@ -35,7 +38,7 @@ def number_formats(graph: fx.Graph, model: nn.Module) -> Formats:
         text = format_text(node)
         if text is not None:
             found[node] = parse(text)
-        elif operator_of(node, model) in MOVES:
+        elif moves(node, model):
             sources = {found.get(source) for source in node.all_input_nodes if _is_data(source, node)}
             if len(sources) == 1 and (format := sources.pop()) is not None:
                 found[node] = format
@@ -74,9 +77,21 @@ def operator_of(node: fx.Node, model: nn.Module) -> str:
     return op_info(node.op, underlying(node.target)).mase_op
 
 
+def moves(node: fx.Node, model: nn.Module) -> bool:
+    """Does a node only move or choose elements? A dropout does in eval mode, being nothing then."""
+    operator_ = operator_of(node, model)
+    return operator_ in MOVES or (operator_ in _DROPOUTS and not _is_training(node, model))
+
+
+def _is_training(node: fx.Node, model: nn.Module) -> bool:
+    if node.op == "call_module":
+        return bool(attribute(model, str(node.target)).training)
+    return bool(node.kwargs.get("training", node.args[2] if len(node.args) > 2 else True))
+
+
 def rounded_to(node: fx.Node, model: nn.Module) -> str | None:
     """The format that a value is in already, being rounded or moved from something rounded; None for none."""
-    while (text := format_text(node)) is None and operator_of(node, model) in MOVES:
+    while (text := format_text(node)) is None and moves(node, model):
         sources = [source for source in node.all_input_nodes if _is_data(source, node)]
         if len(sources) != 1:
             return None

@@ -190,6 +190,14 @@ def test_a_sum_in_place_is_rounded_and_leaves_its_operands_alone():
     assert torch.equal(x, before)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_a_dropout_is_rounded_after_only_where_it_does_something(training):
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 4)).train(training)
+    graph, _ = quantised(model, {"input": torch.randn(2, 8)}, default={"config": INT8})
+    (dropout,) = [node for node in graph.nodes if node.name == "_1"]
+    assert [user.name == "_2" for user in dropout.users] == [not training]
+
+
 def test_minus_infinity_stays_what_it_is():
     """Rounded, -inf would be -8: a masked position would get a weight."""
     model, x = Causal(), torch.randn(2, 5, 8)

@@ -8,7 +8,7 @@ from torch import fx, nn
 
 from mase_server.ir.build import attribute
 from mase_server.ir.facts import Facts
-from mase_server.ir.number_formats import MOVES, operator_of
+from mase_server.ir.number_formats import moves, operator_of
 from mase_server.ops.types import TensorType
 
 #: Put a value that means "never" where it is told to.
@@ -41,7 +41,7 @@ class Values:
                 data.add(node)
             operator = operator_of(node, model)
             added_to = operator in ("add", "sub") and any(known) and not all(known)
-            moved = operator in MOVES and any(source in masked for source in tensors)
+            moved = any(source in masked for source in tensors) and moves(node, model)
             if operator in _MASKING or added_to or moved:
                 masked.add(node)
         return cls(data, masked)
