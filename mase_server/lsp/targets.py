@@ -85,8 +85,10 @@ class _Spot:
             at = self.page.place_of(each) if each["file_index"] == file else None
             if at is not None and on_lines(at, self.place):
                 scopes = payload["scopes"]
+                known = _known_paths(self.snapshot, self.model)
                 paths = [path for model, path, kind in scopes if model == self.model and kind == each["name"]]
-                return self.target(_several(each["name"], len(paths), "module"), [path for path in paths if path])
+                paths = [path for path in paths if path in known]
+                return self.target(_several(each["name"], len(paths), "module"), paths)
         return None
 
     def of_lines(self) -> Target | None:
@@ -177,12 +179,13 @@ def _last_line(place: lsp.Range) -> int:
 
 
 def _known_paths(snapshot: GraphSnapshot, model: int) -> frozenset[str]:
-    """The paths of all modules of a model, containers that are never called included."""
+    """The paths of the modules that hold a node of a model: an empty nn.Sequential has nothing to work on."""
     payload = snapshot.payload
     nodes = payload["nodes"]
-    rows = zip(nodes["op"], nodes["model"], nodes["target"], strict=True)
-    paths = {path for owner, path, _ in payload["scopes"] if owner == model}
-    paths |= {target for op, owner, target in rows if op == "call_module" and owner == model}
+    rows = zip(nodes["op"], nodes["model"], nodes["target"], nodes["scope"], strict=True)
+    own = [(op, target, scope) for op, owner, target, scope in rows if owner == model and op not in _HIDDEN]
+    paths = {payload["scopes"][scope][1] for scope in {scope for *_, scope in own} if scope >= 0}
+    paths |= {target for op, target, _ in own if op == "call_module"}
     return frozenset(above for path in paths for above in _and_above(path))
 
 

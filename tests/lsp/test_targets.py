@@ -38,8 +38,10 @@ class Block(Base):
             nn.ReLU(),
         )
         self.width = width
+        self.shortcut = nn.Sequential()
 
     def forward(self, x):
+        x = self.shortcut(x)
         é = "é"; return F.relu(self.norm(self.fc(x)) + x)
 
 
@@ -161,7 +163,9 @@ async def test_a_selection_means_the_layers_of_its_lines_the_outermost_of_each(t
     assert (name, only) == ("the selection (2 parts)", ("blocks.0.fc", "blocks.1.fc"))
 
 
-@pytest.mark.parametrize("place", ["import torch", "self.width = width", "return x", "Net()(torch.randn"])
+@pytest.mark.parametrize(
+    "place", ["import torch", "self.width = width", "self.shortcut = nn.Sequential()", "return x", "Net()(torch.randn"]
+)
 async def test_where_no_layer_is_nothing_is_meant(traced, place):
     row = next(row for row, line in enumerate(LINES) if place in line)
     if place == "return x":
