@@ -86,7 +86,8 @@ def _grids(format: NumberFormat, weight: Tensor, layout: Layout) -> Sequence[Gri
         return [Grid(format)]
     largest = blockwise(weight, block, lambda values, top: top.expand_as(values))
     anchors, shape = layout.matrix(largest), _pair(block)
-    return [Grid(format, _top(anchors), shape), Grid(format, anchors, shape)]
+    paired = dataclasses.replace(format, **{"block_size": shape})
+    return [Grid(paired, _top(anchors), shape), Grid(paired, anchors, shape)]
 
 
 def _largest_of_channels(weight: Tensor, axis: int | None) -> Tensor:

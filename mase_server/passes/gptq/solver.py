@@ -35,19 +35,19 @@ def solve(weight: Tensor, hessian: Tensor, grid: Grid, options: Options, keep: T
     """
     order = hessian.diagonal().argsort(descending=True, stable=True) if options.act_order else None
     columns = torch.arange(weight.shape[1], device=weight.device) if order is None else order
-    values = weight.detach().to(hessian.dtype)[:, columns].clone()
+    # Columns are rows here, so that each of them lies together in memory.
+    values = weight.detach().to(hessian.dtype).T[columns].contiguous()
     factor = inverse_factor(hessian[columns][:, columns], options.damping)
     found = torch.empty_like(weight)
     for first in range(0, len(columns), options.block):
         last = min(first + options.block, len(columns))
-        errors = values.new_empty(len(values), last - first)
+        errors = values.new_empty(last - first, values.shape[1])
         for at in range(first, last):
-            column = values[:, at]
-            rounded = _rounded(column, columns[at], weight, grid, keep)
-            errors[:, at - first] = (column - rounded) / factor[at, at]
-            values[:, at:last] -= torch.outer(errors[:, at - first], factor[at, at:last])
+            rounded = _rounded(values[at], columns[at], weight, grid, keep)
+            error = torch.sub(values[at], rounded, out=errors[at - first]).div_(factor[at, at])
+            values[at:last].addr_(factor[at, at:last], error, alpha=-1)
             found[:, columns[at]] = rounded.to(found)
-        values[:, last:] -= errors @ factor[first:last, last:]
+        values[last:].addmm_(factor[first:last, last:].T, errors, alpha=-1)
     return found
 
 
