@@ -115,6 +115,17 @@ def test_random_floats_have_the_examples_mean_and_deviation():
     assert drawn.std().item() == pytest.approx(5, rel=0.1)
 
 
+def test_inputs_that_a_batch_does_not_have_are_the_examples():
+    ids, mask = torch.tensor([[3, 7, 7, 49], [11, 3, 2, 2]]), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    graph = MaseGraph(Classifier().eval(), {"input_ids": ids, "attention_mask": mask})
+    (batch,) = load(graph, [{"input_ids": ids + 1}]).batches
+    assert torch.equal(batch["input_ids"], ids + 1)
+    assert torch.equal(batch["attention_mask"], mask)
+    first, second = load(graph, torch.cat([ids, ids + 1])).batches
+    assert torch.equal(second["input_ids"], ids + 1)
+    assert torch.equal(second["attention_mask"], mask)
+
+
 def test_the_graph_runs_on_what_it_is_fed(tmp_path):
     graph = graph_of()
     data = load(graph, [torch.ones(4, 3)])

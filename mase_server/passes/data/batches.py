@@ -42,7 +42,8 @@ def load(graph: MaseGraph, data: Any = None, samples: int | None = None) -> Data
     data: a path of tensors, "module:function" or "file.py:function", a function, anything that gives batches, or one
     batch; None for the example inputs that the graph was made with, or random ones where nobody gave any.  A batch is
     a map by the names of forward's parameters, a tensor, or a tuple of which the first items are taken.  Files hold a
-    batch, a list of them, or many rows, which are cut into batches of the example's size.
+    batch, a list of them, or many rows, which are cut into batches of the example's size. Inputs that a batch does not
+    have are the example's.
     samples: batches at most; None for 32, and for 1 without data.
     ValueError where there is none, or where one does not fit the graph.
     """
@@ -100,7 +101,8 @@ def _constants(example: Mapping[str, Any]) -> Batch:
 
 
 def _by_name(graph: MaseGraph, batch: Any, example: Mapping[str, Any]) -> Batch:
-    """Inputs by name, without what the graph has no use for: labels beside them."""
+    """Inputs by name, without what the graph has no use for, labels beside them; what a batch lacks, masks or targets,
+    is as in the example."""
     inputs = [str(node.target).lstrip("*") for node in graph.fx_graph.nodes if node.op == "placeholder"]
     fields = None if isinstance(batch, Tensor | tuple | list) else fields_of(batch)
     if fields is not None:
@@ -109,10 +111,10 @@ def _by_name(graph: MaseGraph, batch: Any, example: Mapping[str, Any]) -> Batch:
         items = batch if isinstance(batch, tuple | list) else (batch,)
         found = {name: _tensors(value) for name, value in zip(inputs, items, strict=False)}
     missing = [name for name in inputs if name not in found and holds_tensor(example.get(name))]
-    if missing:
+    if missing and not found:
         has = ", ".join(map(str, fields)) if fields is not None else f"{len(items)} values"
         raise ValueError(f"data: a batch has {has or 'nothing'}, but no {missing[0]}, which the model takes")
-    return found
+    return found | {name: example[name] for name in missing}
 
 
 def _tensors(value: Any) -> Any:
@@ -130,7 +132,8 @@ def _typed(name: str, value: Tensor, example: Tensor) -> Tensor:
 
 
 def _cut(named: Batch, example: Mapping[str, Any]) -> Iterator[Batch]:
-    rows, size = _rows(named), _rows({name: value for name, value in example.items() if name in named})
+    given = {name: value for name, value in named.items() if value is not example.get(name)}
+    rows, size = _rows(given), _rows({name: value for name, value in example.items() if name in given})
     if rows is None or size is None or rows <= size:
         yield named
         return
