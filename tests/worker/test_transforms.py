@@ -327,3 +327,31 @@ def test_a_model_whose_path_depends_on_values_is_transformed_too(tmp_path: Path)
     child.close()
     assert shown(job, last)["y"][0] == "fixed(8,4)"
     assert last["summary"]["sqnr"] > 5
+
+
+GPU = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 4{device}){cuda}
+
+    def forward(self, x):
+        y = self.fc(x{cuda}) + torch.arange(4{device}).to({to}torch.float32)
+        return y
+
+
+torch.manual_seed(4)
+x = torch.randn(2, 8)
+Net()(x)
+"""
+
+
+def test_a_model_for_a_gpu_has_the_errors_that_it_has_on_the_cpu(tmp_path: Path):
+    found = []
+    for name, device, cuda, to in (("cpu", "", "", ""), ("gpu", ", device='cuda'", ".cuda()", "'cuda', ")):
+        (tmp_path / name).mkdir()
+        text = GPU.replace("{device}", device).replace("{cuda}", cuda).replace("{to}", to)
+        _, child = serve(tmp_path / name, text)
+        found.append(child.call("transform", FIXED, measure=True).last["summary"]["sqnr"])
+        child.close()
+    assert found[0] == found[1] > 5

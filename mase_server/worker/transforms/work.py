@@ -6,10 +6,11 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from mase_server.inputs.making.real import Real
+from mase_server.tracing.devices import OnCpu
 from mase_server.worker.live import Live
 from mase_server.worker.transforms import runs
 from mase_server.worker.transforms.ask import Ask, AskError
@@ -31,7 +32,7 @@ METHODS = frozenset(_WORK)
 def perform(method: str, live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     """In a fork: do what a method does, where paths and imports are the workspace's; what it raises is its answer."""
     request = live.request
-    with answering(send):
+    with answering(send), nullcontext() if real is None else OnCpu():
         os.chdir(request.folder)
         sys.path[:0] = [folder for folder in (str(Path(request.path).parent), request.folder) if folder not in sys.path]
         _WORK[method](live, ask, real, send)
