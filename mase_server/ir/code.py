@@ -32,6 +32,8 @@ class _Printer:
     def __init__(self, module: fx.GraphModule, name: str) -> None:
         self.module, self.name = module, name
         self.texts: dict[fx.Node, str] = {}
+        #: Nodes whose values have a name.
+        self.named: set[fx.Node] = set()
         self.imports: dict[str, str] = {}
 
     def lines(self) -> Iterator[str]:
@@ -103,6 +105,7 @@ class _Printer:
                 self.texts[node] = text
                 return
             name = self.texts[node] = self._name(node)
+            self.named.add(node)
             yield from _wrapped("" if _tells_nothing(node) else f"{name} = ", text)
 
     def _is_inside(self, node: fx.Node) -> bool:
@@ -116,7 +119,7 @@ class _Printer:
     def _takes_place(self, node: fx.Node) -> bool:
         """Does a rounding stand for its source everywhere? It then has its name."""
         source = node.args[0]
-        return isinstance(source, fx.Node) and source.op not in ("get_attr", "placeholder") and len(source.users) == 1
+        return isinstance(source, fx.Node) and source in self.named and len(source.users) == 1
 
     def _name(self, node: fx.Node) -> str:
         if node.target is not quantise:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from pathlib import Path
 from typing import Any
@@ -355,3 +356,49 @@ def test_a_model_for_a_gpu_has_the_errors_that_it_has_on_the_cpu(tmp_path: Path)
         found.append(child.call("transform", FIXED, measure=True).last["summary"]["sqnr"])
         child.close()
     assert found[0] == found[1] > 5
+
+
+def test_a_model_that_cannot_be_made_with_values_keeps_its_formats(tmp_path: Path):
+    job, child = serve(tmp_path, """
+        made = []
+
+        class Once(nn.Module):
+            def __init__(self):
+                super().__init__()
+                made.append(self)
+                if len(made) > 1:
+                    raise RuntimeError("there can be only one")
+                self.fc = nn.Linear(8, 4)
+
+            def forward(self, x):
+                y = self.fc(x)
+                return y
+
+        Once()(torch.randn(2, 8))
+        """)  # fmt: skip
+    answer = child.call("transform", FIXED, measure=True)
+    child.close()
+    assert shown(job, answer.last)["y"][0] == "fixed(8,4)"
+    assert answer.kind == "internal"
+    assert answer.error.startswith("Once could not be made with values (RuntimeError: there can be only one): ")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_masked_weights_that_are_rounded_take_the_bits_of_their_format(served, order: int):
+    steps = ["quantize(default='fixed(8,4)')", "prune(weight={'sparsity': 0.5})"][::order]
+    summary = served[1].call("transform", *steps, model="Net").last["summary"]
+    assert summary["parameter_bytes"][0] == 4 * summary["parameter_bytes"][1]
+
+
+PAIRS = [
+    "quantize(default='fixed(8,4)')", "prune(weight={'sparsity': 0.5})", "remove_dropout()", "insert_lora_adapter()",
+    "prune(activation={'sparsity': 0.5})",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("first", PAIRS)
+def test_code_after_any_two_passes_is_python(served, first: str):
+    for second in PAIRS:
+        text = served[1].call("code", first, second, model="Net").value["text"]
+        ast.parse(text)
+        assert not text.startswith("#"), second

@@ -19,8 +19,9 @@ from mase_server.inputs.execution.guard import guarded
 from mase_server.inputs.execution.program import as_program
 from mase_server.inputs.making.real import Real, real_model
 from mase_server.worker.live import Live
-from mase_server.worker.transforms.ask import Ask
+from mase_server.worker.transforms.ask import Ask, AskError
 from mase_server.worker.transforms.forks import Fork, Send, fork, sender
+from mase_server.worker.transforms.pipeline import told
 from mase_server.worker.transforms.work import answering, perform
 
 _RECEIVE = 64 << 10
@@ -141,6 +142,12 @@ class _Holding:
         if index not in self.models:
             traced, request = self.live.traced[index], self.live.request
             send({"event": "progress", "message": f"making {traced.name} with its weights", "fraction": 0.0})
-            with guarded(request.scratch), as_program(request.path, request.folder):
-                self.models[index] = real_model(traced.found.model, traced.session.shadows, traced.found.construct)
+            try:
+                with guarded(request.scratch), as_program(request.path, request.folder):
+                    self.models[index] = real_model(traced.found.model, traced.session.shadows, traced.found.construct)
+            except (Exception, SystemExit) as error:  # the border to the person's constructors
+                text = (
+                    f"{traced.name} could not be made with values ({told(error)}): errors are not measured, and passes"
+                )
+                raise AskError(f"{text} that need weights cannot run", "internal") from error
         return self.models[index]

@@ -99,9 +99,9 @@ class Pipeline:
             except BaseException as error:  # noqa: BLE001 - the border to a person's own pass, which may even exit
                 # A step that failed may have changed half of the graph.
                 before = Pipeline(self.steps[:index], self.known).run(make, real=real)
-                told = _told(error).removeprefix(f"{step.name}: ")
+                why = told(error).removeprefix(f"{step.name}: ")
                 where = f"step {index + 1}, " if len(self.steps) > 1 else ""
-                before.stopped = Stopped(index, _kind(error), f"{where}{step.name}: {told}")
+                before.stopped = Stopped(index, _kind(error), f"{where}{step.name}: {why}")
                 return before
         return applied
 
@@ -120,17 +120,17 @@ class Pipeline:
             graph.propagate()
         applied.graph = graph
         applied.notes |= before.gone(applied, pass_.name)
-        told = {"title": pass_.title, "seconds": time.perf_counter() - started, "info": in_words(info)}
+        entry = {"title": pass_.title, "seconds": time.perf_counter() - started, "info": in_words(info)}
         report = info.get("report")
-        told["report"] = report[:LONGEST_REPORT] if isinstance(report, str) else None
-        applied.steps.append({**step.to_wire(), **told})
+        entry["report"] = report[:LONGEST_REPORT] if isinstance(report, str) else None
+        applied.steps.append({**step.to_wire(), **entry})
 
 
 def _kind(error: BaseException) -> str:
     return "argument" if isinstance(error, ArgumentError) else "pass"
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
     """What was raised; a pass's own errors say by themselves what is wrong."""
     # fx adds the whole node.
     text = str(error).partition("\n\nWhile executing")[0].strip()

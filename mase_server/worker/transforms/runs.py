@@ -25,7 +25,7 @@ from mase_server.worker.transforms.ask import Ask, AskError
 from mase_server.worker.transforms.example import Example, example
 from mase_server.worker.transforms.forks import Send
 from mase_server.worker.transforms.overlay import Measured, OverlayWriter
-from mase_server.worker.transforms.pipeline import Applied, Pipeline, Stopped
+from mase_server.worker.transforms.pipeline import Applied, Pipeline, Stopped, told
 from mase_server.worker.transforms.room import refusal
 
 #: Models with fewer parameters are run by one thread.
@@ -101,11 +101,18 @@ def measured(live: Live, ask: Ask, real: Real, send: Send) -> None:
     torch.set_num_threads(useful_threads(real.model))
     applied = _run(subject, Pipeline(ask.steps, subject.known()), send, real=True)
     found: Measured | None = None
+    problem = ""
     if ask.measure and applied.steps:
         send(_progress("measuring errors", len(ask.steps), ask))
-        found = _errors(subject, applied)
-    _tell(send, OverlayWriter(live, subject.index, Applied(subject.graph())).write(applied, found, complete=True))
+        try:
+            found = _errors(subject, applied)
+        except Exception as error:  # noqa: BLE001 - what the person's model does on these inputs is not known before
+            problem = f"errors could not be measured on {subject.example.how}: {told(error)}"
+    writer = OverlayWriter(live, subject.index, Applied(subject.graph()))
+    _tell(send, writer.write(applied, found, complete=True, problem=problem))
     _raise(applied.stopped)
+    if problem:
+        raise AskError(problem, "internal")
     send({"value": {}})
 
 

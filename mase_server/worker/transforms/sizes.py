@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Iterator
 
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from mase_server.formats import parse
 from mase_server.ir.build import attribute
@@ -29,9 +31,24 @@ def _uses(graph: fx.Graph, model: nn.Module) -> Iterator[tuple[nn.Parameter, flo
             for parameter in attribute(model, str(node.target)).parameters():
                 yield parameter, _width(parameter)
         elif node.op == "get_attr" and isinstance(value := attribute(model, str(node.target)), nn.Parameter):
-            for user in node.users:
-                text = format_text(user)
-                yield value, _width(value) if text is None else min(parse(text).bits, _width(value))
+            yield from ((value, min(bits, _width(value))) for bits in _bits(node, model))
+
+
+def _bits(node: fx.Node, model: nn.Module) -> Iterator[float]:
+    """The bits in which each user gets a value, masked or not; infinite for one that gets it as it is."""
+    for user in node.users:
+        text = format_text(user)
+        if text is not None:
+            yield parse(text).bits
+        elif user.target is operator.mul and any(_is_mask(source, model) for source in user.all_input_nodes):
+            yield from _bits(user, model)
+        else:
+            yield math.inf
+
+
+def _is_mask(node: fx.Node, model: nn.Module) -> bool:
+    found = attribute(model, str(node.target)) if node.op == "get_attr" else None
+    return isinstance(found, Tensor) and not isinstance(found, nn.Parameter)
 
 
 def _width(parameter: nn.Parameter) -> float:
