@@ -13,8 +13,10 @@ import {
   RegistrationData,
   RevealOutputChannelOn,
   StaticFeature,
+  WorkDoneProgressCancelNotification,
 } from 'vscode-languageclient/node';
 import { Interpreters } from './environments/interpreters';
+import { passProgress } from './passes/progress';
 import { InitializationOptions } from './protocol';
 import { SECTION } from './settings';
 
@@ -57,10 +59,14 @@ export function createClient(
       interpreter: interpreters.toProtocol(),
     }),
     errorHandler,
-    middleware: { workspace: { configuration: withInterpreters(interpreters) } },
-    markdown: { isTrusted: { enabledCommands: ['mase.retrace', 'mase.showLog'] }, supportThemeIcons: true },
+    middleware: {
+      workspace: { configuration: withInterpreters(interpreters) },
+      handleWorkDoneProgress: passProgress((token) => void client.sendNotification(WorkDoneProgressCancelNotification.type, { token })),
+    },
+    markdown: { isTrusted: { enabledCommands: ['mase.retrace', 'mase.showLog', 'mase.pipeline'] }, supportThemeIcons: true },
   };
-  return new MaseClient(SECTION, 'MASE', server, options);
+  const client = new MaseClient(SECTION, 'MASE', server, options);
+  return client;
 }
 
 /** Settings as the person wrote them, with `interpreter` filled in by what was chosen for that folder. */

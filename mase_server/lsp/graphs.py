@@ -113,8 +113,8 @@ class Graphs:
         return await self._shown(await asyncio.to_thread(self._written, f"{model}.diff", text), text)
 
     def owns(self, path: str) -> bool:
-        """Was this file written here? It is then no model file of the person's."""
-        return Path(path).parent == self._folder
+        """Is this one of these documents, or was it written here? It is then no model file of the person's."""
+        return path.startswith(f"{SCHEME}:") or Path(path).parent == self._folder
 
     def _written(self, name: str, text: str) -> str:
         self._folder.mkdir(parents=True, exist_ok=True)

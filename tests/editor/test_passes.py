@@ -180,3 +180,38 @@ def test_the_code_opens_beside_the_source(project: Path, open_window: OpenWindow
     window.command("MASE: Show the Transformed Code")
     window.page.locator(".view-line", has_text="import torch.nn.functional as F").first.wait_for()
     window.picture("pass-code")
+
+
+STUCK = '''\
+def stuck_transform_pass(graph, pass_args={"seconds": 600}):
+    """Never come to an end."""
+    while True:
+        pass
+'''
+
+
+def test_a_pass_of_ones_own_that_does_not_end_is_cancelled_and_leaves_nothing(
+    project: Path, open_window: OpenWindow
+) -> None:
+    path = project / "mlp.py"
+    (project / "own_passes.py").write_text(STUCK)
+    window = open_window(project, "mlp.py")
+    window.expect_status("MASE: ready")
+    wait_for_passes(window, line_of(path, "self.head = nn.Linear"))
+    window.go_to(line_of(path, "class MLP"), 8)
+    choose_action(window, "MASE: More passes for MLP")
+    listed = form(window, "Passes for MLP")
+    expect(listed).to_contain_text("your own")
+    window.page.keyboard.type("stuck")
+    window.page.keyboard.press("Enter")
+    form(window, "seconds")
+    window.page.keyboard.press("Enter")
+    notice = window.notice("MLP")
+    notice.get_by_text("Cancel").wait_for()
+    window.picture("pass-running")
+    notice.get_by_text("Cancel").click()
+    expect(window.page.locator(".notification-list-item", has_text="MLP")).to_have_count(0, timeout=PATIENCE_MS)
+    window.expect_status("MASE: ready")
+    window.expect_line("logits: f32[B, 5] = self.head(x)")
+    expect(window.page.get_by_text("undo", exact=True)).to_have_count(0)
+    window.picture("pass-cancelled")

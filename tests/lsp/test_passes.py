@@ -277,7 +277,12 @@ async def test_a_client_without_graph_documents_gets_files_that_are_not_traced(e
     assert "+    # quantize(default='fixed(8,4)')" in difference["text"].splitlines()
     assert difference["uri"].endswith("/Net.diff")
     await editor.expect(lsp.WINDOW_SHOW_DOCUMENT)
-    assert Path(to_fs_path(shown.uri)).read_text() == answer["text"]
+    written = Path(to_fs_path(shown.uri))
+    assert written.read_text() == answer["text"]
+    editor.open(written, "# model Net\n" + answer["text"])
+    editor.open(path.with_name("other.py"), NET)
+    await editor.end_state(path.with_name("other.py"))
+    assert not [told for method, told in editor.unread if method == "mase/status" and told.uri == written.as_uri()]
 
 
 async def test_graph_documents_follow_passes_and_saves(new_editor):
