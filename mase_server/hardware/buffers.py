@@ -28,7 +28,10 @@ def depths(design: Design) -> dict[tuple[str, int], int]:
     found: dict[tuple[str, int], int] = {}
     for operation in design.operations.values():
         operands = _operands(design, operation, needs)
-        needs[operation.name] = _together(operands) if operands else {operation.name: _count(operation.out.size)}
+        if operation.kind == "input":
+            needs[operation.name] = {operation.name: _count(operation.out.size)}
+        else:
+            needs[operation.name] = _together(operands)
         if len(operands) > 1:
             found |= {
                 (operation.name, index): _waiting(design, operation, index, needs) for index in range(len(operands))

@@ -70,6 +70,7 @@ def random_inputs(design: Design, vectors: int, seed: int = 0) -> list[Tensor]:
     found = []
     for operation in design.inputs:
         low, high = operation.out.format.integers
+        high = operation.options.get("below", high + 1) - 1
         found.append(torch.randint(low, high + 1, (vectors, *operation.out.shape), generator=generator))
     return found
 

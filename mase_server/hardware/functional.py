@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 from mase_server.formats import parse
@@ -85,6 +88,21 @@ def integer_norm(
     assert out is not None
     norm = Norm(values.shape[-1], data, out, of_weight, of_bias, centred, epsilon)
     return arithmetic.norm(values, weight, bias, norm)
+
+
+def repeated(constant: Tensor, batch: int) -> Tensor:
+    """A sample for each of a batch."""
+    return constant.expand(batch, *constant.shape)
+
+
+def joined(parts: Sequence[Tensor], dim: int) -> Tensor:
+    """Samples joined along a dimension."""
+    return torch.cat(list(parts), dim)
+
+
+def rows_of(indices: Tensor, weight: Tensor) -> Tensor:
+    """The row of a table for each index."""
+    return weight[indices]
 
 
 def move(values: Tensor, places: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -43,9 +43,16 @@ class Unrounded:
 
 @dataclass(frozen=True, slots=True)
 class Floating:
-    """An input or a parameter that nobody has rounded yet."""
+    """An input that nobody has rounded yet."""
 
     node: fx.Node
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A tensor that depends on no input, and that nobody has rounded yet: a parameter, or computed from some."""
+
+    values: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ class Moved:
     move: Unrounded
 
 
-Held = Whole | Unrounded | Floating | Moved | Constant
+Held = Whole | Unrounded | Floating | Known | Moved | Constant
 
 
 def node_of(value: Any) -> fx.Node:

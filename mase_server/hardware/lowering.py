@@ -13,7 +13,7 @@ from torch import Tensor, fx
 from mase_server.formats import parse
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.design import Constant, Design, Operation, Stream, Unsupported
-from mase_server.hardware.held import Floating, Held, Moved, NoHardware, Unrounded, Whole, node_of, run, sample
+from mase_server.hardware.held import Floating, Held, Known, Moved, NoHardware, Unrounded, Whole, node_of, run, sample
 from mase_server.hardware.kinds import KINDS, RULES
 from mase_server.hardware.names import identifier
 from mase_server.ir.build import attribute
@@ -70,14 +70,26 @@ class Lowering:
             return None
         if not isinstance(self.facts.get(node), TensorType):
             return None
-        if node.op in ("placeholder", "get_attr"):
+        if node.op == "placeholder":
             return Floating(node)
+        if node.op == "get_attr":
+            return Known(attribute(self.model, str(node.target)))
         if (text := format_text(node)) is not None:
             return self._rounded(node, text)
+        if (known := self._known(node)) is not None:
+            return known
         name = operator_of(node, self.model)
         if name not in RULES:
-            raise NoHardware(f"there is no component for {name}; there are some for {', '.join(sorted(RULES))}")
+            raise NoHardware(f"there is no component for {name}; docs/hardware.md lists what there is")
         return RULES[name](self, node, named_arguments(call_of(node, self.facts, self.model)))
+
+    def _known(self, node: fx.Node) -> Known | None:
+        """What a node gives that depends on no input."""
+        tensors = [each for each in node.all_input_nodes if isinstance(self.facts.get(each), TensorType)]
+        held = {each: self.held[each] for each in tensors}
+        if not all(isinstance(each, Known | Constant) for each in held.values()):
+            return None
+        return Known(run(node, self.model, lambda each: _values(held[each]) if each in held else self.facts[each]))
 
     # What rules use
 
@@ -126,6 +138,8 @@ class Lowering:
         node = unrounded.node
         nodes = (node.name, *unrounded.also, *rounded)
         out = KINDS[unrounded.kind].order(self, unrounded, Stream(format, sample(self.facts[node])))
+        if any(size == 0 for size in out.shape):
+            raise NoHardware("it has no elements")
         given = unrounded.inputs, out, nodes, unrounded.constants, unrounded.options
         name = identifier(node.name, self.operations)
         self.operations[name] = Operation(name, unrounded.kind, *given)
@@ -144,8 +158,8 @@ class Lowering:
                 rounded = self._round(before, format, node)
                 assert isinstance(rounded, Whole)
                 return self.add(replace(move, inputs=(rounded.operation,)), format, node.name)
-            case Floating(given) if given.op == "get_attr":
-                return Constant(_encoded(attribute(self.model, str(given.target)), format, given), format)
+            case Known(values):
+                return Constant(_encoded(values, format, node), format)
             case Floating(given):
                 return self._input(given, format, node.name)
             case Unrounded() as unrounded:
@@ -173,7 +187,12 @@ def _fixed(text: str) -> FixedPoint:
     raise NoHardware(f"{text} has no hardware; integers of signed fixed point have, e.g. fixed(8,4)")
 
 
-def _encoded(parameter: Tensor, format: FixedPoint, node: fx.Node) -> Tensor:
-    if parameter.is_meta:
-        raise NoHardware(f"the parameter {node.target} has no values; build the model with its weights")
-    return format.encode(parameter)
+def _values(held: Held) -> Tensor:
+    assert isinstance(held, Known | Constant)
+    return held.values if isinstance(held, Known) else held.format.decode(held.integers).float()
+
+
+def _encoded(values: Tensor, format: FixedPoint, node: fx.Node) -> Tensor:
+    if values.is_meta:
+        raise NoHardware(f"what {node.name} rounds has no values; build the model with its weights")
+    return format.encode(values)

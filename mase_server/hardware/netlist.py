@@ -81,6 +81,10 @@ class Builder:
         self.made.wires.append(Wires(name, lanes * bits))
         return Tap(name, f"{name}_valid", f"{name}_ready", lanes, bits)
 
+    def drop(self, tap: Tap) -> None:
+        """Have nobody look at a stream whose beats are always taken."""
+        self.made.dropped.append(tap)
+
     def instance(
         self,
         name: str,

@@ -52,10 +52,11 @@ def _range(width: int) -> str:
 
 
 def _declarations(made: Netlist) -> Iterator[str]:
+    dropped = {tap.data for tap in made.dropped}
     for wires in made.wires:
         bits = _range(wires.width)
         yield f"  logic {bits}{' ' if bits else ''}{wires.name};"
-        yield f"  logic {wires.name}_valid, {wires.name}_ready;"
+        yield f"  logic {wires.name}_valid{'' if wires.name in dropped else f', {wires.name}_ready'};"
     for name, length in made.handshakes:
         yield f"  logic {_range(length)} {name}_valid, {name}_ready;"
 
@@ -77,6 +78,9 @@ def _listed(items: list[str]) -> list[str]:
 
 
 def _outputs(made: Netlist) -> Iterator[str]:
+    for tap in made.dropped:
+        yield f"  logic unused_{tap.data};"
+        yield f"  assign unused_{tap.data} = &{{1'b0, {tap.data}, {tap.valid}}};"
     for index, tap in enumerate(made.outputs):
         yield f"  assign data_out_{index} = {tap.data};"
         yield f"  assign data_out_{index}_valid = {tap.valid};"

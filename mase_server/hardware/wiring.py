@@ -66,13 +66,14 @@ class Memory:
 class Netlist:
     """A top module. inputs, outputs: the streams of its ports, `data_in_0` and so on, with the tap inside.
 
-    handshakes: pairs of vectors for forks, by name and length.
+    handshakes: pairs of vectors for forks, by name and length.  dropped: streams that nobody reads.
     """
 
     inputs: list[Tap] = field(default_factory=list)
     outputs: list[Tap] = field(default_factory=list)
     wires: list[Wires] = field(default_factory=list)
     handshakes: list[tuple[str, int]] = field(default_factory=list)
+    dropped: list[Tap] = field(default_factory=list)
     instances: list[Instance] = field(default_factory=list)
     memories: list[Memory] = field(default_factory=list)
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
-from mase_server.hardware.design import Operation
+from mase_server.hardware.design import Constant, Operation, Stream
 from mase_server.hardware.functional import integer_add, integer_multiply
-from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of
+from mase_server.hardware.held import Held, NoHardware, Unrounded, Whole, node_of
+from mase_server.hardware.kinds.constant import constant_stream
 from mase_server.hardware.kinds.kind import Kind, Rule
 from mase_server.hardware.kinds.swap import in_order
 from mase_server.hardware.kinds.table import by_number
@@ -28,7 +29,13 @@ def _rule(function: str) -> Rule:
         scaled = by_number(lowering, node)
         if scaled is not None:
             return scaled
-        sources = tuple(lowering.whole(node_of(given[name])) for name in ("data_in_0", "data_in_1"))
+        nodes = [node_of(given[name]) for name in ("data_in_0", "data_in_1")]
+        streams = [lowering.held[each] for each in nodes if not isinstance(lowering.held[each], Constant)]
+        if len(streams) == 1 and isinstance(streams[0], Whole):
+            like = lowering.stream(streams[0].operation)
+            sources = tuple(_stream(lowering, each, like) for each in nodes)
+        else:
+            sources = tuple(lowering.whole(each) for each in nodes)
         first, second = (lowering.stream(name) for name in sources)
         if function == "div":
             raise NoHardware("one tensor divided by another has no hardware; divide by a number, or multiply")
@@ -38,6 +45,12 @@ def _rule(function: str) -> Rule:
         return Unrounded("elementwise", sources, node, options={"function": function, "relu": False})
 
     return rule
+
+
+def _stream(lowering: Lowering, node: fx.Node, like: Stream) -> str:
+    """The stream of an operand; a constant becomes one that is like another stream."""
+    held = lowering.held[node]
+    return constant_stream(lowering, node, held, like) if isinstance(held, Constant) else lowering.whole(node)
 
 
 def _node(maker: Maker, operation: Operation) -> fx.Node:

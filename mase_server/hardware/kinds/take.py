@@ -1,0 +1,83 @@
+"""A part of what flows, the rest is dropped: `stream_split`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import gcd
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, fx
+
+from mase_server.hardware.design import Design, Operation, Stream, row_major
+from mase_server.hardware.functional import move
+from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of
+from mase_server.hardware.kinds.kind import Kind
+from mase_server.hardware.wiring import Tap
+
+if TYPE_CHECKING:
+    from mase_server.hardware.lowering import Lowering
+    from mase_server.hardware.netlist import Builder
+    from mase_server.hardware.twin import Maker
+
+
+def _take(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    source = node_of(given["data_in_0"])
+    name, places = lowering.whole(source), lowering.places(node, source)
+    stream = lowering.stream(name)
+    position = torch.empty(stream.size, dtype=torch.int64)
+    position[stream.indices] = torch.arange(stream.size)
+    first, last = int(position[places].min()), int(position[places].max())
+    if last - first + 1 != len(places) or len(set(places.tolist())) != len(places):
+        raise NoHardware("what it takes does not come in one piece; take it along the first dimension of a sample")
+    options = {"places": places, "first": first}
+    return lowering.add(Unrounded("take", (name,), node, options=options), stream.format)
+
+
+def _order(lowering: Lowering, unrounded: Unrounded, out: Stream) -> Stream:
+    """As its elements came before."""
+    before, places = lowering.stream(unrounded.inputs[0]), unrounded.options["places"]
+    now = torch.full((before.size,), -1)
+    now[places] = torch.arange(len(places))
+    flowing = now[before.indices]
+    return Stream(out.format, out.shape, row_major(flowing[flowing >= 0]))
+
+
+def _node(maker: Maker, operation: Operation) -> fx.Node:
+    (source,) = maker.inputs(operation)
+    places = maker.buffer(f"{operation.name}_places", operation.options["places"])
+    return maker.call(operation, move, source, places, operation.out.shape)
+
+
+def _build(builder: Builder, operation: Operation) -> Tap:
+    first, size = operation.options["first"], operation.out.size
+    rest = builder.design.operations[operation.inputs[0]].out.size - first - size
+    lanes = gcd(first, size, rest, builder.lanes_of(operation, 0))
+    tap = builder.read(operation, lanes)
+    if first:
+        _, tap = _split(builder, operation, "before", tap, first // lanes, (size + rest) // lanes, drop=0)
+    if rest:
+        tap, _ = _split(builder, operation, "after", tap, size // lanes, rest // lanes, drop=1)
+    return tap
+
+
+def _split(
+    builder: Builder, operation: Operation, name: str, source: Tap, first: int, second: int, drop: int
+) -> tuple[Tap, Tap]:
+    """Two parts of a stream; one of them is always taken, and looked at by nobody."""
+    taps = [builder.wires(f"{operation.name}_{name}_{index}", source.lanes, source.bits) for index in (0, 1)]
+    ports = {"data_in_0": source.data, "data_in_0_valid": source.valid, "data_in_0_ready": source.ready}
+    for index, tap in enumerate(taps):
+        ready = "1'b1" if index == drop else tap.ready
+        ports |= {f"data_out_{index}": tap.data, f"data_out_{index}_valid": tap.valid, f"data_out_{index}_ready": ready}
+    builder.drop(taps[drop])
+    parameters = {"DATA_WIDTH": source.width, "DATA_OUT_0_BEATS": first, "DATA_OUT_1_BEATS": second}
+    builder.instance(f"{operation.name}_{name}_i", "stream_split", parameters, ports, operation.name)
+    return taps[0], taps[1]
+
+
+def _reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
+    return (torch.arange(operation.out.size) + operation.options["first"],)
+
+
+KIND = Kind("take", _node, _build, {"getitem": _take, "select": _take, "narrow": _take}, _order, reach=_reach)
