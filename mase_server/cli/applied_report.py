@@ -26,6 +26,8 @@ _NUMBERS = ("bits", "sqnr", "max_error")
 _MOVING = frozenset({"shape", "index", "creation"})
 #: Below this, in dB, a fixed point whose place nobody chose by data is the likeliest reason.
 _BAD = 10.0
+#: What a pass did that gives nothing to tell of.
+_NOTHING = "nothing of the model is concerned"
 _FIXED = re.compile(r"\b(?:fixed|integer)\((\d+),-?\d+")
 
 
@@ -80,7 +82,7 @@ def _head(told: Mapping[str, Any]) -> Iterator[str]:
         yield f"{told['file']}: {told['model']}"
     for number, step in enumerate(told["steps"], 1):
         yield f"{number}. {step['text']}  {1000 * (step['seconds'] or 0):.0f} ms"
-        yield from (f"   {line}" for line in (step["report"] or step["info"] or "").splitlines())
+        yield from (f"   {line}" for line in (step["report"] or step["info"] or _NOTHING).splitlines())
     if told["weights"] or told["inputs"]:
         yield f"measured with {told['weights']} on {told['inputs']}"
 

@@ -130,6 +130,12 @@ def test_a_bad_result_says_what_to_try(mase, net):
     assert "hint" not in mase("apply", net, "quantize", "default=fixed(16,8)", cwd=net.parent).stdout
 
 
+def test_a_pass_that_has_nothing_to_do_says_so(mase, net):
+    done = mase("apply", net, "conv_bn_fusion", cwd=net.parent)
+    assert "   nothing of the model is concerned" in done.stdout.splitlines()
+    assert "output unchanged" in done.stdout
+
+
 def test_shapes_and_code_can_be_shown_besides(mase, net):
     done = mase("apply", net, "quantize", "default=fixed(8,4)", "--show", "shapes", cwd=net.parent)
     assert "        h: fixed(8,4)[B, 64] = self.a(x).relu()" in done.stdout.splitlines()
