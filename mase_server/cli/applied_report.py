@@ -27,7 +27,7 @@ _MOVING = frozenset({"shape", "index", "creation"})
 #: Below this, in dB, a fixed point whose place nobody chose by data is the likeliest reason.
 _BAD = 10.0
 #: What a pass did that gives nothing to tell of.
-_NOTHING = "nothing of the model is concerned"
+_NOTHING = "nothing to report"
 _FIXED = re.compile(r"\b(?:fixed|integer)\((\d+),-?\d+")
 
 
