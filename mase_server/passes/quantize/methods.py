@@ -48,13 +48,12 @@ class Ranges:
 
     def add(self, values: Tensor) -> None:
         """One tensor."""
-        flat = _finite(values.detach().reshape(-1).float())
+        flat, low, high = _finite(values.detach().reshape(-1))
         if not flat.numel():
             return
-        low, high = flat.aminmax()
-        self.low, self.high = min(self.low, float(low)), max(self.high, float(high))
+        self.low, self.high = min(self.low, low), max(self.high, high)
         if self.counted:
-            counts = torch.bincount(_bins_of(flat), minlength=1 << _BIN_BITS)
+            counts = torch.bincount(_bins_of(flat.float()), minlength=1 << _BIN_BITS)
             self.bins = counts if self.bins is None else self.bins + counts
 
     def limits(self, method: Method) -> tuple[float, float]:
@@ -108,7 +107,7 @@ def sampled(values: Tensor) -> Tensor:
     """At most SAMPLED finite elements, spread evenly."""
     flat = values.detach().reshape(-1)
     flat = flat[:: math.ceil(flat.numel() / SAMPLED)] if flat.numel() > SAMPLED else flat
-    return _finite(flat.float())
+    return _finite(flat.float())[0]
 
 
 def _squared(format: NumberFormat, values: Tensor) -> float:
@@ -116,12 +115,14 @@ def _squared(format: NumberFormat, values: Tensor) -> float:
     return float(torch.dot(off, off))
 
 
-def _finite(values: Tensor) -> Tensor:
-    """Without infinities and NaN."""
+def _finite(values: Tensor) -> tuple[Tensor, float, float]:
+    """The values without infinities and NaN, the lowest and the highest of them."""
     if not values.numel():
-        return values
+        return values, 0.0, 0.0
     low, high = map(float, values.aminmax())
-    return values if math.isfinite(low) and math.isfinite(high) else values[values.isfinite()]
+    if math.isfinite(low) and math.isfinite(high):
+        return values, low, high
+    return _finite(values[values.isfinite()])
 
 
 def candidates(open_: Open, ranges: Ranges, method: Method) -> list[NumberFormat]:
