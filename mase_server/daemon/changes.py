@@ -216,6 +216,6 @@ def _refusal(run: Run, worker: TraceWorker) -> PassError | None:
 def gone_text(path: str, error: BaseException) -> str:
     """What is told of a child that ended before it answered."""
     return (
-        f"The process that holds the graphs of {Path(path).name} ended meanwhile ({error}). "
+        f"The process that held the graphs of {Path(path).name} ended meanwhile ({error}). "
         "Nothing is lost: try again, and the file is traced anew first."
     )

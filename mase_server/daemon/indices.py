@@ -1,4 +1,4 @@
-"""Indices of a payload's tables: the rows of a site, the sites of some lines."""
+"""Indices of a payload's tables: the rows of a site, the sites and nodes of some lines, the modules of a model."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ class Tables:
         self._payload = payload
         self._rows: list[list[int]] | None = None
         self._places: dict[int, Places] | None = None
+        self._nodes: dict[int, Places] | None = None
+        self._modules: dict[int, frozenset[str]] | None = None
 
     def prepare(self) -> None:
         """Build them now."""
         self.rows_of(0)
         self.places_of(0)
+        self.nodes_of(0)
+        self.modules_of(0)
 
     def rows_of(self, site: int) -> list[int]:
         """The rows of one site."""
@@ -42,21 +46,58 @@ class Tables:
     def places_of(self, file: int) -> Places:
         """The sites of one file."""
         if self._places is None:
-            members: dict[int, list[int]] = {}
-            for site, owner in enumerate(self._payload["sites"]["file"]):
-                members.setdefault(owner, []).append(site)
-            self._places = {owner: Places(self._payload["sites"], found) for owner, found in members.items()}
+            self._places = _by_file(self._payload["sites"])
         return self._places.get(file) or Places({}, [])
+
+    def nodes_of(self, file: int) -> Places:
+        """The nodes of one file."""
+        if self._nodes is None:
+            self._nodes = _by_file(self._payload["nodes"])
+        return self._nodes.get(file) or Places({}, [])
+
+    def modules_of(self, model: int) -> frozenset[str]:
+        """The paths of the modules that hold a node of a model, at any depth."""
+        if self._modules is None:
+            nodes, scopes = self._payload["nodes"], self._payload["scopes"]
+            found: dict[int, set[str]] = {}
+            for op, owner, target, scope in zip(
+                *(nodes[key] for key in ("op", "model", "target", "scope")), strict=True
+            ):
+                paths = found.setdefault(owner, set())
+                _add_with_above(paths, target if op == "call_module" else scopes[scope][1] if scope >= 0 else "")
+            self._modules = {owner: frozenset(paths) for owner, paths in found.items()}
+        return self._modules.get(model, frozenset())
+
+
+def _add_with_above(paths: set[str], path: str) -> None:
+    """Add a path and those of the modules that it is in."""
+    while path and path not in paths:
+        paths.add(path)
+        path = path.rpartition(".")[0]
+
+
+def _by_file(table: Mapping[str, Sequence[int]]) -> dict[int, Places]:
+    members: dict[int, list[int]] = {}
+    for row, owner in enumerate(table["file"]):
+        members.setdefault(owner, []).append(row)
+    return {owner: Places(table, found) for owner, found in members.items()}
 
 
 class Places:
-    """The sites of one file, ordered by position."""
+    """The sites, or the nodes, of one file, ordered by position."""
 
-    def __init__(self, sites: Mapping[str, Sequence[int]], members: list[int]) -> None:
-        self.order = sorted(members, key=lambda site: (sites["line"][site], sites["column"][site]))
-        self.lines = [sites["line"][site] for site in self.order]
-        # The furthest line that any site up to here reaches: where it falls short, no earlier site covers a line.
-        self.reach = list(accumulate((sites["end_line"][site] for site in self.order), max))
+    def __init__(self, table: Mapping[str, Sequence[int]], members: list[int]) -> None:
+        self.order = sorted(members, key=lambda row: (table["line"][row], table["column"][row]))
+        self.lines = [table["line"][row] for row in self.order]
+        # The furthest line that any row up to here reaches: where it falls short, no earlier one covers a line.
+        self.reach = list(accumulate((table["end_line"][row] for row in self.order), max))
+
+    def reaching(self, first: int, last: int) -> list[int]:
+        """The rows that may lie on the lines `first` to `last`, in position order; some that end before are among them."""
+        end = start = bisect_right(self.lines, last)
+        while start and self.reach[start - 1] >= first:
+            start -= 1
+        return self.order[start:end]
 
 
 class FileIndex:

@@ -23,6 +23,7 @@ _SAMPLE_EVERY = 20
 _FIRST_SAMPLE = 5
 _FAULT_SECONDS = 0.15
 _REAP_SECONDS = 2.0
+_EXIT_SECONDS = 0.5
 #: Within these seconds a child has to say that it has cancelled a call.
 _CANCEL_SECONDS = 5.0
 #: As many times its limit may a trace take, if it is excused for the rest.
@@ -74,6 +75,8 @@ class TraceWorker:
         self._progress = _Progress()
         self._calls = Calls()
         self._cancels: set[asyncio.Task[None]] = set()
+        self._connected = True
+        self._end = ""
         self.retired = False
         loop = asyncio.get_running_loop()
         self._traced: asyncio.Future[bool] = loop.create_future()
@@ -84,7 +87,7 @@ class TraceWorker:
     @property
     def live(self) -> bool:
         """Does it still hold the graphs that it traced?"""
-        return self.child.alive and self._traced.done() and not self._reader.done()
+        return self.child.alive and self._traced.done() and self._connected
 
     async def trace(self) -> Outcome:
         """Send the request and wait for the end of the trace, whichever way it ends."""
@@ -129,8 +132,8 @@ class TraceWorker:
             await self.stop()
 
     def _gone(self) -> WorkerGone:
-        why = f": {self._breached.result().text()}" if self._breached.done() else ""
-        return WorkerGone(f"the worker of {self.request.path} has ended{why}")
+        why = self._breached.result().text() if self._breached.done() else self._end
+        return WorkerGone(f"the worker of {self.request.path} has ended{': ' if why else ''}{why}")
 
     async def stop(self) -> None:
         """End the child and all that it started."""
@@ -145,8 +148,13 @@ class TraceWorker:
                 self._take(message)
         except Exception as error:  # noqa: BLE001  (what a worker sends may be anything; nonsense must not end us)
             self.child.channel.broken = f"{type(error).__name__}: {error}"
+        self._connected = False
         if not self._traced.done():
             self._traced.set_result(False)
+        with contextlib.suppress(TimeoutError):
+            # Who waits for an answer should hear how it died; that comes from another process, a moment later.
+            status = await asyncio.wait_for(asyncio.shield(self.child.exited), _EXIT_SECONDS)
+            self._end = how_it_ended(status)[1]
         self._calls.fail(self._gone())
 
     def _take(self, message: Message) -> None:
