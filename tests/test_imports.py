@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "inputs": ("ops", "tracing", "worker.request", *SHARED),
     "formats": (),
     "hardware": ("ops", "ir", "formats"),
-    "passes": ("ops", "tracing", "ir", "formats", "tools", *SHARED),
+    "passes": ("ops", "tracing", "ir", "formats", "hardware", "tools", *SHARED),
     "tools": (),
     "worker": (*COMPILER, *SHARED),
     "daemon": (*SHARED, "worker.request", "worker.jobs", "directories"),

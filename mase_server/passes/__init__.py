@@ -48,6 +48,7 @@ from mase_server.passes.verify import (
     verify_hardware_metadata_analysis_pass,
     verify_software_metadata_analysis_pass,
 )
+from mase_server.passes.verilog.emit_verilog_top import emit_verilog_top_analysis_pass
 
 __all__ = [
     "MetadataError",
@@ -61,6 +62,7 @@ __all__ = [
     "autosharding_analysis_pass",
     "calculate_avg_bits_mg_analysis_pass",
     "conv_bn_fusion_transform_pass",
+    "emit_verilog_top_analysis_pass",
     "fuse_lora_weights_transform_pass",
     "gptq_transform_pass",
     "hook_inspection_analysis_pass",
