@@ -17,7 +17,8 @@ from mase_server.ir.check import tensors_of
 from mase_server.ops.types import TensorType
 from mase_server.passes.sharding.distributed import Distributed
 from mase_server.passes.sharding.layouts import Mesh, parse, text_of
-from mase_server.passes.sharding.problem import Problem, evaluated, solve
+from mase_server.passes.sharding.problem import Problem, evaluated
+from mase_server.passes.sharding.program import solve
 from tests.examples.cases import CASES
 from tests.ir.models import bert_inputs, bert_tiny
 

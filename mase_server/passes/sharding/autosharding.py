@@ -12,7 +12,8 @@ from mase_server.ir.metadata import metadata_of
 from mase_server.passes.arguments import Result, options
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.sharding.layouts import Mesh, text_of
-from mase_server.passes.sharding.problem import Problem, Solution, Strategy, evaluated, solve
+from mase_server.passes.sharding.problem import Problem, Solution, Strategy, evaluated
+from mase_server.passes.sharding.program import solve
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({
     "mesh_shape": (1, 2), "inter_node_bandwidth": 10e9, "intra_node_bandwidth": 100e9, "flops": 10e12, "memory": None,
