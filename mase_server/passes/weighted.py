@@ -109,6 +109,13 @@ def weighted(graph: fx.Graph, module: nn.Module, only: Selection | None = None) 
     return [found for node in graph.nodes if chosen.covers(node) for found in _weighted(node, module)]
 
 
+def without_weight(graph: fx.Graph, module: nn.Module, only: Selection | None = None) -> list[fx.Node]:
+    """Products of the same kinds whose weight is no parameter: computed, or made of others before each call."""
+    chosen = Selection() if only is None else only
+    nodes = [node for node in graph.nodes if chosen.covers(node) and node.op in ("call_module", "call_function")]
+    return [node for node in nodes if operator_of(node, module) in LAYOUTS and not any(_weighted(node, module))]
+
+
 def exposed(found: Weighted, module: nn.Module) -> Weighted:
     """The same product with a node that reads its weight: a layer becomes a function of its parameters."""
     if found.origin is not None:

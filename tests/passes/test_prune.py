@@ -155,6 +155,16 @@ def test_groups_that_do_not_divide_a_layer_leave_it_out_and_say_so():
     assert found == {"weight": {"_1": 0.5}, "activation": [], "left": ["_0"]}
 
 
+@pytest.mark.parametrize("norm", [nn.utils.parametrizations.weight_norm, nn.utils.weight_norm])
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_weight_that_is_made_of_others_is_left_out_and_that_is_said(norm):
+    model = nn.Sequential(norm(nn.Linear(8, 8)), nn.Linear(8, 4))
+    graph, found = pruned(model, weight={"sparsity": 0.5})
+    assert found == {"weight": {"_1": 0.5}, "activation": [], "left": ["_0"]}
+    _, found = passes.gptq_transform_pass(graph, {"default": "mxint(4)"})
+    assert (list(found["layers"]), found["left"]) == (["_1"], ["_0"])
+
+
 def test_only_what_is_named_is_pruned():
     model = two_layers()
     _, found = pruned(model, weight={"sparsity": 0.5}, activation={"sparsity": 0.5}, only=["2"])

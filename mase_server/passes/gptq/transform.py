@@ -17,7 +17,7 @@ from mase_server.passes.gptq.running import Chosen, choose
 from mase_server.passes.gptq.solver import Options
 from mase_server.passes.quantize.config import OWN, WAYS, Chooser
 from mase_server.passes.selection import Selection
-from mase_server.passes.weighted import Weighted, exposed, require_values, weighted
+from mase_server.passes.weighted import Weighted, exposed, require_values, weighted, without_weight
 
 #: What is taken where neither the arguments nor roundings in the graph name a format.
 USUAL = "mxint(4)"
@@ -36,8 +36,8 @@ def gptq_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = 
     zero. No row gets worse than by plain rounding. The new weights are parameters of the graph's module; the model's
     own stay as they were.
     Gives {"layers": by node {"format", "error", "rounding_error": mean squared change of an output by this and by plain
-    rounding}, "inputs": on what, in words}.  ValueError for pass_args that cannot be read, formats without a grid, and
-    weights on meta.
+    rounding}, "left": nodes whose weight is no parameter, "inputs": on what, in words}.
+    ValueError for pass_args that cannot be read, formats without a grid, and weights on meta.
     Source: Frantar et al., GPTQ, 2022; MASE's module-level quantisation with `gptq`.
 
     >>> model = nn.Sequential(nn.Linear(2, 1, bias=False))
@@ -49,7 +49,9 @@ def gptq_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = 
     """
     given = dict(pass_args or {})
     options = Options(**{key: given.pop(key) for key in _OPTIONS if given.get(key) is not None})
-    layers = weighted(graph.fx_graph, graph.module, Selection.of(given.get("only")))
+    only = Selection.of(given.get("only"))
+    layers = weighted(graph.fx_graph, graph.module, only)
+    left = [node.name for node in without_weight(graph.fx_graph, graph.module, only)]
     formats = _formats(layers, given, graph)
     chosen = [layer for layer in layers if layer.node in formats]
     for layer in chosen:
@@ -59,7 +61,8 @@ def gptq_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = 
     found = choose(graph, formats, opened, data, options)
     for layer in opened:
         _put(layer, graph.module, found[layer.path])
-    return graph, {"layers": {layer.node.name: _told(found[layer.path]) for layer in opened}, "inputs": data.words}
+    told = {layer.node.name: _told(found[layer.path]) for layer in opened}
+    return graph, {"layers": told, "left": left, "inputs": data.words}
 
 
 def _formats(layers: Sequence[Weighted], given: Mapping[str, Any], graph: MaseGraph) -> dict[fx.Node, NumberFormat]:

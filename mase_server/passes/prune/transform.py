@@ -15,7 +15,7 @@ from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.prune.functional import sparsify
 from mase_server.passes.prune.masks import METHODS, SCOPES, SCORES, Plan, Scored, masks
 from mase_server.passes.selection import Selection
-from mase_server.passes.weighted import MASK, Weighted, exposed, is_mask, require_values, weighted
+from mase_server.passes.weighted import MASK, Weighted, exposed, is_mask, require_values, weighted, without_weight
 
 _DEFAULTS: Mapping[str, Any] = {"weight": None, "activation": None, "only": None}
 _FIELDS = ("sparsity", "method", "scope", "granularity")
@@ -33,7 +33,8 @@ def prune_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None =
     of the graph's module, so that it can go on learning; the model's own parameters stay as they were.  What an earlier
     mask had taken stays taken.  An activation is made sparse anew at each run.
     Gives {"weight": share of zeros by node, "activation": pruned nodes, "left": nodes whose channels n:m does not
-    divide}.  ValueError for what is out of range, for movement where no layer has its scores, and for weights on meta.
+    divide, or whose weight is no parameter but made of others, as by weight norm}.
+    ValueError for what is out of range, for movement where no layer has its scores, and for weights on meta.
     Source: `chop.passes.graph.transforms.pruning.prune_transform_pass`.
 
     >>> graph = MaseGraph(nn.Sequential(nn.Linear(8, 4)), {"input": torch.randn(1, 8)})
@@ -43,12 +44,15 @@ def prune_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None =
     """
     given = options("prune_transform_pass", pass_args, _DEFAULTS)
     plans = {kind: plan for kind in ("weight", "activation") if (plan := _plan(kind, given[kind])) is not None}
-    layers = weighted(graph.fx_graph, graph.module, Selection.of(given["only"]))
+    only = Selection.of(given["only"])
+    layers = weighted(graph.fx_graph, graph.module, only)
+    others = [node.name for node in without_weight(graph.fx_graph, graph.module, only)]
     found: dict[str, Any] = {"weight": {}, "activation": [], "left": []}
     if "activation" in plans:
         found["activation"] = [_prune_activation(layer, plans["activation"]) for layer in layers]
     if "weight" in plans:
-        found["weight"], found["left"] = _prune_weights(graph.module, layers, plans["weight"])
+        found["weight"], left = _prune_weights(graph.module, layers, plans["weight"])
+        found["left"] = [*left, *others]
     return graph, found
 
 
