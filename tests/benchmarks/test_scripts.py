@@ -72,3 +72,9 @@ def test_the_library_does_not_grow_over_hundreds_of_graphs():
     objects = re.search(r"objects.*?([\d,]+).*?([\d,]+)", table)
     before, after = (int(text.replace(",", "")) for text in objects.groups())
     assert after - before < 400
+
+
+def test_formats_are_told_with_an_error_that_is_computed_apart():
+    told = output_of("passes.py", "formats", "--models", "bert", "--formats", "fixed(8,auto)", "mxint(8)")
+    assert re.search(r"^bert \d+ \d+$", told, re.MULTILINE), told
+    assert re.search(r"models\s+│\s+1\s+│\s+1", told), told
