@@ -215,10 +215,10 @@ class GraphSnapshot:
         return [self._model(index, model, files[model["file_index"]]["path"]) for index, model in found]
 
     def nodes_on(self, path: str, first: int, last: int) -> list[int]:
-        """The nodes, by their index, that lie on the lines `first` to `last` of a file, in position order."""
+        """The nodes, by their index, that lie on the lines `first` to `last` of a file, in order of execution."""
         file, ends = self.files.get(path), self.payload["nodes"]["end_line"]
         found = [] if file is None else self._tables.nodes_of(file).reaching(first, last)
-        return [node for node in found if ends[node] >= first]
+        return sorted(node for node in found if ends[node] >= first)
 
     def modules(self, model: int) -> frozenset[str]:
         """The paths of the modules that hold a node of a model: not those in which nothing is computed."""

@@ -93,7 +93,7 @@ class Places:
         self.reach = list(accumulate((table["end_line"][row] for row in self.order), max))
 
     def reaching(self, first: int, last: int) -> list[int]:
-        """The rows that may lie on the lines `first` to `last`, in position order; some that end before are among them."""
+        """The rows that may lie on the lines `first` to `last`; some that end before them are among these."""
         end = start = bisect_right(self.lines, last)
         while start and self.reach[start - 1] >= first:
             start -= 1

@@ -23,6 +23,7 @@ MOST_MODELS = 3
 _HIDDEN = frozenset({"placeholder", "output", "get_attr"})
 
 Point = tuple[int, int]
+Extent = tuple[Point, Point]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,26 @@ def _rank(page: Page, snapshot: GraphSnapshot, model: int) -> tuple[bool, bool, 
 
 
 @dataclass(frozen=True, slots=True)
+class _Part:
+    """A place of the traced text that means parts of a model. noun: what several of them are."""
+
+    extent: Extent
+    name: str
+    noun: str
+    only: tuple[str, ...]
+
+    def covers(self, point: Point) -> bool:
+        """Is a point in it? Just behind counts."""
+        return self.extent[0] <= point <= self.extent[1]
+
+    @property
+    def size(self) -> Point:
+        """Lines and columns."""
+        (line, column), (end_line, end_column) = self.extent
+        return end_line - line, end_column - column
+
+
+@dataclass(frozen=True, slots=True)
 class _Spot:
     """A range of a page, for one model of a snapshot."""
 
@@ -85,7 +106,7 @@ class _Spot:
             at = self.page.place_of(each) if each["file_index"] == file else None
             if at is not None and on_lines(at, self.place):
                 scopes = payload["scopes"]
-                known = _known_paths(self.snapshot, self.model)
+                known = self.snapshot.modules(self.model)
                 paths = [path for model, path, kind in scopes if model == self.model and kind == each["name"]]
                 paths = [path for path in paths if path in known]
                 return self.target(_several(each["name"], len(paths), "module"), paths)
@@ -96,41 +117,40 @@ class _Spot:
         first, last = self._traced_lines()
         if first is None or last is None:
             return None
+        parts = [*self._layers(first, last), *self._operations(first, last)]
+        if self.place.start == self.place.end:
+            here = [part for part in parts if part.covers(self._point())]
+            # A layer and what it is made of have one extent where it is called: the layer comes first in the list.
+            innermost = min(here, key=lambda part: part.size, default=None)
+            parts = parts if innermost is None else [innermost]
+        only = _outermost(each for part in parts for each in part.only)
+        if len({part.name for part in parts}) == 1:
+            return self.target(_several(parts[0].name, len(only), parts[0].noun), only)
+        where = "this line" if self.place.start == self.place.end else "the selection"
+        return self.target(f"{where} ({counted(len(only), 'part')})", only)
+
+    def _layers(self, first: int, last: int) -> Iterator[_Part]:
         file = outline(self.page.alignment.traced_text)
-        known = _known_paths(self.snapshot, self.model)
-        layers = [(each, self._paths(each, file, known)) for each in file.mentions if _on(each, first, last)]
-        nodes = [(node, _place(self.snapshot, node)) for node in self._nodes(first, last)]
-        if self.place.start != self.place.end:
-            only = [*(path for _, paths in layers for path in paths), *(self._name(node) for node, _ in nodes)]
-            covered = _outermost(only)
-            return self.target(f"the selection ({counted(len(covered), 'part')})", covered)
-        return self._innermost(layers, nodes)
+        spoken = [each for each in file.mentions if each.line <= last and each.end_line >= first]
+        known = self.snapshot.modules(self.model)
+        for each in spoken:
+            if paths := self._paths(each, file, known):
+                extent = (each.line, each.column), (each.end_line, each.end_column)
+                yield _Part(extent, f"layer {each.name}", "layer", tuple(paths))
 
-    def _innermost(
-        self, layers: Sequence[tuple[Mention, list[str]]], nodes: Sequence[tuple[int, tuple[Point, Point]]]
-    ) -> Target | None:
-        point = self._point()
-        spoken = [(_extent(mention), mention.name, paths) for mention, paths in layers if paths]
-        here = [each for each in spoken if _covers(each[0], point)]
-        operations = [each for each in nodes if _covers(each[1], point) and self._is_operation(each[0])]
-        smallest = min((_size(extent) for extent, *_ in here), default=None)
-        inner = min((_size(extent) for _, extent in operations), default=None)
-        if smallest is not None and (inner is None or smallest <= inner):
-            return self._layer(next(each for each in here if _size(each[0]) == smallest))
-        if inner is not None:
-            names = [self._name(node) for node, extent in operations if _size(extent) == inner]
-            kind = next(self._operator(node) for node, extent in operations if _size(extent) == inner)
-            return self.target(_several(kind, len(names), "operation"), names)
-        if spoken:
-            names = list(dict.fromkeys(name for _, name, _ in spoken))
-            if len(names) == 1:
-                return self._layer(spoken[0])
-        only = _outermost([*(path for *_, paths in spoken for path in paths), *(self._name(node) for node, _ in nodes)])
-        return self.target(f"this line ({counted(len(only), 'part')})", only)
-
-    def _layer(self, spoken: tuple[tuple[Point, Point], str, list[str]]) -> Target | None:
-        _, name, paths = spoken
-        return self.target(_several(f"layer {name}", len(paths), "layer"), paths)
+    def _operations(self, first: int, last: int) -> Iterator[_Part]:
+        """What the model computed on these lines, the nodes of one place together."""
+        nodes, places = self.snapshot.payload["nodes"], dict[Extent, list[int]]()
+        for node in self._nodes(first, last):
+            start, end = (
+                (nodes["line"][node], nodes["column"][node]),
+                (nodes["end_line"][node], nodes["end_column"][node]),
+            )
+            places.setdefault((start, end), []).append(node)
+        for extent, found in places.items():
+            kinds = {str(nodes["mase_op"][node] or nodes["target"][node]) for node in found}
+            name = kinds.pop() if len(kinds) == 1 else "this call"
+            yield _Part(extent, name, "operation", tuple(map(self._name, found)))
 
     def _paths(self, mention: Mention, file: Outline, known: frozenset[str]) -> list[str]:
         """The paths of the modules that a mention means, in every module of its class."""
@@ -139,24 +159,15 @@ class _Spot:
         candidates = (f"{path}.{mention.name}" if path else mention.name for path in scopes)
         return [path for path in candidates if path in known]
 
-    def _nodes(self, first: int, last: int) -> Iterator[int]:
-        nodes, file = self.snapshot.payload["nodes"], self.snapshot.files[self.page.document.path]
-        rows = zip(nodes["file"], nodes["line"], nodes["end_line"], nodes["model"], nodes["op"], strict=True)
-        for index, (where, line, end_line, model, op) in enumerate(rows):
-            if where == file and model == self.model and line <= last and end_line >= first and op not in _HIDDEN:
-                yield index
+    def _nodes(self, first: int, last: int) -> list[int]:
+        models, ops = (self.snapshot.payload["nodes"][key] for key in ("model", "op"))
+        found = self.snapshot.nodes_on(self.page.document.path, first, last)
+        return [node for node in found if models[node] == self.model and ops[node] not in _HIDDEN]
 
     def _name(self, node: int) -> str:
         """How a selection names a node: a layer by its path."""
         nodes = self.snapshot.payload["nodes"]
         return str(nodes["target" if nodes["op"][node] == "call_module" else "name"][node])
-
-    def _operator(self, node: int) -> str:
-        nodes = self.snapshot.payload["nodes"]
-        return str(nodes["mase_op"][node] or nodes["target"][node])
-
-    def _is_operation(self, node: int) -> bool:
-        return bool(self.snapshot.payload["nodes"]["op"][node] != "call_module")
 
     def _traced_lines(self) -> tuple[int | None, int | None]:
         lines = range(self.place.start.line, _last_line(self.place) + 1)
@@ -178,17 +189,6 @@ def _last_line(place: lsp.Range) -> int:
     return place.end.line - behind
 
 
-def _known_paths(snapshot: GraphSnapshot, model: int) -> frozenset[str]:
-    """The paths of the modules that hold a node of a model: an empty nn.Sequential has nothing to work on."""
-    payload = snapshot.payload
-    nodes = payload["nodes"]
-    rows = zip(nodes["op"], nodes["model"], nodes["target"], nodes["scope"], strict=True)
-    own = [(op, target, scope) for op, owner, target, scope in rows if owner == model and op not in _HIDDEN]
-    paths = {payload["scopes"][scope][1] for scope in {scope for *_, scope in own} if scope >= 0}
-    paths |= {target for op, target, _ in own if op == "call_module"}
-    return frozenset(above for path in paths for above in _and_above(path))
-
-
 def _and_above(path: str) -> Iterator[str]:
     parts = path.split(".")
     return (".".join(parts[:count]) for count in range(1, len(parts) + 1))
@@ -203,25 +203,3 @@ def _outermost(only: Iterable[str]) -> list[str]:
 
 def _several(name: str, count: int, noun: str) -> str:
     return name if count < 2 else f"{name} ({counted(count, noun)})"
-
-
-def _on(mention: Mention, first: int, last: int) -> bool:
-    return mention.line <= last and mention.end_line >= first
-
-
-def _extent(mention: Mention) -> tuple[Point, Point]:
-    return (mention.line, mention.column), (mention.end_line, mention.end_column)
-
-
-def _place(snapshot: GraphSnapshot, node: int) -> tuple[Point, Point]:
-    nodes = snapshot.payload["nodes"]
-    return (nodes["line"][node], nodes["column"][node]), (nodes["end_line"][node], nodes["end_column"][node])
-
-
-def _covers(extent: tuple[Point, Point], point: Point) -> bool:
-    return extent[0] <= point <= extent[1]
-
-
-def _size(extent: tuple[Point, Point]) -> Point:
-    (line, column), (end_line, end_column) = extent
-    return end_line - line, end_column - column

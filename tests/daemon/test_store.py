@@ -1,5 +1,6 @@
 """The store: views over many snapshots equal what a plain search through the payloads finds."""
 
+import random
 import time
 from pathlib import Path
 
@@ -224,3 +225,35 @@ def test_a_pick_is_of_one_file():
     store = store_of(using("/project/a.py", ["First"]))
     store.pick(HELPER, "First")
     assert (store.view(HELPER).picked, store.view("/project/a.py").picked) == ("First", None)
+
+
+def test_the_nodes_of_some_lines_are_those_that_a_search_through_all_finds():
+    chosen = random.Random(0)
+    lines = chosen.choices(range(1, 60), k=200)
+    rows = [(chosen.choice([0, 0, 1, -1]), line, line + chosen.choice([0, 0, 3])) for line in lines]
+    snapshot = with_nodes(rows)
+    for first in range(0, 65, 3):
+        for last in (first, first + 4):
+            wanted = [at for at, (file, line, end) in enumerate(rows) if file == 0 and line <= last and end >= first]
+            assert snapshot.nodes_on("/m.py", first, last) == wanted
+    assert snapshot.nodes_on("/nowhere.py", 0, 99) == []
+
+
+def test_the_modules_of_a_model_are_those_that_hold_a_node_and_those_they_are_in():
+    snapshot = with_nodes([(0, 1, 1), (0, 2, 2), (0, 3, 3)])
+    assert snapshot.modules(0) == {"a", "a.b", "a.b.fc0", "a.b.fc1", "a.b.fc2"}
+    assert snapshot.modules(1) == frozenset()
+
+
+def with_nodes(rows):
+    """A snapshot whose nodes have these (file, line, end line); node i calls the module a.b.fci."""
+    payload = {key: [] for key in HEAD_KEYS} | {name: {c: [] for c in columns} for name, columns in COLUMNS.items()}
+    files = [{"path": path, "sha256": "0", "library": False} for path in ("/m.py", "/n.py")]
+    payload |= {"file": "/m.py", "sha256": "0", "generation": 1, "complete": True, "files": files}
+    payload["scopes"] = [[0, "", "Net"], [0, "empty", "Sequential"]]
+    for at, (file, line, end_line) in enumerate(rows):
+        row = dict.fromkeys(COLUMNS["nodes"], 0)
+        row |= {"op": "call_module", "target": f"a.b.fc{at}", "file": file, "line": line, "end_line": end_line}
+        for key, cell in row.items():
+            payload["nodes"][key].append(cell)
+    return GraphSnapshot(payload)

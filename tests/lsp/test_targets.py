@@ -56,6 +56,8 @@ class Net(nn.Module):
             x = block(x)
         y = self.head(x)
         y = torch.softmax(y, -1)
+        y = torch.tanh(y)
+        y = torch.tanh(torch.tanh(y))  # twice
         return y
 
 
@@ -63,8 +65,11 @@ class Small(nn.Module):
     def __init__(self):
         super().__init__()
         self.block = Block(8)
+        self.layers = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
 
     def forward(self, x):
+        for layer in self.layers:
+            x = torch.relu(layer(x))
         return self.block(x)
 
 
@@ -149,10 +154,15 @@ async def test_an_operation_is_meant_by_its_node(traced):
     assert on(traced, "torch.softmax(y, -1)") == [("Net", "softmax", ("softmax",))]
 
 
+async def test_layers_that_have_no_name_are_meant_where_they_are_called(traced):
+    assert on(traced, "layer(x))") == [("Small", "linear (2 operations)", ("layers.0", "layers.1"))]
+    assert on(traced, "torch.relu(layer") == [("Small", "relu (2 operations)", ("relu", "relu_1"))]
+
+
 async def test_outside_of_any_call_the_line_is_meant(traced):
     assert on(traced, 'é = "é"') == [
         ("Net", "this line (8 parts)",
-         ("blocks.0.norm", "blocks.1.norm", "blocks.0.fc", "blocks.1.fc", "add", "relu", "add_1", "relu_1")),
+         ("blocks.0.norm", "blocks.1.norm", "blocks.0.fc", "blocks.1.fc", "add", "add_1", "relu", "relu_1")),
     ]  # fmt: skip
 
 
@@ -175,6 +185,11 @@ async def test_where_no_layer_is_nothing_is_meant(traced, place):
         assert on(traced, "#here") == []
     finally:
         LINES[row] = kept
+
+
+async def test_a_selection_of_one_kind_of_operation_means_every_one_of_it(traced):
+    assert on(traced, "y = torch.tanh(y)", "# twice") == [("Net", "tanh (3 operations)", ("tanh", "tanh_1", "tanh_2"))]
+    assert on(traced, "torch.tanh(y))  #") == [("Net", "tanh", ("tanh_1",))]
 
 
 async def test_a_source_that_does_not_parse_has_no_outline():
