@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import asdict
 from functools import partial
@@ -45,11 +45,13 @@ class ClientListener:
         self._refresher.refresh()
         diagnostics.publish(self._server, paths)
         self._server.graphs.views_changed(paths)
-        self._tell_pipelines(paths)
+        self.tell_pipelines(paths)
 
-    def _tell_pipelines(self, paths: frozenset[str]) -> None:
-        """Tell which passes lie over the models of a file, where that is news."""
+    def tell_pipelines(self, paths: Iterable[str]) -> None:
+        """Tell which passes lie over the models of open files, where that is news."""
         for path in paths:
+            if self._server.documents.get(path) is None:
+                continue
             models = models_of(self._server, path)
             found = {model.title: model.transform["texts"] for model in models if model.transform}
             if found != self._pipelines.get(path, {}):

@@ -22,6 +22,7 @@ async def did_open(ls: Server, params: lsp.DidOpenTextDocumentParams) -> None:
         return
     document = ls.documents.open(item.uri, path, item.version, item.text)
     diagnostics.publish(ls, [path])
+    ls.listener.tell_pipelines([path])
     await ls.folders.ready()
     if ls.documents.get(path) is document:
         ls.daemon.opened(path)
