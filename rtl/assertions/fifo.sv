@@ -15,6 +15,6 @@ module fifo_checker #(
     input logic [CountWidth-1:0] count
 );
   count_fits :
-  assert property (@(posedge clk) disable iff (rst) count <= CountWidth'(DEPTH))
+  assert property (@(posedge clk) disable iff (rst) 32'(count) <= DEPTH)
   else $error("%m: %0d beats in %0d places", count, DEPTH);
 endmodule

@@ -5,7 +5,9 @@ module place_checker (
     input logic valid,
     input logic ready
 );
-  place_is_kept :
-  assert property (@(posedge clk) disable iff (rst) valid |-> ready)
-  else $error("%m: a result has no place");
+  always_ff @(posedge clk) begin
+    place_is_kept :
+    assert (rst || !valid || ready)
+    else $error("%m: a result has no place");
+  end
 endmodule

@@ -16,11 +16,13 @@ module stream_checker #(
     offered <= data;
   end
 
-  offered_stays :
-  assert property (@(posedge clk) disable iff (rst) waited |-> valid)
-  else $error("%m: valid fell before ready");
+  always_ff @(posedge clk) begin
+    offered_stays :
+    assert (rst || !waited || valid)
+    else $error("%m: valid fell before ready");
 
-  offered_is_unchanged :
-  assert property (@(posedge clk) disable iff (rst) waited |-> data == offered)
-  else $error("%m: data changed before ready");
+    offered_is_unchanged :
+    assert (rst || !waited || data == offered)
+    else $error("%m: data changed before ready");
+  end
 endmodule

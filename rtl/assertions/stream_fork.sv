@@ -22,11 +22,13 @@ module stream_fork_checker #(
     else taken <= taken | (data_out_0_valid & data_out_0_ready);
   end
 
-  offered_stays :
-  assert property (@(posedge clk) disable iff (rst) (waited & ~data_out_0_valid) == '0)
-  else $error("%m: valid fell before ready");
+  always_ff @(posedge clk) begin
+    offered_stays :
+    assert (rst || (waited & ~data_out_0_valid) == '0)
+    else $error("%m: valid fell before ready");
 
-  taken_once :
-  assert property (@(posedge clk) disable iff (rst) (taken & data_out_0_valid) == '0)
-  else $error("%m: a beat was offered to a consumer that has it");
+    taken_once :
+    assert (rst || (taken & data_out_0_valid) == '0)
+    else $error("%m: a beat was offered to a consumer that has it");
+  end
 endmodule

@@ -1,5 +1,7 @@
 """Borders, windows, convolution and pooling of images that come as rows, columns, channels."""
 
+from fractions import Fraction
+
 import torch
 from hypothesis import strategies as st
 from torch.nn import functional
@@ -178,3 +180,24 @@ def test_the_mean_of_a_whole_image_needs_no_memory_of_it():
     data = FixedPoint(8, 4)
     sizes = [(6, 5, 5), (4, 7, 7), (8, 4, 4)]
     Bench([average_pool(n, Windows(size[1:]), size, 2, data, data) for n, size in enumerate(sizes)]).check_all()
+
+
+def mean_case(divisor, width, out):
+    """All sums of `width` bits with 2 bits after the point; Python's fractions round half to even."""
+    sums = range(-(1 << (width - 1)), 1 << (width - 1))
+    low, high = out.integers
+    exact = (round(Fraction(total, divisor) * Fraction(2) ** (out.fraction_width - 2)) for total in sums)
+    parameters = {
+        **precision("DATA_IN_0", FixedPoint(width, 2)),
+        **precision("DATA_OUT_0", out),
+        "DATA_IN_0_PARALLELISM_DIM_0": 1,
+        "DIVISOR": divisor,
+    }
+    into = stream(torch.tensor(sums), width, 1)
+    wanted = stream(torch.tensor([min(max(value, low), high) for value in exact]), out.width, 1)
+    return Case("fixed_mean", parameters, {"data_in_0": into}, {"data_out_0": wanted})
+
+
+def test_every_sum_is_divided_and_rounded_as_a_fraction():
+    divisors, outs = (1, 2, 3, 6, 7, 10, 12, 49), (FixedPoint(8, 2), FixedPoint(7, 0), FixedPoint(10, 4))
+    Bench([mean_case(divisor, width, out) for divisor in divisors for width in (8, 9) for out in outs]).check()

@@ -1,6 +1,7 @@
 """What moves beats and changes no number: buffers, fork, join, converters of width, repetition."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import strategies as st
@@ -218,6 +219,18 @@ def test_a_wrong_beat_is_noticed():
     (result,) = Bench([Case("skid_buffer", case.parameters, case.inputs, {"data_out_0": Stream(9, wrong)})]).run()
     assert (result.mismatches, result.first_mismatch) == (1, 77)
     assert not result.fine
+
+
+def test_a_beat_that_is_withdrawn_stops_the_simulation():
+    case = through("fifo", 0, 9, DEPTH=2)
+    body = """logic even, ready; always_ff @(posedge clk) even <= !even && !rst;
+      assign {data_in_0_ready} = ready && even;
+      fifo #(.DATA_WIDTH(9), .DEPTH(2)) rows (.clk, .rst, .data_in_0({data_in_0}),
+        .data_in_0_valid({data_in_0_valid} && even), .data_in_0_ready(ready), .data_out_0({data_out_0}),
+        .data_out_0_valid({data_out_0_valid}), .data_out_0_ready({data_out_0_ready}));"""
+    bench = Bench([replace(case, body=body)])
+    with pytest.raises(AssertionError, match=r"check_in\.offered_stays: valid fell before ready"):
+        bench.run("--stall", 60)
 
 
 def test_a_beat_that_does_not_come_is_noticed():
