@@ -206,3 +206,30 @@ def test_a_transformer_of_torch_is_taken_apart(norm_first):
 def test_what_cannot_be_done_is_quoted(pass_args, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         case(**pass_args)
+
+
+class Restored(nn.Module):
+    """Its second call reads what its first one kept."""
+
+    def forward(self, x, way):
+        if way == "out":
+            self.mean = x.mean(1, keepdim=True)
+            return x - self.mean
+        return x + self.mean
+
+
+class Normalised(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.restored, self.fc = Restored(), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.restored(self.fc(self.restored(x, "out")), "back")
+
+
+@pytest.mark.parametrize("level", ["innermost", "outermost"])
+def test_a_call_may_use_what_an_earlier_one_of_the_same_module_kept(level):
+    model, x = Normalised().eval(), torch.randn(2, 3, 4)
+    graph, found = passes.raise_granularity_transform_pass(MaseGraph(model, {"x": x}), {"level": level})
+    assert found["raised"]["restored"] == 3
+    assert torch.equal(graph.model(x), model(x))

@@ -21,16 +21,12 @@ OUTER = "outer"
 class Outline:
     """One region as a module.
 
-    inputs: the nodes that it takes, in order.  outputs: its nodes that others use.  module: what it computes.
+    outputs: its nodes that others use.  module: what it computes.
     """
 
     def __init__(self, region: Region, model: nn.Module) -> None:
         self.region = region
         inside = set(region.nodes)
-        self.inputs = _unique(
-            source for node in region.nodes for source in node.all_input_nodes
-            if source not in inside and source.op != "get_attr"
-        )  # fmt: skip
         self.outputs = [node for node in region.nodes if any(user not in inside for user in node.users)]
         self._prefix = f"{region.path}."
         self._held: dict[str, Any] = {}
@@ -39,6 +35,13 @@ class Outline:
         self.module = fx.GraphModule(self._held, graph, region.kind)
         # Not train(): that would change the modules inside, which are the person's own.
         self.module.training = model.training
+
+    @property
+    def inputs(self) -> list[fx.Node]:
+        """The nodes that it takes now, in order: what another region gives has changed once that one was put."""
+        inside = set(self.region.nodes)
+        sources = (source for node in self.region.nodes for source in node.all_input_nodes)
+        return _unique(source for source in sources if source not in inside and source.op != "get_attr")
 
     def _graph(self) -> fx.Graph:
         graph = fx.Graph()
