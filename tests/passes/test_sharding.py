@@ -193,7 +193,7 @@ def on_mesh(graph, shape):
 
 def split(model, graph, shape, **pass_args):
     """A graph split over a mesh computes what the model does, on whole tensors and on every rank."""
-    found = planned(graph, mesh_shape=shape, **pass_args)
+    found = planned(graph, **{"mesh_shape": shape, **pass_args})
     graph, made = passes.resharding_transform_pass(graph)
     graph.fx_graph.lint()
     assert graph.check_against(model, atol=1e-4)
@@ -228,6 +228,25 @@ def test_an_example_is_split(devices, file):
     whole = sum(each.numel() * each.element_size() for each in model.parameters())
     assert size == found["memory_bytes"] < whole
     assert found["seconds"] < found["replicated_seconds"] / 1.5
+
+
+class Recurrent(nn.Module):
+    """No rule speaks of a layer that gives a tensor and a pair."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.inner, self.last = nn.Linear(6, 8), nn.LSTM(8, 8, batch_first=True), nn.Linear(8, 4)
+
+    def forward(self, x):
+        y, (hidden, _) = self.inner(torch.tanh(self.first(x)))
+        return torch.relu(self.last(y)), hidden
+
+
+def test_what_has_no_rule_gets_whole_tensors(devices):
+    model = Recurrent().eval()
+    found, made, _ = split(model, MaseGraph(model, {"x": torch.randn(4, 5, 6)}), (4,), flops=1e6)
+    assert found["plan"]["tanh"]["output"] != "R"
+    assert [found["plan"]["tanh"]["output"], "R"] in list(made.values())
 
 
 def test_bert_and_a_quantised_graph_are_split(devices):

@@ -14,7 +14,7 @@ from mase_server.ir.build import attribute
 from mase_server.ir.graph import MaseGraph
 from mase_server.ops.types import TensorType
 from mase_server.passes.sharding.layouts import Layout, Mesh
-from mase_server.passes.sharding.rules import Call, Rule, call, rules_of, tensor_of
+from mase_server.passes.sharding.rules import Call, Rule, call, needs_whole, rules_of, tensor_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Problem:
                 wanted = dict.fromkeys(strategy.inputs[place] for strategy in choice.strategies)
                 yield self._transfer(source, node, place, list(wanted))
         for node in self.graph.fx_graph.nodes:
-            if node.op == "output":
+            if node.op == "output" or needs_whole(node, self.graph.facts):
                 for source in node.all_input_nodes:
                     if source in self.choices:
                         yield self._transfer(source, node, 0, [whole])

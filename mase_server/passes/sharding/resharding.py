@@ -15,6 +15,7 @@ from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.sharding.autosharding import KEY, autosharding_analysis_pass
 from mase_server.passes.sharding.functional import reshard
 from mase_server.passes.sharding.layouts import parse
+from mase_server.passes.sharding.rules import needs_whole
 
 Plan = Mapping[str, Mapping[str, Any]]
 
@@ -60,7 +61,7 @@ def _made(graph: MaseGraph, mesh_shape: Any) -> Plan:
 
 class _Rewriter:
     def __init__(self, graph: MaseGraph, plan: Plan) -> None:
-        self.graph, self.plan = graph, plan
+        self.graph, self.plan, self.facts = graph, plan, dict(graph.facts)
         first = next(iter(plan.values()))["output"]
         self.whole = ",".join("R" for _ in parse(first))
         self.made: dict[tuple[fx.Node, str], fx.Node] = {}
@@ -72,8 +73,11 @@ class _Rewriter:
             planned = self.plan.get(node.name)
             if planned is not None:
                 metadata_of(node, self.graph.module)["software"][KEY] = planned
-            if planned is not None or node.op == "output":
-                self._bring(node, None if planned is None else planned["inputs"])
+                self._bring(node, planned["inputs"])
+            elif node.op == "output" or needs_whole(node, self.facts):
+                plan = {"inputs": [], "output": self.whole, "parameters": {}}
+                metadata_of(node, self.graph.module)["software"][KEY] = plan
+                self._bring(node, None)
         return self.found
 
     def _bring(self, node: fx.Node, wanted: list[str] | None) -> None:

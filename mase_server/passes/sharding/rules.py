@@ -11,7 +11,7 @@ from torch import fx, nn
 
 from mase_server.formats import parse
 from mase_server.ir.build import attribute, underlying
-from mase_server.ir.facts import Facts, call_of, map_nodes
+from mase_server.ir.facts import SIMPLE, Facts, call_of, map_nodes
 from mase_server.ir.number_formats import MOVES, operator_of
 from mase_server.ops.table import named_arguments, op_info
 from mase_server.ops.types import TensorType
@@ -72,6 +72,15 @@ def tensor_of(fact: Any) -> TensorType | None:
     return fact if isinstance(fact, TensorType) else None
 
 
+def needs_whole(node: fx.Node, facts: Facts) -> bool:
+    """Does a node give something of which no rule speaks, several tensors of different kinds or an object?"""
+    return node.op.startswith("call_") and tensor_of(facts.get(node)) is None and not _is_number(facts.get(node))
+
+
+def _is_number(fact: Any) -> bool:
+    return all(map(_is_number, fact)) if isinstance(fact, tuple) else isinstance(fact, SIMPLE)
+
+
 def call(node: fx.Node, facts: Facts, model: nn.Module) -> Call | None:
     """What rules look at; None for a node that gives no tensor."""
     result = tensor_of(facts.get(node))
@@ -119,7 +128,7 @@ def _rounding(found: Call) -> Iterator[Rule]:
 
 def _softmax(found: Call) -> Iterator[Rule]:
     """Along every dimension but its own."""
-    own = found.arguments.get("dim", -1)
+    own = found.arguments.get("dim") if found.layer is None else found.layer.dim
     if isinstance(own, int):
         yield from _pointwise(found, [dim for dim in range(found.rank) if dim != own % found.rank])
 
