@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -30,7 +31,8 @@ def code_of(module: fx.GraphModule, name: str) -> str:
 
 class _Printer:
     def __init__(self, module: fx.GraphModule, name: str) -> None:
-        self.module, self.name = module, name
+        # A model may be called by an expression: nets['small'], Net.training_step.
+        self.module, self.name = module, re.sub(r"\W+", "_", name).strip("_") or "Model"
         self.texts: dict[fx.Node, str] = {}
         #: Nodes whose values have a name.
         self.named: set[fx.Node] = set()

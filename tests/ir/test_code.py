@@ -167,3 +167,13 @@ def test_the_same_graph_gives_the_same_text():
 def test_long_calls_have_an_argument_a_line():
     forward = code_of(MaseGraph(build("bert"), add_metadata_args={}).module, "Model").partition("def forward")[2]
     assert max(map(len, forward.splitlines())) < 160
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("Net.training_step", "Net_training_step"), ("nets['small']", "nets_small")]
+)
+def test_a_model_that_is_called_by_an_expression_is_a_class_too(name: str, told: str):
+    graph = MaseGraph(nn.Sequential(nn.Linear(4, 2)), {"input": torch.randn(1, 4)})
+    text = code_of(graph.module, name)
+    ast.parse(text)
+    assert f"class {told}(nn.Module):" in text

@@ -37,7 +37,7 @@ def real_model(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Mo
     tensors = dict(_tensors(model))
     loaded = any(map(pretrained_folder, model.modules()))
     if not loaded and not any(tensor.is_meta for tensor in tensors.values()):
-        return Real(model, "the weights that the file gave it")
+        return Real(model, "the weights that the file gave it" if tensors else "no weights: the model has none")
     with outside_modes(), OnCpu():
         torch.manual_seed(SEED)
         maker = _Maker(shadows)

@@ -165,7 +165,8 @@ class _Users:
         for user, place in self.users[node]:
             inputs = list(user.all_input_nodes) if user in present else []
             if place < len(inputs):
-                yield inputs[place].name
+                now = inputs[place]
+                yield now.name if format_text(now) is None else now.all_input_nodes[0].name
 
 
 def _note(name: str, instead: str | None) -> str:
