@@ -15,7 +15,7 @@ from torch import Tensor
 from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.kinds import KINDS
 
-#: Of each element of a stream, in the order in which they flow: how many elements of each input it needs.
+#: Of each element of a stream, in the order in which they flow: how many elements it needs of one stream before it.
 Needs = Mapping[str, Tensor]
 
 
@@ -24,49 +24,49 @@ def depths(design: Design) -> dict[tuple[str, int], int]:
 
     These are the fewest; that the longer way also takes time is nobody's matter here, it costs cycles, not progress.
     """
-    needs: dict[str, Needs] = {}
-    found: dict[tuple[str, int], int] = {}
+    found = {
+        (operation.name, index): 0
+        for operation in design.operations.values()
+        for index in range(len(operation.inputs))
+        if len(operation.inputs) > 1
+    }
     for operation in design.operations.values():
-        operands = _operands(design, operation, needs)
-        if operation.kind == "input":
-            needs[operation.name] = {operation.name: _count(operation.out.size)}
-        else:
-            needs[operation.name] = _together(operands)
-        if len(operands) > 1:
-            found |= {
-                (operation.name, index): _waiting(design, operation, index, needs) for index in range(len(operands))
-            }
+        if len(design.users(operation.name)) > 1:
+            for place, waiting in _behind(design, operation).items():
+                found[place] = max(found[place], waiting)
     return found
 
 
-def _operands(design: Design, operation: Operation, needs: Mapping[str, Needs]) -> list[Needs]:
-    """What each element of the result needs of the inputs, by way of each operand."""
-    reach = KINDS[operation.kind].reach(design, operation)
-    return [
-        {name: counts[places] for name, counts in needs[source].items()}
-        for source, places in zip(operation.inputs, reach, strict=True)
-    ]
+def _behind(design: Design, parting: Operation) -> dict[tuple[str, int], int]:
+    """What must wait because streams part behind one operation."""
+    needs: dict[str, Tensor] = {parting.name: torch.arange(1, parting.out.size + 1)}
+    found: dict[tuple[str, int], int] = {}
+    for operation in design.operations.values():
+        if operation is parting or not any(name in needs for name in operation.inputs):
+            continue
+        reach = KINDS[operation.kind].reach(design, operation)
+        operands = {
+            index: _at(needs[name], places)
+            for index, (name, places) in enumerate(zip(operation.inputs, reach, strict=True))
+            if name in needs
+        }
+        # Elements leave in their order, so each needs at least what the one before it needed.
+        needs[operation.name] = torch.stack(list(operands.values())).amax(0).cummax(0).values
+        if len(operands) > 1:
+            for index in operands:
+                before = needs[operation.inputs[index]]
+                found[operation.name, index] = _waiting(before, needs[operation.name], reach[index])
+    return found
 
 
-def _together(operands: list[Needs]) -> Needs:
-    """Elements leave in their order, so each needs at least what the one before it needed."""
-    names = dict.fromkeys(name for each in operands for name in each)
-    gathered = {name: [each[name] for each in operands if name in each] for name in names}
-    return {name: torch.stack(counts).amax(0).cummax(0).values for name, counts in gathered.items()}
+def _at(counts: Tensor, places: Tensor) -> Tensor:
+    """What elements at some places need; nothing for a place before the first."""
+    return torch.where(places < 0, 0, counts[places.clamp(min=0)])
 
 
-def _waiting(design: Design, operation: Operation, index: int, needs: Mapping[str, Needs]) -> int:
+def _waiting(there_with: Tensor, wanted: Tensor, reach: Tensor) -> int:
     """The most elements of an operand that are there before the operation can take them."""
-    reach = KINDS[operation.kind].reach(design, operation)[index]
-    taken = torch.cat([torch.zeros(1, dtype=torch.int64), (reach + 1).cummax(0).values[:-1]])
-    most = 0
-    for name, counts in needs[operation.inputs[index]].items():
-        wanted = needs[operation.name][name]
-        # Those that come with the very element that is waited for hold nobody up any more.
-        there = torch.searchsorted(counts.contiguous(), wanted.contiguous(), right=False)
-        most = max(most, int((there - taken).max()))
-    return most
-
-
-def _count(size: int) -> Tensor:
-    return torch.arange(1, size + 1)
+    # Those that come with the very element that is waited for hold nobody up any more.
+    there = torch.searchsorted(there_with.contiguous(), wanted.contiguous(), right=False)
+    taken = torch.cat([torch.zeros(1, dtype=torch.int64), (reach + 1).clamp(min=0).cummax(0).values[:-1]])
+    return max(0, int((there - taken).max()))

@@ -12,7 +12,6 @@ from torch import Tensor, fx, nn
 from mase_server.hardware.design import Constant, Stream
 from mase_server.ir.build import attribute
 from mase_server.ir.facts import Produced, map_nodes
-from mase_server.ops.types import TensorType
 
 
 class NoHardware(Exception):
@@ -72,13 +71,6 @@ def node_of(value: Any) -> fx.Node:
     if isinstance(value, Produced) and value.node is not None and not value.path:
         return value.node
     raise NoHardware("one of its operands is no tensor of the graph's own")
-
-
-def sample(fact: TensorType) -> tuple[int, ...]:
-    """The shape of one sample; NoHardware for a tensor without a batch."""
-    if not fact.shape:
-        raise NoHardware("it is a single number for the whole batch")
-    return tuple(fact.shape[1:])
 
 
 def vectors_in_order(stream: Stream) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor, fx
 from mase_server.formats import parse
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.design import Constant, Design, Operation, Stream, Unsupported
-from mase_server.hardware.held import Floating, Held, Known, Moved, NoHardware, Unrounded, Whole, node_of, run, sample
+from mase_server.hardware.held import Floating, Held, Known, Moved, NoHardware, Unrounded, Whole, node_of, run
 from mase_server.hardware.kinds import KINDS, RULES
 from mase_server.hardware.names import identifier
 from mase_server.ir.build import attribute
@@ -44,6 +44,8 @@ class Lowering:
         self.unsupported: list[Unsupported] = []
         #: Nodes that have no hardware, and those that need them.
         self.missing: set[fx.Node] = set()
+        #: Which dimension is the batch, where it is another one than the first.
+        self.batches: dict[fx.Node, int] = {}
         self.outputs: tuple[str, ...] = ()
 
     def run(self) -> Design:
@@ -81,7 +83,18 @@ class Lowering:
         name = operator_of(node, self.model)
         if name not in RULES:
             raise NoHardware(f"there is no component for {name}; docs/hardware.md lists what there is")
+        self._follow_batch(node, name)
         return RULES[name](self, node, named_arguments(call_of(node, self.facts, self.model)))
+
+    def _follow_batch(self, node: fx.Node, operator: str) -> None:
+        """The batch stays where it was, unless an operator moves it. NoHardware for one that wants it first."""
+        if operator in KINDS["move"].rules or operator in KINDS["take"].rules:
+            return
+        for source in node.all_input_nodes:
+            if dim := self.batches.get(source, 0):
+                if self.facts[source].shape != self.facts[node].shape:
+                    raise NoHardware(f"the batch is dimension {dim} of what it reads; the first one has hardware")
+                self.batches[node] = dim
 
     def _known(self, node: fx.Node) -> Known | None:
         """What a node gives that depends on no input."""
@@ -122,22 +135,33 @@ class Lowering:
         self.operations[name] = replace(operation, name=name)
         return name
 
+    def sample(self, node: fx.Node) -> tuple[int, ...]:
+        """The shape of one sample of a node; NoHardware for a tensor without a batch."""
+        shape = self.facts[node].shape
+        if not shape:
+            raise NoHardware("it is a single number for the whole batch")
+        batch = self.batches.get(node, 0)
+        return tuple(shape[:batch] + shape[batch + 1 :])
+
     def places(self, node: fx.Node, source: fx.Node) -> Tensor:
         """For each element of a sample of a node that only moves: its row-major index in its source's sample."""
-        before, after = self.facts[source], self.facts[node]
-        indices = torch.arange(prod(before.shape)).reshape(before.shape)
+        shape, batch = self.sample(source), self.batches.get(source, 0)
+        samples, size = self.facts[source].shape[batch], prod(shape)
+        indices = torch.arange(samples * size).reshape(samples, *shape).movedim(0, batch)
         moved = run(node, self.model, lambda each: indices if each is source else self.facts[each])
-        rows = moved.reshape(moved.shape[0], -1)
-        first = torch.arange(len(rows)) * prod(before.shape[1:])
-        if moved.shape[:1] != before.shape[:1] or not torch.equal(rows - first[:, None], rows[:1].expand_as(rows)):
-            raise NoHardware(f"it mixes samples: {list(before.shape)} becomes {list(after.shape)}, the batch first")
-        return rows[0]
+        for dim in range(moved.dim()):
+            rows = moved.movedim(dim, 0).reshape(moved.shape[dim], -1)
+            if len(rows) == samples and torch.equal(rows - rows[:1], _firsts(samples, size).expand_as(rows)):
+                self.batches[node] = dim
+                return rows[0]
+        before, after = list(self.facts[source].shape), list(self.facts[node].shape)
+        raise NoHardware(f"it mixes samples: {before} becomes {after}, dimension {batch} is the batch")
 
     def add(self, unrounded: Unrounded, format: FixedPoint, *rounded: str) -> Whole:
         """A new operation, named as the node that computes it. rounded: the nodes that round it."""
         node = unrounded.node
         nodes = (node.name, *unrounded.also, *rounded)
-        out = KINDS[unrounded.kind].order(self, unrounded, Stream(format, sample(self.facts[node])))
+        out = KINDS[unrounded.kind].order(self, unrounded, Stream(format, self.sample(node)))
         if any(size == 0 for size in out.shape):
             raise NoHardware("it has no elements")
         given = unrounded.inputs, out, nodes, unrounded.constants, unrounded.options
@@ -150,6 +174,7 @@ class Lowering:
     def _rounded(self, node: fx.Node, text: str) -> Held:
         source = node.args[0]
         assert isinstance(source, fx.Node)
+        self.batches[node] = self.batches.get(source, 0)
         return self._round(self.held[source], _fixed(text), node)
 
     def _round(self, held: Held, format: FixedPoint, node: fx.Node) -> Held:
@@ -185,6 +210,11 @@ def _fixed(text: str) -> FixedPoint:
     if isinstance(format, FixedPoint) and format.is_signed:
         return format
     raise NoHardware(f"{text} has no hardware; integers of signed fixed point have, e.g. fixed(8,4)")
+
+
+def _firsts(samples: int, size: int) -> Tensor:
+    """The index of the first element of each sample."""
+    return (torch.arange(samples) * size)[:, None]
 
 
 def _values(held: Held) -> Tensor:

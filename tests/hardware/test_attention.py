@@ -37,6 +37,27 @@ class Attention(Products):
         return F.softmax(scores, dim=-1)
 
 
+class Fused(nn.Module):
+    """Queries, keys and values from one layer; the batch is not always the first dimension."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).reshape(*x.shape[:2], 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        weights = torch.tanh(q @ k.transpose(-2, -1) * 0.3)
+        return self.out((weights @ v).transpose(1, 2).reshape(x.shape))
+
+
+class Picked(Fused):
+    def forward(self, x):
+        qkv = self.qkv(x).reshape(*x.shape[:2], 3, 2, 4).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv[0], qkv[1], qkv[2]
+        weights = torch.tanh(q @ k.transpose(-2, -1) * 0.3)
+        return self.out((weights @ v).transpose(1, 2).reshape(x.shape))
+
+
 class Encoder(nn.Module):
     """A whole block of a transformer's encoder."""
 
@@ -50,10 +71,11 @@ class Encoder(nn.Module):
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
-def test_the_integers_are_those_of_the_quantised_graph():
+@pytest.mark.parametrize("model", [Products(), Picked()], ids=["products", "picked"])
+def test_the_integers_are_those_of_the_quantised_graph(model):
     torch.manual_seed(3)
     values = torch.randn(5, 6, 8)
-    graph = quantised(Products(), values, config())
+    graph = quantised(model, values, config())
     assert torch.equal(integers(graph, values), graph.model(values))
 
 
@@ -68,7 +90,9 @@ def test_softmax_and_norms_in_integers_are_those_of_floats_but_for_a_rounding_he
 
 
 @VERILATOR
-@pytest.mark.parametrize("model", [Products(), Attention(), Encoder()], ids=["products", "attention", "encoder"])
+@pytest.mark.parametrize(
+    "model", [Products(), Attention(), Picked(), Encoder()], ids=["products", "attention", "picked", "encoder"]
+)
 @pytest.mark.parametrize("multipliers", [8, 70])
 def test_verilator_gives_the_same_integers(tmp_path, model, multipliers):
     check(emitted(model, torch.randn(2, 6, 8), 20, multipliers=multipliers), tmp_path)

@@ -10,7 +10,7 @@ from torch import fx
 
 from mase_server.hardware.design import Operation, Stream, row_major
 from mase_server.hardware.functional import move
-from mase_server.hardware.held import Floating, Held, Moved, Unrounded, node_of, sample
+from mase_server.hardware.held import Floating, Held, Moved, Unrounded, node_of
 from mase_server.hardware.kinds.kind import Kind
 from mase_server.hardware.wiring import Tap
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def _move(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     source = node_of(given["data_in_0"])
     held, places = lowering.held[source], lowering.places(node, source)
-    if sample(lowering.facts[source]) == sample(lowering.facts[node]) and row_major(places) is None:
+    if lowering.sample(source) == lowering.sample(node) and row_major(places) is None:
         return held
     moved = Unrounded("move", (), node, options={"places": places})
     if isinstance(held, Floating | Moved):
@@ -33,7 +33,9 @@ def _move(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
 
 
 def _same(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    return lowering.held[node_of(given["data_in_0"])]
+    source = node_of(given["data_in_0"])
+    lowering.batches[node] = lowering.batches.get(source, 0)
+    return lowering.held[source]
 
 
 def _order(lowering: Lowering, unrounded: Unrounded, out: Stream) -> Stream:

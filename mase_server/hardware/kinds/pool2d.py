@@ -12,7 +12,7 @@ from mase_server.hardware.arithmetic import Windows
 from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import integer_average_pool2d, integer_max_pool2d
-from mase_server.hardware.held import Held, NoHardware, Unrounded, sample
+from mase_server.hardware.held import Held, NoHardware, Unrounded
 from mase_server.hardware.kinds.images import (
     Settings,
     arrival,
@@ -49,9 +49,7 @@ def _average(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Hel
 def _adaptive(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     source = pixels_of(lowering, given)
     _, *size = lowering.stream(source).shape
-    return Unrounded(
-        "pool2d", (source,), node, options={"windows": _equal(size, sample(lowering.facts[node])), "mean": True}
-    )
+    return Unrounded("pool2d", (source,), node, options={"windows": _equal(size, lowering.sample(node)), "mean": True})
 
 
 def _equal(size: list[int], out: tuple[int, ...]) -> Windows:
@@ -68,7 +66,7 @@ def _windows(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> tup
     settings = Settings.of(lowering, node, given)
     kernel = settings.pair("kernel_size")
     windows = settings.windows(kernel, kernel)
-    if windows.count(*lowering.stream(source).shape[1:]) != sample(lowering.facts[node])[1:]:
+    if windows.count(*lowering.stream(source).shape[1:]) != lowering.sample(node)[1:]:
         raise NoHardware("ceil_mode looks beyond the border; pad the image instead")
     return source, windows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import torch
@@ -40,7 +41,20 @@ def in_order(lowering: Lowering, name: str, wanted: Tensor) -> str:
 
 
 def _swapped(places: Tensor) -> tuple[int, int, int] | None:
-    """Rows, columns and elements so that places are those of columns, rows, elements; None where there are none."""
+    """Rows, columns and elements so that places are those of columns, rows, elements, one such block after another.
+
+    The smallest blocks; None where there are none.
+    """
+    size = len(places)
+    for block in divisors(size):
+        first = places[:block]
+        blocks = places.reshape(-1, block) - torch.arange(0, size, block)[:, None]
+        if torch.equal(blocks, first.expand_as(blocks)) and (found := _sizes(first)) is not None:
+            return found
+    return None
+
+
+def _sizes(places: Tensor) -> tuple[int, int, int] | None:
     size = len(places)
     for inner in divisors(size):
         if not torch.equal(places[:inner], torch.arange(inner)):
@@ -92,7 +106,8 @@ def _build(builder: Builder, operation: Operation) -> Tap:
 
 def _reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
     """All of a matrix is there before any of it leaves."""
-    return (torch.full((operation.out.size,), operation.out.size - 1),)
+    block = prod(operation.options["sizes"])
+    return ((torch.arange(operation.out.size) // block + 1) * block - 1,)
 
 
 KIND = Kind("swap", _node, _build, {}, _order, reach=_reach)

@@ -13,6 +13,7 @@ from mase_server.hardware.design import Design, Operation, Stream, row_major
 from mase_server.hardware.functional import move
 from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of
 from mase_server.hardware.kinds.kind import Kind
+from mase_server.hardware.kinds.swap import in_order
 from mase_server.hardware.wiring import Tap
 
 if TYPE_CHECKING:
@@ -24,14 +25,24 @@ if TYPE_CHECKING:
 def _take(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     source = node_of(given["data_in_0"])
     name, places = lowering.whole(source), lowering.places(node, source)
-    stream = lowering.stream(name)
+    if len(set(places.tolist())) != len(places):
+        raise NoHardware("it takes elements twice")
+    first = _first(lowering.stream(name), places)
+    if first is None:
+        name = in_order(lowering, name, torch.arange(lowering.stream(name).size))
+        first = _first(lowering.stream(name), places)
+    if first is None:
+        raise NoHardware("what it takes does not come in one piece; take it along the first dimension of a sample")
+    options = {"places": places, "first": first}
+    return lowering.add(Unrounded("take", (name,), node, options=options), lowering.stream(name).format)
+
+
+def _first(stream: Stream, places: Tensor) -> int | None:
+    """When the first of some elements comes; None where others come between them."""
     position = torch.empty(stream.size, dtype=torch.int64)
     position[stream.indices] = torch.arange(stream.size)
     first, last = int(position[places].min()), int(position[places].max())
-    if last - first + 1 != len(places) or len(set(places.tolist())) != len(places):
-        raise NoHardware("what it takes does not come in one piece; take it along the first dimension of a sample")
-    options = {"places": places, "first": first}
-    return lowering.add(Unrounded("take", (name,), node, options=options), stream.format)
+    return first if last - first + 1 == len(places) else None
 
 
 def _order(lowering: Lowering, unrounded: Unrounded, out: Stream) -> Stream:
