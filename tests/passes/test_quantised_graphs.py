@@ -56,6 +56,19 @@ class Encoder(nn.Module):
         return self.head(self.encoder(x))
 
 
+class Cells(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gru, self.lstm = nn.GRUCell(4, 8), nn.LSTMCell(4, 8)
+
+    def forward(self, x, state):
+        g = h = c = state
+        for step in x:
+            g = self.gru(step, g)
+            h, c = self.lstm(step, (h, c))
+        return g + h
+
+
 def convolutional():
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.ConvTranspose2d(8, 4, 2, stride=2),
@@ -66,6 +79,7 @@ def convolutional():
 MODELS = {
     "lstm": lambda: (Recurrent(nn.LSTM), {"x": torch.randn(5, 2, 4)}),
     "gru": lambda: (Recurrent(nn.GRU), {"x": torch.randn(5, 2, 4)}),
+    "cells": lambda: (Cells(), {"x": torch.randn(3, 2, 4), "state": torch.randn(2, 8)}),
     "attention": lambda: (Attention(), {"x": torch.randn(2, 5, 16)}),
     "encoder": lambda: (Encoder(), {"x": torch.randn(2, 5, 16)}),
     "bags": lambda: (Bags(), {"ids": torch.randint(0, 20, (3, 4))}),

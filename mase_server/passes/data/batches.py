@@ -74,7 +74,7 @@ def _examples(graph: MaseGraph, count: int) -> Data:
     first = dict(graph.arguments)
     others = [alike(first, seed) for seed in range(1, count)]
     if any(holds_tensor(value) for value in graph.given.values()):
-        more = f" and {count - 1} random like them (seeds 1 to {count - 1})" if others else ""
+        more = f" and {count - 1} random like them" if others else ""
         words = f"the example inputs{more}"
     else:
         words = f"{count} batches of random inputs" if others else "random inputs"

@@ -17,14 +17,18 @@ from mase_server.passes.selection import path_of
 #: Operators that compute, and so are quantised by a default configuration.
 COMPUTES = frozenset(
     {
-        "linear", "bilinear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-        "matmul", "bmm", "baddbmm", "addmm", "einsum", "scaled_dot_product_attention", "multihead_attention",
-        "embedding", "embedding_bag", "lstm", "gru", "rnn",
-        "layer_norm", "rms_norm", "group_norm", "batch_norm", "batch_norm1d", "batch_norm2d", "batch_norm3d",
-        "instance_norm", "relu", "relu6", "leaky_relu", "prelu", "elu", "selu", "celu", "gelu", "silu", "mish",
-        "sigmoid", "tanh", "softplus", "softsign", "hardswish", "hardsigmoid", "hardtanh", "hardshrink", "softshrink",
-        "logsigmoid", "glu", "softmax", "log_softmax", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d",
-        "adaptive_avg_pool2d", "adaptive_avg_pool3d", "add", "sub", "mul", "div", "mean",
+        "linear", "bilinear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+        "conv_transpose3d", "matmul", "mm", "bmm", "baddbmm", "addmm", "addbmm", "mv", "addmv", "dot",
+        "inner", "outer", "tensordot", "einsum", "grouped_mm", "scaled_dot_product_attention",
+        "multihead_attention", "embedding", "embedding_bag", "lstm", "gru", "rnn", "rnn_tanh", "rnn_relu",
+        "lstm_cell", "gru_cell", "rnn_cell", "rnn_tanh_cell", "rnn_relu_cell", "layer_norm", "rms_norm",
+        "group_norm", "batch_norm", "batch_norm1d", "batch_norm2d", "batch_norm3d", "instance_norm",
+        "instance_norm1d", "instance_norm2d", "instance_norm3d", "local_response_norm", "relu", "relu6",
+        "leaky_relu", "prelu", "elu", "selu", "celu", "gelu", "silu", "mish", "sigmoid", "tanh", "softplus",
+        "softsign", "hardswish", "hardsigmoid", "hardtanh", "hardshrink", "softshrink", "logsigmoid", "glu",
+        "softmax", "softmin", "softmax2d", "log_softmax", "tanhshrink", "threshold", "lp_pool1d", "lp_pool2d",
+        "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+        "adaptive_avg_pool3d", "add", "sub", "rsub", "mul", "div", "addcmul", "addcdiv", "mean",
     }
 )  # fmt: skip
 
