@@ -153,6 +153,22 @@ def test_a_convolution_is_a_product_with_what_its_kernel_sees(layer):
         assert torch.allclose(moments, outputs.chunk(count)[group], rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("layer", "x"),
+    [(nn.Linear(4, 3), torch.randn(1, 50_000, 4)), (nn.Conv2d(2, 3, 2), torch.randn(1, 2, 300, 200))],
+    ids=["linear", "convolution"],
+)
+def test_of_many_inputs_some_are_heard_that_are_spread_evenly(layer, x):
+    graph = MaseGraph(nn.Sequential(layer), {"input": x})
+    (found,) = weighted(graph.fx_graph, graph.module)
+    hessian = Hessian.of(found, graph.module)
+    hessian.add(x)
+    assert 4000 < hessian.count <= 8192
+    every = x.reshape(-1, 4) if x.dim() == 3 else F.unfold(x, 2)[0].T
+    expected = (every.double().T @ every.double()) / len(every)
+    assert torch.allclose(hessian.mean(0), expected, atol=0.1)
+
+
 # The pass
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import ceil, prod
 from typing import Any
 
 from torch import Tensor, fx, nn
@@ -15,6 +16,8 @@ from mase_server.passes.weighted import Weighted
 
 #: Inputs of a layer up to which its Hessian is in float64; beyond, time and memory count.
 EXACT = 1024
+#: Inputs of one run that are heard, spread evenly, where a layer has more: rows of a linear one, places of each sample.
+HEARD = 1 << 13
 #: Arguments of a convolution, in torch's order.
 _CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 
@@ -51,7 +54,8 @@ class Hessian:
 
 
 def _rows(values: Tensor) -> Iterator[Tensor]:
-    yield values.reshape(1, -1, values.shape[-1])
+    rows = values.reshape(1, -1, values.shape[-1])
+    yield rows[:, :: max(1, ceil(rows.shape[1] / HEARD))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,13 @@ class _Window:
             seen = F.pad(sample[None], self.pads, mode=self.mode)[0]
             for axis, (size, step, apart) in enumerate(zip(self.kernel, self.stride, self.dilation, strict=True), 1):
                 seen = seen.unfold(axis, (size - 1) * apart + 1, step)[..., ::apart]
-            yield self._grouped(seen)
+            yield self._grouped(self._heard(seen))
+
+    def _heard(self, seen: Tensor) -> Tensor:
+        """Every n-th position in each direction, so that there are not too many."""
+        count = len(self.kernel)
+        step = max(1, ceil((prod(seen.shape[1 : 1 + count]) / HEARD) ** (1 / count)))
+        return seen[(slice(None), *[slice(None, None, step)] * count)]
 
     def _grouped(self, seen: Tensor) -> Tensor:
         count = len(self.kernel)
