@@ -1,5 +1,6 @@
 """Modules taken together as one node, and apart again: the graph computes what the model does, at every level."""
 
+import copy
 import re
 
 import pytest
@@ -233,3 +234,152 @@ def test_a_call_may_use_what_an_earlier_one_of_the_same_module_kept(level):
     graph, found = passes.raise_granularity_transform_pass(MaseGraph(model, {"x": x}), {"level": level})
     assert found["raised"]["restored"] == 3
     assert torch.equal(graph.model(x), model(x))
+
+
+class InPlace(nn.Module):
+    """Changes what it was given, and gives it back."""
+
+    def forward(self, x):
+        x.add_(1)
+        y = torch.relu(x)
+        x[:, :2] = y[:, 2:] * 3
+        return x
+
+
+class Counting(nn.Module):
+    """Keeps a buffer of its own, and gives a dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x, *, scale=1.0):
+        self.seen.mul_(0.5).add_(x.mean(0))
+        return {"scaled": x * scale, "seen": self.seen + 0.0, "same": x}
+
+
+class Slices(nn.Module):
+    def forward(self, x, size):
+        return x[..., :size], x.view(-1, 2, 2).sum((1, 2))
+
+
+class Awkward(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.change, self.count, self.slices = InPlace(), Counting(), Slices()
+
+    def forward(self, x):
+        x = x * 2
+        before = x + 0
+        y = self.change(x)
+        first = self.count(x, scale=3.0)
+        second = self.count(y, scale=0.5)
+        head, sums = self.slices(second["scaled"], 2)
+        return before + x, first["scaled"] + first["same"], second["seen"], head, sums, first["seen"]
+
+
+def test_changes_in_place_buffers_and_aliases_stay_what_they_are():
+    x = torch.randn(3, 4)
+    model, kept = Awkward().eval(), Awkward().eval()
+    expected, again = kept(x), kept(x)
+    graph, found = passes.raise_granularity_transform_pass(MaseGraph(model, {"x": x}))
+    assert set(found["raised"]) == {"change", "count", "slices"}
+    assert not model.count.seen.any(), "recording changed the model"
+    for results in (expected, again):
+        for mine, eager in zip(graph.model(x), results, strict=True):
+            assert torch.equal(mine, eager)
+    graph, _ = passes.lower_granularity_transform_pass(graph)
+    third = kept(x)
+    for mine, eager in zip(graph.model(x), third, strict=True):
+        assert torch.equal(mine, eager)
+
+
+class Factor(nn.Module):
+    def forward(self, x, factor):
+        return torch.tanh(x) * factor
+
+
+class Twice(nn.Module):
+    """One module, called with different numbers, and once more with the first."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor, self.between = Factor(), nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = self.between(self.factor(x, 2.0))
+        x = self.between(self.factor(x, 3.0))
+        return self.factor(x, 2.0)
+
+
+def test_calls_that_compute_other_things_are_other_modules():
+    model, x = Twice().eval(), torch.randn(3, 4)
+    graph, _ = passes.raise_granularity_transform_pass(MaseGraph(model, {"x": x}))
+    assert called(graph) == ["factor", "between", "factor_1", "between", "factor"]
+    assert torch.equal(graph.model(x), model(x))
+
+
+def test_a_graph_of_modules_trains_as_the_model_does():
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))
+
+    class Residual(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = block
+
+        def forward(self, x):
+            return x + self.inner(x)
+
+    model = nn.Sequential(Residual(), nn.Linear(4, 1)).train()
+    other, x = copy.deepcopy(model), torch.randn(6, 4)
+    graph, found = passes.raise_granularity_transform_pass(MaseGraph(model, {"input": x}), {"level": "outermost"})
+    assert found["raised"]
+    for trained, parameters in ((graph.model, graph.model.parameters()), (other, other.parameters())):
+        optimiser = torch.optim.SGD(list(parameters), 0.1)
+        for _ in range(3):
+            optimiser.zero_grad()
+            trained(x).square().sum().backward()
+            optimiser.step()
+    assert torch.equal(graph.model(x), other(x))
+    assert torch.equal(model[0].inner[1].running_mean, other[0].inner[1].running_mean)
+
+
+def test_what_was_taken_apart_is_taken_together_without_changing_the_model():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model, x = nn.Sequential(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)).eval(), torch.randn(2, 5, 8)
+    expected, kinds = model(x), [type(part) for part in model.modules()]
+    graph, _ = passes.lower_granularity_transform_pass(MaseGraph(model, {"input": x}))
+    graph, found = passes.raise_granularity_transform_pass(graph)
+    assert set(found["raised"]) == {"0.layers.0", "0.layers.1"}
+    assert [type(part) for part in model.modules()] == kinds
+    assert torch.equal(model(x), expected)
+    torch.testing.assert_close(graph.model(x), expected)
+
+
+def test_no_module_is_put_where_another_one_is():
+    class Three(Twice):
+        def __init__(self):
+            super().__init__()
+            self.factor_1 = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.factor_1(super().forward(x))
+
+    model, x = Three().eval(), torch.randn(3, 4)
+    graph, _ = passes.raise_granularity_transform_pass(MaseGraph(model, {"x": x}))
+    assert called(graph) == ["factor", "between", "factor_2", "between", "factor", "factor_1"]
+    assert torch.equal(graph.model(x), model(x))
+
+
+def test_a_module_that_is_a_graph_already_is_taken_apart():
+    inner = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+    outer = torch.fx.Graph()
+    x = outer.placeholder("x")
+    outer.output(outer.call_module("inner", (x,)))
+    model = torch.fx.GraphModule({"inner": inner}, outer)
+    graph, found = passes.lower_granularity_transform_pass(MaseGraph(model))
+    assert found["lowered"] == ["inner"]
+    assert called(graph) == ["inner.0", "inner.1"]
+    value = torch.randn(2, 4)
+    assert torch.equal(graph.model(value), model(value))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
 from types import MappingProxyType
 from typing import Any
 
-from torch import fx
+from torch import fx, nn
 
 from mase_server.ir.build import attribute
 from mase_server.ir.graph import MaseGraph
@@ -58,8 +59,10 @@ def _raise(graph: MaseGraph, path: str) -> int:
     parent = Scope(above, kinds.get(above))
     targets: dict[tuple[Any, ...], str] = {}
     outlines = [Outline(region, model) for region in regions(graph, path)]
+    places = _places(model, path)
     for outline in outlines:
-        targets.setdefault(outline.key, path if not targets else f"{path}_{len(targets)}")
+        if outline.key not in targets:
+            targets[outline.key] = next(places)
         outline.put(graph.fx_graph, targets[outline.key], parent)
     for outline in outlines:
         target = targets[outline.key]
@@ -67,6 +70,27 @@ def _raise(graph: MaseGraph, path: str) -> int:
             _keep(model, graph.fx_graph, path, outline.module)
         model.add_submodule(target, outline.module)
     return sum(len(outline.region.nodes) for outline in outlines)
+
+
+def _places(model: fx.GraphModule, path: str) -> Iterator[str]:
+    """Where to put modules: at the path, beside it where that is taken, and at the top where it is inside of a module
+    that is the person's own."""
+    parents = path.split(".")[:-1]
+    own = [attribute(model, ".".join(parents[: end + 1])) for end in range(len(parents))]
+    if all(type(parent) is nn.Module for parent in own):
+        yield path
+    else:
+        path = path.replace(".", "_")
+    names = (f"{path}_{number}" for number in count(1))
+    yield from (name for name in names if not _is_there(model, name))
+
+
+def _is_there(model: nn.Module, path: str) -> bool:
+    try:
+        attribute(model, path)
+    except AttributeError:
+        return False
+    return True
 
 
 def _keep(model: fx.GraphModule, graph: fx.Graph, path: str, made: fx.GraphModule) -> None:
