@@ -32,9 +32,9 @@ def gptq_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = 
     mxint(4) where none are.  data, samples: what the graph is run on (see `data.load`).
     damping: share of the Hessian's mean diagonal that is added to it.  block: columns that are finished before the rest
     hears of them, which changes nothing but the time.  act_order: columns that matter most go first.
-    Of very many inputs of one run some that are spread evenly are heard. Layers come in the graph's order, each on the inputs that the layers before it give by then. Pruned elements stay
-    zero. No row gets worse than by plain rounding. The new weights are parameters of the graph's module; the model's
-    own stay as they were.
+    Layers come in the graph's order, each on the inputs that the layers before it give by then; of very many inputs of
+    one run, some that are spread evenly are heard. Pruned elements stay zero. No row gets worse than by plain rounding.
+    The new weights are parameters of the graph's module; the model's own stay as they were.
     Gives {"layers": by node {"format", "error", "rounding_error": mean squared change of an output by this and by plain
     rounding}, "left": nodes whose weight is no parameter, "inputs": on what, in words}.
     ValueError for pass_args that cannot be read, formats without a grid, and weights on meta.
