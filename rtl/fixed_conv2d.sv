@@ -5,7 +5,7 @@
 /// come in time. 9 + $clog2(PAR_IN) cycles of latency from the last pixel of the first window, and the cycles of one dot
 /// product. Stores the rows of one window, and SPARE pixels more. Cuts both paths, but for the ready of a border.
 /// Memory files as of fixed_linear_core: a filter's elements are kernel rows, kernel columns, channels of its group.
-/// Is arithmetic.conv2d in Python. Does not dilate.
+/// Is arithmetic.conv2d in Python.
 module fixed_conv2d #(
     parameter int DATA_IN_0_PRECISION_0        = 8,
     parameter int DATA_IN_0_PRECISION_1        = 4,
@@ -17,6 +17,8 @@ module fixed_conv2d #(
     parameter int KERNEL_WIDTH                 = 3,
     parameter int STRIDE_HEIGHT                = 1,
     parameter int STRIDE_WIDTH                 = 1,
+    parameter int DILATION_HEIGHT              = 1,
+    parameter int DILATION_WIDTH               = 1,
     parameter int PADDING_TOP                  = 0,
     parameter int PADDING_BOTTOM               = 0,
     parameter int PADDING_LEFT                 = 0,
@@ -95,6 +97,8 @@ module fixed_conv2d #(
       .KERNEL_WIDTH(KERNEL_WIDTH),
       .STRIDE_HEIGHT(STRIDE_HEIGHT),
       .STRIDE_WIDTH(STRIDE_WIDTH),
+      .DILATION_HEIGHT(DILATION_HEIGHT),
+      .DILATION_WIDTH(DILATION_WIDTH),
       .GROUPS(GROUPS),
       .COUNT(Filters / DATA_OUT_0_PARALLELISM_DIM_0),
       .SPARE(SPARE)

@@ -15,6 +15,8 @@ module sliding_window #(
     parameter int KERNEL_WIDTH                = 3,
     parameter int STRIDE_HEIGHT               = 1,
     parameter int STRIDE_WIDTH                = 1,
+    parameter int DILATION_HEIGHT             = 1,
+    parameter int DILATION_WIDTH              = 1,
     parameter int GROUPS                      = 1,
     parameter int COUNT                       = 1,
     parameter int SPARE                       = DATA_IN_0_TENSOR_SIZE_DIM_1,
@@ -33,20 +35,23 @@ module sliding_window #(
   localparam int Height = DATA_IN_0_TENSOR_SIZE_DIM_2;
   localparam int Beats = DATA_IN_0_TENSOR_SIZE_DIM_0 / DATA_IN_0_PARALLELISM_DIM_0;  // of a pixel
   localparam int Group = Beats / GROUPS;
-  localparam int Columns = (Width - KERNEL_WIDTH) / STRIDE_WIDTH + 1;
-  localparam int Rows = (Height - KERNEL_HEIGHT) / STRIDE_HEIGHT + 1;
+  // Pixels from the first to the last row and column of a window.
+  localparam int Tall = (KERNEL_HEIGHT - 1) * DILATION_HEIGHT + 1;
+  localparam int Wide = (KERNEL_WIDTH - 1) * DILATION_WIDTH + 1;
+  localparam int Columns = (Width - Wide) / STRIDE_WIDTH + 1;
+  localparam int Rows = (Height - Tall) / STRIDE_HEIGHT + 1;
 
   if (Group * GROUPS * DATA_IN_0_PARALLELISM_DIM_0 != DATA_IN_0_TENSOR_SIZE_DIM_0) begin : g_check_channels
     $error("sliding_window: %0d channels are no multiple of %0d groups of %0d a beat", DATA_IN_0_TENSOR_SIZE_DIM_0,
            GROUPS, DATA_IN_0_PARALLELISM_DIM_0);
   end
-  if (KERNEL_WIDTH > Width || KERNEL_HEIGHT > Height) begin : g_check_size
-    $error("sliding_window: a window of %0d x %0d does not fit into an image of %0d x %0d", KERNEL_HEIGHT,
-           KERNEL_WIDTH, Height, Width);
+  if (Wide > Width || Tall > Height) begin : g_check_size
+    $error("sliding_window: a window of %0d x %0d does not fit into an image of %0d x %0d", Tall, Wide,
+           Height, Width);
   end
 
   // Memory is a ring. A place in it is counted from the window's first pixel, its origin, in beats.
-  localparam int Span = ((KERNEL_HEIGHT - 1) * Width + KERNEL_WIDTH) * Beats;
+  localparam int Span = ((Tall - 1) * Width + Wide) * Beats;
   localparam int Depth = Span + SPARE * Beats;
   // How far the origin moves: to the next window, to the next row of windows, to the next image.
   localparam int ToColumn = STRIDE_WIDTH * Beats;
@@ -55,8 +60,8 @@ module sliding_window #(
   localparam int Farthest = (ToRow > ToImage) ? ToRow : ToImage;
   localparam int Reach = (Depth > Farthest) ? Depth : Farthest;
   // How far a read moves at the end of a pixel's group, and of a window's row.
-  localparam int ToPixel = Beats - Group + 1;
-  localparam int ToLine = (Width - KERNEL_WIDTH) * Beats + ToPixel;
+  localparam int ToPixel = DILATION_WIDTH * Beats - Group + 1;
+  localparam int ToLine = (DILATION_HEIGHT * Width - Wide + 1) * Beats - Group + 1;
 
   localparam int PlaceWidth = $clog2(2 * Depth);  // a sum of two places, before it is brought back into the ring
   localparam int AddressWidth = (Depth > 1) ? $clog2(Depth) : 1;

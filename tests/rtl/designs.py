@@ -68,12 +68,20 @@ def image_stream(values, width, lanes):
     return stream(values.permute(0, 2, 3, 1), width, lanes)
 
 
+def kernel_sizes(windows):
+    names = ("KERNEL_HEIGHT", "KERNEL_WIDTH", "STRIDE_HEIGHT", "STRIDE_WIDTH")
+    return dict(zip(names, (*windows.kernel, *windows.stride), strict=True))
+
+
 def kernel_parameters(windows):
     """A `Windows` with the same border on both sides."""
-    names = ("KERNEL_HEIGHT", "KERNEL_WIDTH", "STRIDE_HEIGHT", "STRIDE_WIDTH")
     rows, columns = windows.padding
     borders = {"PADDING_TOP": rows, "PADDING_BOTTOM": rows, "PADDING_LEFT": columns, "PADDING_RIGHT": columns}
-    return {**dict(zip(names, (*windows.kernel, *windows.stride), strict=True)), **borders}
+    return {**kernel_sizes(windows), **borders}
+
+
+def dilation(windows):
+    return {"DILATION_HEIGHT": windows.dilation[0], "DILATION_WIDTH": windows.dilation[1]}
 
 
 def conv_case(values, weight, bias, formats, windows, groups, lanes, expected):
@@ -81,7 +89,8 @@ def conv_case(values, weight, bias, formats, windows, groups, lanes, expected):
     lanes_in, lanes_out = lanes
     filters = weight.permute(0, 2, 3, 1).flatten(1)
     linear = linear_parameters(formats, 0, weight.shape[0], lanes_in, lanes_out)
-    parameters = {**linear, **image_sizes(formats.data.width, values.shape[1:], lanes_in), **kernel_parameters(windows)}
+    parameters = {**linear, **image_sizes(formats.data.width, values.shape[1:], lanes_in)}
+    parameters |= {**kernel_parameters(windows), **dilation(windows)}
     return Case(
         "fixed_conv2d",
         {**parameters, "GROUPS": groups},

@@ -1,5 +1,6 @@
 """Convolution and pooling in integers, against torch in floating point, exact fractions, and tables worked by hand."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -22,15 +23,20 @@ def windows(draw):
     return Windows(kernel, (draw(SIZES), draw(SIZES)), padding)
 
 
+@st.composite
+def dilated(draw):
+    return replace(draw(windows()), dilation=(draw(st.integers(1, 3)), draw(st.integers(1, 3))))
+
+
 def uniform(format, *shape):
     low, high = format.integers
     return torch.randint(low, high + 1, shape)
 
 
 @settings(max_examples=80)
-@given(windows(), st.integers(1, 3), SIZES, SIZES, st.booleans(), st.booleans())
+@given(dilated(), st.integers(1, 3), SIZES, SIZES, st.booleans(), st.booleans())
 def test_conv2d_is_torch_then_the_number_format(place, groups, channels, filters, with_bias, relu):
-    values = uniform(DATA, 2, groups * channels, 5, 6)
+    values = uniform(DATA, 2, groups * channels, 10, 11)
     weight = uniform(WEIGHT, groups * filters, channels, *place.kernel)
     bias = uniform(BIAS, groups * filters) if with_bias else None
     formats = Affine(DATA, WEIGHT, BIAS if with_bias else None, OUT, relu=relu)
@@ -40,7 +46,8 @@ def test_conv2d_is_torch_then_the_number_format(place, groups, channels, filters
         None if bias is None else BIAS.decode(bias),
         place.stride,
         place.padding,
-        groups=groups,
+        place.dilation,
+        groups,
     )
     expected = OUT.encode(floats.relu() if relu else floats)
     assert torch.equal(conv2d(values, weight, bias, formats, place, groups), expected)

@@ -9,7 +9,16 @@ from torch.nn import functional
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.arithmetic import Affine, Windows, average_pool2d, conv2d, max_pool2d
 from tests.rtl.bench import Bench, Case
-from tests.rtl.designs import conv_case, image_sizes, image_stream, kernel_parameters, precision, stream
+from tests.rtl.designs import (
+    conv_case,
+    dilation,
+    image_sizes,
+    image_stream,
+    kernel_parameters,
+    kernel_sizes,
+    precision,
+    stream,
+)
 from tests.rtl.draws import drawn, generator, integers
 
 IMAGES = 3
@@ -44,41 +53,45 @@ def test_padding_puts_a_border_around_every_image():
 
 @st.composite
 def kernels(draw):
-    """A kernel of rows and columns, its strides, and an image that it fits into."""
+    """A kernel of rows and columns, its strides and dilation, and an image that it fits into."""
     kernel = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     strides = draw(st.integers(1, 4)), draw(st.integers(1, 4))
-    return kernel, strides, (kernel[0] + draw(st.integers(0, 5)), kernel[1] + draw(st.integers(0, 5)))
+    dilation = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    rows, columns = Windows(kernel, dilation=dilation).reach
+    return kernel, strides, dilation, (rows + draw(st.integers(0, 5)), columns + draw(st.integers(0, 5)))
 
 
 @st.composite
 def windows(draw):
-    kernel, strides, size = draw(kernels())
+    kernel, strides, dilation, size = draw(kernels())
+    place = Windows(kernel, strides, (0, 0), dilation)
     lanes, groups = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     channels = lanes * groups * draw(st.integers(1, 2))
-    return (channels, *size), lanes, kernel, strides, groups, draw(st.integers(1, 3)), draw(st.integers(0, 9))
+    return (channels, *size), lanes, place, groups, draw(st.integers(1, 3)), draw(st.integers(0, 9))
 
 
-def window_order(values, kernel, strides, groups, count):
+def window_order(values, place, groups, count):
     """All windows by plain loops: windows, groups, repetitions, kernel rows, kernel columns, channels."""
     found = []
     _, channels, height, width = values.shape
     each = channels // groups
+    (tall, wide), (row_step, column_step) = place.reach, place.dilation
     for image in values:
-        for row in range(0, height - kernel[0] + 1, strides[0]):
-            for column in range(0, width - kernel[1] + 1, strides[1]):
+        for row in range(0, height - tall + 1, place.stride[0]):
+            for column in range(0, width - wide + 1, place.stride[1]):
                 for group in range(groups):
-                    part = image[group * each : (group + 1) * each, row : row + kernel[0], column : column + kernel[1]]
-                    found += [part.permute(1, 2, 0).reshape(-1)] * count
+                    part = image[group * each : (group + 1) * each, row : row + tall, column : column + wide]
+                    found += [part[:, ::row_step, ::column_step].permute(1, 2, 0).reshape(-1)] * count
     return torch.cat(found)
 
 
-def window(number, shape, lanes, kernel, strides, groups, count, spare):
+def window(number, shape, lanes, place, groups, count, spare):
     values = pixels(number, 8, shape)
-    expected = window_order(values, kernel, strides, groups, count)
+    expected = window_order(values, place, groups, count)
     parameters = {
         **image_sizes(8, shape, lanes),
-        **{"KERNEL_HEIGHT": kernel[0], "KERNEL_WIDTH": kernel[1]},
-        **{"STRIDE_HEIGHT": strides[0], "STRIDE_WIDTH": strides[1]},
+        **kernel_sizes(place),
+        **dilation(place),
         **{"GROUPS": groups, "COUNT": count, "SPARE": spare},
     }
     out = stream(expected, 8, lanes)
@@ -96,14 +109,17 @@ WIDE = st.builds(FixedPoint, st.integers(2, 20), st.integers(-2, 14))
 @st.composite
 def placed(draw):
     """Windows, with a border of at most half a window as torch wants it, and the size of an image."""
-    kernel, stride, size = draw(kernels())
+    kernel, stride, _, _ = draw(kernels())
+    size = kernel[0] + draw(st.integers(0, 5)), kernel[1] + draw(st.integers(0, 5))
     padding = draw(st.integers(0, kernel[0] // 2)), draw(st.integers(0, kernel[1] // 2))
     return Windows(kernel, stride, padding), size
 
 
 @st.composite
 def convolutions(draw):
-    windows, size = draw(placed())
+    kernel, stride, dilation, size = draw(kernels())
+    padding = draw(st.integers(0, kernel[0] // 2)), draw(st.integers(0, kernel[1] // 2))
+    windows = Windows(kernel, stride, padding, dilation)
     lanes, groups = (draw(st.integers(1, 3)), draw(st.integers(1, 3))), draw(st.integers(1, 3))
     channels = lanes[0] * groups * draw(st.integers(1, 2))
     filters = lanes[1] * groups * draw(st.integers(1, 2))

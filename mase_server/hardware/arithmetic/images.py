@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,19 +22,22 @@ class Windows:
     kernel: Pair
     stride: Pair = (1, 1)
     padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+
+    @property
+    def reach(self) -> Pair:
+        """Rows and columns from a window's first to its last pixel."""
+        rows, columns = self.dilation
+        return (self.kernel[0] - 1) * rows + 1, (self.kernel[1] - 1) * columns + 1
 
     def count(self, height: int, width: int) -> Pair:
         """Rows and columns of windows on an image. ValueError where not even one fits."""
         rows, columns = (
-            (size + 2 * padding - kernel) // stride + 1
-            for size, kernel, stride, padding in zip(
-                (height, width), self.kernel, self.stride, self.padding, strict=True
-            )
+            (size + 2 * padding - reach) // stride + 1
+            for size, reach, stride, padding in zip((height, width), self.reach, self.stride, self.padding, strict=True)
         )
         if rows < 1 or columns < 1:
-            raise ValueError(
-                f"a window of {self.kernel} does not fit into {height} x {width}, padded by {self.padding}"
-            )
+            raise ValueError(f"a window of {self.reach} does not fit into {height} x {width}, padded by {self.padding}")
         return rows, columns
 
     def padded(self, values: Tensor, fill: int) -> Tensor:
@@ -45,8 +48,9 @@ class Windows:
     def unfolded(self, values: Tensor, fill: int) -> Tensor:
         """[N, C, H, W] -> [N, C, rows, columns, kernel height * kernel width]."""
         self.count(*values.shape[-2:])
-        high = self.padded(values, fill).unfold(2, self.kernel[0], self.stride[0])
-        return high.unfold(3, self.kernel[1], self.stride[1]).flatten(-2)
+        high = self.padded(values, fill).unfold(2, self.reach[0], self.stride[0])
+        wide = high.unfold(3, self.reach[1], self.stride[1])
+        return wide[..., :: self.dilation[0], :: self.dilation[1]].flatten(-2)
 
 
 def conv2d(
@@ -61,11 +65,10 @@ def conv2d(
     windows.count(*values.shape[-2:])
     padded = windows.padded(values, 0)
     if 1 << (formats.accumulator_width(length) - 1) <= EXACT:
-        products = functional.conv2d(padded.double(), weight.double(), stride=windows.stride, groups=groups).to(
-            torch.int64
-        )
+        floats = padded.double(), weight.double(), None, windows.stride, 0, windows.dilation, groups
+        products = functional.conv2d(*floats).to(torch.int64)
     else:
-        products = _by_windows(padded, weight, Windows(windows.kernel, windows.stride), groups)
+        products = _by_windows(padded, weight, replace(windows, padding=(0, 0)), groups)
     return finish(products.movedim(1, -1), bias, formats).movedim(-1, 1)
 
 
