@@ -324,11 +324,23 @@ def test_what_is_pruned_stays_pruned_and_is_made_up_for():
 
 
 def test_a_layer_that_is_called_twice_has_one_weight():
-    layer = nn.Linear(8, 8)
-    graph = MaseGraph(nn.Sequential(layer, nn.ReLU(), layer), {"input": torch.randn(32, 8)})
-    graph, _ = passes.gptq_transform_pass(graph, {"default": "mxint(3)"})
-    weights = [parameter for name, parameter in graph.module.named_parameters() if name.endswith("_gptq_weight")]
-    assert torch.equal(weights[0], weights[-1])
+    layer, x = nn.Linear(8, 8), torch.randn(32, 8)
+    graph = MaseGraph(nn.Sequential(layer, nn.ReLU(), layer), {"input": x})
+    graph, found = passes.gptq_transform_pass(graph, {"default": "mxint(3)"})
+    [weight] = [each for name, each in graph.module.named_parameters() if name.endswith("_gptq_weight")]
+    assert len(found["layers"]) == 2
+    assert torch.equal(graph.model(x), F.linear(F.linear(x, weight, layer.bias).relu(), weight, layer.bias))
+
+
+def test_a_second_time_starts_from_the_first():
+    graph, _ = gptq(network(), default="fixed(8,6)")
+    graph, found = passes.gptq_transform_pass(graph, {"default": "fixed(4,3)", "only": ["head"]})
+    assert list(found["layers"]) == ["head"]
+    weight = graph.module.head_gptq_weight
+    assert torch.equal(fixed(weight, 4, 3), weight)
+    assert torch.equal(fixed(graph.module.conv_gptq_weight, 8, 6), graph.module.conv_gptq_weight)
+    graph.fx_graph.lint()
+    assert graph.model(X).isfinite().all()
 
 
 def test_a_transformer_gets_better_by_it():

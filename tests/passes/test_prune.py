@@ -202,9 +202,15 @@ def test_whole_channels_that_stay_do_not_bring_back_what_was_pruned():
 def test_a_layer_that_is_called_twice_has_one_mask_and_counts_once():
     layer = nn.Linear(8, 8)
     graph, found = pruned(nn.Sequential(layer, nn.ReLU(), layer), weight={"sparsity": 0.5, "scope": "global"})
-    masks = [buffer for name, buffer in graph.module.named_buffers()]
-    assert set(found["weight"].values()) == {0.5}
-    assert all(torch.equal(mask, masks[0]) for mask in masks)
+    [mask] = [buffer for name, buffer in graph.module.named_buffers()]
+    assert found["weight"] == {"_0": 0.5, "_0_1": 0.5}
+    expected = graph.model(X)
+    hidden = F.linear(X, layer.weight * mask, layer.bias).relu()
+    assert torch.equal(expected, F.linear(hidden, layer.weight * mask, layer.bias))
+    graph, found = passes.prune_detach_hook_transform_pass(graph)
+    assert found["detached"] == ["_0"]
+    assert torch.equal(graph.model(X), expected)
+    assert len([name for name, _ in graph.module.named_parameters() if name.endswith("_pruned")]) == 1
 
 
 def test_a_quantised_weight_is_pruned_before_it_is_rounded():

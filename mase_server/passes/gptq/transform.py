@@ -59,8 +59,11 @@ def gptq_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = 
     data = load(graph, given.get("data"), given.get("samples"))
     opened = [exposed(layer, graph.module) for layer in chosen]
     found = choose(graph, formats, opened, data, options)
+    names = {layer.path: f"{layer.node.name}_gptq_weight" for layer in reversed(opened)}
+    for path, name in names.items():
+        graph.module.register_parameter(name, nn.Parameter(found[path].weight))
     for layer in opened:
-        _put(layer, graph.module, found[layer.path])
+        _put(layer, found[layer.path], names[layer.path])
     told = {layer.node.name: _told(found[layer.path]) for layer in opened}
     return graph, {"layers": told, "left": left, "inputs": data.words}
 
@@ -77,11 +80,9 @@ def _formats(layers: Sequence[Weighted], given: Mapping[str, Any], graph: MaseGr
     return {node: format for node, format in found.items() if format is not None}
 
 
-def _put(layer: Weighted, module: fx.GraphModule, chosen: Chosen) -> None:
-    """Give the node its new weight; rounded, where that leaves it as it is."""
-    node, name = layer.node, f"{layer.node.name}_gptq_weight"
-    before, graph = layer.argument, layer.node.graph
-    module.register_parameter(name, nn.Parameter(chosen.weight))
+def _put(layer: Weighted, chosen: Chosen, name: str) -> None:
+    """Give the node its new weight, of this name; rounded, where that leaves it as it is."""
+    node, before, graph = layer.node, layer.argument, layer.node.graph
     with graph.inserting_before(node):
         weight = graph.get_attr(name)
         if bool((chosen.format.round(chosen.weight) == chosen.weight).all()):

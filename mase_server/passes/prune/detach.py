@@ -37,7 +37,7 @@ def prune_detach_hook_transform_pass(graph: MaseGraph, pass_args: Mapping[str, A
             graph.fx_graph.erase_node(node)
         elif is_mask(node) and any(map(chosen.covers, _layers(node))):
             detached.append(_detach(graph.module, node))
-    return graph, {"detached": detached}
+    return graph, {"detached": list(dict.fromkeys(detached))}
 
 
 def _layers(masked: fx.Node) -> list[fx.Node]:

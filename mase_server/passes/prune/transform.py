@@ -89,7 +89,12 @@ def _prune_weights(
     scored = {layer.path: _scored(layer, module, plan) for layer in layers}
     whole = {path: each for path, each in scored.items() if each.fits(plan)}
     made = masks(plan, whole if whole or not scored else scored)
-    found = {layer.node.name: _mask(layer, module, made[layer.path]) for layer in layers if layer.path in made}
+    names = {layer.path: f"{layer.node.name}{MASK}" for layer in reversed(layers)}
+    found = {
+        layer.node.name: _mask(layer, module, made[layer.path], names[layer.path])
+        for layer in layers
+        if layer.path in made
+    }
     return found, [layer.node.name for layer in layers if layer.path not in made]
 
 
@@ -117,13 +122,12 @@ def _mask_of(layer: Weighted, module: nn.Module) -> Tensor:
     return found
 
 
-def _mask(layer: Weighted, module: nn.Module, mask: Tensor) -> float:
-    """Multiply the weight where it is read; a mask that is there already takes the new one's zeros, too."""
+def _mask(layer: Weighted, module: nn.Module, mask: Tensor, name: str) -> float:
+    """Multiply the weight with a mask of this name; a mask that is there already takes the new one's zeros, too."""
     if is_mask(layer.user):
         mask = mask * _mask_of(layer, module)
         setattr(module, str(layer.user.all_input_nodes[1].target), mask)
         return _zeros(mask)
-    name = f"{layer.node.name}{MASK}"
     module.register_buffer(name, mask)
     layer = exposed(layer, module)
     assert layer.origin is not None
