@@ -121,7 +121,7 @@ def test_inputs_that_a_batch_does_not_have_are_the_examples():
     (batch,) = load(graph, [{"input_ids": ids + 1}]).batches
     assert torch.equal(batch["input_ids"], ids + 1)
     assert torch.equal(batch["attention_mask"], mask)
-    first, second = load(graph, torch.cat([ids, ids + 1])).batches
+    _, second = load(graph, torch.cat([ids, ids + 1])).batches
     assert torch.equal(second["input_ids"], ids + 1)
     assert torch.equal(second["attention_mask"], mask)
 

@@ -184,7 +184,7 @@ def test_outputs_are_named_and_taken_together():
     model, x = Two(), torch.randn(3, 4)
     errors = measure(*transformed(model, {"x": x}, default="fixed(8,4)"))
     assert set(errors.outputs) == {"output.hidden", "output.logits"}
-    got, rounded = hooked(model, x, ["first", "second"], rounded=True)
+    got, _ = hooked(model, x, ["first", "second"], rounded=True)
     with torch.no_grad():
         given = model(x)
     both = [torch.cat([part["hidden"].flatten(), part["logits"].flatten()]) for part in (given, got)]
