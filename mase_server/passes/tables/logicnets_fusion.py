@@ -33,7 +33,9 @@ def logicnets_fusion_transform_pass(graph: MaseGraph, pass_args: Mapping[str, An
     that are in it}}, "kept": node: why it stays}.  ValueError for an unknown name, and for weights without values.
     Source: `chop.passes.graph.transforms.utils.logicnets_fusion`.
 
-    >>> graph = MaseGraph(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), {"input": torch.randn(5, 3)})
+    >>> layer = nn.Linear(3, 2)
+    >>> weight = nn.init.constant_(layer.weight, 0.5)
+    >>> graph = MaseGraph(nn.Sequential(layer, nn.ReLU()), {"input": torch.randn(5, 3)})
     >>> graph, _ = passes.quantize_transform_pass(graph, {"by": "type", "linear": "fixed(3,1)"})
     >>> graph, found = passes.logicnets_fusion_transform_pass(graph)
     >>> [found["fused"]["_1"][key] for key in ("inputs", "entries", "neurons")]
