@@ -33,6 +33,10 @@ def lower(graph: MaseGraph) -> Design:
     return Lowering(graph).run()
 
 
+#: Operators that give parts of a tensor.
+_PARTING = frozenset({"unbind", "chunk", "split", "split_with_sizes", "tensor_split"})
+
+
 class Lowering:
     """A graph on its way to a design, as the rules of kinds see it."""
 
@@ -44,6 +48,8 @@ class Lowering:
         self.unsupported: list[Unsupported] = []
         #: Nodes that have no hardware, and those that need them.
         self.missing: set[fx.Node] = set()
+        #: What gives a tuple of parts of a tensor -> what gives that tensor.
+        self.parts: dict[fx.Node, fx.Node] = {}
         #: Which dimension is the batch, where it is another one than the first.
         self.batches: dict[fx.Node, int] = {}
         self.outputs: tuple[str, ...] = ()
@@ -71,6 +77,8 @@ class Lowering:
             self.outputs = tuple(self.whole(each) for each in tensors)
             return None
         if not isinstance(self.facts.get(node), TensorType):
+            if operator_of(node, self.model) in _PARTING:
+                self.parts[node] = node.all_input_nodes[0]
             return None
         if node.op == "placeholder":
             return Floating(node)
@@ -98,11 +106,12 @@ class Lowering:
 
     def _known(self, node: fx.Node) -> Known | None:
         """What a node gives that depends on no input."""
-        tensors = [each for each in node.all_input_nodes if isinstance(self.facts.get(each), TensorType)]
+        inputs = [self.parts.get(each, each) for each in node.all_input_nodes]
+        tensors = [each for each in inputs if isinstance(self.facts.get(each), TensorType)]
         held = {each: self.held[each] for each in tensors}
         if not all(isinstance(each, Known | Constant) for each in held.values()):
             return None
-        return Known(run(node, self.model, lambda each: _values(held[each]) if each in held else self.facts[each]))
+        return Known(self.evaluated(node, {each: _values(value) for each, value in held.items()}))
 
     # What rules use
 
@@ -135,6 +144,16 @@ class Lowering:
         self.operations[name] = replace(operation, name=name)
         return name
 
+    def evaluated(self, node: fx.Node, values: Mapping[fx.Node, Tensor]) -> Tensor:
+        """What a node gives for other values of some tensors before it."""
+
+        def value(each: fx.Node) -> Any:
+            if each in values:
+                return values[each]
+            return run(each, self.model, value) if each in self.parts else self.facts[each]
+
+        return run(node, self.model, value)
+
     def sample(self, node: fx.Node) -> tuple[int, ...]:
         """The shape of one sample of a node; NoHardware for a tensor without a batch."""
         shape = self.facts[node].shape
@@ -148,7 +167,7 @@ class Lowering:
         shape, batch = self.sample(source), self.batches.get(source, 0)
         samples, size = self.facts[source].shape[batch], prod(shape)
         indices = torch.arange(samples * size).reshape(samples, *shape).movedim(0, batch)
-        moved = run(node, self.model, lambda each: indices if each is source else self.facts[each])
+        moved = self.evaluated(node, {source: indices})
         for dim in range(moved.dim()):
             rows = moved.movedim(dim, 0).reshape(moved.shape[dim], -1)
             if len(rows) == samples and torch.equal(rows - rows[:1], _firsts(samples, size).expand_as(rows)):

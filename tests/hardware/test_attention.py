@@ -71,7 +71,7 @@ class Encoder(nn.Module):
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
-@pytest.mark.parametrize("model", [Products(), Picked()], ids=["products", "picked"])
+@pytest.mark.parametrize("model", [Products(), Picked(), Fused()], ids=["products", "picked", "fused"])
 def test_the_integers_are_those_of_the_quantised_graph(model):
     torch.manual_seed(3)
     values = torch.randn(5, 6, 8)

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 def _take(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    source = node_of(given["data_in_0"])
+    whole = node.args[0]
+    assert isinstance(whole, fx.Node)
+    source = lowering.parts.get(whole) or node_of(given["data_in_0"])
     name, places = lowering.whole(source), lowering.places(node, source)
     if len(set(places.tolist())) != len(places):
         raise NoHardware("it takes elements twice")
