@@ -18,8 +18,8 @@ Formats = tuple[str, str, str | None, str]
 MaybeAffine = tuple[str, str | None, str | None, str]
 #: Of two operands.
 Both = tuple[str, str]
-#: Kernel, stride and padding, rows before columns.
-Places = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+#: Kernel, stride, padding and dilation, rows before columns.
+Places = tuple[tuple[int, int], tuple[int, int], tuple[int, int], tuple[int, int]]
 
 
 def integer_linear(values: Tensor, weight: Tensor, bias: Tensor | None, formats: Formats, relu: bool = False) -> Tensor:
@@ -30,7 +30,7 @@ def integer_linear(values: Tensor, weight: Tensor, bias: Tensor | None, formats:
 def integer_conv2d(
     values: Tensor, weight: Tensor, bias: Tensor | None, formats: Formats, places: Places, groups: int, relu: bool
 ) -> Tensor:
-    """activation(conv2d(values, weight) + bias) in integers, [N, C, H, W]; places: kernel, stride and padding."""
+    """activation(conv2d(values, weight) + bias) in integers, [N, C, H, W]; places: where windows lie."""
     return arithmetic.conv2d(values, weight, bias, _affine(formats, relu), Windows(*places), groups)
 
 

@@ -30,7 +30,7 @@ class Separable(nn.Module):
     def __init__(self):
         super().__init__()
         self.depth = nn.Conv2d(4, 4, 3, stride=(2, 1), padding=(1, 0), groups=4, bias=False)
-        self.point = nn.Conv2d(4, 6, 1)
+        self.point = nn.Conv2d(4, 6, 2, padding=1, dilation=(2, 1))
         self.mean = nn.AvgPool2d((2, 1), stride=1, padding=(1, 0))
         self.whole = nn.AdaptiveAvgPool2d(1)
         self.head = nn.Linear(6, 3)
@@ -73,7 +73,7 @@ class Odd(nn.Module):
 @pytest.mark.parametrize(
     ("layer", "why"),
     [
-        (nn.Conv2d(2, 2, 3, dilation=2), "dilation"),
+        (nn.MaxPool2d(2, dilation=2), "dilation"),
         (nn.Conv2d(2, 2, 3, padding="same"), "padding is 'same'"),
         (nn.MaxPool2d(2, ceil_mode=True), "ceil_mode"),
         (nn.AvgPool2d(3, padding=1, count_include_pad=False), "count_include_pad"),

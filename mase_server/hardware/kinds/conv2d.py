@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import astuple
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ def _node(maker: Maker, operation: Operation) -> fx.Node:
     (source,) = maker.inputs(operation)
     weight, bias, formats = maker.weights(operation)
     windows, options = operation.options["windows"], operation.options
-    places = windows.kernel, windows.stride, windows.padding
+    places = astuple(windows)
     given = source, weight, bias, formats, places, options["groups"], options["relu"]
     return maker.call(operation, integer_conv2d, *given)
 
@@ -68,6 +69,8 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     parameters: Parameters = {
         **precision("DATA_IN_0", before.format),
         **image_parameters(builder.design, operation, fold.par_in, operation.options["windows"]),
+        "DILATION_HEIGHT": operation.options["windows"].dilation[0],
+        "DILATION_WIDTH": operation.options["windows"].dilation[1],
         "GROUPS": operation.options["groups"],
         # A filter's elements: rows, columns, channels.
         **weights(builder, operation, fold, weight.permute(0, 2, 3, 1).flatten(1)),

@@ -46,10 +46,9 @@ class Settings:
         return int(rows), int(columns)
 
     def windows(self, kernel: tuple[int, int], stride: Any) -> Windows:
-        """Windows of a size; stride: what it is where nothing is said. NoHardware where they have gaps."""
-        if self.pair("dilation", 1) != (1, 1):
-            raise NoHardware(f"dilation {self.pair('dilation')} has no hardware; windows without gaps have")
-        return Windows(kernel, self.pair("stride", stride), self.pair("padding", 0))
+        """Windows of a size; stride: what it is where nothing is said."""
+        given = (self.pair(name, default) for name, default in (("stride", stride), ("padding", 0), ("dilation", 1)))
+        return Windows(kernel, *given)
 
 
 def image_order(shape: tuple[int, ...]) -> Tensor:
@@ -104,9 +103,8 @@ def reach_of_windows(design: Design, operation: Operation) -> tuple[Tensor, ...]
     channels, height, width = design.operations[operation.inputs[0]].out.shape
     filters, rows, columns = operation.out.shape
     windows: Windows = operation.options["windows"]
-    (kernel_rows, kernel_columns), (row_step, column_step), (above, left) = (
-        windows.kernel, windows.stride, windows.padding,
-    )  # fmt: skip
+    kernel_rows, kernel_columns = windows.reach
+    (row_step, column_step), (above, left) = windows.stride, windows.padding
     row = torch.arange(rows)[:, None] * row_step + kernel_rows - 1 - above
     column = torch.arange(columns) * column_step + kernel_columns - 1 - left
     # What lies right of a row is needed no later than the row's end; what lies below the image at its end.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import astuple
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,8 @@ def _windows(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> tup
     settings = Settings.of(lowering, node, given)
     kernel = settings.pair("kernel_size")
     windows = settings.windows(kernel, kernel)
+    if windows.dilation != (1, 1):
+        raise NoHardware(f"dilation {windows.dilation} has no hardware; windows without gaps have")
     if windows.count(*lowering.stream(source).shape[1:]) != lowering.sample(node)[1:]:
         raise NoHardware("ceil_mode looks beyond the border; pad the image instead")
     return source, windows
@@ -74,7 +77,7 @@ def _windows(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> tup
 def _node(maker: Maker, operation: Operation) -> fx.Node:
     (source,) = maker.inputs(operation)
     windows = operation.options["windows"]
-    places = windows.kernel, windows.stride, windows.padding
+    places = astuple(windows)
     if not operation.options["mean"]:
         return maker.call(operation, integer_max_pool2d, source, places)
     formats = maker.format_in(operation), str(operation.out.format)
