@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from mase_server.hardware.bench import Vectors, bench_files
-from mase_server.hardware.design import Design
+from mase_server.hardware.design import Design, Stream
 from mase_server.hardware.folding import Folding
+from mase_server.hardware.kinds.images import image_order
 from mase_server.hardware.library import components
 from mase_server.hardware.memories import hexadecimal
 from mase_server.hardware.names import identifier
@@ -95,9 +96,19 @@ def _readme(name: str, module: str, design: Design, folding: Folding, made: Netl
     operations = (*design.inputs, *(design.operations[output] for output in design.outputs))
     for (port, tap), operation in zip(taps.items(), operations, strict=True):
         shape = "x".join(map(str, operation.out.shape))
-        ports.append(f"| `{port}` | {shape} | `{operation.out.format}` | {tap.lanes} x {tap.bits} bits |")
+        ports.append(
+            f"| `{port}` | {shape}, {_order(operation.out)} | `{operation.out.format}` | {tap.lanes} x {tap.bits} bits |"
+        )
     told = {"ports": "\n".join(ports), "interval": folding.interval, "multipliers": folding.multipliers}
     return Template(_template("README.md")).substitute(name=name, module=module, **told)
+
+
+def _order(stream: Stream) -> str:
+    """In which order the elements of a sample flow, in words."""
+    if stream.order is None:
+        return "row-major"
+    pixels = len(stream.shape) == 3 and torch.equal(stream.order, image_order(stream.shape))
+    return "rows, columns, channels" if pixels else "in the order of `sim/`"
 
 
 def _template(name: str) -> str:
