@@ -96,9 +96,8 @@ def _readme(name: str, module: str, design: Design, folding: Folding, made: Netl
     operations = (*design.inputs, *(design.operations[output] for output in design.outputs))
     for (port, tap), operation in zip(taps.items(), operations, strict=True):
         shape = "x".join(map(str, operation.out.shape))
-        ports.append(
-            f"| `{port}` | {shape}, {_order(operation.out)} | `{operation.out.format}` | {tap.lanes} x {tap.bits} bits |"
-        )
+        sample, format = f"{shape}, {_order(operation.out)}", operation.out.format
+        ports.append(f"| `{port}` | {sample} | `{format}` | {tap.lanes} x {tap.bits} bits |")
     told = {"ports": "\n".join(ports), "interval": folding.interval, "multipliers": folding.multipliers}
     return Template(_template("README.md")).substitute(name=name, module=module, **told)
 

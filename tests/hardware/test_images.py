@@ -88,6 +88,6 @@ def test_what_has_no_hardware_says_why(layer, why):
 
 
 def test_the_page_says_in_which_order_elements_come():
-    page = emitted(LeNet(), torch.randn(2, 1, 12, 16), 2).files["README.md"]
-    assert "| `data_in_0` | 1x12x16, rows, columns, channels | `fixed(8,4)` |" in page
-    assert "| `data_out_0` | 5, row-major | `fixed(8,4)` |" in page
+    page = emitted(Separable(), torch.randn(2, 4, 9, 7), 2).files["README.md"]
+    assert "| `data_in_0` | 4x9x7, rows, columns, channels | `fixed(8,4)` |" in page
+    assert "| `data_out_0` | 3, row-major | `fixed(8,4)` |" in page
