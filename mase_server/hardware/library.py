@@ -6,8 +6,11 @@ import re
 from functools import cache
 from pathlib import Path
 
-#: Beside the package in a checkout, inside of it where it is installed.
-_PLACES = (Path(__file__).parent.parent.parent / "rtl", Path(__file__).parent.parent / "rtl")
+_HERE = Path(__file__).resolve()
+
+#: Beside the package in a checkout; where it is installed, in its environment's folder for data: five levels above are
+#: `lib/python3.x/site-packages/mase_server/hardware`.
+_PLACES = (_HERE.parents[2] / "rtl", _HERE.parents[min(5, len(_HERE.parents) - 1)] / "share" / "mase-server" / "rtl")
 
 
 @cache
