@@ -16,7 +16,7 @@ from mase_server import wire
 from mase_server.snapshot import TransformAssembler
 from mase_server.steps import Step
 from mase_server.worker.live import Live
-from mase_server.worker.transforms.forks import Fork
+from mase_server.worker.transforms.forks import Fork, resident_bytes
 from mase_server.worker.transforms.service import Service
 
 #: Seconds for one answer; a test that waits longer fails.
@@ -51,6 +51,7 @@ class Child:
 
     def ask(self, method: str, *steps: str, **params: Any) -> int:
         self._ids += 1
+        params = {"memory": room(4 << 30)} | params
         params |= {"steps": [Step.parse(step).to_wire() for step in steps]}
         self.send({"op": "call", "id": self._ids, "method": method, "params": params})
         return self._ids
@@ -112,6 +113,11 @@ class Child:
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
+
+
+def room(extra: int) -> int:
+    """A limit for forks of this process, which after thousands of tests is large itself: what it has, and more."""
+    return resident_bytes(os.getpid()) + extra
 
 
 def children(pid: int) -> list[int]:

@@ -7,8 +7,9 @@ import signal
 
 import pytest
 
+from mase_server.worker.transforms.room import in_units
 from tests.worker.jobs import Job
-from tests.worker.serving import Answer, Child, alive, children, gone
+from tests.worker.serving import Answer, Child, alive, children, gone, room
 
 NET = """
 class Net(nn.Module):
@@ -181,9 +182,10 @@ def test_a_pass_that_takes_too_long_is_stopped(child: Child):
 
 
 def test_a_pass_that_takes_too_much_memory_is_stopped(child: Child):
-    answer = child.call("transform", "hungry()", memory=1 << 30)
+    memory = room(1 << 29)
+    answer = child.call("transform", "hungry()", memory=memory)
     assert answer.kind == "limit"
-    assert "it took more than 1.0 GiB of memory" in answer.error
+    assert answer.error.startswith(f"stopped during hungry (1 of 1): it took more than {in_units(memory)} of memory; ")
     assert still_works(child)
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from mase_server.snapshot import TRANSFORM_KEYS, titles
 from tests.worker.jobs import Job
-from tests.worker.serving import Answer, Child
+from tests.worker.serving import Answer, Child, room
 
 NET = """
 class Net(nn.Module):
@@ -242,7 +242,7 @@ def test_a_model_that_is_too_big_keeps_its_formats_and_says_how_big_it_is(tmp_pa
 
         Big()(torch.randn(2, 40000))
         """)  # fmt: skip
-    answer = child.call("transform", FIXED, measure=True, memory=4 << 30)
+    answer = child.call("transform", FIXED, measure=True, memory=room(4 << 30))
     child.close()
     assert answer.kind == "limit"
     assert answer.error.startswith("Big has 7.5 GiB of parameters; with values it would take about 14.9 GiB, and the ")
