@@ -12,12 +12,13 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "mase_server"
 
 COMPILER = ("ops", "tracing", "ir", "inputs", "formats", "passes", "hardware")
-SHARED = ("snapshot", "steps", "arguments", "kinds", "wire", "dtypes")
+SHARED = ("snapshot", "steps", "arguments", "building", "kinds", "wire", "dtypes")
 #: part of the package -> the other parts that it may import.
 MAY_IMPORT = {
     "snapshot": (),
     "steps": (),
     "arguments": ("kinds",),
+    "building": (),
     "kinds": (),
     "wire": (),
     "dtypes": (),
@@ -27,13 +28,16 @@ MAY_IMPORT = {
     "ir": ("formats", "ops", "tracing", "inputs", *SHARED),
     "inputs": ("ops", "tracing", "worker.request", *SHARED),
     "formats": (),
-    "hardware": ("ops", "ir", "formats"),
+    "hardware": ("ops", "ir", "formats", "building"),
+    "simulation": ("building",),
     "passes": ("ops", "tracing", "ir", "formats", "hardware", "tools", *SHARED),
     "tools": (),
     "worker": (*COMPILER, *SHARED),
-    "daemon": (*SHARED, "worker.request", "worker.jobs", "directories"),
-    "lsp": ("daemon", *SHARED, "worker.request", "directories"),
-    "cli": ("daemon", "lsp", *SHARED, "worker.request", "directories"),
+    "daemon": (*SHARED, "worker.request", "worker.jobs", "directories", "simulation"),
+    "lsp": ("daemon", "rpc", *SHARED, "worker.request", "directories"),
+    "rpc": ("daemon", *SHARED, "worker.request", "directories"),
+    "client": (*SHARED, "directories"),
+    "cli": ("daemon", "lsp", "simulation", "client", "rpc", *SHARED, "worker.request", "directories"),
     "__main__": ("cli",),
 }
 #: library -> the parts that may import it.

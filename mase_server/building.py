@@ -1,0 +1,89 @@
+"""What is asked for when a model becomes hardware, and what is told of it. Standard library only.
+
+The compiler half emits (`Build` in, a map of EMISSION_KEYS out); the server, the editor and the command line show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """How hardware is made of a model.
+
+    precision: the format of a graph that is in none yet.  multipliers: at most so many; None for no budget.  interval:
+    at most so many cycles from one sample to the next; None for the shortest within the budget, and with neither, one
+    multiplier for each layer.  scope: a module's path or a node's name that is built alone; "" for the whole model.
+    max_multipliers, max_memory_bits: above these nothing is emitted, but the estimate is told.
+    """
+
+    precision: str = "fixed(8,4)"
+    multipliers: int | None = None
+    interval: int | None = None
+    scope: str = ""
+    max_multipliers: int = 8192
+    max_memory_bits: int = 1 << 28
+
+    def __post_init__(self) -> None:
+        for name in ("multipliers", "interval", "max_multipliers", "max_memory_bits"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise ValueError(f"{name} is {value!r}; it takes a whole number from 1")
+
+    def to_wire(self) -> dict[str, Any]:
+        """As a map of plain values, under the names of the fields."""
+        return asdict(self)
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any]) -> Build:
+        """The inverse of `to_wire`; what is missing is as by default. ValueError for an unknown key or a bad value."""
+        known = {each.name for each in fields(cls)}
+        if unknown := sorted(set(data) - known):
+            raise ValueError(f"a build has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+        return replace(cls(), **data)
+
+
+#: What is told of hardware: the value of the trace child's method "verilog", and of `mase/emitVerilog`.
+EMISSION_KEYS = {
+    "model": "the model's title",
+    "build": "Build.to_wire()",
+    "steps": "texts of the steps that were applied to make the graph fit for hardware, the model's pipeline first",
+    "module": "the top module's name",
+    "text": 'SystemVerilog of the top module; "" where nothing is emitted',
+    "files": "[relative path, bytes] of every file of the folder, the top module first",
+    "folder": "absolute path that it was written to, or None",
+    "operations": "list of maps of OPERATION_KEYS, in the order of the data",
+    "unsupported": "list of {node, operator, why, row}: without hardware; `text` is then the rest",
+    "totals": "map of TOTAL_KEYS",
+    "refusal": "why nothing was emitted although everything has hardware (a ceiling, a budget), or None",
+    "scopes": "paths of modules that could be built alone, largest first, at most 20; where refused or not whole",
+}
+
+#: Of one operation of the design. `rows`: indices into the payload's table of nodes.  `lines`: [first, last] in `text`.
+OPERATION_KEYS = {
+    "name": "the instance's stem", "kind": "a row of hardware/kinds", "module": "the component",
+    "nodes": "names of graph nodes", "rows": "list of indices", "lines": "list of [first, last], from 1, both included",
+    "scope": "path of the module that it belongs to",
+    "estimate": "map of ESTIMATE_KEYS",
+}  # fmt: skip
+
+#: Of one operation, before synthesis. cycles: from one sample to the next.  latency: from its first beat to its own
+#: first beat.  luts: four-input tables.  memory_bits: weights, buffers and tables.
+ESTIMATE_KEYS = ("multipliers", "luts", "memory_bits", "cycles", "latency")
+
+#: Of the whole. interval: cycles a sample.  latency: from the first beat of a sample to the last of its result.
+#: bottlenecks: the names of the slowest operations.
+TOTAL_KEYS = ("multipliers", "luts", "memory_bits", "interval", "latency", "bottlenecks")
+
+#: What a simulation says: the value of `mase/simulate`, and of `mase-server verilog --simulate N --format json`.
+#: status: "equal" | "different" | "stood still" | "failed".  first: where the first mismatch is, or None.
+SIMULATION_KEYS = {
+    "status": "as above", "vectors": "samples compared", "mismatches": "elements that differ",
+    "cycles_per_vector": "from the last beat of the first result to that of the last, over the others; None for one",
+    "latency": "from the first beat in to the last beat of the first result", "cycles": "all",
+    "first": "{output, vector, element, expected, got} or None",
+    "folder": "absolute path", "seconds": "{build, run}", "log": "the tool's own words, where it failed",
+}  # fmt: skip
