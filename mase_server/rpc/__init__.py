@@ -1,0 +1,1 @@
+"""The API over MessagePack-RPC: sockets, clients, limits."""

@@ -1,0 +1,1 @@
+"""Emitted hardware, built and run by a simulator."""
