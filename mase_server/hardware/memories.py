@@ -2,31 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
 
+import torch
 from torch import Tensor
+from torch.nn import functional
+
+_DIGITS = torch.tensor(list(b"0123456789abcdef"), dtype=torch.uint8)
+_NEW_LINE = ord("\n")
 
 
-def words_of_weight(weight: Tensor, width: int, par_in: int, par_out: int) -> list[int]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Words(Sequence[int]):
+    """The words of a memory, which are made when somebody reads them.
+
+    length: of words.  width: bits of an element, up to 64.  make: gives the elements, integers of [words, elements].
+    """
+
+    length: int
+    width: int
+    make: Callable[[], Tensor]
+
+    def __len__(self) -> int:
+        return self.length
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        rows = self.make()[index]
+        return packed(rows, self.width) if isinstance(index, slice) else packed(rows[None], self.width)[0]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(packed(self.make(), self.width))
+
+    def text(self) -> str:
+        """A file for $readmemh."""
+        return _text(self.make(), self.width)
+
+
+def words_of_weight(weight: Tensor, width: int, par_in: int, par_out: int) -> Words:
     """The words of rtl/fixed_linear.sv for a weight of [out, in] integers of `width` bits.
 
     Word o * (in / par_in) + i has weight[o * par_out + b, i * par_in + a] at element b * par_in + a.
     """
     features_out, features_in = weight.shape
     blocks = weight.reshape(features_out // par_out, par_out, features_in // par_in, par_in).permute(0, 2, 1, 3)
-    return packed(blocks.reshape(-1, par_out * par_in), width)
+    return Words(weight.numel() // (par_in * par_out), width, lambda: blocks.reshape(-1, par_out * par_in))
 
 
-def words_of_bias(bias: Tensor, width: int, par_out: int) -> list[int]:
+def words_of_bias(bias: Tensor, width: int, par_out: int) -> Words:
     """One word for each beat of outputs."""
-    return packed(bias.reshape(-1, par_out), width)
+    return words_of(bias.reshape(-1, par_out), width)
+
+
+def words_of(rows: Tensor, width: int) -> Words:
+    """The words of [words, elements] integers."""
+    return Words(len(rows), width, lambda: rows)
 
 
 def packed(rows: Tensor, width: int) -> list[int]:
     """Each row of [words, elements] integers as one number, two's complement, element 0 lowest."""
-    mask = (1 << width) - 1
-    shifts = [width * index for index in range(rows.shape[1])]
-    return [sum((value & mask) << shift for value, shift in zip(row, shifts, strict=True)) for row in rows.tolist()]
+    text = _text(rows, width)
+    return [int(line, 16) for line in text.splitlines()]
 
 
 def unpacked(words: Sequence[int], width: int, lanes: int) -> list[list[int]]:
@@ -38,5 +81,31 @@ def unpacked(words: Sequence[int], width: int, lanes: int) -> list[list[int]]:
 
 def hexadecimal(words: Sequence[int], width: int) -> str:
     """A file for $readmemh."""
+    if isinstance(words, Words):
+        return words.text()
     digits = (width + 3) // 4
     return "".join(f"{word:0{digits}x}\n" for word in words)
+
+
+def _text(rows: Tensor, width: int) -> str:
+    """Hexadecimal words, as many digits as they have bits; made by tensors, because there are millions."""
+    count = rows.shape[0]
+    if not rows.numel():
+        return ""
+    nibbles = _nibbles(rows.to(torch.int64), width)
+    lines = torch.full((count, nibbles.shape[1] + 1), _NEW_LINE, dtype=torch.uint8)
+    lines[:, :-1] = _DIGITS[nibbles.flip(1).int()]
+    held = bytearray(lines.numel())
+    torch.frombuffer(held, dtype=torch.uint8).copy_(lines.flatten())
+    return held.decode("ascii")
+
+
+def _nibbles(rows: Tensor, width: int) -> Tensor:
+    """[words, digits], the lowest first."""
+    step = 4 if width % 4 == 0 else 1
+    parts = (rows[..., None] >> torch.arange(0, width, step)) & ((1 << step) - 1)
+    digits = parts.to(torch.uint8).flatten(1)
+    if step == 4:
+        return digits
+    digits = functional.pad(digits, (0, -digits.shape[1] % 4))
+    return (digits.reshape(len(digits), -1, 4) * torch.tensor([1, 2, 4, 8], dtype=torch.uint8)).sum(-1)

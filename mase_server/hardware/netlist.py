@@ -97,14 +97,14 @@ class Builder:
         clocked = {"clk": "clk", "rst": "rst"} if module != "stream_join" else {}
         self.made.instances.append(Instance(name, module, parameters, {**clocked, **ports}, operation))
 
-    def memory(self, operation: Operation, name: str, lanes: int, words: list[int]) -> str:
+    def memory(self, operation: Operation, name: str, lanes: int, words: Sequence[int]) -> str:
         """A memory file with the words of a constant; its name."""
         return self.file(operation, name, lanes * operation.constants[name].format.width, words)
 
-    def file(self, operation: Operation, name: str, width: int, words: list[int]) -> str:
+    def file(self, operation: Operation, name: str, width: int, words: Sequence[int]) -> str:
         """A memory file with words of so many bits; its name."""
         file = f"{operation.name}_{name}.mem"
-        self.made.memories.append(Memory(file, width, tuple(words)))
+        self.made.memories.append(Memory(file, width, words))
         return file
 
     def lanes_of(self, operation: Operation, index: int) -> int:

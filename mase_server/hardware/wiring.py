@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mase_server.formats.fixed import FixedPoint
@@ -55,11 +55,11 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The words of a memory file, each as one number. width: bits of a word."""
+    """The words of a memory file, each as one number, made when they are read. width: bits of a word."""
 
     file: str
     width: int
-    words: tuple[int, ...]
+    words: Sequence[int]
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from mase_server.hardware.design import Constant, Design, Operation, Stream
 from mase_server.hardware.functional import repeated
 from mase_server.hardware.held import NoHardware
 from mase_server.hardware.kinds.kind import Kind
-from mase_server.hardware.memories import packed
+from mase_server.hardware.memories import words_of
 from mase_server.hardware.wiring import Parameters, Tap
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _node(maker: Maker, operation: Operation) -> fx.Node:
 def _build(builder: Builder, operation: Operation) -> Tap:
     out, lanes = operation.out, builder.lanes_wanted(operation)
     to = builder.wires(operation.name, lanes, out.format.width)
-    words = packed(out.flowing(operation.constants["values"].integers[None]).reshape(-1, lanes), out.format.width)
+    words = words_of(out.flowing(operation.constants["values"].integers[None]).reshape(-1, lanes), out.format.width)
     parameters: Parameters = {
         "DATA_WIDTH": to.width,
         "DEPTH": len(words),

@@ -16,7 +16,7 @@ from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of
 from mase_server.hardware.kinds.images import Settings
 from mase_server.hardware.kinds.kind import Kind, row_major
 from mase_server.hardware.kinds.swap import in_order
-from mase_server.hardware.memories import packed
+from mase_server.hardware.memories import words_of
 from mase_server.hardware.wiring import Parameters, Tap, precision, streams
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     fold, out = builder.folding.folds[operation.name], operation.out
     source, before = builder.read(operation, fold.par_in), builder.design.operations[operation.inputs[0]].out.format
     to = builder.wires(f"{operation.name}_cast", fold.par_out, out.format.width)
-    words = packed(exp_table(before)[:, None], EXP_FRACTION + 1)
+    words = words_of(exp_table(before)[:, None], EXP_FRACTION + 1)
     parameters: Parameters = {
         "DATA_IN_0_PRECISION_0": before.width,
         "DATA_IN_0_TENSOR_SIZE_DIM_0": out.shape[-1],

@@ -12,7 +12,7 @@ from mase_server.hardware.arithmetic.elements import WIDEST_TABLE
 from mase_server.hardware.design import Operation
 from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of, run
 from mase_server.hardware.kinds.kind import Kind
-from mase_server.hardware.memories import packed
+from mase_server.hardware.memories import Words
 from mase_server.hardware.wiring import Parameters, Tap, streams
 from mase_server.ir.facts import produced
 from mase_server.ops.types import TensorType
@@ -59,7 +59,7 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     source, width = builder.read(operation), operation.out.format.width
     before = builder.design.operations[operation.inputs[0]].out.format
     to = builder.wires(f"{operation.name}_cast", source.lanes, width)
-    words = packed(_words(operation, before)[:, None], width)
+    words = Words(1 << before.width, width, lambda: _words(operation, before)[:, None])
     parameters: Parameters = {
         "DATA_IN_0_PRECISION_0": before.width,
         "DATA_IN_0_PARALLELISM_DIM_0": source.lanes,
