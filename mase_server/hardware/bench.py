@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from mase_server.hardware.library import rtl_folder
+from mase_server.components import rtl_folder
 from mase_server.hardware.memories import hexadecimal, packed
 from mase_server.hardware.wiring import Netlist, Tap
 

@@ -1,4 +1,4 @@
-"""The components of `rtl/`: where their files are, and which ones a design needs."""
+"""The components of `rtl/`: which ones a design needs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-_HERE = Path(__file__).resolve()
-
-#: Beside the package in a checkout; where it is installed, in its environment's folder for data: five levels above are
-#: `lib/python3.x/site-packages/mase_server/hardware`.
-_PLACES = (_HERE.parents[2] / "rtl", _HERE.parents[min(5, len(_HERE.parents) - 1)] / "share" / "mase-server" / "rtl")
-
-
-@cache
-def rtl_folder() -> Path:
-    """The folder of the components. FileNotFoundError where it was not installed."""
-    for place in _PLACES:
-        if (place / "fixed_cast.sv").exists():
-            return place
-    raise FileNotFoundError(f"the components are missing: {_PLACES[0]} is no folder with fixed_cast.sv")
+from mase_server.components import rtl_folder
 
 
 def components(*roots: str) -> list[Path]:

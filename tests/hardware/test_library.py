@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from mase_server.hardware.library import components, rtl_folder
+from mase_server.components import rtl_folder
+from mase_server.hardware.library import components
 
 
 @pytest.mark.parametrize("path", sorted(rtl_folder().glob("*.sv")), ids=lambda path: path.stem)
