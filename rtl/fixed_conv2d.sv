@@ -1,11 +1,14 @@
 /// activation(conv2d(x, W) + b) of a stream of images: rows, columns, channels. The activation is ReLU or none.
 /// A border of zeros (PADDING_*), the windows one after another, and a dot product of each with every filter:
-/// PAR_IN * PAR_OUT multipliers (the two PARALLELISM parameters), PAR_IN divides IN / GROUPS and PAR_OUT OUT / GROUPS.
-/// An image takes windows * KERNEL_HEIGHT * KERNEL_WIDTH * (IN / GROUPS / PAR_IN) * (OUT / PAR_OUT) cycles, if its pixels
-/// come in time. 9 + $clog2(PAR_IN) cycles of latency from the last pixel of the first window, and the cycles of one dot
-/// product. Stores the rows of one window, and SPARE pixels more. Cuts both paths, but for the ready of a border.
-/// Memory files as of fixed_linear_core: a filter's elements are kernel rows, kernel columns, channels of its group.
-/// Is arithmetic.conv2d in Python.
+/// TAPS * PAR_IN * PAR_OUT multipliers (the PARALLELISM parameters); PAR_IN divides IN / GROUPS and PAR_OUT OUT / GROUPS.
+/// TAPS is WEIGHT_PARALLELISM_DIM_1 * WEIGHT_PARALLELISM_DIM_0, rows and columns of the kernel at once: 1 and 1,
+/// KERNEL_HEIGHT and 1, or all.
+/// An image takes windows * KERNEL_HEIGHT * KERNEL_WIDTH / TAPS * (IN / GROUPS / PAR_IN) * (OUT / PAR_OUT) cycles, if its
+/// pixels come in time. 9 + $clog2(TAPS * PAR_IN) cycles of latency from the last pixel of the first window (3 more with
+/// TAPS), and the cycles of one dot product. Stores the rows of one window, and SPARE pixels, with TAPS columns, more.
+/// Cuts both paths, but for the ready of a border and of TAPS.
+/// Memory files as of fixed_linear_core: a filter's elements are kernel rows, kernel columns, channels of its group; with
+/// TAPS they are those of parallel_window. Is arithmetic.conv2d in Python.
 module fixed_conv2d #(
     parameter int DATA_IN_0_PRECISION_0        = 8,
     parameter int DATA_IN_0_PRECISION_1        = 4,
@@ -27,6 +30,8 @@ module fixed_conv2d #(
     parameter int SPARE                        = DATA_IN_0_TENSOR_SIZE_DIM_1 * STRIDE_HEIGHT,
     parameter int WEIGHT_PRECISION_0           = 8,
     parameter int WEIGHT_PRECISION_1           = 6,
+    parameter int WEIGHT_PARALLELISM_DIM_0     = 1,
+    parameter int WEIGHT_PARALLELISM_DIM_1     = 1,
     parameter bit HAS_BIAS                     = 1'b1,
     parameter int BIAS_PRECISION_0             = 16,
     parameter int BIAS_PRECISION_1             = 10,
@@ -51,13 +56,23 @@ module fixed_conv2d #(
     input  logic                data_out_0_ready
 );
   localparam int Filters = DATA_OUT_0_TENSOR_SIZE_DIM_0 / GROUPS;
+  localparam int Passes = Filters / DATA_OUT_0_PARALLELISM_DIM_0;
+  localparam int Lanes = WEIGHT_PARALLELISM_DIM_1 * WEIGHT_PARALLELISM_DIM_0 * DATA_IN_0_PARALLELISM_DIM_0;
+  localparam int Width = DATA_IN_0_TENSOR_SIZE_DIM_1 + PADDING_LEFT + PADDING_RIGHT;
+  localparam int Height = DATA_IN_0_TENSOR_SIZE_DIM_2 + PADDING_TOP + PADDING_BOTTOM;
 
   if (Filters * GROUPS != DATA_OUT_0_TENSOR_SIZE_DIM_0 || Filters % DATA_OUT_0_PARALLELISM_DIM_0 != 0) begin : g_check
     $error("fixed_conv2d: %0d filters are no multiple of %0d groups of %0d a beat", DATA_OUT_0_TENSOR_SIZE_DIM_0,
            GROUPS, DATA_OUT_0_PARALLELISM_DIM_0);
   end
 
-  logic [InWidth-1:0] padded, window;
+  if (Lanes > DATA_IN_0_PARALLELISM_DIM_0 && WEIGHT_PARALLELISM_DIM_1 != KERNEL_HEIGHT) begin : g_check_taps
+    $error("fixed_conv2d: %0d of %0d rows of the kernel at once; 1 or all are possible", WEIGHT_PARALLELISM_DIM_1,
+           KERNEL_HEIGHT);
+  end
+
+  logic [InWidth-1:0] padded;
+  logic [Lanes*DATA_IN_0_PRECISION_0-1:0] window;
   logic padded_valid, padded_ready, window_valid, window_ready;
 
   if (PADDING_TOP + PADDING_BOTTOM + PADDING_LEFT + PADDING_RIGHT > 0) begin : g_padding
@@ -87,31 +102,60 @@ module fixed_conv2d #(
     assign data_in_0_ready = padded_ready;
   end
 
-  sliding_window #(
-      .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
-      .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
-      .DATA_IN_0_TENSOR_SIZE_DIM_1(DATA_IN_0_TENSOR_SIZE_DIM_1 + PADDING_LEFT + PADDING_RIGHT),
-      .DATA_IN_0_TENSOR_SIZE_DIM_2(DATA_IN_0_TENSOR_SIZE_DIM_2 + PADDING_TOP + PADDING_BOTTOM),
-      .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
-      .KERNEL_HEIGHT(KERNEL_HEIGHT),
-      .KERNEL_WIDTH(KERNEL_WIDTH),
-      .STRIDE_HEIGHT(STRIDE_HEIGHT),
-      .STRIDE_WIDTH(STRIDE_WIDTH),
-      .DILATION_HEIGHT(DILATION_HEIGHT),
-      .DILATION_WIDTH(DILATION_WIDTH),
-      .GROUPS(GROUPS),
-      .COUNT(Filters / DATA_OUT_0_PARALLELISM_DIM_0),
-      .SPARE(SPARE)
-  ) windows (
-      .clk,
-      .rst,
-      .data_in_0(padded),
-      .data_in_0_valid(padded_valid),
-      .data_in_0_ready(padded_ready),
-      .data_out_0(window),
-      .data_out_0_valid(window_valid),
-      .data_out_0_ready(window_ready)
-  );
+  if (Lanes == DATA_IN_0_PARALLELISM_DIM_0) begin : g_one_by_one
+    sliding_window #(
+        .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
+        .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
+        .DATA_IN_0_TENSOR_SIZE_DIM_1(Width),
+        .DATA_IN_0_TENSOR_SIZE_DIM_2(Height),
+        .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
+        .KERNEL_HEIGHT(KERNEL_HEIGHT),
+        .KERNEL_WIDTH(KERNEL_WIDTH),
+        .STRIDE_HEIGHT(STRIDE_HEIGHT),
+        .STRIDE_WIDTH(STRIDE_WIDTH),
+        .DILATION_HEIGHT(DILATION_HEIGHT),
+        .DILATION_WIDTH(DILATION_WIDTH),
+        .GROUPS(GROUPS),
+        .COUNT(Passes),
+        .SPARE(SPARE)
+    ) windows (
+        .clk,
+        .rst,
+        .data_in_0(padded),
+        .data_in_0_valid(padded_valid),
+        .data_in_0_ready(padded_ready),
+        .data_out_0(window),
+        .data_out_0_valid(window_valid),
+        .data_out_0_ready(window_ready)
+    );
+  end else begin : g_at_once
+    parallel_window #(
+        .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
+        .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
+        .DATA_IN_0_TENSOR_SIZE_DIM_1(Width),
+        .DATA_IN_0_TENSOR_SIZE_DIM_2(Height),
+        .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
+        .KERNEL_HEIGHT(KERNEL_HEIGHT),
+        .KERNEL_WIDTH(KERNEL_WIDTH),
+        .KERNEL_PARALLELISM_DIM_0(WEIGHT_PARALLELISM_DIM_0),
+        .STRIDE_HEIGHT(STRIDE_HEIGHT),
+        .STRIDE_WIDTH(STRIDE_WIDTH),
+        .DILATION_HEIGHT(DILATION_HEIGHT),
+        .DILATION_WIDTH(DILATION_WIDTH),
+        .GROUPS(GROUPS),
+        .COUNT(Passes),
+        .SPARE(SPARE)
+    ) windows (
+        .clk,
+        .rst,
+        .data_in_0(padded),
+        .data_in_0_valid(padded_valid),
+        .data_in_0_ready(padded_ready),
+        .data_out_0(window),
+        .data_out_0_valid(window_valid),
+        .data_out_0_ready(window_ready)
+    );
+  end
 
   fixed_linear_core #(
       .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
@@ -124,7 +168,7 @@ module fixed_conv2d #(
       .DATA_OUT_0_PRECISION_0(DATA_OUT_0_PRECISION_0),
       .DATA_OUT_0_PRECISION_1(DATA_OUT_0_PRECISION_1),
       .DATA_IN_0_TENSOR_SIZE_DIM_0(KERNEL_HEIGHT * KERNEL_WIDTH * DATA_IN_0_TENSOR_SIZE_DIM_0 / GROUPS),
-      .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
+      .DATA_IN_0_PARALLELISM_DIM_0(Lanes),
       .DATA_OUT_0_TENSOR_SIZE_DIM_0(DATA_OUT_0_TENSOR_SIZE_DIM_0),
       .DATA_OUT_0_PARALLELISM_DIM_0(DATA_OUT_0_PARALLELISM_DIM_0),
       .FLOOR(FLOOR),

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One way to build an operation. par_in, par_out: elements per beat.  cycles: from one sample to the next."""
+    """One way to build an operation. par_in, par_out: elements per beat.  cycles: from one sample to the next.
+
+    taps: rows and columns of a kernel that are worked on at once.
+    """
 
     par_in: int
     par_out: int
     cycles: int
     multipliers: int
+    taps: tuple[int, int] = (1, 1)
 
     @property
     def area(self) -> int:

@@ -1,5 +1,6 @@
 """Cases of components that compute: their parameters, streams and memories, from integers and number formats."""
 
+from mase_server.hardware.kinds.conv2d import filters
 from mase_server.hardware.memories import packed, words_of_bias, words_of_weight
 from tests.rtl.bench import Case, Stream
 
@@ -84,17 +85,22 @@ def dilation(windows):
     return {"DILATION_HEIGHT": windows.dilation[0], "DILATION_WIDTH": windows.dilation[1]}
 
 
-def conv_case(values, weight, bias, formats, windows, groups, lanes, expected):
-    """`fixed_conv2d` on images [count, channels, height, width]; a filter's memory is rows, columns, channels."""
+def conv_case(values, weight, bias, formats, windows, groups, lanes, expected, taps=(1, 1)):
+    """`fixed_conv2d` on images [count, channels, height, width]; taps: rows and columns of the kernel at once."""
     lanes_in, lanes_out = lanes
-    filters = weight.permute(0, 2, 3, 1).flatten(1)
+    at_once = taps[0] * taps[1] * lanes_in
     linear = linear_parameters(formats, 0, weight.shape[0], lanes_in, lanes_out)
     parameters = {**linear, **image_sizes(formats.data.width, values.shape[1:], lanes_in)}
     parameters |= {**kernel_parameters(windows), **dilation(windows)}
     return Case(
         "fixed_conv2d",
-        {**parameters, "GROUPS": groups},
+        {
+            **parameters,
+            "GROUPS": groups,
+            "WEIGHT_PARALLELISM_DIM_1": taps[0],
+            "WEIGHT_PARALLELISM_DIM_0": taps[1],
+        },
         {"data_in_0": image_stream(values, formats.data.width, lanes_in)},
         {"data_out_0": image_stream(expected, formats.out.width, lanes_out)},
-        linear_memories(formats, filters, bias, lanes_in, lanes_out),
+        linear_memories(formats, filters(weight, taps, lanes_in), bias, at_once, lanes_out),
     )

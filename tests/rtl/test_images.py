@@ -128,17 +128,31 @@ def convolutions(draw):
     return windows, (channels, *size), filters, groups, lanes, formats
 
 
-def convolution(number, windows, shape, filters, groups, lanes, formats):
+@st.composite
+def convolutions_at_once(draw):
+    """As above, with columns or all of a kernel at once."""
+    found = draw(convolutions().filter(lambda found: found[0].kernel != (1, 1)))
+    rows, columns = found[0].kernel
+    return *found, draw(st.sampled_from([(rows, 1), (rows, columns)]))
+
+
+def convolution(number, windows, shape, filters, groups, lanes, formats, taps=(1, 1)):
     random = generator(number)
     values = integers(formats.data.width, IMAGES, *shape, generator=random)
     weight = integers(formats.weight.width, filters, shape[0] // groups, *windows.kernel, generator=random)
     bias = None if formats.bias is None else integers(formats.bias.width, filters, generator=random)
     expected = conv2d(values, weight, bias, formats, windows, groups)
-    return conv_case(values, weight, bias, formats, windows, groups, lanes, expected)
+    return conv_case(values, weight, bias, formats, windows, groups, lanes, expected, taps)
 
 
 def test_convolution_is_the_arithmetic_of_conv2d():
     Bench([convolution(number, *draw) for number, draw in enumerate(drawn(convolutions()))]).check_all()
+
+
+def test_convolution_of_several_positions_at_once_is_the_same_arithmetic():
+    cases = [convolution(number, *draw) for number, draw in enumerate(drawn(convolutions_at_once()))]
+    assert {case.parameters["WEIGHT_PARALLELISM_DIM_0"] > 1 for case in cases} == {True, False}
+    Bench(cases).check_all()
 
 
 PLAIN = Affine(FixedPoint(8, 4), FixedPoint(8, 6), FixedPoint(16, 10), FixedPoint(8, 4), relu=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from torch import fx
+from torch import Tensor, fx
 
 from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folds import Fold, divisors
@@ -54,12 +55,26 @@ def _folds(design: Design, operation: Operation) -> Iterator[Fold]:
         operation.options["windows"],
         operation.options["groups"],
     )
-    filters, channels, *kernel = weight.shape
-    for par_in in divisors(channels):
-        for par_out in divisors(filters // groups):
-            products = prod(operation.out.shape[1:]) * prod(kernel) * (channels // par_in) * (filters // par_out)
-            cycles = max(products, arrival(design, operation, par_in, windows))
-            yield Fold(par_in, par_out, cycles, par_in * par_out)
+    filters, channels, *_ = weight.shape
+    for taps, par_in, par_out in product(_taps(windows.kernel), divisors(channels), divisors(filters // groups)):
+        steps = weight.numel() // (prod(taps) * par_in * par_out)
+        cycles = max(prod(operation.out.shape[1:]) * steps, arrival(design, operation, par_in, windows))
+        yield Fold(par_in, par_out, cycles, prod(taps) * par_in * par_out, taps)
+
+
+def _taps(kernel: tuple[int, int]) -> list[tuple[int, int]]:
+    """Rows and columns of a kernel that can be worked on at once: one pixel, a column, all."""
+    return list(dict.fromkeys([(1, 1), (kernel[0], 1), kernel]))
+
+
+def filters(weight: Tensor, taps: tuple[int, int], par_in: int) -> Tensor:
+    """Filters [filters, channels, rows, columns] as [filters, elements], as the elements of a window come.
+
+    Beats: rows and columns that do not come at once, channels.  In a beat: columns, rows, PAR_IN channels.
+    """
+    count, channels, rows, columns = weight.shape
+    split = weight.reshape(count, channels // par_in, par_in, rows // taps[0], taps[0], columns // taps[1], taps[1])
+    return split.permute(0, 3, 5, 1, 6, 4, 2).flatten(1)
 
 
 def _build(builder: Builder, operation: Operation) -> Tap:
@@ -72,8 +87,9 @@ def _build(builder: Builder, operation: Operation) -> Tap:
         "DILATION_HEIGHT": operation.options["windows"].dilation[0],
         "DILATION_WIDTH": operation.options["windows"].dilation[1],
         "GROUPS": operation.options["groups"],
-        # A filter's elements: rows, columns, channels.
-        **weights(builder, operation, fold, weight.permute(0, 2, 3, 1).flatten(1)),
+        "WEIGHT_PARALLELISM_DIM_0": fold.taps[1],
+        "WEIGHT_PARALLELISM_DIM_1": fold.taps[0],
+        **weights(builder, operation, fold, filters(weight, fold.taps, fold.par_in)),
     }
     builder.instance(f"{operation.name}_i", "fixed_conv2d", parameters, streams(source, to), operation.name)
     return to

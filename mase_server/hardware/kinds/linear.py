@@ -70,10 +70,11 @@ def _build(builder: Builder, operation: Operation) -> Tap:
 def weights(builder: Builder, operation: Operation, fold: Fold, weight: Tensor) -> Parameters:
     """The parameters of a dot product with a weight of [out, in], and its memories."""
     constants, bias = operation.constants, operation.constants.get("bias")
-    words = words_of_weight(weight, constants["weight"].format.width, fold.par_in, fold.par_out)
+    lanes = fold.par_in * prod(fold.taps)
+    words = words_of_weight(weight, constants["weight"].format.width, lanes, fold.par_out)
     found: Parameters = {
         **precision("WEIGHT", constants["weight"].format),
-        "WEIGHT_FILE": builder.memory(operation, "weight", fold.par_in * fold.par_out, words),
+        "WEIGHT_FILE": builder.memory(operation, "weight", lanes * fold.par_out, words),
         "HAS_BIAS": int(bias is not None),
     }
     if bias is not None:
