@@ -11,7 +11,7 @@ from string import Template
 import torch
 from torch import Tensor
 
-from mase_server.hardware.bench import Vectors, bench_files
+from mase_server.hardware.bench import bench_files
 from mase_server.hardware.design import Design, Stream
 from mase_server.hardware.folding import Folding
 from mase_server.hardware.kinds.images import image_order
@@ -40,29 +40,49 @@ class Emitted:
             place.write_text(text, encoding="utf-8")
 
 
+@dataclass(frozen=True, slots=True)
+class Top:
+    """The top module of a design, without what its memories hold."""
+
+    name: str
+    title: str
+    folding: Folding
+    made: Netlist
+    text: Text
+
+
+def top(design: Design, folding: Folding, name: str) -> Top:
+    """The top module. name: of the model; the module gets it in snake case."""
+    made, module = netlist(design, folding), module_name(name, design.operations)
+    return Top(module, name, folding, made, top_text(module, made, _about(name, design, folding)))
+
+
 def emit(design: Design, folding: Folding, name: str, inputs: list[Tensor]) -> Emitted:
-    """The folder of a design. name: of the model; the module gets it in snake case.
+    """The folder of a design: `whole` of its `top`."""
+    return whole(design, top(design, folding, name), inputs)
+
+
+def whole(design: Design, made: Top, inputs: list[Tensor]) -> Emitted:
+    """The folder around a top module.
 
     inputs: integers for each input, [vectors, ...]; what has to come out is computed by `twin.integer_graph`.
     ValueError for a design that is not whole.  The same design gives the same bytes.
     """
     results = integer_graph(design).model(*inputs)
     outputs = list(results) if isinstance(results, tuple) else [results]
-    made, module = netlist(design, folding), module_name(name, design.operations)
     vectors = Vectors(
         [operation.out.flowing(values) for operation, values in zip(design.inputs, inputs, strict=True)],
         [design.operations[name].out.flowing(values) for name, values in zip(design.outputs, outputs, strict=True)],
     )
-    text = top_text(module, made, _about(name, design, folding))
-    needed = components(*dict.fromkeys(instance.module for instance in made.instances))
-    files = {f"{module}.sv": text.text}
+    needed = components(*dict.fromkeys(instance.module for instance in made.made.instances))
+    files = {f"{made.name}.sv": made.text.text}
     files |= {f"rtl/{path.name}": path.read_text(encoding="utf-8") for path in needed}
-    files |= {memory.file: hexadecimal(memory.words, memory.width) for memory in made.memories}
-    files |= {f"sim/{path}": content for path, content in bench_files(module, made, vectors).items()}
-    files["files.f"] = "".join(f"{path}\n" for path in (*(f"rtl/{path.name}" for path in needed), f"{module}.sv"))
-    files["Makefile"] = _template("Makefile").replace("@TOP@", module)
-    files["README.md"] = _readme(name, module, design, folding, made)
-    return Emitted(module, files, text)
+    files |= {memory.file: hexadecimal(memory.words, memory.width) for memory in made.made.memories}
+    files |= {f"sim/{path}": content for path, content in bench_files(made.name, made.made, vectors).items()}
+    files["files.f"] = "".join(f"{path}\n" for path in (*(f"rtl/{path.name}" for path in needed), f"{made.name}.sv"))
+    files["Makefile"] = _template("Makefile").replace("@TOP@", made.name)
+    files["README.md"] = _readme(made, design)
+    return Emitted(made.name, files, made.text)
 
 
 def random_inputs(design: Design, vectors: int, seed: int = 0) -> list[Tensor]:
@@ -89,17 +109,17 @@ def _about(name: str, design: Design, folding: Folding) -> list[str]:
     ]
 
 
-def _readme(name: str, module: str, design: Design, folding: Folding, made: Netlist) -> str:
-    ports = []
-    taps = {f"data_in_{index}": tap for index, tap in enumerate(made.inputs)}
-    taps |= {f"data_out_{index}": tap for index, tap in enumerate(made.outputs)}
+def _readme(top: Top, design: Design) -> str:
+    ports, folding = [], top.folding
+    taps = {f"data_in_{index}": tap for index, tap in enumerate(top.made.inputs)}
+    taps |= {f"data_out_{index}": tap for index, tap in enumerate(top.made.outputs)}
     operations = (*design.inputs, *(design.operations[output] for output in design.outputs))
     for (port, tap), operation in zip(taps.items(), operations, strict=True):
         shape = "x".join(map(str, operation.out.shape))
         sample, format = f"{shape}, {_order(operation.out)}", operation.out.format
         ports.append(f"| `{port}` | {sample} | `{format}` | {tap.lanes} x {tap.bits} bits |")
     told = {"ports": "\n".join(ports), "interval": folding.interval, "multipliers": folding.multipliers}
-    return Template(_template("README.md")).substitute(name=name, module=module, **told)
+    return Template(_template("README.md")).substitute(name=top.title, module=top.name, **told)
 
 
 def _order(stream: Stream) -> str:

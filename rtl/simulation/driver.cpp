@@ -2,17 +2,18 @@
 //
 //   simulate PLAN [--stall PERCENT] [--seed N] [--late] [--reset CYCLE] [--patience CYCLES]
 //
-// PLAN has a line for each stream: `in|out NAME WORD BITS FILE`, where WORD is the stream's first word in the data
-// wires, and the k-th `in` has bit k of the valid and ready wires, the k-th `out` likewise. FILE has one beat a line, hexadecimal.
+// PLAN has a line for each stream: `in|out NAME WORD BITS FILE [BEATS]`, where WORD is the stream's first word in the
+// data wires, and the k-th `in` has bit k of the valid and ready wires, the k-th `out` likewise. FILE has one beat a
+// line, hexadecimal; BEATS are those of a sample (default 1). A line `patience CYCLES` is as the option.
 //   --stall     a source with nothing on offer waits, and a sink is not ready, in this share of the cycles
 //   --late      a sink is ready only after it saw valid: a design whose valid waits for ready stands still
 //   --reset     reset at this cycle, in the middle of everything, and begin again with all streams
 //   --patience  give up after so many cycles in which no beat moved (default 100000)
 // Writes the beats that came beside the expected ones (FILE.got), and a line for each stream to stdout:
 //   `in NAME beats total first_cycle last_cycle`
-//   `out NAME beats total mismatches first_mismatch changed surplus first_cycle last_cycle`
-// where `changed` counts beats that were withdrawn or altered while they waited, and cycles count from the end of
-// reset. Exit status: 0 all equal, 1 something differs, 2 it stood still, 3 the plan is wrong.
+//   `out NAME beats total mismatches first_mismatch changed surplus first_cycle last_cycle sample_cycle`
+// where `changed` counts beats that were withdrawn or altered while they waited, `sample_cycle` is that of the first
+// sample's last beat, and cycles count from the end of reset. Exit status: 0 all equal, 1 something differs, 2 it stood still, 3 the plan is wrong.
 #include "driver.h"
 
 #include <cstdio>
@@ -32,17 +33,17 @@ struct Options {
   std::string plan;
   unsigned stall = 0, seed = 1;
   bool late = false;
-  long reset = -1, patience = 100000;
+  long reset = -1, patience = -1;
 };
 
 struct Stream {
   bool is_input = false;
   std::string name, file;
-  size_t word = 0, bits = 0, bit = 0;
+  size_t word = 0, bits = 0, bit = 0, sample = 1;
   std::vector<Beat> beats;  // to give, or to expect
   std::vector<Beat> got;
   size_t moved = 0, mismatches = 0, changed = 0, surplus = 0;
-  long first_mismatch = -1, first_cycle = -1, last_cycle = -1;
+  long first_mismatch = -1, first_cycle = -1, last_cycle = -1, sample_cycle = -1;
   bool offering = false, waiting = false;
   Beat waited;
   std::mt19937 random;
@@ -93,7 +94,7 @@ Options read_options(int argc, char** argv) {
   return options;
 }
 
-std::vector<Stream> read_plan(const Options& options) {
+std::vector<Stream> read_plan(Options& options) {
   std::ifstream plan(options.plan);
   if (!plan) refuse("the plan " + options.plan + " cannot be read");
   std::vector<Stream> streams;
@@ -101,7 +102,16 @@ std::vector<Stream> read_plan(const Options& options) {
   for (std::string line; std::getline(plan, line);) {
     Stream stream;
     std::string kind;
-    std::istringstream(line) >> kind >> stream.name >> stream.word >> stream.bits >> stream.file;
+    std::istringstream words(line);
+    words >> kind;
+    if (kind == "patience") {
+      long cycles = 0;
+      words >> cycles;
+      if (options.patience < 0) options.patience = cycles;
+      continue;
+    }
+    words >> stream.name >> stream.word >> stream.bits >> stream.file;
+    if (!(words >> stream.sample)) stream.sample = 1;
     stream.is_input = kind == "in";
     stream.bit = stream.is_input ? inputs++ : outputs++;
     stream.random.seed(options.seed * 7919 + streams.size());
@@ -110,6 +120,7 @@ std::vector<Stream> read_plan(const Options& options) {
     for (std::string beat; std::getline(file, beat);) stream.beats.push_back(from_hex(beat, stream.words()));
     streams.push_back(std::move(stream));
   }
+  if (options.patience < 0) options.patience = 100000;
   return streams;
 }
 
@@ -151,7 +162,7 @@ class Simulation {
   void reset() {
     for (Stream& stream : streams_) {
       stream.moved = stream.mismatches = stream.surplus = 0;
-      stream.first_mismatch = stream.first_cycle = stream.last_cycle = -1;
+      stream.first_mismatch = stream.first_cycle = stream.last_cycle = stream.sample_cycle = -1;
       stream.offering = stream.waiting = false;
       stream.got.clear();
       if (stream.is_input) set_bit(design_.in_valid, stream.bit, false);
@@ -201,7 +212,7 @@ class Simulation {
   void count(Stream& stream) {
     if (stream.first_cycle < 0) stream.first_cycle = cycle_;
     stream.last_cycle = cycle_;
-    ++stream.moved;
+    if (++stream.moved == stream.sample) stream.sample_cycle = cycle_;
   }
 
   bool give(Stream& stream) {
@@ -240,7 +251,9 @@ class Simulation {
         std::ofstream file(stream.file + ".got");
         for (const Beat& beat : stream.got) file << to_hex(beat, stream.bits) << "\n";
       }
-      std::cout << " " << stream.first_cycle << " " << stream.last_cycle << "\n";
+      std::cout << " " << stream.first_cycle << " " << stream.last_cycle;
+      if (!stream.is_input) std::cout << " " << stream.sample_cycle;
+      std::cout << "\n";
     }
     return status;
   }
@@ -253,7 +266,8 @@ class Simulation {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Options options = read_options(argc, argv);
+  Options options = read_options(argc, argv);
   const auto design = make_design(argc, argv);
-  return Simulation(*design, read_plan(options), options).run();
+  std::vector<Stream> streams = read_plan(options);
+  return Simulation(*design, std::move(streams), options).run();
 }

@@ -38,5 +38,5 @@ def check(made, folder, trials=TRIALS):
 
 
 def _stream(words):
-    _, _, moved, total, mismatches, _, _, _, first, last = words
+    _, _, moved, total, mismatches, _, _, _, first, last, _ = words
     return Stream(*map(int, (moved, total, mismatches, first, last)))

@@ -52,6 +52,7 @@ class Result:
     surplus: int
     first_cycle: int
     last_cycle: int
+    sample_cycle: int
     got: list[int]
 
     @property

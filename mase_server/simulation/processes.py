@@ -1,0 +1,69 @@
+"""Programs that are run and waited for, in process groups of their own; whoever stops waiting ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+#: What is kept of what a program wrote.
+_KEPT = 20_000
+
+
+class SimulationError(Exception):
+    """Why there is no simulation: what was run, what it said, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a program ended. status: negative for a signal.  output, errors: the last of what it wrote."""
+
+    status: int
+    output: str
+    errors: str
+
+
+async def run(command: Sequence[str | Path], folder: Path) -> Done:
+    """Run a program in a folder, gently: others on the machine go first."""
+    words = [*_manners(), *map(str, command)]
+    pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(
+        *words, cwd=folder, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True
+    )
+    with _ended(process):
+        output, errors = await process.communicate()
+    return Done(await process.wait(), *(text.decode(errors="replace")[-_KEPT:] for text in (output, errors)))
+
+
+async def demand(command: Sequence[str | Path], folder: Path) -> str:
+    """Run a program that has to succeed, and give what it wrote; SimulationError with its own words otherwise."""
+    done = await run(command, folder)
+    if done.status != 0:
+        raise SimulationError(
+            f"{' '.join(map(str, command[:3]))} ... ended with {done.status}:\n{done.output}{done.errors}"
+        )
+    return done.output
+
+
+@contextmanager
+def _ended(process: asyncio.subprocess.Process) -> Iterator[None]:
+    """The group is killed before its leader is reaped, so that no signal can meet a reused id."""
+    try:
+        yield
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@cache
+def _manners() -> tuple[str, ...]:
+    """In front of a command: a low priority, and an end with this process, where the system has words for them."""
+    wishes = (("nice", ("-n", "10")), ("setpriv", ("--pdeathsig", "KILL", "--")))
+    return tuple(word for name, words in wishes if (path := shutil.which(name)) for word in (path, *words))
