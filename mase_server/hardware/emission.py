@@ -70,15 +70,12 @@ def whole(design: Design, made: Top, inputs: list[Tensor]) -> Emitted:
     """
     results = integer_graph(design).model(*inputs)
     outputs = list(results) if isinstance(results, tuple) else [results]
-    vectors = Vectors(
-        [operation.out.flowing(values) for operation, values in zip(design.inputs, inputs, strict=True)],
-        [design.operations[name].out.flowing(values) for name, values in zip(design.outputs, outputs, strict=True)],
-    )
     needed = components(*dict.fromkeys(instance.module for instance in made.made.instances))
+    bench = bench_files(made.name, made.made, design, made.folding, inputs, outputs)
     files = {f"{made.name}.sv": made.text.text}
     files |= {f"rtl/{path.name}": path.read_text(encoding="utf-8") for path in needed}
     files |= {memory.file: hexadecimal(memory.words, memory.width) for memory in made.made.memories}
-    files |= {f"sim/{path}": content for path, content in bench_files(made.name, made.made, vectors).items()}
+    files |= {f"sim/{path}": content for path, content in bench.items()}
     files["files.f"] = "".join(f"{path}\n" for path in (*(f"rtl/{path.name}" for path in needed), f"{made.name}.sv"))
     files["Makefile"] = _template("Makefile").replace("@TOP@", made.name)
     files["README.md"] = _readme(made, design)

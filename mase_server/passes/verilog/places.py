@@ -1,0 +1,95 @@
+"""Where in the model each operation of a design belongs, and which parts of it could be built alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from torch import fx
+
+from mase_server.hardware.design import Design, Operation
+from mase_server.ir.graph import MaseGraph
+from mase_server.passes.error.measuring import GIVES
+from mase_server.passes.selection import path_of
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Of each node its module's path, and the recorded nodes that it stands for. calls: recorded nodes by path."""
+
+    paths: Mapping[str, str]
+    gives: Mapping[str, str]
+    calls: Mapping[str, str]
+
+    @classmethod
+    def of(cls, graph: MaseGraph, recorded: Mapping[str, str]) -> Places:
+        """Of a graph that is ready to be lowered. recorded: path -> node of modules that were one call; see `calls`."""
+        nodes = list(graph.fx_graph.nodes)
+        gives = {node.name: str(node.meta[GIVES]) for node in nodes if GIVES in node.meta}
+        return cls({node.name: path_of(node) for node in nodes}, gives, recorded)
+
+    def nodes(self, operation: Operation) -> list[str]:
+        """The names of its nodes, with those of nodes that became a part of them."""
+        found = list(operation.nodes)
+        found += [self.gives[name] for name in operation.nodes if name in self.gives]
+        path = self.path(operation)
+        above = [each for each in self.calls if path == each or path.startswith(f"{each}.")]
+        return list(dict.fromkeys([*found, *([self.calls[max(above, key=len)]] if above else [])]))
+
+    def path(self, operation: Operation) -> str:
+        """The path of the module that an operation belongs to; that of what it computes, not of what it rounds."""
+        return next((self.paths[name] for name in operation.nodes if name in self.paths), "")
+
+
+def calls(graph: fx.Graph) -> dict[str, str]:
+    """Path of a module -> name of the node that calls it, which a pass may take apart."""
+    return {str(node.target): node.name for node in graph.nodes if node.op == "call_module"}
+
+
+def members(design: Design, places: Places, scope: str) -> set[str]:
+    """The names of the operations that a scope has: a module's path, or a node's name.
+
+    ValueError for a scope that there is not, or that has no hardware.
+    """
+    found = {
+        each.name
+        for each in design.operations.values()
+        if each.kind != "input" and (scope in each.nodes or _inside(places.path(each), scope))
+    }
+    if not found:
+        raise ValueError(_unknown(design, places, scope))
+    return found
+
+
+def _inside(path: str, scope: str) -> bool:
+    return path == scope or path.startswith(f"{scope}.")
+
+
+def _unknown(design: Design, places: Places, scope: str) -> str:
+    missing = [each for each in design.unsupported if scope == each.node or _inside(places.paths[each.node], scope)]
+    if missing:
+        return f"{scope} has no hardware: " + "; ".join(f"{each.operator}: {each.why}" for each in missing)
+    if scope in places.paths or scope in places.paths.values():
+        return f"{scope} computes nothing that becomes hardware of its own; name a layer, or a module above it"
+    known = sorted({*modules(design, places), *(name for each in design.operations.values() for name in each.nodes)})
+    near = get_close_matches(scope, known, 1)
+    told = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known[:12])}"
+    return f"there is no module or node {scope!r} in the model; {told}"
+
+
+def modules(design: Design, places: Places) -> dict[str, list[str]]:
+    """Path -> the operations inside, of every module that has some."""
+    found: dict[str, list[str]] = {}
+    for operation in design.operations.values():
+        if operation.kind != "input":
+            for path in _above(places.path(operation)):
+                found.setdefault(path, []).append(operation.name)
+    return found
+
+
+def _above(path: str) -> Iterator[str]:
+    """A path and those of all modules around it, but for the whole model."""
+    while path:
+        yield path
+        path = path.rpartition(".")[0]

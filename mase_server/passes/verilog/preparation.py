@@ -1,0 +1,59 @@
+"""What a model needs before it can become hardware: the passes that its own pipeline has not applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mase_server.building import Build
+from mase_server.ir.graph import MaseGraph
+from mase_server.ir.number_formats import number_formats, operator_of
+from mase_server.passes.arguments import Result
+from mase_server.passes.attention.attention_swap import attention_swap_transform_pass
+from mase_server.passes.fusion.conv_bn_fusion import conv_bn_fusion_transform_pass
+from mase_server.passes.fusion.remove_dropout import remove_dropout_transform_pass
+from mase_server.passes.granularity.lower_granularity import lower_granularity_transform_pass
+from mase_server.passes.quantize.config import COMPUTES
+from mase_server.passes.quantize.transform import quantize_transform_pass
+from mase_server.steps import Step
+
+_Transform = Callable[[MaseGraph, Mapping[str, Any]], Result]
+
+#: Pass, its arguments, its function, and what it says that it did; in the order in which they make sense.
+_STRUCTURE: tuple[tuple[str, dict[str, Any], _Transform, str], ...] = (
+    ("remove_dropout", {}, remove_dropout_transform_pass, "removed"),
+    ("lower_granularity", {}, lower_granularity_transform_pass, "lowered"),
+    ("attention_swap", {"to": "eager"}, attention_swap_transform_pass, "swapped"),
+    ("conv_bn_fusion", {}, conv_bn_fusion_transform_pass, "fused"),
+)
+
+
+def prepare(graph: MaseGraph, build: Build) -> tuple[MaseGraph, list[str]]:
+    """The graph fit for hardware, and the steps that made it so, as texts; none where it is fit as it is.
+
+    What the graph is rounded to already stays; `build.precision` is for operators that nobody has rounded.
+    ValueError for a precision that is no format.
+    """
+    steps = []
+    for name, arguments, function, key in _STRUCTURE:
+        graph, found = function(graph, arguments)
+        if found[key]:
+            graph.propagate()
+            steps.append(Step(name, arguments))
+    if (wanted := _quantisation(graph, build)) is not None:
+        graph, _ = quantize_transform_pass(graph, wanted)
+        graph.propagate()
+        steps.append(Step("quantize", wanted))
+    return graph, [str(step) for step in steps]
+
+
+def _quantisation(graph: MaseGraph, build: Build) -> dict[str, Any] | None:
+    """The arguments of quantize; None where every operator is rounded."""
+    formats = number_formats(graph.fx_graph, graph.module)
+    calls = [node for node in graph.fx_graph.nodes if node.op.startswith("call")]
+    computing = [node for node in calls if operator_of(node, graph.module) in COMPUTES]
+    unrounded = [node.name for node in computing if node not in formats]
+    if not unrounded:
+        return None
+    arguments: dict[str, Any] = {"default": build.precision}
+    return arguments if len(unrounded) == len(computing) else {**arguments, "only": unrounded}
