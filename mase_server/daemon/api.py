@@ -6,51 +6,18 @@ Files are absolute paths; lines count from 1, columns from 0 in Unicode code poi
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mase_server import __version__
+from mase_server.daemon.methods import Api, ApiMethod, Params
 from mase_server.steps import Step
 
 if TYPE_CHECKING:
-    from mase_server.daemon.daemon import Daemon
     from mase_server.daemon.store import GraphSnapshot, ModelView, ValueView
 
-Params = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Api:
-    """What an API function works on."""
-
-    daemon: Daemon
-
-
-@dataclass(frozen=True, slots=True)
-class ApiMethod:
-    """One function: its name on the wire, its parameters with their types (optional ones end in "?"), and itself."""
-
-    name: str
-    params: Mapping[str, type]
-    function: Callable[[Api, Params], Awaitable[Any]]
-
-    async def call(self, api: Api, params: Params) -> Any:
-        """Check the parameters and run; ValueError says which parameter is missing, unknown or of another type."""
-        known = {key.removesuffix("?"): kind for key, kind in self.params.items()}
-        for key, value in params.items():
-            if key not in known:
-                raise ValueError(f"{self.name} has no parameter {key!r}; it takes {_listed(self.params)}")
-            if not isinstance(value, known[key]):
-                raise ValueError(f"{self.name}: {key} is {value!r}, expected {known[key].__name__}")
-        for key in self.params:
-            if not key.endswith("?") and key not in params:
-                raise ValueError(f"{self.name}: parameter {key!r} is missing; it takes {_listed(self.params)}")
-        return await self.function(api, params)
-
-
-def _listed(params: Mapping[str, type]) -> str:
-    return ", ".join(f"{key}: {kind.__name__}" for key, kind in params.items()) or "none"
+__all__ = ["API", "Api", "ApiMethod", "Params"]
 
 
 async def info(api: Api, params: Params) -> dict[str, Any]:
@@ -93,9 +60,7 @@ async def node_at(api: Api, params: Params) -> dict[str, Any] | None:
     site = None if view is None else view.at(params["line"], params["column"])
     if view is None or site is None:
         return None
-    place = {
-        key: getattr(site, key) for key in ("line", "column", "end_line", "end_column", "name", "kind", "function")
-    }
+    place = {key: getattr(site, key) for key in _PLACE}
     values = [_value(value) for value in site.values]
     return {**place, "path": view.path, "sha256": view.sha256, "stale": view.stale, "values": values}
 
@@ -196,23 +161,74 @@ async def transformed(api: Api, params: Params) -> dict[str, str]:
     return {"text": text, "language": "python"}
 
 
+async def emit_verilog(api: Api, params: Params) -> dict[str, Any]:
+    """Make hardware of a model: a map of `building.EMISSION_KEYS`; from then on, each save makes its text again.
+
+    build: keys of `building.Build`, the others as the settings have them; without it, as it was asked for last.
+    folder: where all of it is written, which has to be empty, or written before, unless `overwrite`.
+    vectors: samples for the simulation.  inputs: an .npz file that they are taken from.
+    """
+    order = _order(params) | {"folder": params.get("folder", ""), "overwrite": params.get("overwrite", False)}
+    return await api.daemon.verilog.emit(params["path"], params.get("model"), params.get("build"), **order)
+
+
+async def verilog(api: Api, params: Params) -> dict[str, Any]:
+    """{"model", "build", "default", "emission", "stale", "running", "problem"} of a model's hardware; at once.
+
+    build: as it is remembered, or None.  default: what it is where nothing is said.  emission: the last one, without
+    its text, or None.  stale: is it not of the present text?  problem: why there is none of that.
+    {} where no model of the file is shown.
+    """
+    return api.daemon.verilog.tell(params["path"], params.get("model"))
+
+
+async def simulate(api: Api, params: Params) -> dict[str, Any]:
+    """Simulate the hardware of a model, and compare: a map of `building.SIMULATION_KEYS`.
+
+    It is of the present text, by the build that is remembered or that of the settings.  vectors, inputs: as
+    `mase/emitVerilog` takes them.  stall: both sides pause in so many percent of the cycles.
+    """
+    stall = params.get("stall", 0)
+    return await api.daemon.simulations.simulate(params["path"], params.get("model"), stall=stall, **_order(params))
+
+
+async def forget_verilog(api: Api, params: Params) -> dict[str, Any]:
+    """Make no hardware of a model any longer; `mase/verilog`."""
+    api.daemon.verilog.forget(params["path"], params.get("model"))
+    return await verilog(api, params)
+
+
+def _order(params: Params) -> dict[str, Any]:
+    inputs = params.get("inputs", "")
+    if inputs and not Path(inputs).is_absolute():
+        raise ValueError(f"inputs is {inputs!r}; it has to be an absolute path")
+    return {"vectors": params.get("vectors"), "inputs": inputs}
+
+
 _MODEL = {"path": str, "model?": str}
+_ORDER = {**_MODEL, "vectors?": int, "inputs?": str}
 
 #: Every function that a front serves.
 API = (
     ApiMethod("mase/info", {}, info),
-    ApiMethod("mase/models", {"path?": str}, models),
-    ApiMethod("mase/nodeAt", {"path": str, "line": int, "column": int}, node_at),
-    ApiMethod("mase/retrace", {"path": str}, retrace),
-    ApiMethod("mase/roots", {"path": str}, roots),
-    ApiMethod("mase/pickRoot", {"path": str, "root?": str}, pick_root),
-    ApiMethod("mase/passes", {"path?": str}, passes),
-    ApiMethod("mase/applyPass", {**_MODEL, "pass": str, "arguments?": dict}, apply_pass),
-    ApiMethod("mase/undoPass", _MODEL, undo_pass),
-    ApiMethod("mase/redoPass", _MODEL, redo_pass),
-    ApiMethod("mase/resetPasses", _MODEL, reset_passes),
+    ApiMethod("mase/models", {"path?": str}, models, answer="models"),
+    ApiMethod("mase/nodeAt", {"path": str, "line": int, "column": int}, node_at, answer="place"),
+    ApiMethod("mase/retrace", {"path": str}, retrace, executes=True),
+    ApiMethod("mase/roots", {"path": str}, roots, answer="roots"),
+    ApiMethod("mase/pickRoot", {"path": str, "root?": str}, pick_root, answer="roots"),
+    ApiMethod("mase/passes", {"path?": str}, passes, answer="passes"),
+    ApiMethod("mase/applyPass", {**_MODEL, "pass": str, "arguments?": dict}, apply_pass, executes=True),
+    ApiMethod("mase/undoPass", _MODEL, undo_pass, executes=True),
+    ApiMethod("mase/redoPass", _MODEL, redo_pass, executes=True),
+    ApiMethod("mase/resetPasses", _MODEL, reset_passes, executes=True),
     ApiMethod("mase/pipeline", _MODEL, pipeline),
-    ApiMethod("mase/setPipeline", {**_MODEL, "steps": list}, set_pipeline),
+    ApiMethod("mase/setPipeline", {**_MODEL, "steps": list}, set_pipeline, executes=True),
     ApiMethod("mase/pipelineSettings", {"path": str}, pipeline_settings),
-    ApiMethod("mase/transformed", {**_MODEL, "original?": bool}, transformed),
+    ApiMethod("mase/transformed", {**_MODEL, "original?": bool}, transformed, executes=True),
+    ApiMethod(
+        "mase/emitVerilog", {**_ORDER, "build?": dict, "folder?": str, "overwrite?": bool}, emit_verilog, executes=True
+    ),
+    ApiMethod("mase/verilog", _MODEL, verilog),
+    ApiMethod("mase/simulate", {**_ORDER, "stall?": int}, simulate, executes=True),
+    ApiMethod("mase/forgetVerilog", _MODEL, forget_verilog),
 )

@@ -1,0 +1,109 @@
+"""What an API function is: its name, parameters and result, all described by the declared types themselves."""
+
+from __future__ import annotations
+
+import inspect
+import reprlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Protocol, get_args, get_type_hints
+
+from mase_server.daemon.schemas import parameters_schema, schema_of
+
+if TYPE_CHECKING:
+    from mase_server.daemon.daemon import Daemon
+
+Params = Mapping[str, Any]
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 120
+
+
+class ApiError(ValueError):
+    """A refusal with a stable code, e.g. "not-open", and the text for a person. data: plain values that explain it."""
+
+    def __init__(self, code: str, message: str, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+
+class Session(Protocol):
+    """One connection that may open files and hear of events. ident: names it as a holder of files."""
+
+    ident: str
+
+    def subscribe(self, topics: frozenset[str], path: str | None) -> int:
+        """Hear of these topics, of one file or of all; the subscription's number."""
+
+    def unsubscribe(self, number: int) -> bool:
+        """Hear no more; was there such a subscription?"""
+
+    def statistics(self) -> dict[str, Any]:
+        """What the front that holds this session counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """What an API function works on. session: who asks; None for the editor, which is told by notifications."""
+
+    daemon: Daemon
+    session: Session | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApiMethod:
+    """One function: its name on the wire, its parameters with their types (optional ones end in "?"), and itself.
+
+    since: the version that it came with.  answer: the name that a result which is no map has where results must be
+    maps.  executes: does it have code of the file `path` run, so that its folder must be trusted?
+    """
+
+    name: str
+    params: Mapping[str, Any]
+    function: Callable[[Api, Params], Awaitable[Any]]
+    since: str = "0.1"
+    answer: str = ""
+    executes: bool = False
+
+    async def call(self, api: Api, params: Params) -> Any:
+        """Check the parameters and run; ValueError says which parameter is missing, unknown or of another type."""
+        known = {key.removesuffix("?"): kind for key, kind in self.params.items()}
+        for key, value in params.items():
+            if key not in known:
+                raise ValueError(f"{self.name} has no parameter {key!r}; it takes {_listed(self.params)}")
+            if not _fits(value, known[key]):
+                raise ValueError(f"{self.name}: {key} is {_SHORT.repr(value)}, expected {_named(known[key])}")
+        for key in self.params:
+            if not key.endswith("?") and key not in params:
+                raise ValueError(f"{self.name}: parameter {key!r} is missing; it takes {_listed(self.params)}")
+        return await self.function(api, params)
+
+    def described(self) -> dict[str, Any]:
+        """{"name", "since", "description", "params", "result"}; params and result are JSON schemas."""
+        result = schema_of(get_type_hints(self.function)["return"])
+        if self.answer:
+            result = {"type": "object", "properties": {self.answer: result}, "required": [self.answer]}
+        told = {"name": self.name, "since": self.since, "description": inspect.getdoc(self.function) or ""}
+        return {**told, "params": parameters_schema(self.params), "result": result}
+
+    def as_map(self, result: Any) -> dict[str, Any]:
+        """The result where every result must be a map."""
+        return {self.answer: result} if self.answer else dict(result or {})
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if isinstance(kind, UnionType):
+        return any(_fits(value, one) for one in get_args(kind))
+    if kind in (int, float) and isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float) if kind is float else kind)
+
+
+def _named(kind: Any) -> str:
+    return str(getattr(kind, "__name__", kind))
+
+
+def _listed(params: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}: {_named(kind)}" for key, kind in params.items()) or "none"
