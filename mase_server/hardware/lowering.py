@@ -13,9 +13,11 @@ from torch import Tensor, fx
 from mase_server.formats import parse
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.design import Constant, Design, Operation, Stream, Unsupported
+from mase_server.hardware.effects import OF_SIZES, changes_in_place, check_alone, needed
 from mase_server.hardware.held import Floating, Held, Known, Moved, NoHardware, Unrounded, Whole, node_of, run
-from mase_server.hardware.kinds import KINDS, RULES
+from mase_server.hardware.kinds import KINDS, MIXED, RULES
 from mase_server.hardware.names import identifier
+from mase_server.hardware.samples import Layout, moved_samples
 from mase_server.ir.build import attribute
 from mase_server.ir.facts import call_of
 from mase_server.ir.graph import MaseGraph
@@ -50,13 +52,18 @@ class Lowering:
         self.missing: set[fx.Node] = set()
         #: What gives a tuple of parts of a tensor -> what gives that tensor.
         self.parts: dict[fx.Node, fx.Node] = {}
-        #: Which dimension is the batch, where it is another one than the first.
-        self.batches: dict[fx.Node, int] = {}
+        #: Where samples are, where that is another place than the first dimension.
+        self.layouts: dict[fx.Node, Layout] = {}
+        self.needed = needed(self.graph)
+        #: Is anything changed in place? Then what a model holds has to be copied first.
+        self.changes = any(changes_in_place(node) for node in self.graph.nodes)
         self.outputs: tuple[str, ...] = ()
 
     def run(self) -> Design:
         """The operations of all nodes that have some."""
         for node in self.graph.nodes:
+            if node not in self.needed:
+                continue
             if not self.missing.isdisjoint(node.all_input_nodes):
                 self.missing.add(node)  # told where it began
                 continue
@@ -77,32 +84,57 @@ class Lowering:
             self.outputs = tuple(self.whole(each) for each in tensors)
             return None
         if not isinstance(self.facts.get(node), TensorType):
-            if operator_of(node, self.model) in _PARTING:
-                self.parts[node] = node.all_input_nodes[0]
+            self._no_tensor(node)
             return None
         if node.op == "placeholder":
             return Floating(node)
         if node.op == "get_attr":
-            return Known(attribute(self.model, str(node.target)))
+            given = attribute(self.model, str(node.target)).detach()
+            return Known(given.clone() if self.changes else given)
         if (text := format_text(node)) is not None:
             return self._rounded(node, text)
         if (known := self._known(node)) is not None:
             return known
         name = operator_of(node, self.model)
+        if name in OF_SIZES:
+            return Known(self.evaluated(node, {}))
         if name not in RULES:
             raise NoHardware(f"there is no component for {name}; docs/hardware.md lists what there is")
+        if changes_in_place(node):
+            check_alone(node)
         self._follow_batch(node, name)
         return RULES[name](self, node, named_arguments(call_of(node, self.facts, self.model)))
 
+    def _no_tensor(self, node: fx.Node) -> None:
+        """What gives no tensor: parts of one, sizes, and changes of a part in place."""
+        if operator_of(node, self.model) in _PARTING:
+            self.parts[node] = node.all_input_nodes[0]
+        elif changes_in_place(node):
+            held = [self.held[each] for each in node.all_input_nodes if each in self.held]
+            if not all(isinstance(each, Known) for each in held):
+                raise NoHardware("it changes a part of a tensor in place; use torch.cat or torch.where")
+            self._known(node)
+
     def _follow_batch(self, node: fx.Node, operator: str) -> None:
-        """The batch stays where it was, unless an operator moves it. NoHardware for one that wants it first."""
+        """Samples stay where they were, unless an operator moves them. NoHardware for one that wants them first."""
         if operator in KINDS["move"].rules or operator in KINDS["take"].rules:
             return
-        for source in node.all_input_nodes:
-            if dim := self.batches.get(source, 0):
-                if self.facts[source].shape != self.facts[node].shape:
-                    raise NoHardware(f"the batch is dimension {dim} of what it reads; the first one has hardware")
-                self.batches[node] = dim
+        sources = [
+            each for each in node.all_input_nodes if not isinstance(self.held.get(each), Known | Constant | None)
+        ]
+        found = {self.layout(each) for each in sources if each in self.layouts}
+        if not found:
+            return
+        if {self.layout(each) for each in sources} != found or len(found) > 1:
+            raise NoHardware("its operands have their samples in different dimensions")
+        (layout,) = found
+        mixed = MIXED.get(operator)
+        shape = self.facts[node].shape
+        if mixed is None or layout.dim >= len(shape) - mixed:
+            raise NoHardware(f"the batch is dimension {layout.dim} of what it reads; the first one has hardware")
+        if any(self.facts[each].shape[: layout.dim + 1] != shape[: layout.dim + 1] for each in sources):
+            raise NoHardware(f"the batch is dimension {layout.dim} of what it reads, and not of what it gives")
+        self.layouts[node] = layout
 
     def _known(self, node: fx.Node) -> Known | None:
         """What a node gives that depends on no input."""
@@ -111,7 +143,10 @@ class Lowering:
         held = {each: self.held[each] for each in tensors}
         if not all(isinstance(each, Known | Constant) for each in held.values()):
             return None
-        return Known(self.evaluated(node, {each: _values(value) for each, value in held.items()}))
+        given = {each: _values(value) for each, value in held.items()}
+        if any(each.is_meta for each in given.values()):
+            raise NoHardware("what it computes has no values; build the model with its weights")
+        return Known(self.evaluated(node, given))
 
     # What rules use
 
@@ -154,27 +189,48 @@ class Lowering:
 
         return run(node, self.model, value)
 
+    def layout(self, node: fx.Node) -> Layout:
+        """Where a node's samples are; NoHardware for a tensor without a batch."""
+        if not (shape := self.facts[node].shape):
+            raise NoHardware("it is a single number for the whole batch")
+        return self.layouts.get(node) or Layout(shape[0])
+
     def sample(self, node: fx.Node) -> tuple[int, ...]:
         """The shape of one sample of a node; NoHardware for a tensor without a batch."""
-        shape = self.facts[node].shape
-        if not shape:
-            raise NoHardware("it is a single number for the whole batch")
-        batch = self.batches.get(node, 0)
-        return tuple(shape[:batch] + shape[batch + 1 :])
+        return self.layout(node).sample(self.facts[node].shape)
+
+    def same_for_all(self, values: Tensor, node: fx.Node) -> Tensor:
+        """What a constant is beside each sample of a node, whose shape it has or is broadcast to.
+
+        NoHardware where it differs from sample to sample.
+        """
+        samples = self.layout(node).split(values.broadcast_to(self.facts[node].shape))
+        if not torch.equal(samples, samples[:1].expand_as(samples)):
+            raise NoHardware("a constant of it differs from sample to sample; one for all there may be")
+        return samples[0]
 
     def places(self, node: fx.Node, source: fx.Node) -> Tensor:
         """For each element of a sample of a node that only moves: its row-major index in its source's sample."""
-        shape, batch = self.sample(source), self.batches.get(source, 0)
-        samples, size = self.facts[source].shape[batch], prod(shape)
-        indices = torch.arange(samples * size).reshape(samples, *shape).movedim(0, batch)
-        moved = self.evaluated(node, {source: indices})
-        for dim in range(moved.dim()):
-            rows = moved.movedim(dim, 0).reshape(moved.shape[dim], -1)
-            if len(rows) == samples and torch.equal(rows - rows[:1], _firsts(samples, size).expand_as(rows)):
-                self.batches[node] = dim
-                return rows[0]
-        before, after = list(self.facts[source].shape), list(self.facts[node].shape)
-        raise NoHardware(f"it mixes samples: {before} becomes {after}, dimension {batch} is the batch")
+        before, layout = self.facts[source].shape, self.layout(source)
+        samples, size = layout.samples, prod(layout.sample(before))
+        moved = self.evaluated(node, {source: layout.joined(torch.arange(samples * size), before)})
+        found = moved_samples(moved, samples, size)
+        if found is None:
+            after = list(self.facts[node].shape)
+            raise NoHardware(f"it mixes samples: {list(before)} becomes {after}, dimension {layout.dim} is the batch")
+        self._stand(node, found[0])
+        return found[1]
+
+    def _stand(self, node: fx.Node, layout: Layout) -> None:
+        """A node's samples are there."""
+        shape = self.facts[node].shape
+        if layout.dim or not layout.alone(shape):
+            self.layouts[node] = layout
+
+    def same_places(self, node: fx.Node, source: fx.Node) -> None:
+        """A node's samples are where those of another node are."""
+        if source in self.layouts:
+            self.layouts[node] = self.layouts[source]
 
     def add(self, unrounded: Unrounded, format: FixedPoint, *rounded: str) -> Whole:
         """A new operation, named as the node that computes it. rounded: the nodes that round it."""
@@ -193,7 +249,7 @@ class Lowering:
     def _rounded(self, node: fx.Node, text: str) -> Held:
         source = node.args[0]
         assert isinstance(source, fx.Node)
-        self.batches[node] = self.batches.get(source, 0)
+        self.same_places(node, source)
         return self._round(self.held[source], _fixed(text), node)
 
     def _round(self, held: Held, format: FixedPoint, node: fx.Node) -> Held:
@@ -229,11 +285,6 @@ def _fixed(text: str) -> FixedPoint:
     if isinstance(format, FixedPoint) and format.is_signed:
         return format
     raise NoHardware(f"{text} has no hardware; integers of signed fixed point have, e.g. fixed(8,4)")
-
-
-def _firsts(samples: int, size: int) -> Tensor:
-    """The index of the first element of each sample."""
-    return (torch.arange(samples) * size)[:, None]
 
 
 def _values(held: Held) -> Tensor:

@@ -17,3 +17,8 @@ KINDS: Mapping[str, Kind] = {module.KIND.name: module.KIND for module in _MODULE
 
 #: MASE's operator -> what gives its hardware.
 RULES: Mapping[str, Rule] = {operator: rule for kind in KINDS.values() for operator, rule in kind.rules.items()}
+
+#: MASE's operator -> how many of the last dimensions its results mix; the batch may be any one before those.
+MIXED: Mapping[str, int] = {
+    operator: kind.mixes for kind in KINDS.values() if kind.mixes is not None for operator in kind.rules
+}

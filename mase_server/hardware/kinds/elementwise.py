@@ -80,4 +80,4 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     return to
 
 
-KIND = Kind("elementwise", _node, _build, {name: _rule(name) for name in ("add", "sub", "mul", "div")})
+KIND = Kind("elementwise", _node, _build, {name: _rule(name) for name in ("add", "sub", "mul", "div")}, mixes=0)

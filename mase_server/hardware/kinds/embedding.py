@@ -70,4 +70,4 @@ def _reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
     return (torch.arange(operation.out.size) // operation.out.shape[-1],)
 
 
-KIND = Kind("embedding", _node, _build, {"embedding": _embedding}, row_major, _folds, _reach)
+KIND = Kind("embedding", _node, _build, {"embedding": _embedding}, row_major, _folds, _reach, mixes=0)

@@ -51,6 +51,7 @@ class Kind:
     rules: by MASE's operator.  node: of the graph of integers.  build: its instances, and where its results are.
     order: of its results, with the format and shape that they have.  folds: every way to build it.
     reach: for each operand, the place of the last of its elements that each element of the result needs, as they flow.
+    mixes: how many of the last dimensions a result depends on; None where the batch has to be the first one.
     """
 
     name: str
@@ -60,3 +61,4 @@ class Kind:
     order: Callable[[Lowering, Unrounded, Stream], Stream] = as_given
     folds: Callable[[Design, Operation], Iterator[Fold]] = at_any_pace
     reach: Callable[[Design, Operation], tuple[Tensor, ...]] = one_by_one
+    mixes: int | None = None

@@ -89,4 +89,4 @@ def weights(builder: Builder, operation: Operation, fold: Fold, weight: Tensor) 
     }
 
 
-KIND = Kind("linear", _node, _build, {"linear": _linear}, row_major, _folds, _reach)
+KIND = Kind("linear", _node, _build, {"linear": _linear}, row_major, _folds, _reach, mixes=1)

@@ -81,4 +81,4 @@ def _reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
     return (row + 1) * length - 1, (matrix + 1) * columns * length - 1
 
 
-KIND = Kind("matmul", _node, _build, {"matmul": _matmul, "bmm": _matmul}, row_major, _folds, _reach)
+KIND = Kind("matmul", _node, _build, {"matmul": _matmul, "bmm": _matmul}, row_major, _folds, _reach, mixes=2)

@@ -34,7 +34,7 @@ def _move(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
 
 def _same(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     source = node_of(given["data_in_0"])
-    lowering.batches[node] = lowering.batches.get(source, 0)
+    lowering.same_places(node, source)
     return lowering.held[source]
 
 

@@ -97,4 +97,4 @@ def _build(builder: Builder, operation: Operation) -> Tap:
 
 _RULES = {"layer_norm": _rule(True), "rms_norm": _rule(False)}
 
-KIND = Kind("norm", _node, _build, _RULES, row_major, _folds, reach_of_rows)
+KIND = Kind("norm", _node, _build, _RULES, row_major, _folds, reach_of_rows, mixes=1)

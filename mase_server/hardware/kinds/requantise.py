@@ -61,4 +61,4 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     return builder.skid(operation, cast)
 
 
-KIND = Kind("requantise", _node, _build, {"relu": _relu})
+KIND = Kind("requantise", _node, _build, {"relu": _relu}, mixes=0)

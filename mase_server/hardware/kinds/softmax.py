@@ -68,4 +68,4 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     return builder.skid(operation, to)
 
 
-KIND = Kind("softmax", _node, _build, {"softmax": _softmax}, row_major, folds_of_rows, reach_of_rows)
+KIND = Kind("softmax", _node, _build, {"softmax": _softmax}, row_major, folds_of_rows, reach_of_rows, mixes=1)

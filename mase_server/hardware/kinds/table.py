@@ -77,4 +77,4 @@ _SERVED = (
     "softshrink", "hardshrink", "tanhshrink", "threshold",
 )  # fmt: skip
 
-KIND = Kind("table", _node, _build, dict.fromkeys(_SERVED, _table))
+KIND = Kind("table", _node, _build, dict.fromkeys(_SERVED, _table), mixes=0)
