@@ -80,6 +80,15 @@ class Silent:
     def pass_ended(self, path: str, model: str) -> None:
         """Nothing to do."""
 
+    def verilog_changed(self, path: str, model: str) -> None:
+        """Nothing to do."""
+
+    def verilog_progress(self, path: str, model: str, message: str, fraction: float | None) -> None:
+        """Nothing to do."""
+
+    def verilog_ended(self, path: str, model: str) -> None:
+        """Nothing to do."""
+
 
 async def trace(wanted: Wanted) -> list[Outcome]:
     """Trace every file; the outcomes in the order of the files."""

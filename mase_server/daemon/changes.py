@@ -51,8 +51,9 @@ class Model:
 class Changes:
     """Changes pipelines. A model's lock is held while it is open what its pipeline will be."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, on_shown: Callable[[str, str], None]) -> None:
         self.host = host
+        self.on_shown = on_shown
         self.pipelines = Pipelines(host.settings_of, host.folder_of)
         self.overlays = Overlays()
         self.models: dict[tuple[str, str], Model] = {}
@@ -197,6 +198,7 @@ class Changes:
             transforms[index] = transform
         shown = entry.shown.with_transforms(transforms)
         self.host.listener.views_changed(self.host.store.put(replace(entry, shown=shown)))
+        self.on_shown(snapshot.path, title)
 
 
 def _refusal(run: Run, worker: TraceWorker) -> PassError | None:

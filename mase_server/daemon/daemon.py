@@ -11,17 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from mase_server.daemon.discovery import Discoverer
+from mase_server.daemon.events import Events, Listeners
 from mase_server.daemon.generation import UNTRUSTED, Generation, Services, say
 from mase_server.daemon.limits import available_fraction
 from mase_server.daemon.passes import Host, Passes
 from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.pool import Pool, Start
 from mase_server.daemon.process import DEFAULT_JOB
+from mase_server.daemon.simulations import Simulations
 from mase_server.daemon.source import Source, hashes_of, read_source
 from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import GraphSnapshot, Store
 from mase_server.daemon.supervisor import TraceWorker
 from mase_server.daemon.tracked import Tracked, clean_scratch, retire
+from mase_server.daemon.verilog import Verilog
 from mase_server.daemon.watch import Watcher
 from mase_server.worker.request import TraceOptions
 
@@ -48,7 +51,12 @@ class Daemon:
         launcher: Start | None = None,
     ) -> None:
         self.store = Store()
-        self.passes = Passes(Host(self.store, listener, settings_of, folder_of, self._ready, self._holder))
+        self.events = Events(self.store)
+        listener = Listeners(listener, self.events)
+        host = Host(self.store, listener, settings_of, folder_of, self._ready, self._holder)
+        self.passes = Passes(host, on_shown=lambda path, title: self.verilog.shown(path, title))
+        self.verilog = Verilog(host, self.passes)
+        self.simulations = Simulations(self.verilog, listener, cache_dir)
         self._folder_of = folder_of
         self._tracked: dict[str, Tracked] = {}
         self._libraries: set[str] = set()
@@ -66,6 +74,7 @@ class Daemon:
             in_background=self._retire,
             on_mismatch=self._read_again,
             passes=self.passes,
+            verilog=self.verilog,
         )
         self._watcher: Watcher | None = None
         self._closing = False
@@ -86,18 +95,20 @@ class Daemon:
             if tracked.worker is not None:
                 self._retire(tracked.worker)
         await self.passes.shutdown()
+        await self.simulations.shutdown()
+        await self.verilog.shutdown()
         tasks = [tracked.task for tracked in self._tracked.values() if tracked.task is not None]
         await asyncio.gather(*tasks, self._services.pool.restart(), return_exceptions=True)
         await asyncio.gather(*self._background, return_exceptions=True)
 
-    def opened(self, path: str, options: TraceOptions | None = None) -> None:
+    def opened(self, path: str, options: TraceOptions | None = None, by: str = "editor") -> None:
         """Somebody looks at `path`: trace it unless its content is traced already."""
         self._open_library(path)
         tracked = self._tracked.get(path)
         fresh = tracked is None or (options is not None and options != tracked.options)
         if tracked is None:
             tracked = self._tracked[path] = Tracked(path, self._folder_of(path))
-        tracked.open = True
+        tracked.openers.add(by)
         tracked.options = options or tracked.options
         self._watch()
         self._ask(tracked, force=fresh)
@@ -111,12 +122,12 @@ class Daemon:
             if other.open and other is not tracked and path in other.imports:
                 self._ask_for_import(other, path)
 
-    def closed(self, path: str) -> None:
-        """Nobody looks at `path` any longer; its snapshot stays, its child may end."""
+    def closed(self, path: str, by: str = "editor") -> None:
+        """Who opened `path` looks at it no longer; once nobody does, its snapshot stays, its child may end."""
         self._libraries.discard(path)
         tracked = self._tracked.get(path)
         if tracked is not None:
-            tracked.open = False
+            tracked.openers.discard(by)
             self._end_closed()
             self._watch()
 
@@ -127,6 +138,19 @@ class Daemon:
             self.opened(path)
         else:
             self._ask(tracked, force=True)
+
+    def trusts(self, path: str) -> bool:
+        """May the file `path` be run?"""
+        return self._services.trusted(self._folder_of(path))
+
+    def status(self, path: str) -> Status | None:
+        """Where the newest generation of a file is; None for one that was never opened."""
+        tracked = self._tracked.get(path)
+        return None if tracked is None else tracked.status
+
+    def files(self) -> list[Tracked]:
+        """Every file that somebody is or was interested in."""
+        return list(self._tracked.values())
 
     def pick(self, path: str, root: str | None) -> None:
         """Show one root alone where several use a class of the file `path`; all for None."""
@@ -190,6 +214,7 @@ class Daemon:
             return
         self._interrupt(tracked, "a newer save came")
         self.passes.interrupt(tracked.path)
+        self.verilog.interrupt(tracked.path)
         self._end_closed()
         tracked.next_generation(source)
         say(self._services, tracked, "queued")

@@ -20,6 +20,7 @@ from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import Entry, GraphSnapshot, Store
 from mase_server.daemon.supervisor import Events, Limits, Outcome, TraceWorker
 from mase_server.daemon.tracked import CRASH_SECONDS, CRASHES, Tracked, make_scratch
+from mase_server.daemon.verilog import Verilog
 from mase_server.snapshot import Payload, Problem
 from mase_server.worker.request import TraceOptions, TraceRequest
 
@@ -47,6 +48,7 @@ class Services:
     in_background: Callable[[TraceWorker], None]
     on_mismatch: Callable[[Tracked], None]
     passes: Passes
+    verilog: Verilog
 
 
 class Generation:
@@ -167,7 +169,7 @@ class Generation:
         tracked.rereads = 0
         tracked.fit = snapshot.payload["fit"] or tracked.fit
         old = self._services.store.entry(tracked.path)
-        snapshot = self._services.passes.adopt(snapshot, self._pipelines)
+        snapshot = self._services.verilog.adopt(self._services.passes.adopt(snapshot, self._pipelines))
         # A trace that found no tensor says less than the last good one, if it says why.
         if _has_no_model(snapshot):
             entry, self._no_model = Entry(tracked.path, self._source.sha256), snapshot.problems[0].message
@@ -199,6 +201,7 @@ class Generation:
         self._say(*self._end_state(outcome))
         if tracked.worker is worker:
             self._services.passes.traced(tracked.path)
+            self._services.verilog.traced(tracked.path)
         return tracked.worker is worker
 
     def _end_state(self, outcome: Outcome) -> tuple[str, str]:

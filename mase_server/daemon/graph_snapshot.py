@@ -7,13 +7,13 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
+from mase_server.daemon.emissions import Emission
 from mase_server.daemon.indices import FileIndex, Tables
 from mase_server.daemon.transform import UNTOUCHED, Transform
 from mase_server.snapshot import KINDS, TRANSFORM_NODES, Payload, Problem, titles
 from mase_server.wire import Message, unpack_blob
 
 _EXTENT = ("line", "column", "end_line", "end_column")
-_NEXT_STEP = "What the passes before it made is shown. Undo it, or change what the setting mase.pipelines asks for."
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class NodeView:
     """One node of a graph. `scope` is (module path, module type), `details` its NODE_BLOB map (see `snapshot`).
 
     format .. note: what the model's pipeline made of it, as in `snapshot.TRANSFORM_KEYS`; None where it is not known.
+    hardware: the operations that it becomes, as `building.OPERATION_KEYS` has them.
     """
 
     index: int
@@ -44,6 +45,7 @@ class NodeView:
     sqnr: float | str | None = None
     max_error: float | None = None
     note: str | None = None
+    hardware: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ class SiteView:
 class ModelView:
     """One model, positioned at its class name; the fields are those of `snapshot.MODEL_KEYS`.
 
-    transform: what its pipeline made of it, a map as `Transform.told` is; None where it has none.
+    transform: what its pipeline made of it, a map as `Transform.told` is; None where it has none.  hardware: what was
+    emitted last, maybe of an older text (`stale`); None where nobody asked.
     """
 
     snapshot: GraphSnapshot = field(repr=False)
@@ -113,6 +116,7 @@ class ModelView:
     comment: dict[str, Any] = field(default_factory=dict)
     rest: bool = False
     transform: Mapping[str, Any] | None = None
+    hardware: Emission | None = None
 
     @property
     def title(self) -> str:
@@ -148,6 +152,7 @@ class GraphSnapshot:
         self.titles = titles([model["name"] for model in payload["models"]])
         self.problems = tuple(Problem(**problem) for problem in payload["problems"])
         self.transforms: Mapping[int, Transform] = {}
+        self.hardware: Mapping[int, Emission] = {}
         self._tables = Tables(payload)
 
     def with_transforms(self, transforms: Mapping[int, Transform]) -> GraphSnapshot:
@@ -156,18 +161,11 @@ class GraphSnapshot:
         other.transforms = {index: found for index, found in transforms.items() if 0 <= index < len(self.titles)}
         return other
 
-    def pass_problems(self) -> tuple[Problem, ...]:
-        """A warning at the class of each model whose pipeline could not be applied as a whole."""
-        return tuple(
-            self._pass_problem(index, found.told["problem"]) for index, found in self.transforms.items() if found.failed
-        )
-
-    def _pass_problem(self, index: int, why: str) -> Problem:
-        model = self.payload["models"][index]
-        file = self.payload["files"][model["file_index"]]["path"]
-        text = f"{self.titles[index]}: {str(why).rstrip('.')}. {_NEXT_STEP}"
-        line, column, end_line, end_column = (model[key] for key in _EXTENT)
-        return Problem(file, line, column, end_line, end_column, "warning", "pass-failed", text)
+    def with_hardware(self, emissions: Mapping[int, Emission]) -> GraphSnapshot:
+        """The same trace with what was emitted of its models, by index, instead of what this one tells of that."""
+        other = copy(self)
+        other.hardware = {index: found for index, found in emissions.items() if 0 <= index < len(self.titles)}
+        return other
 
     @property
     def size(self) -> int:
@@ -251,13 +249,20 @@ class GraphSnapshot:
         transform = self.transforms.get(nodes["model"][index])
         facts = UNTOUCHED if transform is None else transform.node(index)
         row |= zip(TRANSFORM_NODES[1:], facts, strict=True)
+        row["hardware"] = self._hardware(nodes["model"][index], index)
         return NodeView(index=index, **row, details=unpack_blob(blob) if blob else {})
+
+    def _hardware(self, model: int, row: int) -> tuple[Mapping[str, Any], ...]:
+        """The operations that a row becomes, unless they were told of another text."""
+        found = self.hardware.get(model)
+        return () if found is None or found.stale else found.of_row(row)
 
     def _model(self, index: int, model: dict[str, Any], path: str) -> ModelView:
         facts = {key: value for key, value in model.items() if key in ModelView.__dataclass_fields__}
         transform = self.transforms.get(index)
         told = None if transform is None else transform.told
-        return ModelView(**{**facts, "snapshot": self, "index": index, "path": path, "transform": told})
+        laid_over = {"transform": told, "hardware": self.hardware.get(index)}
+        return ModelView(**{**facts, "snapshot": self, "index": index, "path": path, **laid_over})
 
     def _value(self, row: int) -> ValueView:
         rows = self.payload["rows"]

@@ -18,11 +18,14 @@ __all__ = ["Host", "Passes"]
 
 
 class Passes:
-    """The pipelines of all models, and what is shown of them. All methods belong to one event loop."""
+    """The pipelines of all models, and what is shown of them. All methods belong to one event loop.
 
-    def __init__(self, host: Host) -> None:
+    on_shown: is called with a file and a title when what is shown of a model's passes changes.
+    """
+
+    def __init__(self, host: Host, on_shown: Callable[[str, str], None] = lambda path, title: None) -> None:
         self._host = host
-        self._changes = Changes(host)
+        self._changes = Changes(host, on_shown)
         self._replays: dict[str, asyncio.Task[None]] = {}
         self._lists: dict[str, list[dict[str, Any]]] = {}
 
@@ -130,8 +133,7 @@ class Passes:
         """The graph of a model as Python, with its passes applied, or as it was traced (`original`)."""
         worker = await self._host.ready(path)
         model = self._changes.model(path, title)
-        applied = [] if original else self._changes.pipeline(model).steps[: self._failed(model)]
-        steps = [step.to_wire() for step in applied]
+        steps = [] if original else [step.to_wire() for step in self.steps(path, model.title)]
         try:
             answer = await worker.call("code", {"model": model.title, "steps": steps, "original": original})
         except CallFailed as error:
@@ -139,6 +141,15 @@ class Passes:
         except WorkerGone as error:
             raise PassError("gone", gone_text(path, error)) from error
         return str(answer["text"])
+
+    def title(self, path: str, title: str | None) -> str:
+        """The title of a model, of the first one for None; ValueError names those that there are."""
+        return self._changes.model(path, title).title
+
+    def steps(self, path: str, title: str) -> Steps:
+        """The steps that are applied to a model, without those that cannot be."""
+        model = self._changes.model(path, title)
+        return self._changes.pipeline(model).steps[: self._failed(model)]
 
     def _failed(self, model: Model) -> int | None:
         """The index of the step that could not be applied to what is shown."""

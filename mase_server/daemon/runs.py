@@ -11,6 +11,7 @@ from mase_server.daemon.calls import CallFailed, OnEvent, WorkerGone
 from mase_server.daemon.graph_snapshot import GraphSnapshot
 from mase_server.daemon.pipelines import PassError, Pipeline, Steps
 from mase_server.daemon.status import Listener
+from mase_server.daemon.supervisor import Limits
 from mase_server.daemon.transform import Transform
 from mase_server.wire import Message
 
@@ -152,11 +153,20 @@ class Run:
             "measure": True,
             "trial": self.trial,
         }
-        try:
-            async with asyncio.timeout(ask.seconds + _GRACE):
-                await worker.call("transform", params | {"memory": ask.memory, "seconds": ask.seconds}, self._heard)
-        except TimeoutError:
-            text = f"the passes on {ask.title} took longer than {ask.seconds:g} s and were stopped"
-            raise PassError("limit", f"{text} {_LIMITS}") from None
-        except CallFailed as error:
-            raise PassError(error.kind, f"{error} {_LIMITS}" if error.kind == "limit" else str(error)) from error
+        limits = Limits(ask.seconds, ask.memory)
+        await ask_child(worker, "transform", params, limits, f"the passes on {ask.title}", self._heard)
+
+
+async def ask_child(
+    worker: Callee, method: str, params: dict[str, Any], limits: Limits, what: str, on_event: OnEvent | None = None
+) -> Any:
+    """A child's answer to a call that has limits, or PassError; WorkerGone as `Callee.call` has it."""
+    try:
+        async with asyncio.timeout(limits.seconds + _GRACE):
+            given = params | {"memory": limits.memory, "seconds": limits.seconds}
+            return await worker.call(method, given, on_event)
+    except TimeoutError:
+        text = f"{what} took longer than {limits.seconds:g} s and were stopped"
+        raise PassError("limit", f"{text} {_LIMITS}") from None
+    except CallFailed as error:
+        raise PassError(error.kind, f"{error} {_LIMITS}" if error.kind == "limit" else str(error)) from error

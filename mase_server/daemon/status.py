@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from mase_server.building import Build
+
 END_STATES = frozenset({"ready", "failed", "crashed", "superseded", "untrusted", "no_model", "no_environment"})
 STATES = frozenset({"queued", "starting", "tracing"}) | END_STATES
 
@@ -53,12 +55,22 @@ class Listener(Protocol):
     def pass_ended(self, path: str, model: str) -> None:
         """They are over, whichever way."""
 
+    def verilog_changed(self, path: str, model: str) -> None:
+        """What is told of a model's hardware changed: another build, another emission, or the last one is stale now."""
+
+    def verilog_progress(self, path: str, model: str, message: str, fraction: float | None) -> None:
+        """Hardware of a model is made or simulated. fraction: as in `pass_progress`."""
+
+    def verilog_ended(self, path: str, model: str) -> None:
+        """That is over, whichever way."""
+
 
 @dataclass(frozen=True, slots=True)
 class FolderSettings:
     """Settings of one workspace folder. Limits in seconds and bytes.
 
     inputs: model name or file glob -> input texts.  pipelines: model title, model name or file glob -> steps as texts.
+    build: of hardware, where a person says nothing else.
     """
 
     trusted: bool = False
@@ -70,3 +82,4 @@ class FolderSettings:
     pipelines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     pass_seconds: float = 300.0
     library_hints: bool = True
+    build: Build = field(default_factory=Build)

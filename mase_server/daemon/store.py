@@ -14,6 +14,7 @@ from mase_server.daemon.graph_snapshot import (
     ValueView,
 )
 from mase_server.daemon.indices import FileIndex, smallest
+from mase_server.daemon.overlay_problems import overlay_problems
 from mase_server.snapshot import Problem
 
 __all__ = ["Entry", "FileView", "GraphSnapshot", "ModelView", "NodeView", "PartView", "SiteView", "Store", "ValueView"]
@@ -33,8 +34,10 @@ class Entry:
 
     @property
     def told(self) -> tuple[Problem, ...]:
-        """`problems`, and those of the pipelines of what is shown, unless that is of an older text."""
-        return self.problems if self.shown is None or self.stale else (*self.problems, *self.shown.pass_problems())
+        """`problems`, and those of pipelines and hardware of what is shown, unless that is of an older text."""
+        if self.shown is None or self.stale:
+            return self.problems
+        return *self.problems, *overlay_problems(self.shown)
 
     def paths(self) -> frozenset[str]:
         """Every file that this entry says something about."""

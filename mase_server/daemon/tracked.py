@@ -23,12 +23,15 @@ _SCRATCH_SECONDS = 7 * 24 * 3600.0
 
 @dataclass(slots=True)
 class Tracked:
-    """A file that somebody is or was interested in. `source` is the newest content asked for."""
+    """A file that somebody is or was interested in. `source` is the newest content asked for.
+
+    openers: who looks at it now: the editor, connections of other tools.
+    """
 
     path: str
     folder: str
     options: TraceOptions | None = None
-    open: bool = True
+    openers: set[str] = field(default_factory=set)
     source: Source = field(default_factory=lambda: Source(b"", ""))
     generation: int = 0
     asked_at: float = 0.0
@@ -42,6 +45,11 @@ class Tracked:
     rereads: int = 0
     crashes: deque[float] = field(default_factory=lambda: deque(maxlen=CRASHES))
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def open(self) -> bool:
+        """Does anybody look at it?"""
+        return bool(self.openers)
 
     @property
     def live(self) -> bool:

@@ -45,6 +45,18 @@ class Ear:
         self.said.append((path, model))
         self.news.set()
 
+    def verilog_changed(self, path, model):
+        self.said.append(("verilog", path, model))
+        self.news.set()
+
+    def verilog_progress(self, path, model, message, fraction):
+        self.said.append(("verilog", path, model, message, fraction))
+        self.news.set()
+
+    def verilog_ended(self, path, model):
+        self.said.append(("verilog ended", path, model))
+        self.news.set()
+
     async def until(self, condition):
         while not (found := condition()):
             self.news.clear()

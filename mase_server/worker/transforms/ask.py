@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from mase_server.building import Build
 from mase_server.steps import Step
 
 #: As much as a pass may take where nothing is said: seconds, and resident bytes.
 SECONDS, MEMORY = 300.0, 4 << 30
+#: Samples for a simulation where nothing is said.
+VECTORS = 100
 
 
 class AskError(ValueError):
@@ -21,11 +24,34 @@ class AskError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class HardwareAsk:
+    """What is asked for of hardware. folder: to write it to, "" for the top module's text alone.
+
+    vectors: samples for its simulation.  inputs: an .npz file that they are taken from; "" for random ones.
+    """
+
+    build: Build = field(default_factory=Build)
+    folder: str = ""
+    vectors: int = VECTORS
+    inputs: str = ""
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> HardwareAsk:
+        """Of the parameters of a call; AskError for a build that cannot be."""
+        try:
+            build = Build.from_wire(params.get("build") or {})
+        except ValueError as error:
+            raise AskError(str(error)) from error
+        vectors = int(params.get("vectors") or VECTORS)
+        return cls(build, str(params.get("folder") or ""), vectors, str(params.get("inputs") or ""))
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """A pipeline for one model. model: its title, "" for the first.  measure: errors too.  original: without any step.
 
     trial: the last step is new, so that errors are of no interest if it fails.  memory: resident bytes that a fork may
-    use.  seconds: that the call may take.
+    use.  seconds: that the call may take.  hardware: what is made of it, for the method that does.
     """
 
     model: str = ""
@@ -35,6 +61,7 @@ class Ask:
     trial: bool = False
     memory: int = MEMORY
     seconds: float = SECONDS
+    hardware: HardwareAsk = field(default_factory=HardwareAsk)
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> Ask:
@@ -47,4 +74,5 @@ class Ask:
             bool(params.get("trial")),
             int(params.get("memory") or MEMORY),
             float(params.get("seconds") or SECONDS),
+            HardwareAsk.of(params),
         )

@@ -82,7 +82,7 @@ def formats(live: Live, ask: Ask, send: Send) -> None:
     """On meta: the formats. Then the answer: {"then": "measure"} where real weights are wanted and there is room."""
     subject = Subject.of(live, ask.model)
     pipeline = Pipeline(ask.steps, subject.known())
-    applied = _run(subject, pipeline, send, real=False)
+    applied = run_steps(subject, pipeline, send, real=False)
     refused = ask.trial and applied.stopped is not None
     wanted = not refused and (applied.rest > 0 or (ask.measure and bool(applied.steps)))
     problem = refusal(subject.traced, ask.memory) if wanted else ""
@@ -91,7 +91,7 @@ def formats(live: Live, ask: Ask, send: Send) -> None:
     if problem:
         raise AskError(problem, "limit")
     if not wanted:
-        _raise(applied.stopped)
+        raise_stopped(applied.stopped)
     send({"value": {"then": "measure"} if wanted else {}})
 
 
@@ -99,7 +99,7 @@ def measured(live: Live, ask: Ask, real: Real, send: Send) -> None:
     """On the real model: formats and, if asked for, errors."""
     subject = Subject.of(live, ask.model, real)
     torch.set_num_threads(useful_threads(real.model))
-    applied = _run(subject, Pipeline(ask.steps, subject.known()), send, real=True)
+    applied = run_steps(subject, Pipeline(ask.steps, subject.known()), send, real=True)
     found: Measured | None = None
     problem = ""
     if ask.measure and applied.steps:
@@ -110,7 +110,7 @@ def measured(live: Live, ask: Ask, real: Real, send: Send) -> None:
             problem = f"errors could not be measured on {subject.example.how}: {told(error)}"
     writer = OverlayWriter(live, subject.index, Applied(subject.graph()))
     _tell(send, writer.write(applied, found, complete=True, problem=problem))
-    _raise(applied.stopped)
+    raise_stopped(applied.stopped)
     if problem:
         raise AskError(problem, "internal")
     send({"value": {}})
@@ -120,7 +120,7 @@ def code(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     """The graph as Python, after its steps or, if asked for, without any."""
     subject = Subject.of(live, ask.model, real)
     steps = () if ask.original else ask.steps
-    applied = _run(subject, Pipeline(steps, subject.known()), send, real=real is not None)
+    applied = run_steps(subject, Pipeline(steps, subject.known()), send, real=real is not None)
     if real is None and applied.stopped is None and (applied.rest or applied.is_open):
         problem = refusal(subject.traced, ask.memory)
         if not problem:
@@ -146,7 +146,8 @@ def useful_threads(model: nn.Module) -> int:
     return max(1, min(count, round(count - os.getloadavg()[0])))
 
 
-def _run(subject: Subject, pipeline: Pipeline, send: Send, *, real: bool) -> Applied:
+def run_steps(subject: Subject, pipeline: Pipeline, send: Send, *, real: bool) -> Applied:
+    """Apply the steps to a new graph; each is told before it runs."""
     torch.manual_seed(SEED)
     count = len(pipeline.steps)
 
@@ -166,7 +167,8 @@ def _tell(send: Send, overlay: Mapping[str, Any]) -> None:
         send({"event": "transform", "frame": frame})
 
 
-def _raise(stopped: Stopped | None) -> None:
+def raise_stopped(stopped: Stopped | None) -> None:
+    """AskError where a step failed."""
     if stopped is not None:
         raise AskError(stopped.text, stopped.kind)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from mase_server.inputs.making.real import Real
 from mase_server.tracing.devices import OnCpu
 from mase_server.worker.live import Live
-from mase_server.worker.transforms import runs
+from mase_server.worker.transforms import hardware, runs
 from mase_server.worker.transforms.ask import Ask, AskError
 from mase_server.worker.transforms.forks import Send
 
@@ -25,6 +25,7 @@ _WORK: dict[str, _Method] = {
         runs.formats(live, ask, send) if real is None else runs.measured(live, ask, real, send)
     ),
     "code": runs.code,
+    "verilog": hardware.emission,
 }
 METHODS = frozenset(_WORK)
 

@@ -1,0 +1,66 @@
+"""Verilog of a model: its pipeline on the real one, then what hardware comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from mase_server.inputs.making.real import Real
+from mase_server.worker.live import Live
+from mase_server.worker.transforms.ask import Ask, AskError
+from mase_server.worker.transforms.forks import Send
+from mase_server.worker.transforms.pipeline import Applied, Pipeline
+from mase_server.worker.transforms.room import refusal
+from mase_server.worker.transforms.runs import Subject, raise_stopped, run_steps, useful_threads
+
+
+def emission(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
+    """The answer is a map of `building.EMISSION_KEYS`. On meta it is only seen whether there is room for weights."""
+    subject = Subject.of(live, ask.model, real)
+    if real is None:
+        if problem := refusal(subject.traced, ask.memory):
+            raise AskError(problem, "limit")
+        send({"value": {"then": "measure"}})
+        return
+    torch.set_num_threads(useful_threads(real.model))
+    applied = run_steps(subject, Pipeline(ask.steps, subject.known()), send, real=True)
+    raise_stopped(applied.stopped)
+    send({"value": placed(_built(subject, applied, ask, send), live, subject.index, applied)})
+
+
+def _built(subject: Subject, applied: Applied, ask: Ask, send: Send) -> dict[str, Any]:
+    # Emission is of no concern to a child that nobody asks for it.
+    from mase_server.passes.verilog.told import build
+
+    wanted = ask.hardware
+
+    def tell(stage: str) -> None:
+        send({"event": "progress", "message": stage, "fraction": None})
+
+    try:
+        told = build(
+            applied.graph, wanted.build, subject.traced.name,
+            folder=wanted.folder, vectors=wanted.vectors, inputs=wanted.inputs, tell=tell,
+        )  # fmt: skip
+    except ValueError as error:
+        raise AskError(str(error)) from error
+    return {**told, "steps": [*map(str, ask.steps), *told["steps"]]}
+
+
+def placed(told: Mapping[str, Any], live: Live, index: int, applied: Applied) -> dict[str, Any]:
+    """What is told, with the rows of the payload's nodes that operations, and nodes without hardware, were."""
+    rows = dict(_rows(live, index, applied))
+    operations = [
+        {**each, "rows": sorted({rows[name] for name in each["nodes"] if name in rows})} for each in told["operations"]
+    ]
+    unsupported = [{**each, "row": rows.get(each["node"], -1)} for each in told["unsupported"]]
+    return {**told, "operations": operations, "unsupported": unsupported}
+
+
+def _rows(live: Live, index: int, applied: Applied) -> Iterator[tuple[str, int]]:
+    """The name of each recorded node, and its row."""
+    for node, row in zip(applied.recording.builder.nodes, live.sources[index].nodes, strict=True):
+        if node is not None and row >= 0:
+            yield node.name, row
