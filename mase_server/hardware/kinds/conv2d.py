@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, fx
 
+from mase_server.hardware.arithmetic import Windows
 from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import integer_conv2d
@@ -21,6 +22,7 @@ from mase_server.hardware.kinds.images import (
     image_parameters,
     pixels_of,
     reach_of_windows,
+    spare,
 )
 from mase_server.hardware.kinds.kind import Kind
 from mase_server.hardware.kinds.linear import weights
@@ -79,13 +81,15 @@ def filters(weight: Tensor, taps: tuple[int, int], par_in: int) -> Tensor:
 
 def _build(builder: Builder, operation: Operation) -> Tap:
     fold, weight = builder.folding.folds[operation.name], operation.constants["weight"].integers
-    source, before = builder.read(operation, fold.par_in), builder.design.operations[operation.inputs[0]].out
+    before, windows = builder.design.operations[operation.inputs[0]].out, operation.options["windows"]
+    source = _ahead(builder, operation, builder.read(operation, fold.par_in))
     to = builder.wires(operation.name, fold.par_out, operation.out.format.width)
     parameters: Parameters = {
         **precision("DATA_IN_0", before.format),
-        **image_parameters(builder.design, operation, fold.par_in, operation.options["windows"]),
-        "DILATION_HEIGHT": operation.options["windows"].dilation[0],
-        "DILATION_WIDTH": operation.options["windows"].dilation[1],
+        **image_parameters(builder.design, operation, fold.par_in, windows),
+        "SPARE": _spare(builder.design, operation, fold),
+        "DILATION_HEIGHT": windows.dilation[0],
+        "DILATION_WIDTH": windows.dilation[1],
         "GROUPS": operation.options["groups"],
         "WEIGHT_PARALLELISM_DIM_0": fold.taps[1],
         "WEIGHT_PARALLELISM_DIM_1": fold.taps[0],
@@ -93,6 +97,35 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     }
     builder.instance(f"{operation.name}_i", "fixed_conv2d", parameters, streams(source, to), operation.name)
     return to
+
+
+def _spare(design: Design, operation: Operation, fold: Fold) -> int:
+    """Pixels that wait beside a window; columns, where those come at once."""
+    windows: Windows = operation.options["windows"]
+    if fold.taps == (1, 1):
+        return spare(design, operation, windows)
+    passes = operation.out.shape[0] // operation.options["groups"] // fold.par_out
+    steps = passes * (windows.kernel[1] // fold.taps[1])
+    # While the first rows of an image come, which end no window, this many columns keep the multipliers busy.
+    return -(-_rows_before(design, operation) * windows.stride[1] // steps) if steps > windows.stride[1] else 0
+
+
+def _ahead(builder: Builder, operation: Operation, source: Tap) -> Tap:
+    """The pixels behind room for those that come while the last windows of an image wait for the multipliers."""
+    if builder.folding.folds[operation.name].taps == (1, 1) or not (ahead := _rows_before(builder.design, operation)):
+        return source
+    beats = builder.design.operations[operation.inputs[0]].out.shape[0] // source.lanes
+    to = builder.wires(f"{operation.name}_ahead", source.lanes, source.bits)
+    parameters: Parameters = {"DATA_WIDTH": source.width, "DEPTH": ahead * beats}
+    builder.instance(f"{operation.name}_ahead_i", "fifo", parameters, streams(source, to), operation.name)
+    return to
+
+
+def _rows_before(design: Design, operation: Operation) -> int:
+    """Pixels of an image that come before the last row of the first windows, and of rows between windows."""
+    windows: Windows = operation.options["windows"]
+    _, _, width = design.operations[operation.inputs[0]].out.shape
+    return max(windows.reach[0] - 1, windows.stride[0] - 1) * (width + 2 * windows.padding[1])
 
 
 KIND = Kind("conv2d", _node, _build, {"conv2d": _conv2d}, by_pixels, _folds, reach_of_windows)
