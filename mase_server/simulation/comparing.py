@@ -36,7 +36,10 @@ def differences(folder: Path, outputs: Iterable[Stream]) -> Differences:
     """All elements that came at the last run, against the expected ones."""
     count, first = 0, None
     for stream in outputs:
-        pairs = zip(stream.elements(stream.expected(folder)), stream.elements(stream.got(folder)), strict=False)
+        wanted, came = stream.expected(folder), stream.got(folder)
+        if came == wanted[: len(came)]:
+            continue
+        pairs = zip(stream.elements(wanted), stream.elements(came), strict=False)
         for index, (expected, got) in enumerate(pairs):
             if expected != got:
                 count += 1

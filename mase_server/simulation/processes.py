@@ -6,8 +6,8 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -36,8 +36,13 @@ async def run(command: Sequence[str | Path], folder: Path) -> Done:
     process = await asyncio.create_subprocess_exec(
         *words, cwd=folder, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True
     )
-    with _ended(process):
+    try:
         output, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
     return Done(await process.wait(), *(text.decode(errors="replace")[-_KEPT:] for text in (output, errors)))
 
 
@@ -49,17 +54,6 @@ async def demand(command: Sequence[str | Path], folder: Path) -> str:
             f"{' '.join(map(str, command[:3]))} ... ended with {done.status}:\n{done.output}{done.errors}"
         )
     return done.output
-
-
-@contextmanager
-def _ended(process: asyncio.subprocess.Process) -> Iterator[None]:
-    """The group is killed before its leader is reaped, so that no signal can meet a reused id."""
-    try:
-        yield
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
 
 
 @cache

@@ -67,7 +67,7 @@ def streams(folder: Path) -> tuple[Stream, ...]:
     try:
         found = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
         return tuple(_stream(name, about) for name, about in found.items())
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SimulationError(f"{folder} was not emitted by mase-server: {_ABOUT}: {error}") from None
 
 
