@@ -96,11 +96,13 @@ class Design:
     """All operations in the order of the data; those of kind "input" come first. outputs: names of operations.
 
     unsupported: nodes that are missing; then there is no hardware of the whole, and `operations` is what there is.
+    cut: of it, inputs that stand for what a missing node would give, and outputs that one would read.
     """
 
     operations: Mapping[str, Operation]
     outputs: tuple[str, ...]
     unsupported: tuple[Unsupported, ...] = ()
+    cut: frozenset[str] = frozenset()
 
     @property
     def inputs(self) -> tuple[Operation, ...]:

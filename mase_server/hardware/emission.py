@@ -50,6 +50,11 @@ class Top:
     made: Netlist
     text: Text
 
+    def component(self, operation: str) -> str:
+        """The component that an operation is; "" for one that only names or widens streams."""
+        own = [each for each in self.made.instances if each.operation == operation]
+        return next((each.module for each in own if each.name == f"{operation}_i"), own[0].module if own else "")
+
 
 def top(design: Design, folding: Folding, name: str) -> Top:
     """The top module. name: of the model; the module gets it in snake case."""
@@ -66,7 +71,7 @@ def whole(design: Design, made: Top, inputs: list[Tensor]) -> Emitted:
     """The folder around a top module.
 
     inputs: integers for each input, [vectors, ...]; what has to come out is computed by `twin.integer_graph`.
-    ValueError for a design that is not whole.  The same design gives the same bytes.
+    A design that is not whole has streams in place of what is missing.  The same design gives the same bytes.
     """
     results = integer_graph(design).model(*inputs)
     outputs = list(results) if isinstance(results, tuple) else [results]
@@ -100,10 +105,24 @@ def module_name(name: str, taken: Container[str] = ()) -> str:
 
 
 def _about(name: str, design: Design, folding: Folding) -> list[str]:
-    return [
+    about = [
         f"{name}: {len(design.operations)} operations, {folding.multipliers} multipliers.",
         f"A sample takes {folding.interval} cycles; the slowest: {', '.join(folding.bottlenecks) or 'its streams'}.",
     ]
+    return about + (_lacks(design) if design.unsupported else [])
+
+
+def _lacks(design: Design) -> list[str]:
+    """What is missing, and which ports are in its place."""
+    told = ["It is not whole. Without hardware:"]
+    told += [f"- {each.node} ({each.operator}): {' '.join(each.why.split())}" for each in design.unsupported]
+    for index, operation in enumerate(design.inputs):
+        if operation.name in design.cut:
+            told.append(f"data_in_{index} takes what {operation.nodes[0]} would give.")
+    for index, output in enumerate(design.outputs):
+        if output in design.cut:
+            told.append(f"data_out_{index} gives what of {output} a missing node would read.")
+    return told
 
 
 def _readme(top: Top, design: Design) -> str:

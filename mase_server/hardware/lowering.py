@@ -12,8 +12,9 @@ from torch import Tensor, fx
 
 from mase_server.formats import parse
 from mase_server.formats.fixed import FixedPoint
-from mase_server.hardware.design import Constant, Design, Operation, Stream, Unsupported
+from mase_server.hardware.design import Constant, Design, Operation, Stream
 from mase_server.hardware.effects import OF_SIZES, changes_in_place, check_alone, needed
+from mase_server.hardware.gaps import FollowsGap, Gaps, holds_tensors
 from mase_server.hardware.held import Floating, Held, Known, Moved, NoHardware, Unrounded, Whole, node_of, run
 from mase_server.hardware.kinds import KINDS, MIXED, RULES
 from mase_server.hardware.names import identifier
@@ -30,7 +31,8 @@ def lower(graph: MaseGraph) -> Design:
     """The design of a graph whose values are rounded to signed fixed point (see quantize_transform_pass).
 
     Sizes are those of the recorded inputs; their first dimension is the batch, and hardware takes one sample at a time.
-    Nodes without hardware, and all that needs them, are left out and listed.  Parameters must have values.
+    Nodes without hardware are left out and listed; what they would read and give are streams to outside.  Parameters
+    must have values.
     """
     return Lowering(graph).run()
 
@@ -47,9 +49,7 @@ class Lowering:
         self.operations: dict[str, Operation] = {}
         self.held: dict[fx.Node, Held] = {}
         self.inputs: dict[fx.Node, str] = {}
-        self.unsupported: list[Unsupported] = []
-        #: Nodes that have no hardware, and those that need them.
-        self.missing: set[fx.Node] = set()
+        self.gaps = Gaps(self)
         #: What gives a tuple of parts of a tensor -> what gives that tensor.
         self.parts: dict[fx.Node, fx.Node] = {}
         #: Where samples are, where that is another place than the first dimension.
@@ -64,24 +64,19 @@ class Lowering:
         for node in self.graph.nodes:
             if node not in self.needed:
                 continue
-            if not self.missing.isdisjoint(node.all_input_nodes):
-                self.missing.add(node)  # told where it began
-                continue
             try:
                 held = self._lower(node)
             except NoHardware as why:
-                self.missing.add(node)
-                self.unsupported.append(Unsupported(node.name, operator_of(node, self.model), str(why)))
-                continue
+                held = self.gaps.left_out(node, why)
             if held is not None:
                 self.held[node] = held
-        return Design(dict(self.operations), self.outputs, tuple(self.unsupported))
+        return self.gaps.closed(self.outputs)
 
     def _lower(self, node: fx.Node) -> Held | None:
         """What a node gives; None for what is no tensor of the data."""
+        self.gaps.check(node)
         if node.op == "output":
-            tensors = [each for each in node.all_input_nodes if isinstance(self.facts.get(each), TensorType)]
-            self.outputs = tuple(self.whole(each) for each in tensors)
+            self._output(node)
             return None
         if not isinstance(self.facts.get(node), TensorType):
             self._no_tensor(node)
@@ -105,6 +100,14 @@ class Lowering:
         self._follow_batch(node, name)
         return RULES[name](self, node, named_arguments(call_of(node, self.facts, self.model)))
 
+    def _output(self, node: fx.Node) -> None:
+        """The results of the model that are there."""
+        tensors = [each for each in node.all_input_nodes if isinstance(self.facts.get(each), TensorType)]
+        there = [each for each in tensors if not self.gaps.lacks(each)]
+        self.outputs = tuple(held.operation for each in there if isinstance(held := self.held[each], Whole))
+        for each in there:
+            self.whole(each)
+
     def _no_tensor(self, node: fx.Node) -> None:
         """What gives no tensor: parts of one, sizes, and changes of a part in place."""
         if operator_of(node, self.model) in _PARTING:
@@ -114,10 +117,13 @@ class Lowering:
             if not all(isinstance(each, Known) for each in held):
                 raise NoHardware("it changes a part of a tensor in place; use torch.cat or torch.where")
             self._known(node)
+        elif holds_tensors(self.facts.get(node)) and node.op.startswith("call"):
+            name = operator_of(node, self.model)
+            raise NoHardware(f"there is no component for {name}; docs/hardware.md lists what there is")
 
     def _follow_batch(self, node: fx.Node, operator: str) -> None:
         """Samples stay where they were, unless an operator moves them. NoHardware for one that wants them first."""
-        if operator in KINDS["move"].rules or operator in KINDS["take"].rules:
+        if any(operator in KINDS[kind].rules for kind in ("move", "take", "gather", "concat")):
             return
         sources = [
             each for each in node.all_input_nodes if not isinstance(self.held.get(each), Known | Constant | None)
@@ -155,6 +161,8 @@ class Lowering:
         held = self.held[node]
         if isinstance(held, Whole):
             return held.operation
+        if self.gaps.lacks(node):
+            raise FollowsGap(f"{node.name} has no hardware")
         raise NoHardware(f"{node.name} is not rounded to fixed point; quantise it first, e.g. to fixed(8,4)")
 
     def weights(self, given: Mapping[str, Any]) -> dict[str, Constant]:
@@ -218,10 +226,10 @@ class Lowering:
         if found is None:
             after = list(self.facts[node].shape)
             raise NoHardware(f"it mixes samples: {list(before)} becomes {after}, dimension {layout.dim} is the batch")
-        self._stand(node, found[0])
+        self.stand(node, found[0])
         return found[1]
 
-    def _stand(self, node: fx.Node, layout: Layout) -> None:
+    def stand(self, node: fx.Node, layout: Layout) -> None:
         """A node's samples are there."""
         shape = self.facts[node].shape
         if layout.dim or not layout.alone(shape):
@@ -272,7 +280,7 @@ class Lowering:
                 return Constant(format.encode(before.decode(integers)), format)
 
     def _input(self, given: fx.Node, format: FixedPoint, rounded: str) -> Whole:
-        if given not in self.inputs:
+        if given not in self.inputs or (self.gaps.lacks(given) and self.stream(self.inputs[given]).format != format):
             return self.add(Unrounded("input", (), given), format, rounded)
         known = self.inputs[given]
         if (other := self.stream(known).format) != format:

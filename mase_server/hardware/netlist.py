@@ -104,7 +104,7 @@ class Builder:
     def file(self, operation: Operation, name: str, width: int, words: Sequence[int]) -> str:
         """A memory file with words of so many bits; its name."""
         file = f"{operation.name}_{name}.mem"
-        self.made.memories.append(Memory(file, width, words))
+        self.made.memories.append(Memory(file, width, words, operation.name))
         return file
 
     def lanes_of(self, operation: Operation, index: int) -> int:

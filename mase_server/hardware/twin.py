@@ -15,15 +15,15 @@ from mase_server.ir.graph import MaseGraph
 def integer_graph(design: Design) -> MaseGraph:
     """A MaseGraph that takes and gives int64 tensors, the batch first; its nodes have the names of operations.
 
-    ValueError for a design that is not whole.
+    Of a design that is not whole, it computes what there is.  ValueError for one that gives nothing.
     """
-    if design.unsupported:
-        lacking = ", ".join(each.node for each in design.unsupported)
-        raise ValueError(f"the design lacks {lacking}: without them there is nothing to compute")
+    if not design.outputs:
+        raise ValueError("nothing of the model has hardware: there is nothing to compute")
     root, graph = nn.Module(), fx.Graph()
     nodes: dict[str, fx.Node] = {}
+    maker = Maker(root, graph, design, nodes)
     for operation in design.operations.values():
-        nodes[operation.name] = KINDS[operation.kind].node(Maker(root, graph, design, nodes), operation)
+        nodes[operation.name] = KINDS[operation.kind].node(maker, operation)
     graph.output(tuple(nodes[name] for name in design.outputs) if len(design.outputs) > 1 else nodes[design.outputs[0]])
     return MaseGraph(fx.GraphModule(root, graph, "Integers"))
 
@@ -36,8 +36,7 @@ class Maker:
 
     def call(self, operation: Operation, function: Callable[..., torch.Tensor], *args: object) -> fx.Node:
         """The node of an operation."""
-        node = self.graph.create_node("call_function", function, args, name=operation.name)  # type: ignore[arg-type]
-        return node
+        return self.graph.create_node("call_function", function, args, name=operation.name)  # type: ignore[arg-type]
 
     def inputs(self, operation: Operation) -> list[fx.Node]:
         """The nodes of its operands."""

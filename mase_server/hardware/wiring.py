@@ -55,11 +55,15 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The words of a memory file, each as one number, made when they are read. width: bits of a word."""
+    """The words of a memory file, each as one number, made when they are read. width: bits of a word.
+
+    operation: whose it is.
+    """
 
     file: str
     width: int
     words: Sequence[int]
+    operation: str = ""
 
 
 @dataclass(slots=True)

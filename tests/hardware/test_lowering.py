@@ -120,10 +120,7 @@ class Odd(nn.Module):
 def test_what_has_no_hardware_is_listed_once_and_the_rest_is_there():
     design = lower(quantised(Odd(), torch.randn(2, 4), config()))
     assert [(each.node, each.operator) for each in design.unsupported] == [("cumsum", "cumsum")]
-    assert "first" in design.operations
-    assert "second" not in design.operations
-    with pytest.raises(ValueError, match="lacks cumsum"):
-        integer_graph(design)
+    assert {"first", "second"} <= set(design.operations)
 
 
 def test_what_is_not_rounded_has_no_hardware():

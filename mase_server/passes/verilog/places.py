@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from torch import fx
 
-from mase_server.hardware.design import Design, Operation
+from mase_server.hardware.design import Design, Operation, Unsupported
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.error.measuring import GIVES
 from mase_server.passes.selection import path_of
@@ -62,13 +62,17 @@ def members(design: Design, places: Places, scope: str) -> set[str]:
     return found
 
 
+def unsupported_in(design: Design, places: Places, scope: str) -> list[Unsupported]:
+    """What of a scope has no hardware."""
+    return [each for each in design.unsupported if scope == each.node or _inside(places.paths[each.node], scope)]
+
+
 def _inside(path: str, scope: str) -> bool:
     return path == scope or path.startswith(f"{scope}.")
 
 
 def _unknown(design: Design, places: Places, scope: str) -> str:
-    missing = [each for each in design.unsupported if scope == each.node or _inside(places.paths[each.node], scope)]
-    if missing:
+    if missing := unsupported_in(design, places, scope):
         return f"{scope} has no hardware: " + "; ".join(f"{each.operator}: {each.why}" for each in missing)
     if scope in places.paths or scope in places.paths.values():
         return f"{scope} computes nothing that becomes hardware of its own; name a layer, or a module above it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,28 @@ from mase_server.hardware.design import Design
 from mase_server.hardware.emission import Top, random_inputs, top, whole
 from mase_server.hardware.folding import Folding, FoldingError, fold
 from mase_server.hardware.lowering import lower
+from mase_server.hardware.parts import part
 from mase_server.ir.graph import MaseGraph
-from mase_server.passes.verilog.places import Places, calls
+from mase_server.passes.verilog.figures import Figures, figures_of
+from mase_server.passes.verilog.limits import fitting, refusal
+from mase_server.passes.verilog.places import Places, calls, members, modules, unsupported_in
 from mase_server.passes.verilog.preparation import prepare
+from mase_server.passes.verilog.samples import arguments_of, own_inputs
 
 Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How much of the hardware is made.
+
+    folder: where everything is written; "" for the text alone, which makes no memories and no vectors.  vectors: random
+    samples for the simulation.  inputs: a file of samples in their place.
+    """
+
+    folder: str = ""
+    vectors: int = 100
+    inputs: str = ""
 
 
 def build(
@@ -31,95 +48,99 @@ def build(
 ) -> dict[str, Any]:
     """A map of `building.EMISSION_KEYS` of a graph with real weights, which may be quantised or not; it is changed.
 
-    title: of the model.  folder: where everything is written; "" for the text alone, which makes no memories and no
-    vectors.  vectors: random samples for the simulation.  inputs: a file of samples in their place.  tell: gets what is
-    being done.  rows are left empty here.  ValueError for what a person asked for that there is not.
+    title: of the model.  folder, vectors, inputs: see `Wanted`.  tell: gets what is being done.  rows are left empty
+    here.  ValueError for what a person asked for that there is not, or that does not fit.
     """
     recorded = calls(graph.fx_graph)
     tell("quantising")
     graph, steps = prepare(graph, build)
     tell("lowering")
-    design = lower(graph)
-    asked = _Asked(build, title, Places.of(graph, recorded), folder, vectors, inputs)
-    told = asked.refused_or_made(design, tell)
-    return {"model": title, "build": build.to_wire(), "steps": steps, **told}
+    design, places = lower(graph), Places.of(graph, recorded)
+    if build.scope:
+        design = _scope(design, places, build.scope)
+    tell("estimating")
+    plan = Plan.of(design, build, title)
+    files: list[list[Any]] = []
+    if folder and not plan.refusal:
+        files = _written(plan, Wanted(folder, vectors, inputs), arguments_of(graph), tell)
+    return {
+        "model": title,
+        "build": build.to_wire(),
+        "steps": steps,
+        "files": files,
+        "folder": str(Path(folder).absolute()) if files else None,
+        **_told(plan, places),
+    }
+
+
+def _scope(design: Design, places: Places, scope: str) -> Design:
+    return part(design, members(design, places, scope), {each.node for each in unsupported_in(design, places, scope)})
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class Plan:
+    """A design with its top module and figures. refusal: why it is not emitted, None where it is."""
+
+    design: Design
     build: Build
-    title: str
-    places: Places
-    folder: str
-    vectors: int
-    inputs: str
+    made: Top
+    figures: Figures
+    refusal: str | None
 
-    def refused_or_made(self, design: Design, tell: Tell) -> dict[str, Any]:
-        """What is told of a design, and the design written where that was asked for."""
-        tell("estimating")
-        folding, refusal = self._folded(design)
-        made = top(design, folding, self.title)
-        files: list[list[Any]] = []
-        if self.folder and refusal is None:
-            tell("packing memories")
-            files = self._written(design, made, tell)
-        return {
-            "module": made.name,
-            "text": "" if refusal else made.text.text,
-            "files": files,
-            "folder": str(Path(self.folder).absolute()) if files else None,
-            "operations": [self._operation(design, made, name) for name in design.operations],
-            "unsupported": [
-                {"node": each.node, "operator": each.operator, "why": each.why, "row": -1}
-                for each in design.unsupported
-            ],
-            "totals": _totals(folding),
-            "refusal": refusal,
-            "scopes": [],
-        }
-
-    def _folded(self, design: Design) -> tuple[Folding, str | None]:
-        """The folding, and why the one that was asked for there is not; then it is the smallest."""
-        try:
-            return fold(design, interval=self.build.interval, multipliers=self.build.multipliers), None
-        except FoldingError as error:
-            return fold(design), str(error)
-
-    def _written(self, design: Design, made: Top, tell: Tell) -> list[list[Any]]:
-        emitted = whole(design, made, random_inputs(design, self.vectors))
-        tell("writing")
-        emitted.write(Path(self.folder))
-        return [[path, len(text.encode())] for path, text in emitted.files.items()]
-
-    def _operation(self, design: Design, made: Top, name: str) -> dict[str, Any]:
-        operation = design.operations[name]
-        instances = [each for each in made.made.instances if each.operation == name]
-        main = next((each.module for each in instances if each.name == f"{name}_i"), "")
-        fold = made.folding.folds.get(name)
-        return {
-            "name": name,
-            "kind": operation.kind,
-            "module": main,
-            "nodes": self.places.nodes(operation),
-            "rows": [],
-            "lines": [list(lines) for lines in made.text.lines.get(name, ())],
-            "scope": self.places.path(operation),
-            "estimate": {
-                "multipliers": fold.multipliers if fold else 0,
-                "luts": 0,
-                "memory_bits": 0,
-                "cycles": fold.cycles if fold else 0,
-                "latency": 0,
-            },
-        }
+    @classmethod
+    def of(cls, design: Design, build: Build, title: str) -> Plan:
+        """Of a design and what was asked for."""
+        folding, why = _folded(design, build)
+        made = top(design, folding, title)
+        figures = figures_of(design, folding, made.made)
+        nothing = None if design.outputs else "nothing of it has hardware"
+        return cls(design, build, made, figures, nothing or why or refusal(build, figures.totals, figures.operations))
 
 
-def _totals(folding: Folding) -> Mapping[str, Any]:
+def _folded(design: Design, build: Build) -> tuple[Folding, str | None]:
+    """The folding, and why there is none as it was asked for; then it is the smallest."""
+    try:
+        return fold(design, interval=build.interval, multipliers=build.multipliers), None
+    except FoldingError as error:
+        return fold(design), str(error)
+
+
+def _written(plan: Plan, wanted: Wanted, arguments: Mapping[str, str], tell: Tell) -> list[list[Any]]:
+    """Write the folder; its files and their sizes."""
+    design = plan.design
+    tell("packing memories")
+    given = own_inputs(wanted.inputs, design, arguments) if wanted.inputs else random_inputs(design, wanted.vectors)
+    emitted = whole(design, plan.made, given)
+    tell("writing")
+    emitted.write(Path(wanted.folder))
+    return [[path, len(text.encode())] for path, text in emitted.files.items()]
+
+
+def _told(plan: Plan, places: Places) -> dict[str, Any]:
+    design, told = plan.design, plan.figures
+    missing = [{**asdict(each), "row": -1} for each in design.unsupported]
+    is_partial = plan.refusal is not None or missing
     return {
-        "multipliers": folding.multipliers,
-        "luts": 0,
-        "memory_bits": 0,
-        "interval": folding.interval,
-        "latency": 0,
-        "bottlenecks": list(folding.bottlenecks),
+        "module": plan.made.name,
+        "text": "" if plan.refusal else plan.made.text.text,
+        "operations": [_operation(plan, places, name) for name in design.operations],
+        "unsupported": missing,
+        "totals": told.totals,
+        "refusal": plan.refusal,
+        "scopes": fitting(plan.build, modules(design, places), told.operations) if is_partial else [],
+    }
+
+
+def _operation(plan: Plan, places: Places, name: str) -> dict[str, Any]:
+    operation = plan.design.operations[name]
+    lines = () if plan.refusal else plan.made.text.lines.get(name, ())
+    return {
+        "name": name,
+        "kind": operation.kind,
+        "module": plan.made.component(name),
+        "nodes": places.nodes(operation),
+        "rows": [],
+        "lines": [list(each) for each in lines],
+        "scope": places.path(operation),
+        "estimate": plan.figures.operations[name],
     }

@@ -1,0 +1,79 @@
+"""A person's own samples as integers for the inputs of a design."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from mase_server.hardware.design import Design, Operation
+from mase_server.ir.graph import MaseGraph
+from mase_server.passes.data.files import read
+
+
+def own_inputs(path: str, design: Design, arguments: Mapping[str, str]) -> list[Tensor]:
+    """Integers for each input, [samples, ...], of a .npz, .npy, .pt or .safetensors file.
+
+    arguments: node of an input -> the name of the forward's argument.  Entries go by either name, else in the order of
+    the inputs.  Numbers with a point are rounded to the input's format; integers are taken as integers of the format.
+    ValueError for a file, a shape or a value that does not fit.
+    """
+    given = _entries(path)
+    names = [_named(operation, arguments) for operation in design.inputs]
+    by_name = [next((given[name] for name in each if name in given), None) for each in names]
+    chosen = by_name if all(each is not None for each in by_name) else list(given.values())
+    if len(chosen) != len(names):
+        wanted = ", ".join(each[0] for each in names)
+        raise ValueError(f"{path} holds {', '.join(given) or 'nothing'}; it needs one array for each of {wanted}")
+    found = [
+        _integers(values, operation, f"{each[0]} in {path}")
+        for values, operation, each in zip(chosen, design.inputs, names, strict=True)
+    ]
+    if len(counts := {len(each) for each in found}) > 1:
+        raise ValueError(f"{path} has {' and '.join(map(str, sorted(counts)))} samples; every input needs as many")
+    return found
+
+
+def arguments_of(graph: MaseGraph) -> dict[str, str]:
+    """Node of an input -> the forward's argument."""
+    return {node.name: str(node.target) for node in graph.fx_graph.nodes if node.op == "placeholder"}
+
+
+def _entries(path: str) -> dict[str, Any]:
+    """The arrays of a file by name; by number, where they have none."""
+    try:
+        batches = read(path)
+    except ValueError as error:
+        raise ValueError(str(error).removeprefix("data: ")) from error
+    if len(batches) == 1 and isinstance(batches[0], Mapping):
+        return dict(batches[0])
+    return {str(index): each for index, each in enumerate(batches)}
+
+
+def _named(operation: Operation, arguments: Mapping[str, str]) -> list[str]:
+    """What an input may be called: the forward's argument first."""
+    known = [arguments[name] for name in operation.nodes if name in arguments]
+    return [*known, operation.name, *operation.nodes]
+
+
+def _integers(values: Any, operation: Operation, where: str) -> Tensor:
+    stream = operation.out
+    if not isinstance(values, Tensor) or values.is_complex():
+        kind = type(values).__name__ if not isinstance(values, Tensor) else str(values.dtype)
+        raise ValueError(f"{where} is {kind}; an array of real numbers is needed")
+    if values.shape == stream.shape:
+        values = values[None]
+    if values.shape[1:] != stream.shape or not len(values):
+        raise ValueError(
+            f"{where} is {list(values.shape)}; samples of {list(stream.shape)} are needed, a batch of them"
+        )
+    if values.is_floating_point():
+        return stream.format.encode(values)
+    low, high = stream.format.integers
+    high = operation.options.get("below", high + 1) - 1
+    integers: Tensor = values.long()
+    if not (low <= int(integers.min()) and int(integers.max()) <= high):
+        worst = int(integers.max()) if int(integers.max()) > high else int(integers.min())
+        raise ValueError(f"{where} holds the integer {worst}; {stream.format} takes {low} to {high}")
+    return integers
