@@ -1,0 +1,90 @@
+"""The estimates of a design: of each operation, and of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mase_server.hardware.design import Design
+from mase_server.hardware.estimates.components import COSTS
+from mase_server.hardware.estimates.cost import Cost
+from mase_server.hardware.estimates.parameters import given
+from mase_server.hardware.estimates.timing.running import Running, running, steady, wires
+from mase_server.hardware.folding import Folding
+from mase_server.hardware.netlist import netlist
+from mase_server.hardware.wiring import Instance, Netlist
+
+
+#: Beats of a sample, above which they are not followed one by one.
+_MOST_BEATS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """operations: by name, maps of `building.ESTIMATE_KEYS`.  totals: a map of `building.TOTAL_KEYS`."""
+
+    operations: Mapping[str, Mapping[str, int]]
+    totals: Mapping[str, object]
+
+
+def estimate(design: Design, folding: Folding, made: Netlist | None = None) -> Estimates:
+    """The estimates of a design in a folding. made: its netlist, where that is there already. No memory is filled."""
+    made = netlist(design, folding) if made is None else made
+    instances: dict[str, list[Instance]] = {name: [] for name in design.operations}
+    for instance in made.instances:
+        instances[instance.operation].append(instance)
+    costs = {name: sum((cost(each) for each in own), Cost()) for name, own in instances.items()}
+    beats_in = [operation.out.size // tap.lanes for operation, tap in zip(design.inputs, made.inputs, strict=True)]
+    outputs = [design.operations[name].out.size for name in design.outputs]
+    found = running(made, beats_in, [size // tap.lanes for size, tap in zip(outputs, made.outputs, strict=True)])
+    beats = sum(operation.out.size // _lanes(folding, operation.name) for operation in design.operations.values())
+    interval, latency = (steady(found) if beats <= _MOST_BEATS else None) or (folding.interval, 0)
+    operations = {
+        name: {
+            **_plain(costs[name]),
+            "cycles": folding.folds[name].cycles if name in folding.folds else _beats(found, instances[name]),
+            "latency": _latency(found, instances[name]),
+        }
+        for name in design.operations
+    }
+    totals = {
+        **_plain(sum(costs.values(), Cost())),
+        "interval": round(interval),
+        "latency": latency,
+        "bottlenecks": _slowest(operations),
+    }
+    return Estimates(operations, totals)
+
+
+def cost(instance: Instance) -> Cost:
+    """What one instance takes."""
+    return COSTS[instance.module](given(instance))
+
+
+def _lanes(folding: Folding, name: str) -> int:
+    return folding.folds[name].par_out if name in folding.folds else 1
+
+
+def _plain(cost: Cost) -> dict[str, int]:
+    return {"multipliers": round(cost.multipliers), "luts": round(cost.luts), "memory_bits": round(cost.memory_bits)}
+
+
+def _slowest(operations: Mapping[str, Mapping[str, int]]) -> list[str]:
+    most = max((each["cycles"] for each in operations.values()), default=0)
+    return [name for name, each in operations.items() if each["cycles"] == most]
+
+
+def _beats(found: Running, instances: Sequence[Instance]) -> int:
+    """Cycles that an operation takes which nobody folds: a beat a cycle, in and out."""
+    links = [found.links[wire] for each in instances for way in ("in", "out") for wire in wires(each, way)]
+    samples = max(1, len(found.samples))
+    return max((len(link.taken) // samples for link in links), default=0)
+
+
+def _latency(found: Running, instances: Sequence[Instance]) -> int:
+    """Cycles from the first beat of the last operand to come to the first beat of the result."""
+    before = {wire for each in instances for wire in wires(each, "in")}
+    after = {wire for each in instances for wire in wires(each, "out")}
+    begins = [found.links[wire].taken[0] for wire in before - after if found.links[wire].taken]
+    ends = [found.links[wire].offered[0] for wire in after - before if found.links[wire].offered]
+    return min(ends) - max(begins) if begins and ends else 0

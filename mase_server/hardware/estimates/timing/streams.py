@@ -1,0 +1,211 @@
+"""When beats pass through what stores and moves them: registers, fifos, forks, converters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+from mase_server.hardware.estimates.timing.times import Link, Process, Times
+
+
+def source(out: Link, beats: int, samples: Times) -> Process:
+    """Offers so many beats for each sample that there is, as fast as they are taken."""
+    for sample in count():
+        while len(samples) <= sample:
+            yield samples
+        for _ in range(beats):
+            out.offered.add(0)
+
+
+def sink(link: Link) -> Process:
+    """Takes everything at once."""
+    for index in count():
+        while len(link.offered) <= index:
+            yield link.offered
+        link.take()
+
+
+def register(link: Link, out: Link) -> Process:
+    """One beat of storage; it is replaced in the cycle in which it leaves."""
+    for index in count():
+        while index and len(out.taken) < index:
+            yield out.taken
+        while len(link.offered) <= index:
+            yield link.offered
+        out.offered.add(link.take(out.taken[index - 1] if index else 0) + 1)
+
+
+def fifo(link: Link, out: Link, depth: int) -> Process:
+    """So many beats of storage, with a registered ready. A skid buffer is one of two."""
+    for index in count():
+        ready = 0
+        if index >= depth:
+            while len(out.taken) <= index - depth:
+                yield out.taken
+            ready = out.taken[index - depth] + 1
+        while len(link.offered) <= index:
+            yield link.offered
+        out.offered.add(link.take(ready) + 1)
+
+
+def ring(link: Link, freed: Times, depth: int) -> Process:
+    """The filling of a memory of so many beats, whose places are freed in their order."""
+    for index in count():
+        ready = 0
+        if index >= depth:
+            while len(freed) <= index - depth:
+                yield freed
+            ready = freed[index - depth] + 1
+        while len(link.offered) <= index:
+            yield link.offered
+        link.take(ready)
+
+
+def pipeline(link: Link, out: Link, stages: int) -> Iterator[Process]:
+    """Stages that move together: all stand still while the last one offers what nobody takes."""
+    if stages == 1:
+        return iter((register(link, out),))
+    return iter((_into(link, out, stages), _out_of(link, out, stages)))
+
+
+def _into(link: Link, out: Link, stages: int) -> Process:
+    """Nothing comes in while an offer stands."""
+    left = 0
+    for index in count():
+        while len(link.offered) <= index:
+            yield link.offered
+        cycle = link.there(index)
+        while left < index and link.taken[left] + stages <= cycle:
+            while len(out.offered) <= left:
+                yield out.offered
+            if out.there(left) > cycle:
+                break
+            while len(out.taken) <= left:
+                yield out.taken
+            cycle = max(cycle, out.taken[left])
+            left += 1
+        link.take(cycle)
+
+
+def _out_of(link: Link, out: Link, stages: int) -> Process:
+    """Each beat leaves so many moves after it came."""
+    stalls, passed, first = [0], 0, 0  # stalls[j]: cycles in which the beats before j stood still
+    for index in count():
+        while len(link.taken) <= index:
+            yield link.taken
+        while index and len(out.taken) < index:
+            yield out.taken
+        if index:
+            stalls.append(stalls[-1] + out.taken[index - 1] - passed)
+        came = link.taken[index]
+        while first < index and out.taken[first] <= came:
+            first += 1
+        out.offered.add(came + stages + stalls[index] - stalls[first])
+        passed = out.there(index)
+
+
+def fork(link: Link, outs: Sequence[Link]) -> Process:
+    """Each reader takes a beat when it likes; the next one comes when all have it."""
+    moved = -1
+    for index in count():
+        while len(link.offered) <= index:
+            yield link.offered
+        there = max(link.offered[index], moved + 1)
+        for out in outs:
+            out.offered.add(there)
+        for out in outs:
+            while len(out.taken) <= index:
+                yield out.taken
+        moved = link.take(max(out.taken[index] for out in outs))
+
+
+def joined(links: Sequence[Link], both: Link) -> Process:
+    """One beat of each of several streams at once, as one."""
+    for index in count():
+        for link in links:
+            while len(link.offered) <= index:
+                yield link.offered
+        both.offered.add(max(link.there(index) for link in links))
+        while len(both.taken) <= index:
+            yield both.taken
+        for link in links:
+            link.take(both.taken[index])
+
+
+def concat(links: Sequence[Link], beats: Sequence[int], out: Link) -> Process:
+    """So many beats of one stream, then of the next, again and again; nothing is stored."""
+    moved = 0
+    while True:
+        for link, number in zip(links, beats, strict=True):
+            for _ in range(number):
+                while len(link.offered) <= len(link.taken):
+                    yield link.offered
+                out.offered.add(link.there(len(link.taken)))
+                while len(out.taken) <= moved:
+                    yield out.taken
+                link.take(out.taken[moved])
+                moved += 1
+
+
+def split(link: Link, outs: Sequence[Link], beats: Sequence[int]) -> Process:
+    """So many beats to one stream, then to the next, again and again; nothing is stored."""
+    moved = 0
+    while True:
+        for out, number in zip(outs, beats, strict=True):
+            for _ in range(number):
+                while len(link.offered) <= moved:
+                    yield link.offered
+                out.offered.add(link.there(moved))
+                while len(out.taken) < len(out.offered):
+                    yield out.taken
+                link.take(out.taken[-1])
+                moved += 1
+
+
+def narrower(link: Link, out: Link, ratio: int) -> Process:
+    """Each beat as several."""
+    for index in count():
+        last = 0
+        if index:
+            while len(out.taken) < index * ratio:
+                yield out.taken
+            last = out.taken[-1]
+        while len(link.offered) <= index:
+            yield link.offered
+        came = link.take(last)
+        for _ in range(ratio):
+            out.offered.add(came + 1)
+
+
+def wider(link: Link, out: Link, ratio: int) -> Process:
+    """Several beats as one."""
+    for index in count():
+        group = index // ratio
+        while len(out.taken) < group:
+            yield out.taken
+        while len(link.offered) <= index:
+            yield link.offered
+        came = link.take(out.taken[group - 1] if group else 0)
+        if index % ratio == ratio - 1:
+            out.offered.add(came + 1)
+
+
+def constant(out: Link, beats: int, samples: Times) -> Process:
+    """Always there, from the cycle after reset on."""
+    yield from source(out, beats, samples)
+
+
+def rows_of_table(link: Link, out: Link, beats: int) -> Process:
+    """For each index so many beats, read one a cycle."""
+    read = -1
+    for index in count():
+        while len(link.offered) <= index:
+            yield link.offered
+        # The next index is taken in the cycle of the last read.
+        came = link.take(max(read, 0))
+        for _ in range(beats):
+            number = len(out.offered)
+            while len(out.taken) < number:
+                yield out.taken
+            read = max(came + 1, read + 1, out.taken[-1] if number else 0)
+            out.offered.add(read + 1)

@@ -1,0 +1,209 @@
+"""When windows of images are ready: borders, rings of pixels, columns of windows at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+
+from mase_server.hardware.estimates.parameters import Given
+from mase_server.hardware.estimates.timing.times import Link, Process, Times
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Images that come pixel by pixel, and the windows on them. Sizes are those with the border; beats: of a pixel.
+
+    border: rows and columns before and behind, as (top, bottom, left, right).
+    """
+
+    rows: int
+    columns: int
+    beats: int
+    border: tuple[int, int, int, int] = (0, 0, 0, 0)
+    kernel: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+    passes: int = 1
+    spare: int = 0
+
+    @classmethod
+    def of(cls, given: Given, groups: int = 1, passes: int = 1) -> Images:
+        """Of an instance that has them."""
+        border = (given["PADDING_TOP"], given["PADDING_BOTTOM"], given["PADDING_LEFT"], given["PADDING_RIGHT"])
+        width, height = given["DATA_IN_0_TENSOR_SIZE_DIM_1"], given["DATA_IN_0_TENSOR_SIZE_DIM_2"]
+        return cls(
+            height + border[0] + border[1],
+            width + border[2] + border[3],
+            given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // given["DATA_IN_0_PARALLELISM_DIM_0"],
+            border,
+            (given["KERNEL_HEIGHT"], given["KERNEL_WIDTH"]),
+            (given["STRIDE_HEIGHT"], given["STRIDE_WIDTH"]),
+            (given.get("DILATION_HEIGHT", 1), given.get("DILATION_WIDTH", 1)),
+            groups,
+            passes,
+            given.get("SPARE", width * given["STRIDE_HEIGHT"]),
+        )
+
+    @property
+    def line(self) -> Images:
+        """The same row by row, for windows whose rows come at once: as `parallel_window` goes over columns."""
+        sizes = (1, self.kernel[1]), (1, self.stride[1]), (1, self.dilation[1])
+        return Images(1, self.columns, self.beats, (0, 0, 0, 0), *sizes, self.groups, self.passes, self.reach[1])
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """Rows and columns from a window's first to its last pixel."""
+        return (self.kernel[0] - 1) * self.dilation[0] + 1, (self.kernel[1] - 1) * self.dilation[1] + 1
+
+    @property
+    def size(self) -> int:
+        """Beats of an image."""
+        return self.rows * self.columns * self.beats
+
+    @property
+    def depth(self) -> int:
+        """Beats that the ring of `sliding_window` holds."""
+        tall, wide = self.reach
+        return ((tall - 1) * self.columns + wide + self.spare) * self.beats
+
+    @property
+    def origins(self) -> list[int]:
+        """Where the windows of an image begin, in beats."""
+        (tall, wide), (down, right) = self.reach, self.stride
+        return [
+            (row * self.columns + column) * self.beats
+            for row in range(0, self.rows - tall + 1, down)
+            for column in range(0, self.columns - wide + 1, right)
+        ]
+
+    @property
+    def last(self) -> int:
+        """Beats from a window's first to the first of its last pixel."""
+        tall, wide = self.reach
+        return ((tall - 1) * self.columns + wide - 1) * self.beats
+
+    @property
+    def inside(self) -> list[bool]:
+        """For each pixel of an image: is it one, or of the border?"""
+        top, bottom, left, right = self.border
+        return [
+            top <= row < self.rows - bottom and left <= column < self.columns - right
+            for row in range(self.rows)
+            for column in range(self.columns)
+        ]
+
+
+def padded(link: Link, out: Link, images: Images) -> Process:
+    """The pixels of images with their border; nothing comes before an image's first pixel does."""
+    inside, came = images.inside, 0
+    for image in count():
+        begun = False
+        for pixel in inside:
+            for _ in range(images.beats):
+                number = len(out.offered)
+                offered = out.taken[number - 1] + 1 if number else 0
+                if pixel or not begun:
+                    while len(link.offered) <= came:
+                        yield link.offered
+                    offered = max(offered, link.there(came))
+                out.offered.add(offered)
+                while len(out.taken) <= number:
+                    yield out.taken
+                if pixel:
+                    begun = True
+                    link.take(out.taken[number])
+                    came += 1
+        assert came == (image + 1) * sum(inside) * images.beats
+
+
+def pixels(link: Link, ended: Times, images: Images) -> Process:
+    """The ring of `sliding_window` as it fills: a window that ends gives its first pixels' places away."""
+    origins, window = images.origins, 0
+    for index in count():
+        ready = 0
+        while _origin(images, origins, window) <= index - images.depth:
+            window += 1
+        if window:
+            while len(ended) < window:
+                yield ended
+            ready = ended[window - 1] + 1
+        while len(link.offered) <= index:
+            yield link.offered
+        link.take(ready)
+
+
+def _origin(images: Images, origins: list[int], window: int) -> int:
+    image, at = divmod(window, len(origins))
+    return image * images.size + origins[at]
+
+
+def bursts_of_windows(link: Link, bursts: Link, ended: Times, images: Images) -> Process:
+    """For each window and group of channels so many bursts, as the ring has the pixels."""
+    origins, group = images.origins, images.beats // images.groups
+    length = images.kernel[0] * images.kernel[1] * group
+    for window in count():
+        origin = _origin(images, origins, window)
+        for at in range(images.groups):
+            needed = origin + images.last + (at + 1) * group - 1
+            for number in range(images.passes):
+                while len(bursts.taken) < len(bursts.offered):
+                    yield bursts.taken
+                offered = (bursts.taken[-1] if bursts.taken else -1) + length
+                if number == 0:
+                    while len(link.taken) <= needed:
+                        yield link.taken
+                    offered = max(offered, link.taken[needed] + 2)
+                bursts.offered.add(offered)
+        while len(bursts.taken) < len(bursts.offered):
+            yield bursts.taken
+        # Its last beat was read a cycle before it could move.
+        ended.add(offered - 1)
+
+
+def reduced_windows(link: Link, out: Link, ended: Times, images: Images) -> Process:
+    """The largest element or the sum of each window of each channel: the beats of its last position give it."""
+    origins, before = images.origins, images.kernel[0] * images.kernel[1] - 1
+    step = -1
+    for window in count():
+        needed = _origin(images, origins, window) + images.last
+        for beat in range(images.beats):
+            while len(link.taken) <= needed + beat:
+                yield link.taken
+            while len(out.taken) < len(out.offered):
+                yield out.taken
+            free = out.taken[-1] if out.taken else 0
+            if beat == 0:
+                step = max(step, free - 1) + before * images.beats
+            step = max(step + 1, link.taken[needed + beat] + 2, free)
+            out.offered.add(step + 1)
+        ended.add(step - 1)
+
+
+def reduced_image(link: Link, out: Link, images: Images) -> Process:
+    """The sum of a whole image of each channel: its pixels are taken as they come."""
+    last = (images.rows * images.columns - 1) * images.beats
+    for index in count():
+        while len(out.taken) < len(out.offered):
+            yield out.taken
+        while len(link.offered) <= index:
+            yield link.offered
+        came = link.take(out.taken[-1] if out.taken else 0)
+        if index % images.size >= last:
+            out.offered.add(came + 1)
+
+
+def taps(link: Link, out: Link, length: int, lines: int, window: tuple[int, int, int]) -> Process:
+    """`line_taps`: beats together with those above them, in lines of so many beats. window: taps, stride, dilation."""
+    number, stride, dilation = window
+    before = (number - 1) * dilation
+    for index in count():
+        line = index // length % lines
+        # One place, whether a beat in it comes out or not.
+        while len(out.taken) < len(out.offered):
+            yield out.taken
+        while len(link.offered) <= index:
+            yield link.offered
+        came = link.take(out.taken[-1] if out.taken else 0)
+        if line >= before and (line - before) % stride == 0:
+            out.offered.add(came + 1)
