@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.design import Constant, Stream
 from mase_server.ir.build import attribute
 from mase_server.ir.facts import Produced, map_nodes
@@ -63,7 +64,15 @@ class Moved:
     move: Unrounded
 
 
-Held = Whole | Unrounded | Floating | Known | Moved | Constant
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Elements that were moved or joined before anybody rounded them, which changes nothing. finish: gives them in a
+    format."""
+
+    finish: Callable[[FixedPoint], Whole]
+
+
+Held = Whole | Unrounded | Floating | Known | Moved | Constant | Later
 
 
 def node_of(value: Any) -> fx.Node:

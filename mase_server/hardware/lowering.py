@@ -15,7 +15,7 @@ from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.design import Constant, Design, Operation, Stream
 from mase_server.hardware.effects import OF_SIZES, changes_in_place, check_alone, needed
 from mase_server.hardware.gaps import FollowsGap, Gaps, holds_tensors
-from mase_server.hardware.held import Floating, Held, Known, Moved, NoHardware, Unrounded, Whole, node_of, run
+from mase_server.hardware.held import Floating, Held, Known, Later, Moved, NoHardware, Unrounded, Whole, node_of, run
 from mase_server.hardware.kinds import KINDS, MIXED, RULES
 from mase_server.hardware.names import identifier
 from mase_server.hardware.samples import Layout, moved_samples
@@ -207,6 +207,18 @@ class Lowering:
         """The shape of one sample of a node; NoHardware for a tensor without a batch."""
         return self.layout(node).sample(self.facts[node].shape)
 
+    def values(self, node: fx.Node) -> Tensor | None:
+        """What a node gives that depends on no input, rounded or not; None for all else."""
+        held = self.held[node]
+        return _values(held) if isinstance(held, Known | Constant) else None
+
+    def rounded(self, node: fx.Node, format: FixedPoint) -> str:
+        """The operation that gives a node's value in a format, which nobody may have rounded yet."""
+        held = self._round(self.held[node], format, node)
+        if not isinstance(held, Whole):
+            raise NoHardware(f"{node.name} is a constant where a stream is needed")
+        return held.operation
+
     def same_for_all(self, values: Tensor, node: fx.Node) -> Tensor:
         """What a constant is beside each sample of a node, whose shape it has or is broadcast to.
 
@@ -270,6 +282,8 @@ class Lowering:
                 return Constant(_encoded(values, format, node), format)
             case Floating(given):
                 return self._input(given, format, node.name)
+            case Later(finish):
+                return finish(format)
             case Unrounded() as unrounded:
                 return self.add(unrounded, format, node.name)
             case Whole(name) as whole if self.stream(name).format == format:

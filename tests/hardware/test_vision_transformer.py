@@ -77,6 +77,8 @@ class Cut(nn.Module):
         return F.relu(x)[:, :, 1]
 
 
-def test_what_does_not_come_in_one_piece_cannot_be_taken():
-    model = nn.Sequential(nn.Linear(4, 4), Cut())
-    assert "one piece" in lower(quantised(model, torch.randn(2, 3, 4), config())).unsupported[0].why
+def test_what_does_not_come_in_one_piece_is_gathered():
+    model, values = nn.Sequential(nn.Linear(4, 4), Cut()), torch.randn(2, 3, 4)
+    graph = quantised(model, values, config())
+    assert [each.kind for each in lower(graph).operations.values()] == ["input", "linear", "gather"]
+    assert torch.equal(integers(graph, values), graph.model(values))

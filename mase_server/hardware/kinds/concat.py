@@ -1,4 +1,4 @@
-"""Streams one after the other: `stream_concat`."""
+"""Tensors joined, along any dimension: their streams come one after the other, `stream_concat`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, fx
 
-from mase_server.hardware.design import Constant, Design, Operation, Stream
+from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.design import Constant, Design, Operation, Stream, row_major
 from mase_server.hardware.functional import joined
-from mase_server.hardware.held import Held, Known, NoHardware, Unrounded, Whole
+from mase_server.hardware.held import Held, Known, Later, NoHardware, Unrounded, Whole
 from mase_server.hardware.kinds.constant import constant_stream
 from mase_server.hardware.kinds.kind import Kind
-from mase_server.hardware.kinds.swap import in_order
+from mase_server.hardware.samples import Layout
 from mase_server.hardware.wiring import Tap
 
 if TYPE_CHECKING:
@@ -25,41 +26,72 @@ if TYPE_CHECKING:
 
 
 def _concat(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    parts = list(node.args[0])  # type: ignore[arg-type]
-    dim = int(given.get("dim", 0)) % len(lowering.facts[node].shape)
-    if dim != 1:
-        raise NoHardware(f"it joins along dimension {dim}; along 1, after the batch, there is hardware")
-    formats = {
-        lowering.stream(held.operation).format for held in map(lowering.held.get, parts) if isinstance(held, Whole)
-    }
-    if len(formats) != 1:
-        raise NoHardware(f"its parts are in {len(formats)} formats; quantise all of them to one")
-    names = tuple(_part(lowering, part, formats.copy().pop()) for part in parts)
-    return Unrounded("concat", names, node)
+    parts = [each for each in _tensors(node) if prod(lowering.facts[each].shape)]
+    if len(parts) == 1:
+        lowering.same_places(node, parts[0])
+        return lowering.held[parts[0]]
+    layout, dim = _layout(lowering, parts), int(given.get("dim", 0)) % len(lowering.facts[node].shape)
+    if dim == layout.dim:
+        raise NoHardware(f"it joins along dimension {dim}, which has the samples")
+    lowering.stand(node, layout)
+    dim -= layout.alone(lowering.facts[node].shape) and dim > layout.dim
+    if (format := _common(lowering, parts)) is not None:
+        return _joined(lowering, node, parts, dim, format)
+    return Later(lambda format: _joined(lowering, node, parts, dim, format))
 
 
-def _part(lowering: Lowering, part: fx.Node, format: Any) -> str:
-    held, shape = lowering.held[part], tuple(lowering.facts[part].shape[1:])
-    if isinstance(held, Known):
-        held = Constant(format.encode(held.values), format)
-    if isinstance(held, Constant):
-        if not torch.equal(held.integers, held.integers[:1].expand_as(held.integers)):
-            raise NoHardware(f"{part.name} differs from sample to sample")
-        once = Constant(held.integers[:1], held.format)
-        return constant_stream(lowering, part, once, Stream(held.format, shape))
-    name = lowering.whole(part)
-    return in_order(lowering, name, torch.arange(lowering.stream(name).size))
+def _joined(lowering: Lowering, node: fx.Node, parts: list[fx.Node], dim: int, format: FixedPoint) -> Whole:
+    names = tuple(_part(lowering, part, format, lowering.layout(node)) for part in parts)
+    return lowering.add(Unrounded("concat", names, node, options={"dim": dim}), format)
+
+
+def _common(lowering: Lowering, parts: list[fx.Node]) -> FixedPoint | None:
+    """The format that all parts are in already; None where there is none."""
+    streams = [part for part in parts if lowering.values(part) is None]
+    if not all(isinstance(lowering.held[part], Whole) for part in streams):
+        return None
+    formats = {lowering.stream(lowering.whole(part)).format for part in streams}
+    constants = [values for values in map(lowering.values, parts) if values is not None]
+    format = formats.pop() if len(formats) == 1 else None
+    exact = format is not None and all(
+        torch.equal(format.decode(format.encode(each)), each.double()) for each in constants
+    )
+    return format if exact else None
+
+
+def _tensors(node: fx.Node) -> list[fx.Node]:
+    given: Any = node.args[0] if node.args else node.kwargs["tensors"]
+    return list(given)
+
+
+def _layout(lowering: Lowering, parts: list[fx.Node]) -> Layout:
+    """Where the samples of all parts are."""
+    found = {lowering.layout(part) for part in parts if not isinstance(lowering.held[part], Known | Constant)}
+    if len(found) != 1:
+        raise NoHardware("its parts have their samples in different dimensions")
+    return found.pop()
+
+
+def _part(lowering: Lowering, part: fx.Node, format: FixedPoint, layout: Layout) -> str:
+    values = lowering.values(part)
+    if values is None:
+        return lowering.rounded(part, format)
+    lowering.stand(part, layout)
+    once = Constant(lowering.same_for_all(format.encode(values), part), format)
+    return constant_stream(lowering, part, once, Stream(format, lowering.sample(part)))
 
 
 def _order(lowering: Lowering, unrounded: Unrounded, out: Stream) -> Stream:
-    formats = {lowering.stream(name).format for name in unrounded.inputs}
-    if formats != {out.format}:
-        raise NoHardware(f"its parts are rounded to {', '.join(map(str, formats))}, and it to {out.format}; use one")
-    return replace(out, order=None)
+    """Part after part, each as it comes."""
+    sources, dim = [lowering.stream(name) for name in unrounded.inputs], unrounded.options["dim"]
+    sizes = [each.shape[dim] for each in sources]
+    indices = torch.split(torch.arange(out.size).reshape(out.shape), sizes, dim)
+    flowing = [part.reshape(-1)[each.indices] for part, each in zip(indices, sources, strict=True)]
+    return replace(out, order=row_major(torch.cat(flowing)))
 
 
 def _node(maker: Maker, operation: Operation) -> fx.Node:
-    return maker.call(operation, joined, maker.inputs(operation), 1)
+    return maker.call(operation, joined, maker.inputs(operation), operation.options["dim"] + 1)
 
 
 def _build(builder: Builder, operation: Operation) -> Tap:

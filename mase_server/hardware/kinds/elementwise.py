@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-from torch import fx
+import torch
+from torch import Tensor, fx
 
-from mase_server.hardware.design import Constant, Operation, Stream
+from mase_server.hardware.design import Constant, Operation, Stream, row_major
 from mase_server.hardware.functional import integer_add, integer_multiply
-from mase_server.hardware.held import Held, NoHardware, Unrounded, Whole, node_of
+from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of
 from mase_server.hardware.kinds.constant import constant_stream
+from mase_server.hardware.kinds.gather import arranged
 from mase_server.hardware.kinds.kind import Kind, Rule
 from mase_server.hardware.kinds.swap import in_order
 from mase_server.hardware.kinds.table import by_number
@@ -29,28 +32,40 @@ def _rule(function: str) -> Rule:
         scaled = by_number(lowering, node)
         if scaled is not None:
             return scaled
-        nodes = [node_of(given[name]) for name in ("data_in_0", "data_in_1")]
-        streams = [lowering.held[each] for each in nodes if not isinstance(lowering.held[each], Constant)]
-        if len(streams) == 1 and isinstance(streams[0], Whole):
-            like = lowering.stream(streams[0].operation)
-            sources = tuple(_stream(lowering, each, like) for each in nodes)
-        else:
-            sources = tuple(lowering.whole(each) for each in nodes)
-        first, second = (lowering.stream(name) for name in sources)
         if function == "div":
             raise NoHardware("one tensor divided by another has no hardware; divide by a number, or multiply")
-        if first.shape != second.shape:
-            raise NoHardware(f"it broadcasts {list(first.shape)} with {list(second.shape)}; give both one shape")
-        sources = sources[0], in_order(lowering, sources[1], first.indices)
+        operands = [node_of(given[name]) for name in ("data_in_0", "data_in_1")]
+        sources = tuple(like_each_other(lowering, node, operands))
         return Unrounded("elementwise", sources, node, options={"function": function, "relu": False})
 
     return rule
 
 
-def _stream(lowering: Lowering, node: fx.Node, like: Stream) -> str:
-    """The stream of an operand; a constant becomes one that is like another stream."""
-    held = lowering.held[node]
-    return constant_stream(lowering, node, held, like) if isinstance(held, Constant) else lowering.whole(node)
+def like_each_other(lowering: Lowering, node: fx.Node, operands: list[fx.Node]) -> Iterator[str]:
+    """The streams of operands in the shape of a node's sample and in one order: that of the first one which has it."""
+    shape = lowering.sample(node)
+    names = {each: lowering.whole(each) for each in operands if not isinstance(lowering.held[each], Constant)}
+    whole = [lowering.stream(name) for name in names.values() if lowering.stream(name).shape == shape]
+    order = whole[0].indices if whole else torch.arange(prod(shape))
+    for each in operands:
+        held = lowering.held[each]
+        if isinstance(held, Constant):
+            same = Constant(lowering.same_for_all(held.integers, node), held.format)
+            yield constant_stream(lowering, each, same, Stream(held.format, shape, row_major(order)))
+        elif lowering.stream(names[each]).shape == shape:
+            yield in_order(lowering, names[each], order)
+        else:
+            yield arranged(lowering, names[each], _spread(lowering, each, node), shape, order)
+
+
+def _spread(lowering: Lowering, source: fx.Node, node: fx.Node) -> Tensor:
+    """For each element of a sample of a node: the row-major index of what is broadcast there."""
+    before, after = lowering.facts[source].shape, lowering.facts[node].shape
+    if len(before) != len(after) or lowering.layout(source) != lowering.layout(node):
+        raise NoHardware(f"it broadcasts {list(before)} to {list(after)}, where dimension 0 is no longer the batch")
+    layout = lowering.layout(node)
+    shape = layout.sample(before)
+    return torch.arange(prod(shape)).reshape(shape).expand(layout.sample(after)).reshape(-1)
 
 
 def _node(maker: Maker, operation: Operation) -> fx.Node:

@@ -10,7 +10,7 @@ from torch import fx
 
 from mase_server.hardware.design import Operation, Stream, row_major
 from mase_server.hardware.functional import move
-from mase_server.hardware.held import Floating, Held, Moved, Unrounded, node_of
+from mase_server.hardware.held import Floating, Held, Later, Moved, NoHardware, Unrounded, node_of
 from mase_server.hardware.kinds.kind import Kind
 from mase_server.hardware.wiring import Tap
 
@@ -28,12 +28,18 @@ def _move(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     moved = Unrounded("move", (), node, options={"places": places})
     if isinstance(held, Floating | Moved):
         return Moved(held, moved)
+    if isinstance(held, Unrounded | Later):
+        return Later(lambda format: lowering.add(replace(moved, inputs=(lowering.rounded(source, format),)), format))
     name = lowering.whole(source)
     return lowering.add(replace(moved, inputs=(name,)), lowering.stream(name).format)
 
 
 def _same(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     source = node_of(given["data_in_0"])
+    if lowering.facts[node].dtype not in ("float32", "float64", lowering.facts[source].dtype):
+        raise NoHardware(f"it makes {lowering.facts[node].dtype} of its input, whose roundings no component has")
+    if not lowering.facts[source].dtype.startswith("float"):
+        raise NoHardware(f"{source.name} has values of {lowering.facts[source].dtype}, which depend on the inputs")
     lowering.same_places(node, source)
     return lowering.held[source]
 
@@ -52,7 +58,24 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     return builder.read(operation)
 
 
-_MOVES = ("flatten", "unflatten", "view", "reshape", "squeeze", "unsqueeze", "permute", "transpose", "movedim", "t")
-_SAME = ("dropout", "dropout2d", "identity", "contiguous")
+_MOVES = (
+    "flatten",
+    "unflatten",
+    "view",
+    "reshape",
+    "squeeze",
+    "unsqueeze",
+    "permute",
+    "transpose",
+    "movedim",
+    "t",
+    "view_as",
+    "reshape_as",
+    "swapaxes",
+)
+_SAME = (
+    "dropout", "dropout2d", "identity", "contiguous", "detach", "clone", "to", "float", "double", "type_as", "type",
+    "cast", "cpu", "requires_grad_",
+)  # fmt: skip
 
 KIND = Kind("move", _node, _build, {**dict.fromkeys(_MOVES, _move), **dict.fromkeys(_SAME, _same)}, _order)

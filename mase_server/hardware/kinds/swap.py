@@ -10,7 +10,8 @@ from torch import Tensor, fx
 
 from mase_server.hardware.design import Design, Operation, Stream, row_major
 from mase_server.hardware.folds import divisors
-from mase_server.hardware.held import NoHardware, Unrounded
+from mase_server.hardware.held import Unrounded
+from mase_server.hardware.kinds.gather import arranged
 from mase_server.hardware.kinds.kind import Kind
 from mase_server.hardware.wiring import Parameters, Tap, streams
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def in_order(lowering: Lowering, name: str, wanted: Tensor) -> str:
     """The operation that gives a stream's elements in an order: itself, or a buffer behind it.
 
-    wanted: the row-major index of each element.  NoHardware where one buffer cannot do that.
+    wanted: the row-major index of each element.
     """
     before = lowering.stream(name)
     if torch.equal(before.indices, wanted):
@@ -35,7 +36,7 @@ def in_order(lowering: Lowering, name: str, wanted: Tensor) -> str:
     place[before.indices] = torch.arange(before.size)
     sizes = _swapped(place[wanted])
     if sizes is None:
-        raise NoHardware(f"its {before.size} elements come in an order that one swap of dimensions does not mend")
+        return arranged(lowering, name, torch.arange(before.size), before.shape, wanted)
     out = Stream(before.format, before.shape, row_major(wanted))
     return lowering.insert(Operation(f"{name}_swap", "swap", (name,), out, (), options={"sizes": sizes}))
 

@@ -11,9 +11,9 @@ from torch import Tensor, fx
 
 from mase_server.hardware.design import Design, Operation, Stream, row_major
 from mase_server.hardware.functional import move
-from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of
+from mase_server.hardware.held import Held, Later, Unrounded, Whole, node_of
+from mase_server.hardware.kinds.gather import arranged
 from mase_server.hardware.kinds.kind import Kind
-from mase_server.hardware.kinds.swap import in_order
 from mase_server.hardware.wiring import Tap
 
 if TYPE_CHECKING:
@@ -26,21 +26,24 @@ def _take(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     whole = node.args[0]
     assert isinstance(whole, fx.Node)
     source = lowering.parts.get(whole) or node_of(given["data_in_0"])
-    name, places = lowering.whole(source), lowering.places(node, source)
-    if len(set(places.tolist())) != len(places):
-        raise NoHardware("it takes elements twice")
+    places = lowering.places(node, source)
+    if isinstance(lowering.held[source], Unrounded | Later):
+        return Later(lambda format: _taken(lowering, node, lowering.rounded(source, format), places))
+    return _taken(lowering, node, lowering.whole(source), places)
+
+
+def _taken(lowering: Lowering, node: fx.Node, name: str, places: Tensor) -> Whole:
     first = _first(lowering.stream(name), places)
     if first is None:
-        name = in_order(lowering, name, torch.arange(lowering.stream(name).size))
-        first = _first(lowering.stream(name), places)
-    if first is None:
-        raise NoHardware("what it takes does not come in one piece; take it along the first dimension of a sample")
+        return Whole(arranged(lowering, name, places, lowering.sample(node), nodes=(node.name,)))
     options = {"places": places, "first": first}
     return lowering.add(Unrounded("take", (name,), node, options=options), lowering.stream(name).format)
 
 
 def _first(stream: Stream, places: Tensor) -> int | None:
-    """When the first of some elements comes; None where others come between them."""
+    """When the first of some elements comes; None where others come between them, or some come twice."""
+    if len(torch.unique(places)) != len(places):
+        return None
     position = torch.empty(stream.size, dtype=torch.int64)
     position[stream.indices] = torch.arange(stream.size)
     first, last = int(position[places].min()), int(position[places].max())

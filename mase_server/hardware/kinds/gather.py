@@ -1,0 +1,156 @@
+"""Elements of a stream in any order, some twice, some never: `repeat_buffer` where blocks come again, `stream_gather`
+for all else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import gcd, prod
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, fx
+
+from mase_server.hardware.design import Design, Operation, Stream, row_major
+from mase_server.hardware.folds import Fold, divisors
+from mase_server.hardware.functional import move
+from mase_server.hardware.held import Held, Later, Unrounded, Whole, node_of
+from mase_server.hardware.kinds.kind import Kind
+from mase_server.hardware.memories import words_of
+from mase_server.hardware.wiring import Parameters, Tap, streams
+
+if TYPE_CHECKING:
+    from mase_server.hardware.lowering import Lowering
+    from mase_server.hardware.netlist import Builder
+    from mase_server.hardware.twin import Maker
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """What becomes of every block of a stream. size: of its elements before.  places: which of them leave, in order."""
+
+    size: int
+    places: Tensor
+
+    @property
+    def repeats(self) -> int:
+        """How often the whole block comes again; 0 where something else becomes of it."""
+        times = len(self.places) // self.size
+        whole = times * self.size == len(self.places)
+        return times if whole and torch.equal(self.places, torch.arange(self.size).repeat(times)) else 0
+
+    def fits(self, lanes: int) -> bool:
+        """Do beats of so many elements stay whole?"""
+        if self.size % lanes or len(self.places) % lanes:
+            return False
+        beats = self.places.reshape(-1, lanes)
+        return bool((beats[:, 0] % lanes == 0).all()) and torch.equal(
+            beats - beats[:, :1], torch.arange(lanes).expand_as(beats)
+        )
+
+
+def arranged(
+    lowering: Lowering,
+    name: str,
+    places: Tensor,
+    shape: tuple[int, ...],
+    order: Tensor | None = None,
+    nodes: tuple[str, ...] = (),
+) -> str:
+    """The operation that gives elements of a stream under another shape, in an order.
+
+    places: for each row-major index of the new shape, the one that its element had; order: the row-major index of each
+    element as they flow, None for row-major.  nodes: the graph's nodes that it is.
+    """
+    before = lowering.stream(name)
+    out = Stream(before.format, shape, None if order is None else row_major(order))
+    if before.shape == shape and row_major(places) is None and before.same_order(out):
+        return name
+    position = torch.empty(before.size, dtype=torch.int64)
+    position[before.indices] = torch.arange(before.size)
+    blocks = _blocks(position[places[out.indices]], before.size)
+    made = Operation(nodes[0] if nodes else f"{name}_gather", "gather", (name,), out, nodes)
+    if torch.equal(blocks.places, torch.arange(blocks.size)):
+        return lowering.insert(_as_move(made, places))
+    options = {"blocks": blocks, "places": places}
+    known = (each.name for each in lowering.operations.values() if _same(each, made, places))
+    return next(known, None) or lowering.insert(replace(made, options=options))
+
+
+def _same(known: Operation, made: Operation, places: Tensor) -> bool:
+    """Does an operation give what another one would?"""
+    alike = (known.kind, known.inputs, known.out.shape) == (made.kind, made.inputs, made.out.shape)
+    return alike and known.out.same_order(made.out) and torch.equal(known.options["places"], places)
+
+
+def _as_move(made: Operation, places: Tensor) -> Operation:
+    """Nothing moves: only names of elements change."""
+    return replace(made, kind="move", options={"places": places})
+
+
+def _blocks(flowing: Tensor, size: int) -> Blocks:
+    """The smallest blocks. flowing: for each element that leaves, which one of `size` it was."""
+    for count in reversed(divisors(gcd(size, len(flowing)))):
+        rows = flowing.reshape(count, -1) - torch.arange(0, size, size // count)[:, None]
+        first = rows[0]
+        inside = bool((first >= 0).all() and (first < size // count).all())
+        if inside and torch.equal(rows, first.expand_as(rows)):
+            return Blocks(size // count, first)
+    raise AssertionError("a whole sample is a block")
+
+
+def _rule(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    """Repeated, expanded, rolled, chosen by indices: what the node does to indices says what it does."""
+    source = node_of(given["data_in_0"])
+    places = lowering.places(node, source)
+
+    def made(name: str) -> Whole:
+        return Whole(arranged(lowering, name, places, lowering.sample(node), nodes=(node.name,)))
+
+    if isinstance(lowering.held[source], Unrounded | Later):
+        return Later(lambda format: made(lowering.rounded(source, format)))
+    return made(lowering.whole(source))
+
+
+def _node(maker: Maker, operation: Operation) -> fx.Node:
+    (source,) = maker.inputs(operation)
+    places = maker.buffer(f"{operation.name}_places", operation.options["places"])
+    return maker.call(operation, move, source, places, operation.out.shape)
+
+
+def _folds(design: Design, operation: Operation) -> Iterator[Fold]:
+    blocks: Blocks = operation.options["blocks"]
+    longest = max(operation.out.size, prod(design.operations[operation.inputs[0]].out.shape))
+    for lanes in divisors(gcd(blocks.size, len(blocks.places))):
+        if blocks.fits(lanes):
+            yield Fold(lanes, lanes, longest // lanes, 0)
+
+
+def _build(builder: Builder, operation: Operation) -> Tap:
+    lanes, blocks = builder.folding.folds[operation.name].par_in, operation.options["blocks"]
+    source = builder.read(operation, lanes)
+    to = builder.wires(operation.name, lanes, operation.out.format.width)
+    depth, count = blocks.size // lanes, len(blocks.places) // lanes
+    parameters: Parameters = {"DATA_WIDTH": to.width}
+    if blocks.repeats:
+        module, parameters = "repeat_buffer", parameters | {"LENGTH": depth, "COUNT": blocks.repeats}
+    else:
+        width = max(1, (depth - 1).bit_length())
+        words = words_of(blocks.places.reshape(-1, lanes)[:, :1] // lanes, width)
+        file = builder.file(operation, "places", width, words)
+        module, parameters = "stream_gather", parameters | {"DEPTH": depth, "COUNT": count, "FILE": file}
+    builder.instance(f"{operation.name}_i", module, parameters, streams(source, to), operation.name)
+    return to
+
+
+def _reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
+    """All of a block is there before any of it leaves; where it only comes again, no more than what leaves."""
+    blocks: Blocks = operation.options["blocks"]
+    place = torch.arange(operation.out.size)
+    block = place // len(blocks.places) * blocks.size
+    return (block + place % blocks.size if blocks.repeats else block + blocks.size - 1,)
+
+
+_SERVED = ("expand", "repeat", "repeat_interleave", "tile", "flip", "roll", "index_select", "expand_as")
+
+KIND = Kind("gather", _node, _build, dict.fromkeys(_SERVED, _rule), folds=_folds, reach=_reach)
