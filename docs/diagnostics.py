@@ -90,6 +90,10 @@ CODES: dict[str, tuple[str, str]] = {
         "No interpreter of the folder can trace; the message lists what was tried.",
         "Choose one: setting `mase.interpreter`, or `--python`.",
     ),
+    "no-hardware": (
+        "An operator of a model that hardware is made of has no component. The hardware of all else is shown.",
+        "Take another operator, or build a part of the model alone, without it; docs/hardware.md lists what there is.",
+    ),
     "no-inputs": (
         "No inputs were found with which the forward succeeds.",
         "Say them in a comment above the class: `# mase: x: f32[1, 784]`.",
@@ -163,5 +167,16 @@ CODES: dict[str, tuple[str, str]] = {
     "value-dependent": (
         "What follows depends on the numbers in a tensor, not only on its shape; the shapes after it are unknown.",
         "Nothing, if that is meant. A model too big to be run with numbers: say a smaller one in a comment.",
+    ),
+    "verilog-failed": (
+        "Hardware is made of this model at every save, and of the present text none can be made; the last one stays "
+        "shown, and is out of date.",
+        "Mend what the message says, or take the build back: `mase/forgetVerilog`.",
+    ),
+    "verilog-refused": (
+        "The hardware of this model would be larger than what is asked for, or than the settings allow. Its estimate is "
+        "told, and no Verilog.",
+        "Change the build, raise `mase.verilog.maxMultipliers` or `mase.verilog.maxMemoryBits`, or build one of the "
+        "named parts alone.",
     ),
 }  # fmt: skip

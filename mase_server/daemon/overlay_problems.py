@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mase_server.daemon.emissions import Emission
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _NEXT_STEP = "What the passes before it made is shown. Undo it, or change what the setting mase.pipelines asks for."
 _EXTENT = ("line", "column", "end_line", "end_column")
 _Place = tuple[str, int, int, int, int]
-#: So many parts that could be built alone are named.
+#: So many names of a kind are told.
 _NAMED = 3
 
 
@@ -36,9 +36,8 @@ def _of_hardware(snapshot: GraphSnapshot, model: int, emission: Emission) -> Ite
         yield Problem(*at_class, "warning", "verilog-failed", text)
     if emission.stale:
         return
-    for missing in emission.told["unsupported"]:
-        place = _row_place(snapshot, missing["row"]) or at_class
-        text = f"{title}: {missing['node']} ({missing['operator']}) has no hardware: {_sentence(missing['why'])}"
+    for (place, operator, why), nodes in _missing(snapshot, emission, at_class).items():
+        text = f"{title}: {operator} has no hardware ({_listed(nodes)}): {_sentence(why)}"
         yield Problem(*place, "information", "no-hardware", text)
     if refusal := emission.told["refusal"]:
         text = f"{title}: {_sentence(refusal)}{_alone(emission.told)}"
@@ -46,11 +45,23 @@ def _of_hardware(snapshot: GraphSnapshot, model: int, emission: Emission) -> Ite
 
 
 def _alone(told: Mapping[str, Any]) -> str:
-    scopes = told["scopes"]
-    if not scopes:
-        return ""
-    more = "" if len(scopes) <= _NAMED else f" and {len(scopes) - _NAMED} more"
-    return f" A part can be built alone: {', '.join(scopes[:_NAMED])}{more}."
+    return f" A part can be built alone: {_listed(told['scopes'])}." if told["scopes"] else ""
+
+
+def _missing(
+    snapshot: GraphSnapshot, emission: Emission, otherwise: _Place
+) -> dict[tuple[_Place, str, str], list[str]]:
+    """Place, operator and reason -> the nodes without hardware: a line that runs for each layer is told once."""
+    found: dict[tuple[_Place, str, str], list[str]] = {}
+    for each in emission.told["unsupported"]:
+        place = _row_place(snapshot, each["row"]) or otherwise
+        found.setdefault((place, each["operator"], each["why"]), []).append(each["node"])
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = "" if len(names) <= _NAMED else f" and {len(names) - _NAMED} more"
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _sentence(text: str) -> str:

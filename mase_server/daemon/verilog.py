@@ -204,7 +204,11 @@ class Verilog:
         settings = self._host.settings_of(self._host.folder_of(snapshot.path))
         limits = Limits(settings.pass_seconds, settings.memory_limit)
         told = await ask_child(worker, "verilog", params, limits, f"the steps to hardware of {title}", on_event)
-        return Emission.of(snapshot, snapshot.titles.index(title), order.build, _texts(steps), told)
+        try:
+            return Emission.of(snapshot, snapshot.titles.index(title), order.build, _texts(steps), told)
+        except (KeyError, TypeError, ValueError) as error:
+            text = f"What the worker said of the hardware of {title} cannot be read"
+            raise PassError("internal", f"{text}: {type(error).__name__}: {error}") from error
 
     def _heard(self, path: str, title: str, message: Message) -> None:
         if message["event"] == "progress":

@@ -1,11 +1,14 @@
 """A model file whose child is played: what a pipeline makes of a value is the names of its steps, e.g. `f32.one.two`.
 
+Its hardware has a text that names the build's multipliers, the steps and the trace.
+
 Steps that are called `fail...` fail, `late...` fail only once they are measured, `big...` are too big to be measured,
 `argument...` are refused, `heavy` needs weights and is too big for them. A child
 holds back what it says while its gates are closed.
 """
 
 import asyncio
+from dataclasses import replace
 
 from mase_server.daemon.calls import CallFailed, WorkerGone
 from mase_server.daemon.graph_snapshot import GraphSnapshot
@@ -13,7 +16,8 @@ from mase_server.daemon.passes import Host, Passes
 from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.status import FolderSettings
 from mase_server.daemon.store import Entry, Store
-from mase_server.snapshot import MODEL_KEYS, TRANSFORM_NODES, titles
+from mase_server.daemon.verilog import Verilog
+from mase_server.snapshot import COLUMNS, MODEL_KEYS, TRANSFORM_NODES, titles
 
 from .conftest import Ear
 from .test_store import payload
@@ -45,15 +49,30 @@ def overlay(model, steps, measured=False, row=None):
     }
 
 
-class FakeChild:
-    """Answers calls as a trace child would; `formats` and `errors` are open gates until a test closes them."""
+def hardware(snapshot, params):
+    """The emission that the child tells: one operation, which is the only node of the model."""
+    model = snapshot.titles.index(params["model"])
+    steps = [step["pass"] for step in params["steps"]]
+    operation = {"name": "fc", "kind": "linear", "module": "fixed_linear", "nodes": ["fc"], "rows": [model],
+                 "lines": [[3, 4]], "scope": "fc", "estimate": {"multipliers": 4}}  # fmt: skip
+    words = [params["model"], str(params["build"]["multipliers"]), *steps, f"of text {snapshot.sha256}"]
+    return {
+        "model": params["model"], "build": params["build"], "steps": steps, "module": "net", "text": " ".join(words),
+        "files": [["net.sv", 9]] if params["folder"] else [], "folder": params["folder"] or None,
+        "operations": [operation], "unsupported": [], "totals": {"multipliers": 4}, "refusal": None, "scopes": [],
+    }  # fmt: skip
 
-    def __init__(self, snapshot, ear):
-        self.snapshot, self.ear = snapshot, ear
+
+class FakeChild:
+    """Answers calls as a trace child would; its gates `formats`, `errors` and `hardware` are open until closed."""
+
+    def __init__(self, snapshot, ear, file):
+        self.snapshot, self.ear, self.file = snapshot, ear, file
         self.retired = False
-        self.formats, self.errors = asyncio.Event(), asyncio.Event()
+        self.formats, self.errors, self.hardware = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.formats.set()
         self.errors.set()
+        self.hardware.set()
         self.asked, self.cancelled = [], []
         self.died = asyncio.get_running_loop().create_future()
 
@@ -66,7 +85,8 @@ class FakeChild:
         try:
             await asyncio.wait((answer, self.died), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self.cancelled += [params] if method == "transform" else []
+            self.cancelled += [params] if method in ("transform", "verilog") else []
+            self.ear.news.set()
             raise
         finally:
             answer.cancel()
@@ -88,6 +108,14 @@ class FakeChild:
 
     async def _code(self, params, on_event):
         return {"text": ".".join([params["model"], *(step["pass"] for step in params["steps"])])}
+
+    async def _verilog(self, params, on_event):
+        if on_event is not None:
+            on_event({"event": "progress", "id": 1, "message": "lowering", "fraction": None})
+        await self.hardware.wait()
+        if (why := self.file.no_hardware) is not None:
+            raise CallFailed(why, "pass")
+        return hardware(self.snapshot, params) | self.file.told
 
     async def _transform(self, params, on_event):
         steps, model = params["steps"], self.snapshot.titles.index(params["model"])
@@ -117,7 +145,10 @@ class FakeFile:
         host = Host(
             self.store, self.ear, lambda folder: self.settings, lambda path: "/w", self._ready, lambda path: self.live
         )
-        self.passes = Passes(host)
+        self.passes = Passes(host, lambda path, title: self.verilog.shown(path, title))
+        self.verilog = Verilog(host, self.passes)
+        #: Why the next hardware cannot be made; what is told of it besides.
+        self.no_hardware, self.told = None, {}
         self.save()
 
     @property
@@ -140,6 +171,7 @@ class FakeFile:
         """A trace begins: what runs on the old graphs is stopped."""
         self.ended.clear()
         self.passes.interrupt(PATH)
+        self.verilog.interrupt(PATH)
         self.asked = self.passes.asked(PATH)
         self.generation += 1
 
@@ -157,13 +189,30 @@ class FakeFile:
         made["transforms"] = [
             overlay(index, [step.to_wire() for step in steps]) for index, (_, steps) in enumerate(wanted) if steps
         ]
-        snapshot = self.passes.adopt(GraphSnapshot(made), self.asked)
+        made["nodes"] = self._nodes()
+        snapshot = self.verilog.adopt(self.passes.adopt(GraphSnapshot(made), self.asked))
         self.ear.views_changed(self.store.put(Entry(PATH, snapshot.sha256, snapshot, False, snapshot.problems)))
         if self.child is not None:
             self.child.die(retired=True)
-        self.child = FakeChild(snapshot, self.ear)
+        self.child = FakeChild(snapshot, self.ear, self)
         self.ended.set()
         self.passes.traced(PATH)
+        self.verilog.traced(PATH)
+
+    def _nodes(self):
+        """One node for each model, on a line of its own."""
+        count = len(self.names)
+        nodes = {name: [0] * count for name in COLUMNS["nodes"]}
+        nodes |= {"name": ["fc"] * count, "model": list(range(count)), "blob": [b""] * count, "end_column": [5] * count}
+        lines = [11 + index for index in range(count)]
+        return nodes | {"line": lines, "end_line": lines}
+
+    def fail(self):
+        """A trace ends, and nothing of the new text can be shown."""
+        self.begin()
+        entry = self.store.entry(PATH)
+        self.store.put(replace(entry, sha256=str(self.generation), stale=True))
+        self.ended.set()
 
     def shown(self, index=0):
         """What the value of a model is now: the names of the steps that made it."""
