@@ -50,8 +50,8 @@ def model_of(ls: Server, given: Any) -> dict[str, str]:
     """
     asked = given if isinstance(given, Mapping) else {"uri": given}
     uri = str(asked.get("uri") or "")
-    if (graph := ls.graphs.graph(uri)) is not None:
-        return {"path": graph.path, "model": graph.model}
+    if (shown := ls.graphs.graph(uri) or ls.verilog.sheet(uri)) is not None:
+        return {"path": shown.path, "model": shown.model}
     path = asked.get("path") or (uri and ls.path_of(uri))
     if not path:
         raise JsonRpcInvalidParams("name a file: {'uri': 'file:///...'}, and with several models {'model': its title}")

@@ -8,6 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from mase_server.lsp.figures import counted, in_bytes, scaled, share, tensor_bytes, torch_name
+from mase_server.lsp.hardware_texts import operation_rows
 from mase_server.lsp.labels import label, tensors
 from mase_server.lsp.pipelines import bits_text, change, error_text, provenance
 
@@ -51,6 +52,7 @@ def _facts(value: ValueView, model: Mapping[str, Any]) -> list[Row]:
         snapshot, index = value.node
         node = snapshot.node(index)
         rows += [*_format_facts(value, node, model.get("transform")), *_node_facts(node, model)]
+        rows += operation_rows(node.hardware)
     if value.scopes:
         rows.append(("scope", _scope(value.scopes[0])))
     return rows

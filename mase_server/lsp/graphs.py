@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
-from pygls.uris import from_fs_path
 
 from mase_server.lsp.calls import call
 
@@ -21,8 +16,8 @@ if TYPE_CHECKING:
     from mase_server.lsp.server import Server
 
 SCHEME = "mase-graph"
-#: Most documents that are kept fresh: nobody says when one is closed.
-_FOLLOWED = 32
+#: Most texts that are remembered for when they cannot be had.
+_KEPT = 32
 _URI = re.compile(rf"{SCHEME}:(?P<file>.*)/(?P<model>[^/]+)\.(?P<which>original|transformed)\.py")
 
 
@@ -36,12 +31,12 @@ class Graph:
 
 
 class Graphs:
-    """The documents that a client has asked for. folder: where they are written for clients that cannot ask."""
+    """The graphs as documents; see `contents.Source`."""
 
-    def __init__(self, server: Server, folder: Path) -> None:
+    scheme = SCHEME
+
+    def __init__(self, server: Server) -> None:
         self._server = server
-        self._folder = folder
-        self._seen: dict[str, Any] = {}
         self._texts: dict[Graph, str] = {}
 
     def uri(self, graph: Graph) -> str:
@@ -57,81 +52,44 @@ class Graphs:
         path = self._server.path_of(f"file:{found['file']}")
         return Graph(path, unquote(found["model"]), found["which"] == "original")
 
-    async def text(self, graph: Graph) -> str:
-        """The graph as Python; while that cannot be had, its last text, or a comment that says why."""
-        try:
-            answer = await call(
-                self._server, "mase/transformed", path=graph.path, model=graph.model, original=graph.original
-            )
-        except JsonRpcException as error:
-            return (
-                self._texts.get(graph) or f"# There is no graph of {graph.model} now: {' '.join(str(error).split())}\n"
-            )
-        self._texts = {**dict(list(self._texts.items())[1 - _FOLLOWED :]), graph: str(answer["text"])}
-        return self._texts[graph]
+    def path(self, uri: str) -> str | None:
+        """The model file of a document."""
+        graph = self.graph(uri)
+        return None if graph is None else graph.path
 
-    def asked(self, uri: str, graph: Graph) -> None:
-        """A client shows this document: keep it fresh."""
-        self._seen.pop(uri, None)
-        self._seen[uri] = self._state(graph)
-        for old in list(self._seen)[:-_FOLLOWED]:
-            del self._seen[old]
+    def file(self, uri: str) -> str:
+        """The name of a file that holds it."""
+        return unquote(uri.rpartition("/")[2])
 
-    def views_changed(self, paths: Iterable[str]) -> None:
-        """Have the documents of these files asked for again, where their graph is another one now."""
-        changed = frozenset(paths)
-        for uri, before in list(self._seen.items()):
-            graph = self.graph(uri)
-            if graph is not None and graph.path in changed and self._state(graph) != before:
-                self._seen[uri] = self._state(graph)
-                params = lsp.TextDocumentContentRefreshParams(uri)
-                self._server.protocol.send_request(lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT_REFRESH, params)
-
-    def _state(self, graph: Graph) -> Any:
-        """What decides a document's text."""
-        shown = self._server.daemon.store.snapshot(graph.path)
-        if shown is None or graph.model not in shown.titles:
+    def state(self, uri: str) -> Any:
+        """What decides a document's text: trace and steps."""
+        graph = self.graph(uri)
+        shown = None if graph is None else self._server.daemon.store.snapshot(graph.path)
+        if graph is None or shown is None or graph.model not in shown.titles:
             return None
         transform = shown.transforms.get(shown.titles.index(graph.model))
         steps = transform.told["texts"] if transform is not None and not graph.original else ()
         return shown.sha256, shown.generation, tuple(steps)
 
-    async def show(self, graph: Graph) -> dict[str, str]:
-        """{"uri", "text"}; a client that can is made to show it."""
-        text = await self.text(graph)
-        if self._server.can("workspace", "text_document_content"):
-            return await self._shown(self.uri(graph), text)
-        name = self.uri(graph).rpartition("/")[2]
-        return await self._shown(await asyncio.to_thread(self._written, unquote(name), text), text)
+    async def text(self, uri: str) -> str:
+        """The graph as Python; while that cannot be had, its last text, or a comment that says why."""
+        graph = self.graph(uri)
+        return f"# {uri} names no graph.\n" if graph is None else await self._text(graph)
 
     async def show_difference(self, path: str, model: str) -> dict[str, str]:
         """{"uri", "text"} of what the passes changed, as a unified diff; a client that can is made to show it."""
-        before, after = [await self.text(Graph(path, model, original)) for original in (True, False)]
+        before, after = [await self._text(Graph(path, model, original)) for original in (True, False)]
         names = (f"{model}, original", f"{model}, transformed")
         lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), *names)
         text = "".join(lines) or f"The graph of {model} is the original one.\n"
-        return await self._shown(await asyncio.to_thread(self._written, f"{model}.diff", text), text)
+        return await self._server.contents.show_text(f"{model}.diff", text)
 
-    def owns(self, path: str) -> bool:
-        """Is this one of these documents, or was it written here? It is then no model file of the person's."""
-        return path.startswith(f"{SCHEME}:") or Path(path).parent == self._folder
-
-    def _written(self, name: str, text: str) -> str:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        file = self._folder / name
-        file.write_text(text, encoding="utf-8")
-        return from_fs_path(str(file)) or ""
-
-    async def _shown(self, uri: str, text: str) -> dict[str, str]:
-        if self._server.can("window", "show_document", "support"):
-            await self._server.window_show_document_async(lsp.ShowDocumentParams(uri, take_focus=True))
-        return {"uri": uri, "text": text}
-
-
-async def content(ls: Server, params: lsp.TextDocumentContentParams) -> lsp.TextDocumentContentResult:
-    """workspace/textDocumentContent."""
-    graph = ls.graphs.graph(params.uri)
-    if graph is None:
-        return lsp.TextDocumentContentResult(f"# {params.uri} names no graph.\n")
-    ls.graphs.asked(params.uri, graph)
-    return lsp.TextDocumentContentResult(await ls.graphs.text(graph))
+    async def _text(self, graph: Graph) -> str:
+        asked = {"path": graph.path, "model": graph.model, "original": graph.original}
+        try:
+            answer = await call(self._server, "mase/transformed", **asked)
+        except JsonRpcException as error:
+            why = " ".join(str(error).split())
+            return self._texts.get(graph) or f"# There is no graph of {graph.model} now: {why}\n"
+        self._texts = {**dict(list(self._texts.items())[1 - _KEPT :]), graph: str(answer["text"])}
+        return self._texts[graph]

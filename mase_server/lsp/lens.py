@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
-from mase_server.lsp import pipelines
+from mase_server.lsp import hardware_requests, hardware_texts, pipelines
 from mase_server.lsp.wording import lens_text, roots_text
 
 if TYPE_CHECKING:
@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 RETRACE = "mase.retrace"
 #: The command of a lens on a class that several models use: show one of them.
 PICK_ROOT = "mase.pickRoot"
+#: The commands of the lenses of hardware: show it, simulate it.
+VERILOG, SIMULATE = "mase.emitVerilog", "mase.simulateVerilog"
 #: The commands of a pipeline's lenses: list it, take its last step back, compare with the original.
 PIPELINE, UNDO, COMPARE = "mase.pipeline", "mase.undoPass", "mase.compare"
 
 
 async def code_lens(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens] | None:
     """textDocument/codeLens."""
+    if ls.verilog.sheet(params.text_document.uri) is not None:
+        return await hardware_requests.lenses(ls, params.text_document.uri)
     page = ls.page(params.text_document.uri)
     if page is None:
         return None
@@ -31,7 +35,8 @@ async def code_lens(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens
         place = page.range(model)
         if place is not None:
             title = lens_text(model, page.view.stale)
-            lenses += [lsp.CodeLens(place, command) for command in _of_pipeline(model)]
+            commands = [*_of_pipeline(model), *_of_hardware(model)]
+            lenses += [lsp.CodeLens(place, command) for command in commands]
             lenses.append(lsp.CodeLens(place, lsp.Command(title, RETRACE, None, [params.text_document.uri])))
     for part in page.view.parts():
         place = page.range(part)
@@ -46,4 +51,13 @@ def _of_pipeline(model: ModelView) -> list[lsp.Command]:
         return []
     target = [{"path": model.snapshot.path, "model": model.title}]
     titles = {PIPELINE: pipelines.lens_text(model.transform), UNDO: "undo", COMPARE: "compare"}
+    return [lsp.Command(title, command, None, target) for command, title in titles.items()]
+
+
+def _of_hardware(model: ModelView) -> list[lsp.Command]:
+    if model.hardware is None:
+        return []
+    target = [{"path": model.snapshot.path, "model": model.title}]
+    titles = {VERILOG: hardware_texts.lens_text(model.hardware)}
+    titles |= {} if model.hardware.told["refusal"] else {SIMULATE: "simulate"}
     return [lsp.Command(title, command, None, target) for command, title in titles.items()]

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 STATUS = "mase/status"
 #: The notification that tells which passes lie over the models of a file.
 PIPELINES = "mase/pipelines"
+#: What has progress of its own beside traces.
+_PASS, _VERILOG = "pass", "verilog"
 _LOG = logging.getLogger(__name__)
 
 
@@ -35,7 +37,7 @@ class ClientListener:
         self._server = server
         self._refresher = Refresher(server)
         self._progress: dict[str, Progress] = {}
-        self._passes: dict[tuple[str, str], Progress] = {}
+        self._work: dict[tuple[str, str, str], Progress] = {}
         self._pipelines: dict[str, dict[str, list[str]]] = {}
 
     def views_changed(self, paths: frozenset[str]) -> None:
@@ -44,7 +46,7 @@ class ClientListener:
             return
         self._refresher.refresh()
         diagnostics.publish(self._server, paths)
-        self._server.graphs.views_changed(paths)
+        self._server.contents.changed(paths)
         self.tell_pipelines(paths)
 
     def tell_pipelines(self, paths: Iterable[str]) -> None:
@@ -82,19 +84,43 @@ class ClientListener:
 
     def pass_begins(self, path: str, model: str, title: str, cancel: Callable[[], object]) -> None:
         """A pass that the person chose begins; they may cancel it."""
-        self.pass_ended(path, model)
-        self._passes[path, model] = Progress(self._server, title, cancel)
+        self._begin(_PASS, path, model, title, cancel)
 
     def pass_progress(self, path: str, model: str, message: str, fraction: float | None) -> None:
         """What the pass that runs on a model is at, or the measuring of its errors behind a save."""
-        if (path, model) not in self._passes:
-            self._passes[path, model] = Progress(self._server, f"Passes on {model}")
-        self._passes[path, model].report(message, fraction)
+        if (_PASS, path, model) not in self._work:
+            self._begin(_PASS, path, model, f"Passes on {model}")
+        self._work[_PASS, path, model].report(message, fraction)
 
     def pass_ended(self, path: str, model: str) -> None:
         """No pass runs on that model any longer."""
-        progress = self._passes.pop((path, model), None)
-        if progress is not None:
+        self._end(_PASS, path, model)
+
+    def verilog_begins(self, path: str, model: str, title: str, cancel: Callable[[], object]) -> None:
+        """Hardware of a model is made or simulated because the person asked; they may cancel it."""
+        self._begin(_VERILOG, path, model, title, cancel)
+
+    def verilog_progress(self, path: str, model: str, message: str, fraction: float | None) -> None:
+        """What that is at. What follows a save makes no noise."""
+        if (progress := self._work.get((_VERILOG, path, model))) is not None:
+            progress.report(message, fraction)
+
+    def verilog_ended(self, path: str, model: str) -> None:
+        """That is over."""
+        self._end(_VERILOG, path, model)
+
+    def verilog_changed(self, path: str, model: str) -> None:
+        """What is told of a model's hardware changed: its documents are asked for again."""
+        if self._server.initialized:
+            self._server.contents.changed([path])
+            self._refresher.refresh()
+
+    def _begin(self, kind: str, path: str, model: str, title: str, cancel: Callable[[], object] | None = None) -> None:
+        self._end(kind, path, model)
+        self._work[kind, path, model] = Progress(self._server, title, cancel)
+
+    def _end(self, kind: str, path: str, model: str) -> None:
+        if (progress := self._work.pop((kind, path, model), None)) is not None:
             progress.end()
 
     def _end_progress(self, status: Status) -> None:

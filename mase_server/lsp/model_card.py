@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mase_server.lsp.assumptions import ASSUMED
 from mase_server.lsp.card import Row, code, prose, table
 from mase_server.lsp.figures import counted, in_bytes, scaled
+from mase_server.lsp.hardware_texts import model_rows
 from mase_server.lsp.labels import dimensions, label
 from mase_server.lsp.pipelines import Transform, provenance, summary_rows
 
@@ -32,7 +33,7 @@ def model_card(models: Sequence[ModelView], stale: bool) -> str:
     parts = ["⚠ *stale: the file has changed, and its present text could not be traced*"] if stale else []
     for model in models:
         parts += [f"**`{model.title}`** · model", table(("", ""), list(_rows(model))), f"*{prose(model.found)}*"]
-        parts += [*_next_step(model), *_pipeline(model)]
+        parts += [*_next_step(model), *_pipeline(model), *_hardware(model)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -78,6 +79,17 @@ def _pipeline(model: ModelView) -> Iterator[str]:
     yield table(("", ""), [row for row in summary_rows(transform) if row[1]])
     if source := provenance(transform):
         yield f"*Measured against the original: {prose(source)}*"
+
+
+def _hardware(model: ModelView) -> Iterator[str]:
+    """What was emitted of it."""
+    if model.hardware is None:
+        return
+    told = model.hardware.told
+    yield "**Verilog**, made again at every save:" if not model.hardware.stale else "**Verilog**, of an older text:"
+    yield table(("", ""), list(model_rows(model.hardware)))
+    if told["refusal"]:
+        yield f"⚠ {prose(told['refusal'])}"
 
 
 def _step(number: int, transform: Transform) -> str:

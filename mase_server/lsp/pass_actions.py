@@ -1,4 +1,4 @@
-"""Code actions that apply passes: for the model, the class or the layers under the cursor or in the selection."""
+"""Code actions that apply passes and make hardware: for the model or layers under the cursor."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ KIND = "refactor.rewrite.mase"
 #: The passes that a menu names, with its word for them; all others are behind "More passes".
 FIRST = {"quantize": "Quantise", "prune": "Prune"}
 
+#: What a model with hardware offers -> the command.
+_WITH_HARDWARE = {
+    "Simulate the Verilog of {name}": "mase.simulateVerilog",
+    "Save the Verilog of {name} to a folder...": "mase.saveVerilog",
+    "Change how the Verilog of {name} is built...": "mase.verilogSettings",
+    "Close the Verilog of {name}": "mase.closeVerilog",
+}
+
 Menu = Sequence[Mapping[str, Any]]
 
 
@@ -27,7 +35,8 @@ async def pass_actions(ls: Server, page: Page, place: lsp.Range) -> list[lsp.Cod
     for target in [] if page.view.stale else targets(ls, page, place):
         passes = offered(await call(ls, "mase/passes", path=target.path), target.only)
         pipeline = await call(ls, "mase/pipeline", path=target.path, model=target.model)
-        found += [*_applying(target, passes), *_of_pipeline(target, pipeline)]
+        hardware = await call(ls, "mase/verilog", path=target.path, model=target.model)
+        found += [*_applying(target, passes), *_of_pipeline(target, pipeline), *_of_hardware(target, hardware)]
     return found
 
 
@@ -54,6 +63,22 @@ def _of_pipeline(target: Target, pipeline: Mapping[str, Any]) -> Iterator[lsp.Co
             yield _action(f"Compare {target.model} with its original", "mase.compare", own)
     if not target.only and (pipeline["steps"] or pipeline["undone"]):
         yield _action(f"Pipeline of {target.model}...", "mase.pipeline", own)
+
+
+def _of_hardware(target: Target, hardware: Mapping[str, Any]) -> Iterator[lsp.CodeAction]:
+    own = {"path": target.path, "model": target.model}
+    if target.only:
+        if len(target.only) == 1:
+            yield _action(
+                f"Emit the Verilog of {target.name} alone", "mase.emitVerilog", {**own, "scope": target.only[0]}
+            )
+    elif hardware.get("build") is None or hardware["build"]["scope"]:
+        yield _action(f"Emit the Verilog of {target.name}...", "mase.emitVerilog", {**own, "scope": ""})
+    else:
+        yield _action(f"Show the Verilog of {target.name}", "mase.emitVerilog", own)
+    if hardware.get("build") is not None and not target.only:
+        for title, command in _WITH_HARDWARE.items():
+            yield _action(title.format(name=target.name), command, own)
 
 
 def name_of(step: str) -> str:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidParams
 
 from mase_server.arguments import Argument
+from mase_server.lsp import builds
+from mase_server.lsp.asking import as_map, ask, choices
 from mase_server.lsp.calls import call, called, model_of
 from mase_server.lsp.graphs import Graph
 from mase_server.lsp.pass_actions import offered
@@ -27,12 +29,12 @@ _REQUESTS = {_UNDO: "mase/undoPass", _REDO: "mase/redoPass", _RESET: "mase/reset
 
 async def apply_pass(ls: Server, given: Any = None) -> Any:
     """mase.applyPass {pass, arguments?, only?}: as `mase/applyPass`, and "info", what it did; None where given up."""
-    target, asked = model_of(ls, given), _map(given)
+    target, asked = model_of(ls, given), as_map(given)
     declared = await _declared(ls, target, asked.get("pass"))
     arguments = {**(asked.get("arguments") or {}), **({"only": list(asked["only"])} if asked.get("only") else {})}
     for argument in map(Argument.from_wire, declared["arguments"]):
         if argument.required and arguments.get(argument.name) is None:
-            answer = await _ask(ls, f"{declared['title']}: {argument.help}", _choices(argument))
+            answer = await ask(ls, f"{declared['title']}: {argument.help}", choices(argument))
             if answer is None:
                 return None
             arguments[argument.name] = argument.value(answer)
@@ -62,9 +64,9 @@ def _found(ls: Server, path: str, model: str) -> str:
 
 async def choose_pass(ls: Server, given: Any = None) -> Any:
     """mase.choosePass {only?}: ask which pass, and apply it."""
-    target, asked = model_of(ls, given), _map(given)
+    target, asked = model_of(ls, given), as_map(given)
     passes = offered(await call(ls, "mase/passes", path=target["path"]), asked.get("only") or ())
-    name = await _ask(ls, f"Which pass for {asked.get('name') or target['model']}?", [each["name"] for each in passes])
+    name = await ask(ls, f"Which pass for {asked.get('name') or target['model']}?", [each["name"] for each in passes])
     return None if name is None else await apply_pass(ls, {**asked, **target, "pass": name})
 
 
@@ -89,9 +91,7 @@ async def pipeline(ls: Server, given: Any = None) -> Any:
     known = await called(ls, "mase/pipeline", target)
     steps = "; ".join(f"{number}. {step}" for number, step in enumerate(known["steps"], 1)) or "none"
     possible = {_UNDO: known["steps"], _REDO: known["undone"], _RESET: known["steps"], _COMPARE: known["steps"]}
-    choice = await _ask(
-        ls, f"Passes on {target['model']}: {steps}", [name for name, those in possible.items() if those]
-    )
+    choice = await ask(ls, f"Passes on {target['model']}: {steps}", [name for name, those in possible.items() if those])
     if choice == _COMPARE:
         await ls.graphs.show_difference(**target)
     elif choice is not None:
@@ -101,16 +101,16 @@ async def pipeline(ls: Server, given: Any = None) -> Any:
 
 async def show_transformed(ls: Server, given: Any = None) -> Any:
     """mase.showTransformed {original?, show?}: {"uri", "text"} of the graph as Python, shown unless `show` is false."""
-    graph = Graph(**model_of(ls, given), original=bool(_map(given).get("original")))
-    if _map(given).get("show") is False:
+    graph = Graph(**model_of(ls, given), original=bool(as_map(given).get("original")))
+    if as_map(given).get("show") is False:
         return {"uri": ls.graphs.uri(graph)}
-    return await ls.graphs.show(graph)
+    return await ls.contents.show(ls.graphs.uri(graph))
 
 
 async def compare(ls: Server, given: Any = None) -> Any:
     """mase.compare {show?}: {"uri", "text"} of a diff, shown; or, if `show` is false, the URIs of both documents."""
     target = model_of(ls, given)
-    if _map(given).get("show") is False:
+    if as_map(given).get("show") is False:
         graphs = {name: Graph(**target, original=name == "original") for name in ("original", "transformed")}
         return {**target, **{name: ls.graphs.uri(graph) for name, graph in graphs.items()}}
     return await ls.graphs.show_difference(**target)
@@ -119,7 +119,7 @@ async def compare(ls: Server, given: Any = None) -> Any:
 async def write_pipeline(ls: Server, given: Any = None) -> Any:
     """mase.writePipeline: the setting `mase.pipelines` that holds what is applied to a file's models, and shown."""
     form = await call(ls, "mase/pipelineSettings", path=model_of(ls, given)["path"])
-    if _map(given).get("show") is not False:
+    if as_map(given).get("show") is not False:
         text = f'To keep these passes, put into the settings: "mase.pipelines": {json.dumps(form)}'
         ls.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Info, text))
     return form
@@ -127,7 +127,7 @@ async def write_pipeline(ls: Server, given: Any = None) -> Any:
 
 async def check_argument(ls: Server, params: Any) -> dict[str, Any]:
     """mase/checkArgument {uri, pass, argument, value}: {"value": what it means}, or {"problem": text}."""
-    asked = _map(params)
+    asked = as_map(params)
     declared = await _declared(ls, model_of(ls, params), asked.get("pass"))
     known = {each["name"]: each for each in declared["arguments"]}
     argument = known.get(str(asked.get("argument")), declared["others"])
@@ -140,27 +140,11 @@ async def check_argument(ls: Server, params: Any) -> dict[str, Any]:
 
 
 async def _declared(ls: Server, target: Mapping[str, str], name: Any) -> Mapping[str, Any]:
+    if name == builds.FORM:
+        return builds.declared({})
     passes = await call(ls, "mase/passes", path=target["path"])
     found: Mapping[str, Any] | None = next((each for each in passes if name in (each["name"], each["mase"])), None)
     if found is None:
         told = ", ".join(each["name"] for each in passes) or "none yet: the file is being traced"
         raise JsonRpcInvalidParams(f"there is no pass {name!r}; there are {told}")
     return found
-
-
-def _choices(argument: Argument) -> list[str]:
-    return ["true", "false"] if argument.kind == "boolean" else list(argument.choices)
-
-
-async def _ask(ls: Server, question: str, answers: Sequence[str]) -> str | None:
-    """What the person chose; None for nothing. Without answers nothing is asked: text cannot be typed here."""
-    if not answers:
-        raise JsonRpcInvalidParams(f"{question}: give it with the command, {{'arguments': {{...}}}}")
-    actions = [lsp.MessageActionItem(answer) for answer in answers]
-    params = lsp.ShowMessageRequestParams(lsp.MessageType.Info, question, actions)
-    answer = await ls.window_show_message_request_async(params)
-    return None if answer is None or answer.title not in answers else answer.title
-
-
-def _map(given: Any) -> Mapping[str, Any]:
-    return given if isinstance(given, Mapping) else {}

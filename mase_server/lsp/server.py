@@ -23,14 +23,16 @@ from pygls.uris import from_fs_path, to_fs_path
 
 from mase_server import __version__
 from mase_server.daemon.status import FolderSettings
+from mase_server.lsp.contents import Contents
 from mase_server.lsp.documents import Document, Documents, read_document
 from mase_server.lsp.encoding import Encoding, choose
 from mase_server.lsp.features import COMMANDS, FEATURES, TAKEN_OVER
-from mase_server.lsp.graphs import SCHEME, Graphs
+from mase_server.lsp.graphs import Graphs
 from mase_server.lsp.listener import ClientListener
 from mase_server.lsp.page import Page, range_of
 from mase_server.lsp.process_end import process_end
 from mase_server.lsp.settings import Settings
+from mase_server.lsp.verilog import Verilog
 from mase_server.lsp.workspace import Folders
 
 if TYPE_CHECKING:
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     from mase_server.daemon.store import FileView
 
 _LOG = logging.getLogger(__name__)
+
+#: Of the documents that this server makes.
+SCHEMES = [Graphs.scheme, Verilog.scheme]
 
 DaemonFactory = Callable[..., "Daemon"]
 
@@ -53,7 +58,7 @@ class Protocol(LanguageServerProtocol):
         params.capabilities.general = general
         result = yield from super().lsp_initialize(params)
         assert result.capabilities.workspace is not None
-        result.capabilities.workspace.text_document_content = lsp.TextDocumentContentOptions([SCHEME])
+        result.capabilities.workspace.text_document_content = lsp.TextDocumentContentOptions(SCHEMES)
         return result
 
 
@@ -78,7 +83,9 @@ class Server(LanguageServer):
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.published: set[str] = set()
         self.cancels: dict[str, Callable[[], object]] = {}
-        self.graphs = Graphs(self, cache_dir / "graphs")
+        self.graphs = Graphs(self)
+        self.verilog = Verilog(self)
+        self.contents = Contents(self, cache_dir / "documents", self.graphs, self.verilog)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._register()
 
@@ -122,8 +129,13 @@ class Server(LanguageServer):
     def problem_page(self, path: str) -> Page | None:
         """What is known about the problems of any file; one that is not open is taken as it is on disk."""
         view = self.daemon.store.view(path)
+        return None if view is None else self.page_at(path, view.problems_sha256)
+
+    def page_at(self, path: str, sha256: str) -> Page | None:
+        """What is known about any file, by the positions of its text with this hash; None where that is not known."""
+        view = self.daemon.store.view(path)
         document = self.documents.get(path) or (read_document(path, self.uri_of(path)) if view else None)
-        return None if document is None or view is None else self._page(document, view, view.problems_sha256)
+        return None if document is None or view is None else self._page(document, view, sha256)
 
     def _page(self, document: Document, view: FileView, sha256: str) -> Page | None:
         alignment = document.alignment(sha256)

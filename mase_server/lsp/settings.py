@@ -35,6 +35,18 @@ def _number(value: Any) -> float:
     return float(value)
 
 
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("expected a text")
+    return value
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("expected a whole number from 1")
+    return value
+
+
 def _path(value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ValueError("expected the path of a Python interpreter")
@@ -55,12 +67,12 @@ def _pipelines(value: Any) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: its key inside the `mase` section, where it goes, and how its value is read."""
+    """One setting: its key inside the `mase` section, the part and field where it goes, and how its value is read."""
 
     key: str
     name: str
     read: Callable[[Any], Any]
-    shown: bool = False
+    part: str = "daemon"
 
 
 #: Every setting of the server; the editor's schema names the same keys.
@@ -73,25 +85,32 @@ SETTINGS = (
     Setting("pipelines", "pipelines", _pipelines),
     Setting("passes.seconds", "pass_seconds", _number),
     Setting("hints.library", "library_hints", _boolean),
-    Setting("hints.expressions", "expressions", _boolean, shown=True),
+    Setting("hints.expressions", "expressions", _boolean, part="shown"),
+    Setting("verilog.precision", "precision", _text, part="build"),
+    Setting("verilog.multipliers", "multipliers", _count, part="build"),
+    Setting("verilog.interval", "interval", _count, part="build"),
+    Setting("verilog.maxMultipliers", "max_multipliers", _count, part="build"),
+    Setting("verilog.maxMemoryBits", "max_memory_bits", _count, part="build"),
 )
 
 
 def parse(section: Any, base: Settings) -> Settings:
     """`base` with what `section`, a folder's `mase` section, says; a value of the wrong kind is logged and left."""
-    daemon: dict[str, Any] = {}
-    shown: dict[str, Any] = {}
+    found: dict[str, dict[str, Any]] = {"daemon": {}, "shown": {}, "build": {}}
     for setting in SETTINGS:
         value = _lookup(section, setting.key)
         if value is None:
             continue
         try:
-            (shown if setting.shown else daemon)[setting.name] = setting.read(value)
+            found[setting.part][setting.name] = setting.read(value)
         except ValueError as error:
             _LOG.warning("setting %s.%s is %r: %s; it is ignored", SECTION, setting.key, value, error)
+    daemon = found["daemon"]
     if daemon.get("interpreter", "") is None:
         del daemon["interpreter"]
-    return replace(base, daemon=replace(base.daemon, **daemon), **shown)
+    if found["build"]:
+        daemon["build"] = replace(base.daemon.build, **found["build"])
+    return replace(base, daemon=replace(base.daemon, **daemon), **found["shown"])
 
 
 def _lookup(section: Any, key: str) -> Any:

@@ -18,7 +18,7 @@ async def did_open(ls: Server, params: lsp.DidOpenTextDocumentParams) -> None:
     """Show what is known, and have the file traced once the folder's settings are known."""
     item = params.text_document
     path = ls.path_of(item.uri)
-    if ls.graphs.owns(path):
+    if ls.contents.owns(path):
         return
     document = ls.documents.open(item.uri, path, item.version, item.text)
     diagnostics.publish(ls, [path])

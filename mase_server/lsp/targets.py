@@ -53,6 +53,30 @@ def targets(ls: Server, page: Page, place: lsp.Range) -> list[Target]:
     return next(([target] for spot in spots if (target := spot.of_class() or spot.of_lines()) is not None), [])
 
 
+def parts(page: Page, place: lsp.Range, snapshot: GraphSnapshot, model: int) -> Target | None:
+    """What the range is on in one model: the modules of the class on its line, else the layers of its lines."""
+    spot = _Spot(page, place, snapshot, model)
+    return spot.of_class() or spot.of_lines()
+
+
+def mentions(page: Page, snapshot: GraphSnapshot, model: int, paths: frozenset[str]) -> Iterator[lsp.Range]:
+    """Where the file speaks of the modules with these paths, or of one around them: its lines as they are now."""
+    nothing = lsp.Range(lsp.Position(0, 0), lsp.Position(0, 0))
+    yield from _Spot(page, nothing, snapshot, model).mentions(paths)
+
+
+def rows_of(snapshot: GraphSnapshot, model: int, only: Iterable[str]) -> frozenset[int]:
+    """The nodes, by their index, that names of nodes and paths of modules mean."""
+    nodes, scopes, wanted = snapshot.payload["nodes"], snapshot.payload["scopes"], frozenset(only)
+
+    def means(row: int) -> bool:
+        scope = nodes["scope"][row]
+        path = nodes["target"][row] if nodes["op"][row] == "call_module" else scopes[scope][1] if scope >= 0 else ""
+        return nodes["name"][row] in wanted or any(above in wanted for above in _and_above(path))
+
+    return frozenset(row for row, owner in enumerate(nodes["model"]) if owner == model and means(row))
+
+
 def _models(ls: Server, page: Page) -> list[tuple[GraphSnapshot, int]]:
     """The models that run code of this file, the picked one first, those shown for want of better last."""
     snapshots = [one for one in ls.daemon.store.snapshots() if one.sha256_of(page.document.path) == page.traced]
@@ -151,6 +175,15 @@ class _Spot:
             kinds = {str(nodes["mase_op"][node] or nodes["target"][node]) for node in found}
             name = kinds.pop() if len(kinds) == 1 else "this call"
             yield _Part(extent, name, "operation", tuple(map(self._name, found)))
+
+    def mentions(self, paths: frozenset[str]) -> Iterator[lsp.Range]:
+        """Where modules are made and used."""
+        file = outline(self.page.alignment.traced_text)
+        around = frozenset(above for path in paths for above in _and_above(path))
+        for each in file.mentions:
+            meant = self._paths(each, file, self.snapshot.modules(self.model))
+            if around.intersection(meant) and (place := self.page.range(each)) is not None:
+                yield place
 
     def _paths(self, mention: Mention, file: Outline, known: frozenset[str]) -> list[str]:
         """The paths of the modules that a mention means, in every module of its class."""

@@ -4,7 +4,8 @@
 ` / ` separates what several runs saw, `;` the parameters of a `def`.
 `# !! message` is an error on its line; `# !! message ~~ old -> new` has a fix; `# !! @other.py message` is an error at
 the first character of the file beside it. `class Net:  # no text: why` is a model whose assumptions have no text form.
-A file without `# model NAME` has no model. So a test's source says everything that the server has to show, and where.
+A file without `# model NAME` has no model. With `# nodes`, every claimed name of a call is a node
+too. So a test's source says everything that the server has to show, and where.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import re
 from pathlib import Path
 
 from fake_passes import FakePasses
+from fake_verilog import FakeVerilog
 
 from mase_server.daemon.status import Status
 from mase_server.daemon.store import Entry, GraphSnapshot, Store
@@ -47,6 +49,8 @@ def payload_of(path: str, text: str, generation: int = 1):
             _add_sites(payload, node, claim.group(1), lines)
         if isinstance(node, ast.ClassDef):
             payload["models"].append(_model(node, lines[node.lineno - 1]))
+    if "# nodes" in text:
+        _add_nodes(payload, ast.parse(text), lines)
     payload["problems"] = [problem for number, line in enumerate(lines, 1) for problem in _problems(path, number, line)]
     return payload
 
@@ -65,6 +69,24 @@ def _add_sites(payload, node, claim, lines):
         _add(payload, "expression", "", place, claim, lines)
     elif isinstance(node, ast.Return):
         _add(payload, "return", "", (node.lineno, node.value.col_offset, node.value.end_col_offset), claim, lines)
+
+
+def _add_nodes(payload, tree, lines):
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    for model, owner in enumerate(classes):
+        for node in ast.walk(owner):
+            if (
+                isinstance(node, ast.Assign)
+                and isinstance(node.value, ast.Call)
+                and _CLAIM.search(lines[node.lineno - 1])
+            ):
+                call = node.value
+                row = {"name": f"{owner.name}_{node.targets[0].id}", "op": "call_function", "target": call.func.attr,
+                       "mase_op": call.func.attr, "mase_type": "module", "family": "", "model": model, "scope": -1,
+                       "value": -1, "flops": 0, "file": 0, "line": call.lineno, "column": call.col_offset,
+                       "end_line": call.end_lineno, "end_column": call.end_col_offset, "blob": b""}  # fmt: skip
+                for column, cell in row.items():
+                    payload["nodes"][column].append(cell)
 
 
 def _add(payload, kind, name, place, claim, lines):
@@ -128,6 +150,7 @@ class FakeDaemon:
         self.listener, self.settings_of, self.folder_of = listener, settings_of, folder_of
         self.store = Store()
         self.passes = FakePasses(self.store, listener)
+        self.verilog = self.simulations = FakeVerilog(self.store, listener)
         self.generation: dict[str, int] = {}
         self.traced: dict[str, str] = {}
         self.ends: dict[str, asyncio.Future] = {}
@@ -190,13 +213,16 @@ class FakeDaemon:
         sha256 = hashlib.sha256(text.encode()).hexdigest()
         shown = self.store.entry(path).shown
         try:
-            snapshot = self.passes.adopt(GraphSnapshot(payload_of(path, text, self.generation.get(path, 0))))
+            traced = GraphSnapshot(payload_of(path, text, self.generation.get(path, 0)))
+            snapshot = self.verilog.adopt(self.passes.adopt(traced))
             entry = Entry(path, sha256, snapshot, False, snapshot.problems)
         except SyntaxError as error:
             end = error.offset or 1
             problem = Problem(path, error.lineno, end - 1, error.lineno, end, "error", "syntax-error", error.msg)
             entry = Entry(path, sha256, shown, shown is not None, (problem,))
         self.listener.views_changed(self.store.put(entry))
+        if entry.stale:
+            self.verilog.outdate(path)
         state = "failed" if any(problem.severity == "error" for problem in entry.problems) else "ready"
         self._end(path, state, "")
 

@@ -18,6 +18,7 @@ class Net:
 """
 FLOAT = {(2, 23): ": f32[B, 10]", (3, 9): ": f32[B, 10]", (4, 16): " -> f32[B, 10]"}
 FIXED = {at: text.replace("f32", "fixed(8,4)") for at, text in FLOAT.items()}
+EMIT = "Emit the Verilog of Net..."
 QUANTIZE = {"pass": "quantize", "arguments": {"default": "fixed(8,4)"}}
 
 
@@ -39,7 +40,7 @@ async def apply(editor, path, **more):
 
 async def test_a_class_offers_the_commonest_passes_and_the_others_behind_one_action(editor):
     path = await opened(editor)
-    assert await titles(editor, path, 1) == ["Quantise Net...", "Prune Net...", "More passes for Net..."]
+    assert await titles(editor, path, 1) == ["Quantise Net...", "Prune Net...", "More passes for Net...", EMIT]
     assert await titles(editor, path, 0) == []
 
 
@@ -100,9 +101,9 @@ async def test_with_a_pipeline_the_class_offers_what_can_be_done_with_it(editor)
     path = await opened(editor)
     await apply(editor, path)
     offered = await titles(editor, path, 1)
-    assert offered[3:] == ["Undo quantize", "Compare Net with its original", "Pipeline of Net..."]
+    assert offered[3:] == ["Undo quantize", "Compare Net with its original", "Pipeline of Net...", EMIT]
     await editor.command("mase.undoPass", {"uri": path.as_uri()})
-    assert (await titles(editor, path, 1))[3:] == ["Pipeline of Net..."]
+    assert (await titles(editor, path, 1))[3:] == ["Pipeline of Net...", EMIT]
 
 
 async def test_the_lens_tells_the_pipeline_what_it_saves_and_costs_and_how_to_take_it_back(editor):
@@ -287,7 +288,7 @@ async def test_a_client_without_graph_documents_gets_files_that_are_not_traced(e
 
 async def test_graph_documents_follow_passes_and_saves(new_editor):
     editor = await new_editor(can=capabilities(graphs=True))
-    assert editor.initialized.capabilities.workspace.text_document_content.schemes == ("mase-graph",)
+    assert editor.initialized.capabilities.workspace.text_document_content.schemes == ("mase-graph", "mase-verilog")
     path = await opened(editor)
     documents = await editor.command("mase.compare", {"uri": path.as_uri(), "show": False})
 
@@ -315,4 +316,4 @@ async def test_a_graph_document_of_nothing_says_so(new_editor):
     params = lsp.TextDocumentContentParams("mase-graph:///nowhere.py/Net.transformed.py")
     assert "There is no graph of Net now" in (await editor.client.workspace_text_document_content_async(params)).text
     params = lsp.TextDocumentContentParams("mase-graph:nonsense")
-    assert "names no graph" in (await editor.client.workspace_text_document_content_async(params)).text
+    assert "names no document" in (await editor.client.workspace_text_document_content_async(params)).text

@@ -1,0 +1,34 @@
+"""What commands share: reading what they were given, and asking the person for what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcInvalidParams
+
+from mase_server.arguments import Argument
+
+if TYPE_CHECKING:
+    from mase_server.lsp.server import Server
+
+
+def as_map(given: Any) -> Mapping[str, Any]:
+    """What a command was given, nothing where that is no map."""
+    return given if isinstance(given, Mapping) else {}
+
+
+async def ask(ls: Server, question: str, answers: Sequence[str]) -> str | None:
+    """What the person chose; None for nothing. Without answers nothing is asked: text cannot be typed here."""
+    if not answers:
+        raise JsonRpcInvalidParams(f"{question}: give it with the command, {{'arguments': {{...}}}}")
+    actions = [lsp.MessageActionItem(answer) for answer in answers]
+    params = lsp.ShowMessageRequestParams(lsp.MessageType.Info, question, actions)
+    answer = await ls.window_show_message_request_async(params)
+    return None if answer is None or answer.title not in answers else answer.title
+
+
+def choices(argument: Argument) -> list[str]:
+    """The answers to a question for an argument."""
+    return ["true", "false"] if argument.kind == "boolean" else list(argument.choices)

@@ -1,0 +1,128 @@
+"""What the hardware of a model says of itself, in the lens, in cards and beside its own text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mase_server.lsp.figures import counted
+
+if TYPE_CHECKING:
+    from mase_server.daemon.emissions import Emission
+
+#: Most bottlenecks that a lens names.
+_MOST = 2
+_LONGEST = 90
+_BITS = ("bits", "kbit", "Mbit", "Gbit")
+
+
+def totals_text(emission: Emission) -> str:
+    """`52 multipliers · 1,250 LUTs · 16.0 kbit · 128 cycles a sample · latency 412 · slowest: fc1`."""
+    totals = emission.told["totals"]
+    parts = [*_cost(totals), f"{counted(totals['interval'], 'cycle')} a sample", f"latency {totals['latency']:,}"]
+    slowest = list(totals["bottlenecks"])
+    if slowest:
+        parts.append(f"slowest: {', '.join(slowest[:_MOST])}{', …' if len(slowest) > _MOST else ''}")
+    return " · ".join(parts)
+
+
+def lens_text(emission: Emission) -> str:
+    """`Verilog: ...`: the whole, what is missing of it, or why there is none."""
+    told, missing = emission.told, len(emission.told["unsupported"])
+    parts = ["Verilog" + (f" of {told['build']['scope']} alone" if told["build"]["scope"] else "")]
+    parts += ["stale"] if emission.stale else []
+    if told["refusal"]:
+        parts += ["not emitted", _short(told["refusal"])]
+    else:
+        parts += [f"{counted(missing, 'node')} without hardware"] if missing else []
+        parts.append(totals_text(emission))
+    return " · ".join(part for part in parts if part)
+
+
+def operation_text(operation: Mapping[str, Any]) -> str:
+    """`64 multipliers · 320 LUTs · 16.0 kbit · 128 cycles a sample · latency 20`; what it has none of is left out."""
+    estimate = operation["estimate"]
+    cycles = [f"{counted(estimate['cycles'], 'cycle')} a sample"] if estimate["cycles"] else []
+    latency = [f"latency {estimate['latency']:,}"] if estimate["latency"] else []
+    return " · ".join([*_cost(estimate), *cycles, *latency])
+
+
+def model_rows(emission: Emission) -> Iterator[tuple[str, str]]:
+    """The rows of a model's card: module, cost, pace, what is missing."""
+    told, totals = emission.told, emission.told["totals"]
+    scope = told["build"]["scope"]
+    yield "module", f"`{told['module']}`" + (f", of `{scope}` alone" if scope else "")
+    yield "cost", " · ".join(_cost(totals)) or "unknown"
+    yield "pace", f"{counted(totals['interval'], 'cycle')} a sample, latency {counted(totals['latency'], 'cycle')}"
+    if totals["bottlenecks"]:
+        yield "slowest", ", ".join(f"`{name}`" for name in totals["bottlenecks"])
+    if told["unsupported"]:
+        yield "without hardware", ", ".join(f"`{each['node']}`" for each in told["unsupported"])
+
+
+def source_text(operation: Mapping[str, Any], place: tuple[str, int] | None) -> str:
+    """`fc1 · net.py:12 · 64 multipliers · 128 cycles a sample`. place: (path, line from 1)."""
+    where = f"{Path(place[0]).name}:{place[1]}" if place is not None else ""
+    return " · ".join(part for part in (operation["name"], where, operation_text(operation)) if part)
+
+
+def simulation_text(title: str, told: Mapping[str, Any], totals: Mapping[str, Any] | None) -> str:
+    """`Net: 100 vectors, 0 mismatches, 128.0 cycles a vector (estimate 128), latency 412 cycles (estimate 410)`."""
+    if told["status"] in ("failed", "stood still"):
+        return f"{title}: the simulation {told['status']}. {_short(_last_line(told['log']))}".rstrip()
+    parts = [f"{counted(told['vectors'], 'vector')}, {_mismatches(told)}"]
+    if told["cycles_per_vector"] is not None:
+        parts.append(f"{told['cycles_per_vector']:,.1f} cycles a vector{_estimate(totals, 'interval')}")
+    parts.append(f"latency {counted(told['latency'], 'cycle')}{_estimate(totals, 'latency')}")
+    return f"{title}: {', '.join(parts)}{_first(told['first'])}"
+
+
+def _mismatches(told: Mapping[str, Any]) -> str:
+    return "0 mismatches" if told["mismatches"] == 0 else counted(told["mismatches"], "element") + " differ"
+
+
+def _first(first: Mapping[str, Any] | None) -> str:
+    if first is None:
+        return ""
+    where = f"output {first['output']}, vector {first['vector']}, element {first['element']}"
+    return f". The first: {where} is {first['got']}, expected {first['expected']}"
+
+
+def _estimate(totals: Mapping[str, Any] | None, name: str) -> str:
+    return f" (estimate {totals[name]:,})" if totals and totals.get(name) else ""
+
+
+def _cost(figures: Mapping[str, Any]) -> Iterator[str]:
+    """Multipliers, LUTs and memory, as far as there are any."""
+    if figures["multipliers"]:
+        yield counted(figures["multipliers"], "multiplier")
+    if figures["luts"]:
+        yield counted(figures["luts"], "LUT")
+    if figures["memory_bits"]:
+        yield in_bits(figures["memory_bits"])
+
+
+def in_bits(number: float) -> str:
+    """Bits with a prefix of thousands: `960 bits`, `16.4 kbit`."""
+    scale = 0
+    while number >= 1000 and scale + 1 < len(_BITS):
+        number, scale = number / 1000, scale + 1
+    return f"{number:.{0 if scale == 0 else max(0, 3 - len(str(int(number))))}f} {_BITS[scale]}"
+
+
+def operation_rows(operations: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """The rows of a card: the component and what it costs, one for each operation that a node becomes."""
+    for operation in operations:
+        text = operation_text(operation)
+        yield "hardware", f"`{operation['module']}` · {text}" if text else f"`{operation['module']}`"
+
+
+def _last_line(text: str) -> str:
+    lines = str(text or "").strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def _short(text: str) -> str:
+    text = " ".join(str(text).split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
