@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import shutil
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +15,9 @@ from mase_server.daemon.status import Listener
 from mase_server.daemon.turns import turn
 from mase_server.daemon.verilog import Verilog
 from mase_server.simulation import simulate
+
+#: So many emitted folders of other models are kept.
+_KEPT = 16
 
 
 class Simulate(Protocol):
@@ -50,7 +54,9 @@ class Simulations:
             task.cancel()
             raise
         if task.cancelled():
-            raise PassError("cancelled", f"the simulation of {title} was stopped for another one")
+            raise PassError(
+                "cancelled", f"the simulation of {title} was stopped: another one began, or the server ends"
+            )
         return task.result()
 
     async def shutdown(self) -> None:
@@ -67,8 +73,8 @@ class Simulations:
             before.cancel()
             await asyncio.wait((before,))
         folder = self._folder(path, title)
-        await asyncio.to_thread(shutil.rmtree, folder, True)
-        told = await self._verilog.emit(path, title, folder=str(folder), overwrite=True, **order)
+        await asyncio.to_thread(_make_room, folder)
+        told = (await self._verilog.make(path, title, folder=str(folder), overwrite=True, **order)).told
         if told["folder"] is None:
             raise PassError("argument", f"there is nothing to simulate: {_missing(told)}")
         say = partial(self._listener.verilog_progress, path, title)
@@ -87,7 +93,16 @@ class Simulations:
             task.exception()  # nobody may be left to look at it
 
 
-def _missing(told: dict[str, Any]) -> str:
+def _make_room(folder: Path) -> None:
+    """Remove what was emitted here before, and the oldest folders of other models."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    others = sorted((each for each in folder.parent.iterdir() if each.is_dir()), key=lambda each: each.stat().st_mtime)
+    for old in others[: max(0, len(others) - _KEPT)]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _missing(told: Mapping[str, Any]) -> str:
     if told["refusal"]:
         return str(told["refusal"])
     names = ", ".join(str(each["node"]) for each in told["unsupported"])

@@ -24,6 +24,8 @@ from mase_server.wire import Message
 #: So often is hardware asked for anew because the file was saved meanwhile.
 _TRIES = 5
 
+Given = Mapping[str, Any] | None
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -75,32 +77,37 @@ class Verilog:
 
     # What a person asks for.
 
-    async def emit(
+    async def emit(self, path: str, title: str | None, build: Given = None, **order: Any) -> dict[str, Any]:
+        """A map of `building.EMISSION_KEYS`; as `make`, and that it is over is told."""
+        title = await self.title(path, title)
+        try:
+            return dict((await self.make(path, title, build, **order)).told)
+        finally:
+            self._host.listener.verilog_ended(path, title)
+
+    async def make(
         self,
         path: str,
-        title: str | None,
-        build: Mapping[str, Any] | None = None,
+        title: str,
+        build: Given = None,
         *,
         folder: str = "",
         vectors: int | None = None,
         inputs: str = "",
         overwrite: bool = False,
-    ) -> dict[str, Any]:
-        """A map of `building.EMISSION_KEYS`. From then on each save emits the text again.
+    ) -> Emission:
+        """What hardware the present text gives. From then on each save emits the text again.
 
-        build: keys of `Build`, the others as the settings have them; None for what was asked for last.
-        PassError says why there is none; ValueError for a build that cannot be.
+        build: keys of `Build`, the others as the settings have them; None for what was asked for last.  folder ..
+        inputs: as in `Order`.  overwrite: also over files of somebody else.  PassError says why there is none;
+        ValueError for a build that cannot be.
         """
-        title = await self.title(path, title)
         order = Order(self._build(path, title, build), folder, vectors, inputs)
         if folder:
             await asyncio.to_thread(claim, folder, overwrite)
-        try:
-            emission = self._known(path, title, order) or await self._made(path, title, order)
-        finally:
-            self._host.listener.verilog_ended(path, title)
+        emission = self._known(path, title, order) or await self._made(path, title, order)
         self._follow_from(path, emission)
-        return dict(emission.told)
+        return emission
 
     async def title(self, path: str, title: str | None) -> str:
         """The title of a model, of the first one for None, once the file is traced; ValueError where there is none."""
@@ -298,7 +305,7 @@ class Verilog:
     def _default(self, path: str) -> Build:
         return self._host.settings_of(self._host.folder_of(path)).build
 
-    def _build(self, path: str, title: str, given: Mapping[str, Any] | None) -> Build:
+    def _build(self, path: str, title: str, given: Given) -> Build:
         """What is asked for: ValueError where it cannot be."""
         followed, default = self._followed.get((path, title)), self._default(path)
         if given is None:
