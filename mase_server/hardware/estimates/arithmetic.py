@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mase_server.hardware.estimates import storage
 from mase_server.hardware.estimates.cost import Cost, luts, multiplications
-from mase_server.hardware.estimates.parameters import Given, clog2
 from mase_server.hardware.estimates.streams import counter
+from mase_server.hardware.timing.parameters import Given, clog2
 
 
 def requantise(width: int, fraction: int, width_out: int, fraction_out: int, relu: bool = False) -> Cost:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from mase_server.hardware.estimates import arithmetic, images, rows, storage, streams
 from mase_server.hardware.estimates.cost import Cost
-from mase_server.hardware.estimates.parameters import Given
+from mase_server.hardware.timing.parameters import Given
 
 #: By the name of the module.
 COSTS: Mapping[str, Callable[[Given], Cost]] = {

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from mase_server.hardware.design import Design
 from mase_server.hardware.estimates.components import COSTS
 from mase_server.hardware.estimates.cost import Cost
-from mase_server.hardware.estimates.parameters import given
-from mase_server.hardware.estimates.timing.running import Running, running, steady, wires
 from mase_server.hardware.folding import Folding
 from mase_server.hardware.netlist import netlist
+from mase_server.hardware.timing.parameters import given
+from mase_server.hardware.timing.running import Running, running, steady, wires
 from mase_server.hardware.wiring import Instance, Netlist
-
 
 #: Beats of a sample, above which they are not followed one by one.
 _MOST_BEATS = 200_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from mase_server.hardware.estimates import storage
 from mase_server.hardware.estimates.arithmetic import linear_core
 from mase_server.hardware.estimates.cost import Cost, luts, multiplications
-from mase_server.hardware.estimates.parameters import Given, clog2
 from mase_server.hardware.estimates.streams import counter
-from mase_server.hardware.estimates.timing.windows import Images
+from mase_server.hardware.timing.parameters import Given, clog2
+from mase_server.hardware.timing.windows import Images
 
 
 def of_conv2d(given: Given) -> Cost:

@@ -6,8 +6,8 @@ from mase_server.hardware.estimates import storage
 from mase_server.hardware.estimates.arithmetic import requantise
 from mase_server.hardware.estimates.cost import Cost, luts, multiplications
 from mase_server.hardware.estimates.images import reduce
-from mase_server.hardware.estimates.parameters import Given, NormWidths, clog2
 from mase_server.hardware.estimates.streams import counter
+from mase_server.hardware.timing.parameters import Given, NormWidths, clog2
 
 
 def row_reduce(width: int, lanes: int, beats: int, maximum: bool) -> Cost:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mase_server.hardware.estimates.cost import Cost, luts
-from mase_server.hardware.estimates.parameters import Given, clog2
+from mase_server.hardware.timing.parameters import Given, clog2
 
 
 def memory(width: int, depth: int) -> Cost:

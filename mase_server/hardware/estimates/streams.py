@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import gcd
 
 from mase_server.hardware.estimates.cost import Cost, luts
-from mase_server.hardware.estimates.parameters import Given, clog2
+from mase_server.hardware.timing.parameters import Given, clog2
 
 
 def counter(steps: int) -> Cost:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import count
 
-from mase_server.hardware.estimates.timing.times import Link, Process, Times
+from mase_server.hardware.timing.times import Link, Process, Times
 
 
 def source(out: Link, beats: int, samples: Times) -> Process:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
-from mase_server.hardware.estimates.timing.streams import ring
-from mase_server.hardware.estimates.timing.times import Link, Process, Times
+from mase_server.hardware.timing.streams import ring
+from mase_server.hardware.timing.times import Link, Process, Times
 
 
 def repeats(link: Link, bursts: Link, length: int, passes: int, depth: int | None = None) -> Iterator[Process]:

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from mase_server.hardware.estimates.parameters import given
-from mase_server.hardware.estimates.timing.components import TIMINGS, Place
-from mase_server.hardware.estimates.timing.streams import sink, source
-from mase_server.hardware.estimates.timing.times import Link, Process, Queue, Times, run
+from mase_server.hardware.timing.components import TIMINGS, Place
+from mase_server.hardware.timing.parameters import given
+from mase_server.hardware.timing.streams import sink, source
+from mase_server.hardware.timing.times import Link, Process, Queue, Times, run
 from mase_server.hardware.wiring import Instance, Netlist
 
 _SAMPLES = 6

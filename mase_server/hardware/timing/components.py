@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import gcd
 
-from mase_server.hardware.estimates.parameters import Given, NormWidths, clog2
-from mase_server.hardware.estimates.timing import products, rows, streams, windows
-from mase_server.hardware.estimates.timing.times import Link, Process, Queue, Times
-from mase_server.hardware.estimates.timing.windows import Images
+from mase_server.hardware.timing import products, rows, streams, windows
+from mase_server.hardware.timing.parameters import Given, NormWidths, clog2
+from mase_server.hardware.timing.times import Link, Process, Queue, Times
+from mase_server.hardware.timing.windows import Images
 
 
 @dataclass(frozen=True, slots=True)

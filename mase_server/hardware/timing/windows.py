@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import count
 
-from mase_server.hardware.estimates.parameters import Given
-from mase_server.hardware.estimates.timing.times import Link, Process, Times
+from mase_server.hardware.timing.parameters import Given
+from mase_server.hardware.timing.times import Link, Process, Times
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from mase_server.hardware.estimates.timing.times import Link, Process
+from mase_server.hardware.timing.times import Link, Process
 
 
 def filling(link: Link, out: Link, beats: int) -> Process:
