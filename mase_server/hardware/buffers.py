@@ -7,16 +7,13 @@ that both come from is held up, and with it the longer way, for ever.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.kinds import KINDS
-
-#: Of each element of a stream, in the order in which they flow: how many elements it needs of one stream before it.
-Needs = Mapping[str, Tensor]
 
 
 def depths(design: Design) -> dict[tuple[str, int], int]:
@@ -30,33 +27,60 @@ def depths(design: Design) -> dict[tuple[str, int], int]:
         for index in range(len(operation.inputs))
         if len(operation.inputs) > 1
     }
+    ways = Ways(design)
     for operation in design.operations.values():
         if len(design.users(operation.name)) > 1:
-            for place, waiting in _behind(design, operation).items():
+            for place, waiting in ways.behind(operation).items():
                 found[place] = max(found[place], waiting)
     return found
 
 
-def _behind(design: Design, parting: Operation) -> dict[tuple[str, int], int]:
-    """What must wait because streams part behind one operation."""
-    needs: dict[str, Tensor] = {parting.name: torch.arange(1, parting.out.size + 1)}
-    found: dict[tuple[str, int], int] = {}
-    for operation in design.operations.values():
-        if operation is parting or not any(name in needs for name in operation.inputs):
-            continue
-        reach = KINDS[operation.kind].reach(design, operation)
-        operands = {
-            index: _at(needs[name], places)
-            for index, (name, places) in enumerate(zip(operation.inputs, reach, strict=True))
-            if name in needs
-        }
-        # Elements leave in their order, so each needs at least what the one before it needed.
-        needs[operation.name] = torch.stack(list(operands.values())).amax(0).cummax(0).values
-        if len(operands) > 1:
-            for index in operands:
-                before = needs[operation.inputs[index]]
-                found[operation.name, index] = _waiting(before, needs[operation.name], reach[index])
-    return found
+class Ways:
+    """The ways of a design from where streams part to where they meet again."""
+
+    def __init__(self, design: Design) -> None:
+        self.design, self.operations = design, list(design.operations.values())
+        self.places = {name: index for index, name in enumerate(design.operations)}
+        self.reaches: dict[str, tuple[Tensor, ...]] = {}
+
+    def behind(self, parting: Operation) -> dict[tuple[str, int], int]:
+        """What must wait because streams part behind one operation."""
+        needs: dict[str, Tensor] = {parting.name: torch.arange(1, parting.out.size + 1)}
+        found: dict[tuple[str, int], int] = {}
+        for operation in self._until_all_meet(parting):
+            reach = self._reach(operation)
+            operands = {
+                index: _at(needs[name], places)
+                for index, (name, places) in enumerate(zip(operation.inputs, reach, strict=True))
+                if name in needs
+            }
+            # Elements leave in their order, so each needs at least what the one before it needed.
+            needs[operation.name] = torch.stack(list(operands.values())).amax(0).cummax(0).values
+            if len(operands) > 1:
+                for index in operands:
+                    before = needs[operation.inputs[index]]
+                    found[operation.name, index] = _waiting(before, needs[operation.name], reach[index])
+        return found
+
+    def _until_all_meet(self, parting: Operation) -> Iterator[Operation]:
+        """What reads a stream or what comes of it, up to the operation that all its ways lead through: behind that one
+        there is one stream again, and what parts there is worked out there."""
+        reached, open_ways = {parting.name}, len(self.design.users(parting.name))
+        for operation in self.operations[self.places[parting.name] + 1 :]:
+            ended = sum(name in reached for name in operation.inputs)
+            if not ended:
+                continue
+            yield operation
+            reached.add(operation.name)
+            open_ways -= ended
+            if not open_ways:
+                return
+            open_ways += len(self.design.users(operation.name))
+
+    def _reach(self, operation: Operation) -> tuple[Tensor, ...]:
+        if operation.name not in self.reaches:
+            self.reaches[operation.name] = KINDS[operation.kind].reach(self.design, operation)
+        return self.reaches[operation.name]
 
 
 def _at(counts: Tensor, places: Tensor) -> Tensor:

@@ -103,6 +103,14 @@ class Design:
     outputs: tuple[str, ...]
     unsupported: tuple[Unsupported, ...] = ()
     cut: frozenset[str] = frozenset()
+    _users: Mapping[str, tuple[Operation, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        users: dict[str, tuple[Operation, ...]] = {}
+        for operation in self.operations.values():
+            for source in operation.inputs:
+                users[source] = (*users.get(source, ()), operation)
+        object.__setattr__(self, "_users", users)
 
     @property
     def inputs(self) -> tuple[Operation, ...]:
@@ -111,4 +119,4 @@ class Design:
 
     def users(self, name: str) -> tuple[Operation, ...]:
         """The operations that read what another one gives, once for each reading."""
-        return tuple(each for each in self.operations.values() for source in each.inputs if source == name)
+        return self._users.get(name, ())
