@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "daemon": (*SHARED, "worker.request", "worker.jobs", "directories", "simulation"),
     "lsp": ("daemon", "rpc", *SHARED, "worker.request", "directories", "components"),
     "rpc": ("daemon", *SHARED, "worker.request", "directories"),
-    "client": (*SHARED, "directories"),
+    "client": (*SHARED, "directories", "rpc.frames", "rpc.addresses", "rpc.private", "rpc.registry"),
     "cli": ("daemon", "lsp", "simulation", "client", "rpc", *SHARED, "worker.request", "directories"),
     "__main__": ("cli",),
 }

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from mase_server.cli import calling, serving
 from mase_server.cli.session import Outcome, Wanted, trace
 from mase_server.cli.steps import UsageError
 from mase_server.daemon.pipelines import PassError
@@ -154,6 +155,71 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 
 @app.command()
+def verilog(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A model file.")],
+    folder: Annotated[
+        Path | None, typer.Option("-o", "--output", file_okay=False, help="Write everything to this folder.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The model, where the file has several.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Format of a model that no pass has quantised, e.g. 'fixed(8,4)'.")
+    ] = None,
+    multipliers: Annotated[int | None, typer.Option(min=1, help="At most so many; as fast as they allow.")] = None,
+    interval: Annotated[int | None, typer.Option(min=1, help="At most so many cycles a sample.")] = None,
+    scope: Annotated[str | None, typer.Option(help="One module or operation alone, by its path or name.")] = None,
+    passes: Annotated[
+        list[str] | None, typer.Option("--pass", help="A pass that comes first, e.g. \"prune(scope='local')\".")
+    ] = None,
+    simulate: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Run N random samples, and compare every integer.")
+    ] = None,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="Run the samples of this .npz; what comes is written beside it."
+        ),
+    ] = None,
+    stall: Annotated[int, typer.Option(min=0, max=99, help="Both sides pause in so many percent of the cycles.")] = 0,
+    synthesize: Annotated[bool, typer.Option("--synthesize", help="Count what it takes on ECP5, with Yosys.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="The folder may hold files of others.")] = False,
+    output: Annotated[Format, typer.Option("--format", help="A report, or a JSON object.")] = Format.TEXT,
+    inputs: Annotated[list[str] | None, typer.Option("--input", help="An input, e.g. 'x: f32[1,3,224,224]'.")] = None,
+    python: Annotated[str | None, typer.Option(help="The interpreter that the model runs in.")] = None,
+) -> None:
+    """Make SystemVerilog of a model: the top module on standard output, or with -o a folder that stands alone.
+
+    Nothing has to be prepared: what has no fixed-point format yet is quantised to --precision. Without --multipliers
+    and --interval every layer has one multiplier.
+
+    Examples:
+
+        mase-server verilog net.py -o out --multipliers 64 --simulate 1000
+
+        mase-server verilog net.py --vectors samples.npz --format json
+
+    Exit status: 0 made, and equal where it was simulated; 1 the hardware gives other integers or stands still; 2 wrong
+    usage, no hardware for a part, too big, or a tool is missing.
+    """
+    from mase_server.cli import verilog_report
+    from mase_server.cli.verilog import Request, emit
+
+    asked = {"precision": precision, "multipliers": multipliers, "interval": interval, "scope": scope}
+    with _told_mistakes(), _progress() as tell:
+        request = Request(
+            Wanted((file,), inputs=tuple(inputs or ()), python=python),
+            {key: value for key, value in asked.items() if value is not None},
+            tuple(passes or ()), model, folder, overwrite, simulate, vectors, stall, synthesize,
+        )  # fmt: skip
+        made = asyncio.run(emit(request, tell))
+    if output is Format.JSON:
+        verilog_report.print_json(made)
+    else:
+        verilog_report.print_text(made)
+    sys.stdout.flush()
+    raise typer.Exit(made.status)
+
+
+@app.command()
 def trust(
     folder: Annotated[Path, typer.Argument(metavar="PATH", exists=True, file_okay=False)],
     revoke: Annotated[bool, typer.Option("--revoke", help="Take the trust back.")] = False,
@@ -162,6 +228,10 @@ def trust(
     from mase_server.cli.trusting import keep
 
     print(keep(folder, revoke))
+
+
+app.command()(serving.serve)
+app.command(context_settings={"ignore_unknown_options": True})(calling.rpc)
 
 
 @app.command()

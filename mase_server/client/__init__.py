@@ -1,1 +1,6 @@
 """The Python client of a daemon; needs no torch."""
+
+from mase_server.client.blocking import Client
+from mase_server.client.errors import ClientError, RpcError
+
+__all__ = ["Client", "ClientError", "RpcError"]

@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mase_server import __version__
+from mase_server.daemon.api_events import EVENTS
+from mase_server.daemon.api_files import FILES, opener
+from mase_server.daemon.api_graphs import GRAPHS
+from mase_server.daemon.api_workers import WORKERS
 from mase_server.daemon.methods import Api, ApiMethod, Params
 from mase_server.steps import Step
 
@@ -21,9 +25,14 @@ __all__ = ["API", "Api", "ApiMethod", "Params"]
 
 
 async def info(api: Api, params: Params) -> dict[str, Any]:
-    """{"name", "version", "pid", "files": the traced model files}."""
+    """{"name", "version", "pid", "files": the traced model files}, and with `methods`, {"methods"}: all there are.
+
+    A method is {"name", "since", "description", "params", "result"}, the last two as JSON schemas. New methods and
+    new keys of results may come with any version; what is there stays as it is.
+    """
     files = [snapshot.path for snapshot in api.daemon.store.snapshots()]
-    return {"name": "mase-server", "version": __version__, "pid": os.getpid(), "files": files}
+    told = {"name": "mase-server", "version": __version__, "pid": os.getpid(), "files": files}
+    return told | ({"methods": [method.described() for method in API]} if params.get("methods") else {})
 
 
 async def models(api: Api, params: Params) -> list[dict[str, Any]]:
@@ -77,7 +86,7 @@ def _value(value: ValueView) -> dict[str, Any]:
 
 async def retrace(api: Api, params: Params) -> dict[str, Any]:
     """Trace `path` again whatever was known of it; its end status, as `mase/status` has it."""
-    api.daemon.retrace(params["path"])
+    api.daemon.retrace(params["path"], by=opener(api, params["path"]))
     return asdict(await api.daemon.wait(params["path"]))
 
 
@@ -210,7 +219,7 @@ _ORDER = {**_MODEL, "vectors?": int, "inputs?": str}
 
 #: Every function that a front serves.
 API = (
-    ApiMethod("mase/info", {}, info),
+    ApiMethod("mase/info", {"methods?": bool}, info),
     ApiMethod("mase/models", {"path?": str}, models, answer="models"),
     ApiMethod("mase/nodeAt", {"path": str, "line": int, "column": int}, node_at, answer="place"),
     ApiMethod("mase/retrace", {"path": str}, retrace, executes=True),
@@ -231,4 +240,8 @@ API = (
     ApiMethod("mase/verilog", _MODEL, verilog),
     ApiMethod("mase/simulate", {**_ORDER, "stall?": int}, simulate, executes=True),
     ApiMethod("mase/forgetVerilog", _MODEL, forget_verilog),
+    *FILES,
+    *GRAPHS,
+    *WORKERS,
+    *EVENTS,
 )

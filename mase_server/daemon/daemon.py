@@ -131,11 +131,11 @@ class Daemon:
             self._end_closed()
             self._watch()
 
-    def retrace(self, path: str) -> None:
-        """Trace `path` again though it has not changed."""
+    def retrace(self, path: str, by: str = "editor") -> None:
+        """Trace `path` again though it has not changed; open it where nobody did."""
         tracked = self._tracked.get(path)
         if tracked is None:
-            self.opened(path)
+            self.opened(path, by=by)
         else:
             self._ask(tracked, force=True)
 
@@ -147,6 +147,10 @@ class Daemon:
         """Where the newest generation of a file is; None for one that was never opened."""
         tracked = self._tracked.get(path)
         return None if tracked is None else tracked.status
+
+    def file(self, path: str) -> Tracked | None:
+        """One of `files`."""
+        return self._tracked.get(path)
 
     def files(self) -> list[Tracked]:
         """Every file that somebody is or was interested in."""

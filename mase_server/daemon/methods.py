@@ -30,9 +30,10 @@ class ApiError(ValueError):
 
 
 class Session(Protocol):
-    """One connection that may open files and hear of events. ident: names it as a holder of files."""
+    """One connection that may open files and hear of events. ident: names it as an opener.  opened: files."""
 
     ident: str
+    opened: set[str]
 
     def subscribe(self, topics: frozenset[str], path: str | None) -> int:
         """Hear of these topics, of one file or of all; the subscription's number."""

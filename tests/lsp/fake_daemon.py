@@ -170,7 +170,7 @@ class FakeDaemon:
     def closed(self, path):
         self.generation.pop(path, None)
 
-    def retrace(self, path):
+    def retrace(self, path, by="editor"):
         self.traced.pop(path, None)
         self._trace(path)
 

@@ -1,0 +1,94 @@
+"""`mase-server serve`: a daemon without an editor, for tools that connect."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_Workspace = Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The folder that is served.")]
+
+
+def serve(
+    workspace: _Workspace = Path(),
+    socket: Annotated[Path | None, typer.Option(help="Listen at this Unix socket.")] = None,
+    tcp: Annotated[str | None, typer.Option(metavar="127.0.0.1:PORT", help="Listen on loopback instead.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="With --tcp: what clients say first; made where it is not there.")
+    ] = None,
+    python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
+    trust: Annotated[bool, typer.Option("--trust", help="Trust every folder that a client names a file of.")] = False,
+    log: Annotated[str, typer.Option(help="What goes to standard error: debug, info, warning or error.")] = "warning",
+) -> None:
+    """Serve tools over MessagePack-RPC until interrupted. The address is printed; `mase-server rpc --where` tells it.
+
+    Model files run only in trusted folders: see `mase-server trust`. Exit status: 0 ended by a signal, 1 it cannot
+    listen, 2 wrong usage.
+    """
+    from mase_server.rpc import addresses
+
+    logging.basicConfig(level=log.upper(), stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        if socket is not None and tcp is not None:
+            raise ValueError("--socket and --tcp exclude each other")
+        if token_file is not None and tcp is None:
+            raise ValueError("--token-file is for --tcp; a socket is protected by its mode")
+        address = (
+            addresses.unix_address(str(socket.absolute())) if socket else addresses.tcp_address(tcp) if tcp else None
+        )
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    try:
+        asyncio.run(_serve(workspace.resolve(), address, token_file, python, trust))
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+async def _serve(workspace: Path, address: object, token_file: Path | None, python: str | None, trusted: bool) -> None:
+    from mase_server.cli.session import Silent, project_of
+    from mase_server.daemon.daemon import Daemon
+    from mase_server.daemon.status import FolderSettings
+    from mase_server.daemon.trust import is_trusted
+    from mase_server.directories import cache_dir, state_dir
+    from mase_server.rpc.addresses import TcpAddress, UnixAddress
+    from mase_server.rpc.front import Front
+    from mase_server.rpc.listening import Listening
+
+    state = state_dir()
+
+    def settings_of(folder: str) -> FolderSettings:
+        return FolderSettings(trusted=trusted or is_trusted(state, folder), interpreter=python)
+
+    def folder_of(path: str) -> str:
+        return str(workspace) if Path(path).is_relative_to(workspace) else project_of(path)
+
+    assert address is None or isinstance(address, UnixAddress | TcpAddress)
+    daemon = Daemon(Silent(), cache_dir=cache_dir(), state_dir=state, settings_of=settings_of, folder_of=folder_of)
+    listening = Listening(Front(daemon), address, token_file)
+    try:
+        where = await listening.start()
+        await daemon.start()
+        listening.register([str(workspace)], "serve")
+        gc.freeze()  # what is imported by now stays, and need not be looked through again
+        print(where, flush=True)
+        await _interrupted()
+    finally:
+        await listening.close()
+        await daemon.shutdown()
+
+
+async def _interrupted() -> None:
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(number, ended.set)
+    await ended.wait()

@@ -1,0 +1,77 @@
+"""API functions on the daemon itself: its processes, and what it counts."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from mase_server.daemon.limits import resident_bytes
+from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
+
+
+async def workers(api: Api, params: Params) -> list[dict[str, Any]]:
+    """The live trace children: {"path", "folder", "pid", "memory" (bytes), "generation", "idle" (seconds)} each."""
+    live = [(each, each.worker) for each in api.daemon.files() if each.worker is not None and each.worker.live]
+    return [
+        {
+            "path": each.path,
+            "folder": each.folder,
+            "pid": worker.child.pid,
+            "memory": await resident_bytes(worker.child.pid),
+            "generation": worker.request.generation,
+            "idle": time.monotonic() - each.used_at,
+        }
+        for each, worker in live
+    ]
+
+
+async def restart_workers(api: Api, params: Params) -> dict[str, Any]:
+    """End the processes of `folder`, of all without it, and trace what is open again: {"folders"} concerned."""
+    folder = params.get("folder")
+    known = sorted({each.folder for each in api.daemon.files()})
+    if folder is not None:
+        folder = str(Path(folder))
+        if folder not in known:
+            told = ", ".join(known) or "none"
+            raise ApiError("not-open", f"no file of {folder} was traced; folders are {told}", {"folders": known})
+    if untrusted := [one for one in known if folder in (None, one) and not api.daemon.trusts(f"{one}/x.py")]:
+        raise ApiError("untrusted", f"{untrusted[0]} is not trusted: nothing of it is executed")
+    api.daemon.environment_changed(folder)
+    return {"folders": known if folder is None else [folder]}
+
+
+async def statistics(api: Api, params: Params) -> dict[str, Any]:
+    """{"pid", "memory": resident bytes of the server alone, "files", "open", "states", "live", "nodes", "requests"}.
+
+    states: how many files are in each state.  nodes: of all graphs that are shown.  requests: what the front that was
+    asked counted, {} for the editor's.
+    """
+    files = api.daemon.files()
+    states = [each.status.state for each in files if each.status is not None]
+    snapshots = list(api.daemon.store.snapshots())
+    return {
+        "pid": os.getpid(),
+        "memory": _own_memory(),
+        "files": len(files),
+        "open": sum(each.open for each in files),
+        "states": {state: states.count(state) for state in sorted(set(states))},
+        "live": sum(each.live for each in files),
+        "nodes": sum(len(snapshot.payload["nodes"]["name"]) for snapshot in snapshots),
+        "requests": api.session.statistics() if api.session is not None else {},
+    }
+
+
+def _own_memory() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+WORKERS = (
+    ApiMethod("mase/workers", {}, workers, answer="workers"),
+    ApiMethod("mase/restartWorkers", {"folder?": str}, restart_workers),
+    ApiMethod("mase/statistics", {}, statistics),
+)

@@ -1,0 +1,36 @@
+"""What the connections of one server share, and what it counts."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mase_server.rpc.limits import Limits
+
+if TYPE_CHECKING:
+    from mase_server.daemon.daemon import Daemon
+    from mase_server.rpc.connection import Connection
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened on all connections. refused: over the limit.  dropped: ended by the server, with a reason."""
+
+    connections: int = 0
+    refused: int = 0
+    dropped: int = 0
+    requests: int = 0
+    errors: int = 0
+    events: int = 0
+
+
+@dataclass(slots=True)
+class Front:
+    """The daemon that is asked, and everybody who asks it. began: time.monotonic()."""
+
+    daemon: Daemon
+    limits: Limits = field(default_factory=Limits)
+    counts: Counts = field(default_factory=Counts)
+    connections: set[Connection] = field(default_factory=set)
+    began: float = field(default_factory=time.monotonic)
