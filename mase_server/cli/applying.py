@@ -72,6 +72,10 @@ class Reporter(Silent):
         """Passes run."""
         self._tell(f"{model}: {message}" + ("" if fraction is None else f" ({100 * fraction:.0f} %)"))
 
+    def verilog_progress(self, path: str, model: str, message: str, fraction: float | None) -> None:
+        """Hardware is made."""
+        self.pass_progress(path, model, message, fraction)
+
 
 async def apply(request: Request, tell: Callable[[str], None]) -> Applied:
     """Trace the file and apply the steps in turn. UsageError for what cannot be meant."""
@@ -82,9 +86,9 @@ async def apply(request: Request, tell: Callable[[str], None]) -> Applied:
         if before.snapshot is None or not before.snapshot.titles:
             return Applied(before)
         failure = await _run(daemon, request)
-        code = (await _call(daemon, "mase/transformed", request.place))["text"] if request.code else None
-        title = (await _call(daemon, "mase/pipeline", request.place))["model"]
-        models = await _call(daemon, "mase/models", {"path": request.path})
+        code = (await call(daemon, "mase/transformed", request.place))["text"] if request.code else None
+        title = (await call(daemon, "mase/pipeline", request.place))["model"]
+        models = await call(daemon, "mase/models", {"path": request.path})
         model = next(model for model in models if model["title"] == title)
         after = outcome_of(daemon, file, status)
         return Applied(after, model, _layers(after.snapshot, model["title"]), failure, code)
@@ -103,7 +107,7 @@ async def _run(daemon: Daemon, request: Request) -> str | None:
     try:
         for step in meant(request.steps, await daemon.passes.refresh(request.path)):
             given = {"pass": step.name, "arguments": dict(step.arguments)}
-            await _call(daemon, "mase/applyPass", request.place | given)
+            await call(daemon, "mase/applyPass", request.place | given)
     except PassError as error:
         if error.kind == "argument":
             raise UsageError(str(error)) from None
@@ -113,7 +117,8 @@ async def _run(daemon: Daemon, request: Request) -> str | None:
     return None
 
 
-async def _call(daemon: Daemon, name: str, params: dict[str, Any]) -> Any:
+async def call(daemon: Daemon, name: str, params: dict[str, Any]) -> Any:
+    """The answer of a function of the API."""
     return await _METHODS[name].call(Api(daemon), params)
 
 

@@ -129,12 +129,12 @@ def project_of(path: str) -> str:
     return str(next(marked, parents[0]))
 
 
-def outcome_of(daemon: Daemon, file: Path, status: Status) -> Outcome:
-    """What tracing a file gave, as the daemon has it now."""
+def outcome_of(daemon: Daemon, file: Path, status: Status, overlays: bool = False) -> Outcome:
+    """What tracing a file gave, as the daemon has it now. overlays: with the problems of passes and hardware."""
     path = str(file.absolute())
     text = Text(decode(file.read_bytes()))
     entry = daemon.store.entry(path)
-    problems = [_here(problem, path) for problem in entry.problems]
+    problems = [_here(problem, path) for problem in (entry.told if overlays else entry.problems)]
     if entry.shown is None and status.state in _UNSHOWN and not problems:
         code = status.state.replace("_", "-")
         problems.append(Problem(path, 1, 0, 1, len(text.line(0)), "error", code, status.message or code))

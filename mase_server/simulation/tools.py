@@ -47,7 +47,7 @@ async def tools() -> Tools:
         raise SimulationError(f"{verilator} names {root} as its folder, which has no include/verilated.cpp. {_INSTALL}")
     versions = [await demand([tool, "--version"], here) for tool in (verilator, compiler)]
     stamp = str((root / "include" / "verilated.cpp").stat().st_mtime_ns)
-    return Tools(verilator, compiler, root, "\n".join((*versions, str(root), stamp)))
+    return Tools(verilator, compiler, root, "\n".join((verilator, compiler, *versions, str(root), stamp)))
 
 
 def _found(what: str, chosen: str | None, names: Sequence[str]) -> str:

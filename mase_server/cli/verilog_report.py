@@ -1,0 +1,131 @@
+"""What `mase-server verilog` prints: the operations with their estimates, the simulation, the synthesis."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+
+from mase_server.cli.listing import problem_line
+from mase_server.cli.report import problem_map
+from mase_server.cli.tables import columns
+from mase_server.cli.verilog import Made
+from mase_server.lsp.figures import counted, in_bytes
+
+_FIGURES = ("multipliers", "luts", "memory_bits", "cycles", "latency")
+_HEAD = ("operation", "layer", "module", *(name.replace("_", " ") for name in _FIGURES))
+#: Bits of a block of memory, as Yosys counts blocks.
+_BLOCK = 16 * 1024
+#: What synthesis counts -> the estimate that it stands beside.
+_ESTIMATED = {"luts": "luts", "flip_flops": None, "multipliers": "multipliers", "memories": None}
+
+
+def report(made: Made) -> dict[str, Any]:
+    """Keys of EMISSION_KEYS, and file, simulation, synthesis, results, problems, failure."""
+    return {
+        **made.emission,
+        "file": made.outcome.file,
+        "simulation": made.simulation,
+        "synthesis": None if made.synthesis is None else made.synthesis.to_wire(),
+        "results": None if made.results is None else str(made.results),
+        "problems": [problem_map(problem) for problem in made.outcome.problems],
+        "failure": made.failure,
+    }
+
+
+def print_json(made: Made) -> None:
+    """One object."""
+    print(json.dumps(report(made), ensure_ascii=False))
+
+
+def print_text(made: Made) -> None:
+    """For people: the report; where nothing was done with the text, the text, and the report on standard error."""
+    alone = bool(made.emission) and not made.emission["folder"] and made.simulation is None and made.synthesis is None
+    if alone:
+        sys.stdout.write(made.emission["text"])
+        sys.stdout.flush()
+    console = Console(stderr=alone, soft_wrap=True, highlight=False, markup=False, emoji=False)
+    for line in _lines(made):
+        console.print(line)
+    for problem in made.outcome.problems:
+        console.print(problem_line(made.outcome.file, problem))
+    if made.failure:
+        console.print(f"error: {made.failure}", style="bold red")
+
+
+def _lines(made: Made) -> Iterator[str]:
+    if made.emission:
+        yield from _emitted(made)
+    if made.simulation is not None:
+        yield from _simulated(made.simulation)
+    if made.results is not None:
+        yield f"results: {made.results}"
+    if made.synthesis is not None:
+        yield from _synthesised(made)
+
+
+def _emitted(made: Made) -> Iterator[str]:
+    told = made.emission
+    yield f"{made.outcome.file}: {told['model']} -> {told['module']}"
+    yield from (f"{number}. {step}" for number, step in enumerate(told["steps"], 1))
+    yield from columns(_HEAD, [*map(_row, told["operations"])], range(3, len(_HEAD)))
+    yield from _totals(told["totals"])
+    if told["scopes"]:
+        yield f"what can be built alone: {', '.join(told['scopes'])} (--scope {told['scopes'][0]})"
+    if told["folder"]:
+        size = sum(size for _, size in told["files"])
+        yield f"written: {counted(len(told['files']), 'file')}, {in_bytes(size)}, in {told['folder']}"
+
+
+def _row(operation: Mapping[str, Any]) -> list[str]:
+    figures = (f"{operation['estimate'][name]:,}" for name in _FIGURES)
+    return [operation["name"], operation["scope"], operation["module"], *figures]
+
+
+def _totals(totals: Mapping[str, Any]) -> Iterator[str]:
+    costs = (counted(totals["multipliers"], "multiplier"), f"{totals['luts']:,} LUTs", _memory(totals["memory_bits"]))
+    pace = f"a sample every {_cycles(totals['interval'])}, latency {_cycles(totals['latency'])}"
+    yield f"estimate: {', '.join(costs)}; {pace}"
+    if totals["bottlenecks"]:
+        yield f"slowest: {', '.join(totals['bottlenecks'])}"
+
+
+def _memory(bits: int) -> str:
+    return f"{in_bytes(bits / 8)} of memory"
+
+
+def _cycles(number: float | None) -> str:
+    return "unknown" if number is None else f"{number:,} cycles" if isinstance(number, int) else f"{number:,.1f} cycles"
+
+
+def _simulated(told: Mapping[str, Any]) -> Iterator[str]:
+    seconds = f"built in {told['seconds']['build']:.1f} s, run in {told['seconds']['run']:.1f} s"
+    if told["status"] == "failed":
+        yield f"simulation failed: {told['log']}"
+        return
+    yield f"simulation: {told['status']}; {_counts(told)} ({seconds})"
+    if told["first"] is not None:
+        place = "first mismatch: {output}, vector {vector}, element {element}: {got} instead of {expected}"
+        yield place.format_map(told["first"])
+    yield from told["log"].splitlines()
+
+
+def _counts(told: Mapping[str, Any]) -> str:
+    pace = told["cycles_per_vector"]
+    counts = [counted(told["vectors"], "vector"), f"{told['mismatches']:,} mismatches"]
+    counts += [] if pace is None else [f"{_cycles(pace)} a vector"]
+    return ", ".join([*counts, f"latency {_cycles(told['latency'])}"])
+
+
+def _synthesised(made: Made) -> Iterator[str]:
+    """What Yosys counted, beside what was estimated."""
+    assert made.synthesis is not None
+    counts, totals = made.synthesis.to_wire(), made.emission["totals"]
+    parts = []
+    for name, key in _ESTIMATED.items():
+        estimate = f" (estimated {totals[key]:,})" if key else ""
+        parts.append(f"{counts[name]:,} {name.replace('_', ' ').replace('luts', 'LUTs')}{estimate}")
+    yield f"synthesis: {', '.join(parts)}; a memory has {in_bytes(_BLOCK / 8)}"

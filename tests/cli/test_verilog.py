@@ -1,0 +1,205 @@
+"""`mase-server verilog` as a person runs it: the text, the folder, the simulation, and what goes wrong."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from mase_server.building import EMISSION_KEYS, SIMULATION_KEYS
+from mase_server.cli import verilog
+from mase_server.cli.commands import app
+from mase_server.simulation import simulate
+from tests.cli.test_apply import NET, Net
+from tests.rtl.build import KEPT
+
+VERILATOR = pytest.mark.skipif(shutil.which("verilator") is None, reason="Verilator is not installed")
+YOSYS = pytest.mark.skipif(shutil.which("yosys") is None, reason="Yosys is not installed")
+UNSUPPORTED = NET.replace("self.a(x).relu()", "torch.cumsum(self.a(x), 1)")
+
+
+@pytest.fixture
+def net(tmp_path):
+    """A model of two layers with known weights; programs that simulate are kept between tests."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text("")
+    (folder / "net.py").write_text(NET)
+    torch.manual_seed(0)
+    torch.save(Net().state_dict(), folder / "net.pt")
+    KEPT.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "cache" / "mase-server").mkdir(parents=True)
+    (tmp_path / "cache" / "mase-server" / "simulations").symlink_to(KEPT)
+    return folder / "net.py"
+
+
+def quantised(values, weights):
+    """What the model gives in fixed(8,4), in integers: worked out with numpy alone."""
+
+    def rounded(numbers):
+        return np.clip(np.rint(numbers * 16), -128, 127) / 16
+
+    hidden = rounded(values)
+    for name in ("a", "b"):
+        weight, bias = (rounded(weights[f"{name}.{part}"].double().numpy()) for part in ("weight", "bias"))
+        hidden = rounded(hidden @ weight.T + bias)
+        hidden = np.maximum(hidden, 0) if name == "a" else hidden
+    return (hidden * 16).astype(np.int64)
+
+
+def test_the_text_comes_on_standard_output_and_the_report_beside_it(mase, net):
+    done = mase("verilog", net, "--multipliers", 16, cwd=net.parent)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip().endswith("endmodule")
+    assert "module net (" in done.stdout
+    assert "estimate: " in done.stderr
+    assert "\x1b" not in done.stderr
+    assert [path.name for path in net.parent.iterdir() if path.is_dir()] in ([], ["__pycache__"])
+
+
+def test_a_folder_that_stands_alone_is_written(mase, net):
+    done = mase("verilog", net, "-o", "out", "--multipliers", 16, "--format", "json", cwd=net.parent)
+    assert (done.returncode, done.stderr) == (0, "")
+    told = json.loads(done.stdout)
+    assert set(told) == {*EMISSION_KEYS, "file", "simulation", "synthesis", "results", "problems", "failure"}
+    folder = net.parent / "out"
+    assert told["folder"] == str(folder)
+    assert {path: (folder / path).stat().st_size for path, _ in told["files"]} == dict(map(tuple, told["files"]))
+    assert (folder / "net.sv").read_text() == told["text"]
+    assert told["build"]["multipliers"] == 16 >= told["totals"]["multipliers"]
+    assert (told["simulation"], told["synthesis"], told["failure"]) == (None, None, None)
+    assert "quantize(default='fixed(8,4)')" in told["steps"]
+
+
+def test_a_folder_of_somebody_else_is_not_written_to(mase, net):
+    (net.parent / "out").mkdir()
+    (net.parent / "out" / "mine.txt").write_text("mine")
+    done = mase("verilog", net, "-o", "out", cwd=net.parent)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "were not written by mase-server" in done.stderr
+    assert mase("verilog", net, "-o", "out", "--overwrite", cwd=net.parent).returncode == 0
+    assert (net.parent / "out" / "mine.txt").read_text() == "mine"
+
+
+@VERILATOR
+def test_a_simulation_is_reported(mase, net):
+    done = mase("verilog", net, "--simulate", 50, "--multipliers", 16, "--stall", 20, cwd=net.parent)
+    assert done.returncode == 0, done.stderr
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("simulation: ")]
+    assert line.startswith("simulation: equal; 50 vectors, 0 mismatches, ")
+    assert "cycles a vector, latency " in line
+    assert "written: " not in done.stdout
+
+
+@VERILATOR
+def test_the_persons_own_inputs_give_the_integers_of_the_model(mase, net):
+    values = np.random.default_rng(1).normal(size=(7, 8)) * 3
+    np.savez(net.parent / "mine.npz", x=values.astype(np.float32))
+    done = mase("verilog", net, "--vectors", "mine.npz", "--format", "json", cwd=net.parent)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert set(told["simulation"]) == set(SIMULATION_KEYS)
+    assert (told["simulation"]["status"], told["simulation"]["vectors"]) == ("equal", 7)
+    assert told["results"] == str(net.parent / "mine.hardware.npz")
+    came = np.load(net.parent / "mine.hardware.npz")
+    expected = quantised(values.astype(np.float32).astype(float), torch.load(net.parent / "net.pt"))
+    assert came["data_out_0"].tolist() == expected.tolist()
+    assert (came["data_out_0_width"], came["data_out_0_fraction_width"]) == (8, 4)
+
+
+@VERILATOR
+def test_a_mismatch_is_status_one(net, tmp_path, monkeypatch):
+    """One bit of one expected integer is turned before the simulation begins."""
+
+    async def disturbed(folder, **options):
+        beats = folder / "sim" / "data_out_0.hex"
+        first, rest = beats.read_text().split("\n", 1)
+        beats.write_text(f"{int(first, 16) ^ 1:0{len(first)}x}\n{rest}")
+        return await simulate(folder, **options)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(verilog, "simulate", disturbed)
+    done = CliRunner().invoke(app, ["verilog", str(net), "--simulate", "5"])
+    assert done.exit_code == 1
+    assert "simulation: different; 5 vectors, 1 mismatches, " in done.stdout
+    assert re.search(r"first mismatch: data_out_0, vector 0, element 0: (-?\d+) instead of (?!\1\b)-?\d+", done.stdout)
+
+
+@VERILATOR
+@YOSYS
+def test_synthesis_stands_beside_the_estimate(mase, net):
+    done = mase("verilog", net, "-o", "out", "--synthesize", "--multipliers", 4, "--format", "json", cwd=net.parent)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["synthesis"]["multipliers"] == told["totals"]["multipliers"]
+    subprocess.run(["make", "synth"], cwd=net.parent / "out", capture_output=True, check=True)
+    cells = (net.parent / "out" / "synth.txt").read_text()
+    for cell, count in told["synthesis"]["cells"].items():
+        assert re.search(rf"^ +{cell} +{count}$", cells, re.M)
+
+
+def test_a_part_without_hardware_is_named_and_status_two(mase, net):
+    net.write_text(UNSUPPORTED)
+    done = mase("verilog", net, "-o", "out", "--simulate", 5, cwd=net.parent)
+    assert done.returncode == 2
+    line = next(number for number, text in enumerate(UNSUPPORTED.splitlines(), 1) if "cumsum" in text)
+    assert re.search(rf"net.py:{line}:\d+: information\[no-hardware\]: Net: cumsum has no hardware", done.stdout)
+    assert "simulation: equal; 5 vectors" in done.stdout  # of all that is before it
+
+
+def test_what_is_too_big_is_refused_with_what_would_do(mase, net):
+    done = mase("verilog", net, "--multipliers", 1, cwd=net.parent)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "information[verilog-refused]" in done.stderr
+
+
+def test_one_layer_can_be_built_alone(mase, net):
+    done = mase("verilog", net, "--scope", "b", "--format", "json", cwd=net.parent)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert {each["scope"] for each in told["operations"] if each["kind"] != "input"} == {"b"}
+
+
+def test_passes_can_come_first(mase, net):
+    done = mase("verilog", net, "--pass", "quantize(default='fixed(6,3)')", "--format", "json", cwd=net.parent)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["steps"][0] == "quantize(default='fixed(6,3)')"
+    assert "DATA_IN_0_PRECISION_0(6)" in told["text"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--precision", "fixd(8,4)"], "fixd"),
+        (["--scope", "nowhere"], "nowhere"),
+        (["--model", "Nat"], "no model 'Nat'"),
+        (["--pass", "quantize("], "quantize("),
+        (["--multipliers", "0"], "Invalid value for '--multipliers'"),
+        (["--vectors", "none.npz"], "does not exist"),
+    ],
+)
+def test_what_cannot_be_meant_is_status_two(mase, net, words, message):
+    done = mase("verilog", net, *words, cwd=net.parent)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_a_file_without_a_model_is_status_two(mase, net):
+    net.write_text("import torch\n")
+    done = mase("verilog", net, cwd=net.parent)
+    assert done.returncode == 2
+    assert "no-model" in done.stdout
+
+
+def test_help_teaches(mase):
+    done = mase("verilog", "--help")
+    assert done.returncode == 0
+    for word in ("--multipliers", "--interval", "--simulate", "--vectors", "--synthesize", "Exit status"):
+        assert word in done.stdout
