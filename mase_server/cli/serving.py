@@ -77,7 +77,7 @@ async def _serve(workspace: Path, address: object, token_file: Path | None, pyth
     try:
         where = await listening.start()
         await daemon.start()
-        listening.register([str(workspace)], "serve")
+        await listening.register([str(workspace)], "serve")
         gc.freeze()  # what is imported by now stays, and need not be looked through again
         print(where, flush=True)
         await _interrupted()

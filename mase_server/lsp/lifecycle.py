@@ -24,6 +24,8 @@ async def initialized(ls: Server, params: lsp.InitializedParams) -> None:
     """initialized: start the daemon, learn the settings."""
     ls.initialized = True
     await ls.daemon.start()
+    if ls.tools is not None:
+        ls.spawn(ls.tools.start())
     await ls.folders.pull()
 
 

@@ -20,6 +20,7 @@ from pygls.io_ import StdinAsyncReader, run_async
 from mase_server import directories
 from mase_server.daemon.daemon import Daemon
 from mase_server.lsp.server import DaemonFactory, Server
+from mase_server.lsp.tools import Tools
 
 #: Seconds that unsent messages have at the end.
 _FLUSH = 1.0
@@ -65,6 +66,7 @@ def run(
 
     async def main() -> int:
         server = Server(daemon=daemon or _real_daemon(), cache_dir=cache, state_dir=state, trusted=trusted)
+        server.tools = Tools(server) if daemon is None else None
         gc.freeze()  # what is imported by now stays: looking through it took the event loop 20 ms each time
         return await (_over_stdio(server) if address is None else _over_tcp(server, *address))
 

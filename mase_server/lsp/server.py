@@ -38,6 +38,7 @@ from mase_server.lsp.workspace import Folders
 if TYPE_CHECKING:
     from mase_server.daemon.daemon import Daemon
     from mase_server.daemon.store import FileView
+    from mase_server.lsp.tools import Tools
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,6 +79,8 @@ class Server(LanguageServer):
             settings_of=self.daemon_settings_of,
             folder_of=self.folders.folder_of,
         )
+        #: What serves other tools, where this process does; set before the editor speaks.
+        self.tools: Tools | None = None
         self.initialized = False
         self.stopped = False
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -97,6 +100,8 @@ class Server(LanguageServer):
         """End every worker, once."""
         if not self.stopped:
             self.stopped = True
+            if self.tools is not None:
+                await self.tools.stop()
             if self.initialized:
                 await self.daemon.shutdown()
 

@@ -159,4 +159,6 @@ async def did_change_configuration(ls: Server, params: lsp.DidChangeConfiguratio
 
 async def did_change_folders(ls: Server, params: lsp.DidChangeWorkspaceFoldersParams) -> None:
     """workspace/didChangeWorkspaceFolders: pygls keeps the list; the settings of the new ones are asked for."""
+    if ls.tools is not None:
+        await ls.tools.follow()
     await ls.folders.pull()

@@ -34,6 +34,7 @@ class Listening:
         self._server: asyncio.Server | None = None
         self._folder: Path | None = None
         self._files: list[Path] = []
+        self._registered: list[Path] = []
         self._token = ""
 
     async def start(self) -> Address:
@@ -68,16 +69,21 @@ class Listening:
             self._files.append(self.token_file)
         return token_of(self.token_file)
 
-    def register(self, workspaces: Sequence[str], kind: str) -> None:
-        """Have clients of these workspaces find this server."""
+    async def register(self, workspaces: Sequence[str], kind: str) -> None:
+        """Have clients of these workspaces find this server, and those of no others."""
+        await asyncio.to_thread(self._register, workspaces, kind)
+
+    def _register(self, workspaces: Sequence[str], kind: str) -> None:
         assert self._folder is not None
         pid, address = os.getpid(), str(self.address)
         token_file = str(self.token_file.absolute()) if self._token and self.token_file else ""
-        for workspace in workspaces:
-            told = Registration(workspace, address, pid, start_of(pid), kind, __version__, token_file)
-            file = register(self._folder, told)
-            if file not in self._files:
-                self._files.append(file)
+        made = [
+            register(self._folder, Registration(each, address, pid, start_of(pid), kind, __version__, token_file))
+            for each in workspaces
+        ]
+        for file in set(self._registered) - set(made):
+            file.unlink(missing_ok=True)
+        self._registered = made
 
     async def close(self) -> None:
         """End it all."""
@@ -85,10 +91,11 @@ class Listening:
             self._server.close()
         for connection in list(self.front.connections):
             connection.drop("the server ends")
-        for file in self._files:
+        for file in (*self._registered, *self._files):
             with contextlib.suppress(OSError):
                 file.unlink()
         self._files.clear()
+        self._registered.clear()
         await asyncio.sleep(0)
 
     def _accept(self) -> asyncio.BaseProtocol:
