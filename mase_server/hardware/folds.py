@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isqrt
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,4 +27,5 @@ class Fold:
 
 def divisors(number: int) -> list[int]:
     """All divisors, the smallest first."""
-    return [each for each in range(1, number + 1) if number % each == 0]
+    small = [each for each in range(1, isqrt(number) + 1) if number % each == 0]
+    return sorted({*small, *(number // each for each in small)})

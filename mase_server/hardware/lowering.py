@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -13,13 +13,13 @@ from torch import Tensor, fx
 from mase_server.formats import parse
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.design import Constant, Design, Operation, Stream
-from mase_server.hardware.effects import OF_SIZES, changes_in_place, check_alone, needed
+from mase_server.hardware.effects import LIKE_ANOTHER, OF_SIZES, changes_in_place, check_alone, fields_of, needed
 from mase_server.hardware.gaps import FollowsGap, Gaps, holds_tensors
 from mase_server.hardware.held import Floating, Held, Known, Later, Moved, NoHardware, Unrounded, Whole, node_of, run
 from mase_server.hardware.kinds import KINDS, MIXED, RULES
 from mase_server.hardware.names import identifier
 from mase_server.hardware.samples import Layout, moved_samples
-from mase_server.ir.build import attribute
+from mase_server.ir.build import attribute, underlying
 from mase_server.ir.facts import call_of
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.number_formats import format_text, operator_of
@@ -102,11 +102,18 @@ class Lowering:
 
     def _output(self, node: fx.Node) -> None:
         """The results of the model that are there."""
-        tensors = [each for each in node.all_input_nodes if isinstance(self.facts.get(each), TensorType)]
-        there = [each for each in tensors if not self.gaps.lacks(each)]
+        there = [each for each in self._results(node) if not self.gaps.lacks(each)]
         self.outputs = tuple(held.operation for each in there if isinstance(held := self.held[each], Whole))
         for each in there:
             self.whole(each)
+
+    def _results(self, node: fx.Node) -> Iterator[fx.Node]:
+        """The tensors that a node puts together, also in objects of other types."""
+        for each in node.all_input_nodes:
+            if isinstance(self.facts.get(each), TensorType):
+                yield each
+            elif _packs(each):
+                yield from (field for field in fields_of(each) if isinstance(self.facts.get(field), TensorType))
 
     def _no_tensor(self, node: fx.Node) -> None:
         """What gives no tensor: parts of one, sizes, and changes of a part in place."""
@@ -117,7 +124,7 @@ class Lowering:
             if not all(isinstance(each, Known) for each in held):
                 raise NoHardware("it changes a part of a tensor in place; use torch.cat or torch.where")
             self._known(node)
-        elif holds_tensors(self.facts.get(node)) and node.op.startswith("call"):
+        elif holds_tensors(self.facts.get(node)) and node.op.startswith("call") and not _packs(node):
             name = operator_of(node, self.model)
             raise NoHardware(f"there is no component for {name}; docs/hardware.md lists what there is")
 
@@ -193,9 +200,21 @@ class Lowering:
         def value(each: fx.Node) -> Any:
             if each in values:
                 return values[each]
-            return run(each, self.model, value) if each in self.parts else self.facts[each]
+            if each in self.parts:
+                return run(each, self.model, value)
+            fact = self.facts[each]
+            return self._tensor(node, each, fact) if isinstance(fact, TensorType) else fact
 
         return run(node, self.model, value)
+
+    def _tensor(self, node: fx.Node, source: fx.Node, fact: TensorType) -> Tensor:
+        """The values of an operand, or, where its size alone matters, any. NoHardware where they depend on inputs."""
+        held = self.held.get(source)
+        if isinstance(held, Known | Constant):
+            return _values(held)
+        if operator_of(node, self.model) in OF_SIZES | LIKE_ANOTHER:
+            return torch.zeros(fact.shape, dtype=getattr(torch, fact.dtype))
+        raise NoHardware(f"it depends on the values of {source.name}, which depend on the inputs")
 
     def layout(self, node: fx.Node) -> Layout:
         """Where a node's samples are; NoHardware for a tensor without a batch."""
@@ -300,6 +319,11 @@ class Lowering:
         if (other := self.stream(known).format) != format:
             raise NoHardware(f"the input {given.name} is rounded to {other} and to {format}; one is needed")
         return Whole(known)
+
+
+def _packs(node: fx.Node) -> bool:
+    """Does a node only put tensors into an object?"""
+    return node.op == "call_function" and getattr(underlying(node.target), "__name__", "") == "rebuild"
 
 
 def _fixed(text: str) -> FixedPoint:

@@ -10,11 +10,11 @@ from typing import Any
 from mase_server.building import Build
 from mase_server.hardware.design import Design
 from mase_server.hardware.emission import Top, random_inputs, top, whole
+from mase_server.hardware.estimates import Estimates, estimate
 from mase_server.hardware.folding import Folding, FoldingError, fold
 from mase_server.hardware.lowering import lower
 from mase_server.hardware.parts import part
 from mase_server.ir.graph import MaseGraph
-from mase_server.passes.verilog.figures import Figures, figures_of
 from mase_server.passes.verilog.limits import fitting, refusal
 from mase_server.passes.verilog.places import Places, calls, members, modules, unsupported_in
 from mase_server.passes.verilog.preparation import prepare
@@ -84,7 +84,7 @@ class Plan:
     design: Design
     build: Build
     made: Top
-    figures: Figures
+    figures: Estimates
     refusal: str | None
 
     @classmethod
@@ -92,7 +92,7 @@ class Plan:
         """Of a design and what was asked for."""
         folding, why = _folded(design, build)
         made = top(design, folding, title)
-        figures = figures_of(design, folding, made.made)
+        figures = estimate(design, folding, made.made)
         nothing = None if design.outputs else "nothing of it has hardware"
         return cls(design, build, made, figures, nothing or why or refusal(build, figures.totals, figures.operations))
 
