@@ -11,13 +11,21 @@ TRIALS = ((), ("--stall", "40"), ("--late",), ("--stall", "30", "--seed", "5", "
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What became of one output: beats that came, that should have come, and that were wrong."""
+    """What became of one output: beats that came, that should have come, and that were wrong.
+
+    sample_cycle: when the first sample was whole.
+    """
 
     moved: int
     total: int
     mismatches: int
     first_cycle: int
     last_cycle: int
+    sample_cycle: int
+
+    def interval(self, samples):
+        """Cycles from one sample to the next."""
+        return (self.last_cycle - self.sample_cycle) / (samples - 1)
 
 
 def simulated(made, folder, *options):
@@ -38,5 +46,5 @@ def check(made, folder, trials=TRIALS):
 
 
 def _stream(words):
-    _, _, moved, total, mismatches, _, _, _, first, last, _ = words
-    return Stream(*map(int, (moved, total, mismatches, first, last)))
+    _, _, moved, total, mismatches, _, _, _, first, last, sample = words
+    return Stream(*map(int, (moved, total, mismatches, first, last, sample)))

@@ -96,10 +96,10 @@ def spare(design: Design, operation: Operation, windows: Windows) -> int:
     """Pixels to keep beside those of a window, so that who gives them never waits if it is no faster.
 
     As many as from a window's first pixel to its last: when the last window of an image begins, that much of the next
-    image may be there.  No less than the rows between two windows.
+    image may be there.  No less than the rows between two windows.  And a row, because nobody is quite even.
     """
     width = design.operations[operation.inputs[0]].out.shape[2] + 2 * windows.padding[1]
-    return max((windows.reach[0] - 1) * width + windows.reach[1], windows.stride[0] * width)
+    return max((windows.reach[0] - 1) * width + windows.reach[1], windows.stride[0] * width) + width
 
 
 def arrival(design: Design, operation: Operation, lanes: int, windows: Windows) -> int:

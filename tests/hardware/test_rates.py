@@ -1,0 +1,109 @@
+"""Samples follow one another at the interval of the slowest operation, whatever parts and meets again in between."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from mase_server import MaseGraph, passes
+from mase_server.hardware import pace
+from mase_server.hardware.emission import emit, random_inputs
+from mase_server.hardware.folding import fold
+from mase_server.hardware.lowering import lower
+from tests.hardware.simulating import check, simulated
+from tests.hardware.test_emission import VERILATOR
+from tests.hardware.test_lowering import config
+
+
+def conv(ins, outs, stride=1):
+    return nn.Sequential(nn.Conv2d(ins, outs, 3, stride, padding=1, bias=False), nn.BatchNorm2d(outs))
+
+
+class Block(nn.Module):
+    def __init__(self, ins, outs, stride):
+        super().__init__()
+        self.first, self.second = conv(ins, outs, stride), conv(outs, outs)
+        self.short = nn.Conv2d(ins, outs, 1, stride, bias=False) if stride > 1 else nn.Identity()
+
+    def forward(self, x):
+        return F.relu(self.second(F.relu(self.first(x))) + self.short(x))
+
+
+class Residual(nn.Module):
+    """A stem, a block, and a block that halves the image: every layer but the stem has as many products."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.head = conv(3, 4), nn.Linear(8, 5)
+        self.blocks = nn.Sequential(Block(4, 4, 1), Block(4, 8, 2))
+
+    def forward(self, x):
+        x = self.blocks(F.relu(self.stem(x)))
+        return self.head(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+class LeNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 6, 5, padding=2), nn.Conv2d(6, 16, 5)
+        self.fc1, self.fc2, self.fc3 = nn.Linear(400, 120), nn.Linear(120, 84), nn.Linear(84, 10)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(torch.flatten(x, 1))))))
+
+
+def built(model, shape, samples, multipliers):
+    """The design, its folding and what is emitted, with batch norms that do something."""
+    torch.manual_seed(3)
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.running_mean.normal_(0, 0.3)
+            layer.running_var.uniform_(0.5, 2)
+    graph, _ = passes.conv_bn_fusion_transform_pass(MaseGraph(model.eval(), {"x": torch.randn(2, *shape)}), {})
+    design = lower(passes.quantize_transform_pass(graph, config())[0])
+    assert not design.unsupported
+    folding = fold(design, multipliers=multipliers)
+    return design, folding, emit(design, folding, type(model).__name__, random_inputs(design, samples))
+
+
+def interval(made, folder, samples):
+    """Cycles from one sample to the next."""
+    status, (out,) = simulated(made, folder)
+    assert (status, out.mismatches, out.moved) == (0, 0, out.total)
+    return out.interval(samples)
+
+
+CASES = [(LeNet, (1, 28, 28), 60), (LeNet, (1, 28, 28), 300), (Residual, (3, 12, 12), 40), (Residual, (3, 12, 12), 320)]
+
+
+@VERILATOR
+@pytest.mark.parametrize(("model", "shape", "multipliers"), CASES)
+def test_images_follow_one_another_at_the_pace_of_the_slowest_layer(tmp_path, model, shape, multipliers):
+    samples = 12
+    _, folding, made = built(model(), shape, samples, multipliers)
+    assert interval(made, tmp_path, samples) <= 1.05 * folding.interval
+    check(made, tmp_path, [("--stall", "40"), ("--stall", "40", "--seed", "5", "--reset", "700")])
+
+
+@VERILATOR
+def test_room_for_progress_alone_is_not_enough_for_the_pace(tmp_path, monkeypatch):
+    monkeypatch.setattr(pace, "waiting", lambda design, folding: {})
+    _, folding, made = built(Residual(), (3, 12, 12), 12, 320)
+    assert interval(made, tmp_path, 12) > 1.05 * folding.interval
+
+
+def test_a_chain_has_nothing_that_waits():
+    design, folding, _ = built(LeNet(), (1, 28, 28), 1, 60)
+    assert pace.waiting(design, folding) == {}
+
+
+def test_what_waits_beside_two_convolutions_is_what_they_hold():
+    """Two 3x3 windows need 2 rows and 2 pixels of 12 pixels, less their borders, and each works on a pixel or two."""
+    design, folding, _ = built(Residual(), (3, 12, 12), 1, 40)
+    (add, _) = (each for each in design.operations.values() if each.kind == "elementwise")
+    waits = pace.waiting(design, folding)
+    short = next(index for index, name in enumerate(add.inputs) if "second" not in name)
+    assert 2 * 13 * 4 <= waits[add.name, short] <= 2 * 13 * 4 + 10 * 4
+    assert waits[add.name, 1 - short] <= 4
