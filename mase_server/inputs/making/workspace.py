@@ -10,7 +10,6 @@ import ast
 import functools
 import itertools
 import json
-import os
 import re
 import sys
 import textwrap
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mase_server.inputs.budget import Budget
+from mase_server.tracing.loading.walk import files_below
 
 #: Bounds of what is read for one file's models: files, seconds, bytes of one file, and of all.
 MAX_FILES = 2000
@@ -28,7 +28,6 @@ MAX_BYTES = 400_000
 MAX_TOTAL = 40_000_000
 _SUFFIXES = (".py", ".ipynb", ".md", ".rst")
 CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
-_SKIPPED = {"node_modules", "site-packages", "dist-packages", "__pycache__", "build", "dist", "venv", "env"}
 _BLOCK = re.compile(r"```[^\n]*\n(.*?)```", re.DOTALL)
 _MAGIC = re.compile(r"^\s*[!%].*$", re.MULTILINE)
 
@@ -96,7 +95,8 @@ class Workspace:
 
     def _readable(self) -> Iterator[tuple[Path, bytes]]:
         budget, total = Budget.of(self.seconds), 0
-        for path in itertools.islice(_files(self.folder, self.but) if self.folder else (), MAX_FILES):
+        files = files_below(self.folder, (*_SUFFIXES, *CONFIGURATIONS), self.but) if self.folder else ()
+        for path in (Path(file.path) for file in itertools.islice(files, MAX_FILES)):
             text = _read(path)
             total += len(text or b"")
             if budget.is_spent() or total > MAX_TOTAL:
@@ -115,23 +115,6 @@ def _means(tree: ast.Module, name: str, known: set[str]) -> bool:
                 if module and not set(module.split(".")) & known:
                     return False
     return True
-
-
-def _files(folder: str, but: str) -> Iterator[Path]:
-    """Texts and code below the folder, what stands highest first; hidden and installed folders are passed over."""
-    waiting = [folder]
-    while waiting:
-        here = waiting.pop(0)
-        try:
-            entries = sorted(os.scandir(here), key=lambda entry: entry.name)
-        except OSError:
-            continue
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                if not entry.name.startswith(".") and entry.name not in _SKIPPED:
-                    waiting.append(entry.path)
-            elif entry.name.endswith((*_SUFFIXES, *CONFIGURATIONS)) and entry.path != but:
-                yield Path(entry.path)
 
 
 def _read(path: Path) -> bytes | None:

@@ -12,12 +12,12 @@ from itertools import chain
 from pathlib import Path
 
 from mase_server.tracing.loading.source import decode, read_source
+from mase_server.tracing.loading.walk import files_below
 
 #: Bounds of one search: files, seconds, bytes of one file.
 MAX_FILES = 3000
 MAX_SECONDS = 0.5
 MAX_BYTES = 400_000
-_SKIPPED = frozenset({"node_modules", "site-packages", "dist-packages", "__pycache__", "build", "dist", "venv", "env"})
 _PASS = re.compile(rb"^def\s+[a-zA-Z]\w*_(?:transform|analysis)_pass\s*\(", re.MULTILINE)
 #: Passes of this package are found elsewhere.
 _OWN = str(Path(__file__).parents[2]) + os.sep
@@ -38,18 +38,7 @@ def trees(folder: str, first: str) -> Iterator[tuple[str, ast.Module]]:
 
 
 def _files(folder: str, but: str) -> Iterator[str]:
-    waiting = [folder]
-    while waiting:
-        try:
-            entries = sorted(os.scandir(waiting.pop(0)), key=lambda entry: entry.name)
-        except OSError:
-            continue
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                if not entry.name.startswith(".") and entry.name not in _SKIPPED:
-                    waiting.append(entry.path)
-            elif entry.name.endswith(".py") and not entry.name.startswith("test_") and entry.path != but:
-                yield entry.path
+    return (file.path for file in files_below(folder, (".py",), but) if not file.name.startswith("test_"))
 
 
 def _tree(path: str) -> ast.Module | None:

@@ -10,11 +10,11 @@ from typing import Any
 from mase_server.ir.annotate import Annotator
 from mase_server.ir.number_formats import number_formats
 from mase_server.passes import calculate_avg_bits_mg_analysis_pass
+from mase_server.passes.bits.operands import stored_parameters
 from mase_server.passes.error import Error, Errors
 from mase_server.snapshot import TRANSFORM_NODES
 from mase_server.worker.live import Live, Sources
 from mase_server.worker.transforms.pipeline import Applied
-from mase_server.worker.transforms.sizes import parameter_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +89,13 @@ class OverlayWriter:
 
 def _figures(applied: Applied) -> dict[str, Any]:
     graph = applied.graph
-    count, size = parameter_sizes(graph.fx_graph, graph.module)
+    stored = stored_parameters(graph).values()
     # The types are known since the last step: annotating anew would find them again.
     Annotator(graph.module, graph.facts, graph.custom_ops, None).annotate()
     bits = calculate_avg_bits_mg_analysis_pass(graph)[1]
     return {
-        "nodes": len(graph.fx_graph.nodes), "parameters": count, "parameter_bytes": size,
+        "nodes": len(graph.fx_graph.nodes), "parameters": sum(each.elements for each in stored),
+        "parameter_bytes": round(sum(each.elements * min(each.bits, each.stored) for each in stored) / 8),
         "data_bits": bits["data_avg_bit"], "weight_bits": bits["w_avg_bit"],
     }  # fmt: skip
 
