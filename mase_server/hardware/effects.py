@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from torch import fx
 
 from mase_server.hardware.held import NoHardware
+from mase_server.ir.build import underlying
 
 #: Operators whose results depend on the size of their operand, not on its values.
 OF_SIZES = frozenset(
     {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "new_tensor"}
 )  # fmt: skip
+
+#: Operators whose second operand matters by its size and type alone.
+LIKE_ANOTHER = frozenset({"view_as", "reshape_as", "expand_as", "type_as"})
 
 #: Operators that give another view of the same memory.
 _VIEWS = frozenset(
@@ -32,6 +38,23 @@ def needed(graph: fx.Graph) -> set[fx.Node]:
         found.update(new)
         waiting += new
     return found
+
+
+def fields_of(node: fx.Node) -> list[fx.Node]:
+    """The nodes in an output object that a node makes; not what it keeps in a cache for another call."""
+    given: Any = node.args[0]
+    tensors = list(given)
+    made = underlying(node.target)(list(range(len(tensors))))
+    return [tensors[place] for place in _places(made) if isinstance(tensors[place], fx.Node)]
+
+
+def _places(value: Any) -> Iterator[int]:
+    """The numbers in an output object, which stand for tensors."""
+    if type(value) is int:
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _places(item)
 
 
 def changes_in_place(node: fx.Node) -> bool:

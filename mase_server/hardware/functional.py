@@ -74,9 +74,10 @@ def integer_matmul(first: Tensor, second: Tensor, formats: tuple[str, str, str],
     return arithmetic.matmul(first, second.mT, Affine(data, other, None, out, relu=relu))
 
 
-def integer_softmax(values: Tensor, before: str, after: str) -> Tensor:
-    """Softmax over the last dimension in integers."""
-    return arithmetic.softmax(values, fixed(before), fixed(after))
+def integer_softmax(values: Tensor, before: str, after: str, mask: Tensor | None = None) -> Tensor:
+    """Softmax over the last dimension in integers; mask: 1 for what is left out."""
+    left_out = None if mask is None else mask.bool()
+    return arithmetic.softmax(values, fixed(before), fixed(after), mask=left_out)
 
 
 def integer_norm(

@@ -72,7 +72,15 @@ class Later:
     finish: Callable[[FixedPoint], Whole]
 
 
-Held = Whole | Unrounded | Floating | Known | Moved | Constant | Later
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """What an operation gives, minus infinity where `mask` (bool, of a sample's shape) is true."""
+
+    source: str
+    mask: Tensor
+
+
+Held = Whole | Unrounded | Floating | Known | Moved | Constant | Later | Masked
 
 
 def node_of(value: Any) -> fx.Node:

@@ -15,7 +15,19 @@ from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.design import Constant, Design, Operation, Stream
 from mase_server.hardware.effects import LIKE_ANOTHER, OF_SIZES, changes_in_place, check_alone, fields_of, needed
 from mase_server.hardware.gaps import FollowsGap, Gaps, holds_tensors
-from mase_server.hardware.held import Floating, Held, Known, Later, Moved, NoHardware, Unrounded, Whole, node_of, run
+from mase_server.hardware.held import (
+    Floating,
+    Held,
+    Known,
+    Later,
+    Masked,
+    Moved,
+    NoHardware,
+    Unrounded,
+    Whole,
+    node_of,
+    run,
+)
 from mase_server.hardware.kinds import KINDS, MIXED, RULES
 from mase_server.hardware.names import identifier
 from mase_server.hardware.samples import Layout, moved_samples
@@ -303,6 +315,8 @@ class Lowering:
                 return self._input(given, format, node.name)
             case Later(finish):
                 return finish(format)
+            case Masked():
+                raise NoHardware(f"{node.name} rounds minus infinity to a moderate number; leave masked scores alone")
             case Unrounded() as unrounded:
                 return self.add(unrounded, format, node.name)
             case Whole(name) as whole if self.stream(name).format == format:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.arithmetic import Norm, exp_table, norm, softmax
 from mase_server.hardware.arithmetic.norms import root_floor
-from mase_server.hardware.memories import words_of_bias
+from mase_server.hardware.memories import packed, words_of_bias
 from tests.rtl.bench import Bench, Case
 from tests.rtl.designs import precision, stream
 from tests.rtl.draws import drawn, generator, integers
@@ -22,10 +22,12 @@ RESULTS = st.builds(FixedPoint, st.integers(2, 14), st.integers(0, 13))
 @st.composite
 def softmaxes(draw):
     lanes = draw(st.integers(1, 4))
-    return lanes, lanes * draw(st.integers(1, 7)), draw(NARROW), draw(RESULTS), draw(st.integers(4, 16))
+    size = lanes * draw(st.integers(1, 7))
+    return lanes, size, draw(NARROW), draw(RESULTS), draw(st.integers(4, 16)), draw(st.sampled_from([0, 1, 3, ROWS]))
 
 
-def softmax_case(number, lanes, size, data, out, exp_fraction):
+def softmax_case(number, lanes, size, data, out, exp_fraction, masked=0):
+    """masked: rows of a mask, which repeats; a third of its elements are left out, and one row whole."""
     values = integers(data.width, ROWS, size, generator=generator(number))
     values[::3] = values[::3].clamp(-2, 1)  # rows of nearly equal numbers, and of equal ones
     values[1::6] = values[1, 0]
@@ -37,13 +39,16 @@ def softmax_case(number, lanes, size, data, out, exp_fraction):
         "DATA_OUT_0_PRECISION_0": out.width,
         "DATA_OUT_0_PRECISION_1": out.fraction_width,
     }
-    return Case(
-        "fixed_softmax",
-        parameters,
-        {"data_in_0": stream(values, data.width, lanes)},
-        {"data_out_0": stream(softmax(values, data, out, exp_fraction), out.width, lanes)},
-        {"FILE": (exp_fraction + 1, exp_table(data, exp_fraction).tolist())},
-    )
+    memories, mask = {"FILE": (exp_fraction + 1, exp_table(data, exp_fraction).tolist())}, None
+    if masked:
+        mask = torch.rand(masked, size, generator=generator(number)) < 1 / 3
+        mask[0] = True
+        parameters |= {"HAS_MASK": 1, "MASK_BEATS": mask.numel() // lanes}
+        memories["MASK_FILE"] = lanes, packed(mask.long().reshape(-1, lanes), 1)
+        mask = mask.repeat(ROWS // masked, 1)
+    expected = softmax(values, data, out, exp_fraction, mask)
+    into, outof = stream(values, data.width, lanes), stream(expected, out.width, lanes)
+    return Case("fixed_softmax", parameters, {"data_in_0": into}, {"data_out_0": outof}, memories)
 
 
 def test_softmax_is_its_arithmetic():
@@ -77,6 +82,16 @@ def test_softmax_is_that_of_torch_but_for_one_rounding():
     exact = torch.softmax(data.decode(values), -1)
     error = (out.decode(softmax(values, data, out)) - exact).abs().max()
     assert error <= 0.5 * 2.0**-9 + 16 * 2.0**-14
+
+
+def test_what_a_mask_leaves_out_is_as_if_it_were_not_there():
+    data, out = FixedPoint(8, 4), FixedPoint(10, 9)
+    values = integers(8, 50, 8, generator=generator(2))
+    mask = torch.tensor([False, True, False, False, True, True, False, True])
+    expected = softmax(values[:, ~mask], data, out)
+    assert torch.equal(softmax(values, data, out, mask=mask)[:, ~mask], expected)
+    assert (softmax(values, data, out, mask=mask)[:, mask] == 0).all()
+    assert (softmax(values, data, out, mask=torch.ones(8, dtype=torch.bool)) == 0).all()
 
 
 @st.composite

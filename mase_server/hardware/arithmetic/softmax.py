@@ -26,12 +26,16 @@ def exp_table(data: FixedPoint, exp_fraction: int = EXP_FRACTION) -> Tensor:
     return (torch.exp(-steps) * 2.0**exp_fraction).round().to(torch.int64)
 
 
-def softmax(values: Tensor, data: FixedPoint, out: FixedPoint, exp_fraction: int = EXP_FRACTION) -> Tensor:
+def softmax(
+    values: Tensor, data: FixedPoint, out: FixedPoint, exp_fraction: int = EXP_FRACTION, mask: Tensor | None = None
+) -> Tensor:
     """Softmax over the last dimension in integers, int64: exponentials of what each is below the maximum, from a table.
 
     Their sum is exact; the quotient is rounded once, half to even, and saturated.
+    mask: what is left out, bool, broadcast to the values; a row of such alone gives zeros.
     """
-    below = values.amax(-1, keepdim=True) - values
-    powers = exp_table(data, exp_fraction)[below]
-    quotients = divide(powers << out.fraction_width, powers.sum(-1, keepdim=True))
+    left_out = torch.tensor(False) if mask is None else mask
+    largest = values.masked_fill(left_out, data.integers[0]).amax(-1, keepdim=True)
+    powers = exp_table(data, exp_fraction)[(largest - values).clamp(min=0)].masked_fill(left_out, 0)
+    quotients = divide(powers << out.fraction_width, powers.sum(-1, keepdim=True).clamp(min=1))
     return requantise(quotients, out.fraction_width, out)

@@ -11,12 +11,13 @@ from torch import Tensor, fx
 
 from mase_server.hardware.design import Constant, Operation, Stream, row_major
 from mase_server.hardware.functional import integer_add, integer_multiply
-from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of
+from mase_server.hardware.held import Held, Known, NoHardware, Unrounded, node_of
 from mase_server.hardware.kinds.constant import constant_stream
 from mase_server.hardware.kinds.gather import arranged
 from mase_server.hardware.kinds.kind import Kind, Rule
 from mase_server.hardware.kinds.swap import in_order
 from mase_server.hardware.kinds.table import by_number
+from mase_server.hardware.masks import added
 from mase_server.hardware.wiring import Parameters, Tap, precision
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ def _rule(function: str) -> Rule:
         if function == "div":
             raise NoHardware("one tensor divided by another has no hardware; divide by a number, or multiply")
         operands = [node_of(given[name]) for name in ("data_in_0", "data_in_1")]
+        for scores, other in (operands, operands[::-1]):
+            mask = lowering.held[other]
+            if function == "add" and isinstance(mask, Known):
+                return added(lowering, node, scores, mask.values)
         sources = tuple(like_each_other(lowering, node, operands))
         return Unrounded("elementwise", sources, node, options={"function": function, "relu": False})
 

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, fx
 
+from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.arithmetic.softmax import EXP_FRACTION, exp_table
-from mase_server.hardware.design import Design, Operation
+from mase_server.hardware.design import Constant, Design, Operation
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import integer_softmax
-from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of
+from mase_server.hardware.held import Held, Masked, NoHardware, Unrounded, node_of
 from mase_server.hardware.kinds.images import Settings
 from mase_server.hardware.kinds.kind import Kind, row_major
 from mase_server.hardware.kinds.swap import in_order
+from mase_server.hardware.masks import equal, masked_fill, where
 from mase_server.hardware.memories import words_of
 from mase_server.hardware.wiring import Parameters, Tap, precision, streams
 
@@ -26,17 +28,22 @@ if TYPE_CHECKING:
 
 
 def _softmax(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    source = node_of(given["data_in_0"])
-    name, rank = lowering.whole(source), len(lowering.facts[source].shape)
+    source, mask = node_of(given["data_in_0"]), None
+    held, rank = lowering.held[source], len(lowering.facts[source].shape)
+    if isinstance(held, Masked):
+        name, mask = held.source, Constant(held.mask.long(), FixedPoint(2, 0))
+    else:
+        name = lowering.whole(source)
     dim = Settings.of(lowering, node, given).get("dim", -1)
     if dim % rank != rank - 1:
         raise NoHardware(f"it goes over dimension {dim}; over the last one there is hardware: transpose first")
-    return Unrounded("softmax", (in_order(lowering, name, torch.arange(lowering.stream(name).size)),), node)
+    name = in_order(lowering, name, torch.arange(lowering.stream(name).size))
+    return Unrounded("softmax", (name,), node, {} if mask is None else {"mask": mask})
 
 
 def _node(maker: Maker, operation: Operation) -> fx.Node:
-    formats = maker.format_in(operation), str(operation.out.format)
-    return maker.call(operation, integer_softmax, *maker.inputs(operation), *formats)
+    formats, (mask, _) = (maker.format_in(operation), str(operation.out.format)), maker.constant(operation, "mask")
+    return maker.call(operation, integer_softmax, *maker.inputs(operation), *formats, mask)
 
 
 def folds_of_rows(design: Design, operation: Operation) -> Iterator[Fold]:
@@ -64,8 +71,22 @@ def _build(builder: Builder, operation: Operation) -> Tap:
         **precision("DATA_OUT_0", out.format),
         "FILE": builder.file(operation, "exp", EXP_FRACTION + 1, words),
     }
+    if "mask" in operation.constants:
+        rows = _repeating(operation.constants["mask"].integers.reshape(-1, out.shape[-1])).reshape(-1, fold.par_in)
+        file = builder.file(operation, "mask", fold.par_in, words_of(rows, 1))
+        parameters |= {"HAS_MASK": 1, "MASK_BEATS": len(rows), "MASK_FILE": file}
     builder.instance(f"{operation.name}_i", "fixed_softmax", parameters, streams(source, to), operation.name)
     return builder.skid(operation, to)
 
 
-KIND = Kind("softmax", _node, _build, {"softmax": _softmax}, row_major, folds_of_rows, reach_of_rows, mixes=1)
+def _repeating(rows: Tensor) -> Tensor:
+    """The first rows, as many as it takes until they come again."""
+    for count in divisors(len(rows)):
+        if torch.equal(rows.reshape(-1, count, rows.shape[1]), rows[:count].expand(len(rows) // count, -1, -1)):
+            return rows[:count]
+    return rows
+
+
+_RULES = {"softmax": _softmax, "masked_fill": masked_fill, "where": where, "eq": equal}
+
+KIND = Kind("softmax", _node, _build, _RULES, row_major, folds_of_rows, reach_of_rows, mixes=1)

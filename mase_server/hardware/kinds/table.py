@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, fx
 
 from mase_server.hardware.arithmetic import look_up, table
 from mase_server.hardware.arithmetic.elements import WIDEST_TABLE
 from mase_server.hardware.design import Operation
-from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of, run
+from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of
 from mase_server.hardware.kinds.kind import Kind
 from mase_server.hardware.memories import Words
 from mase_server.hardware.wiring import Parameters, Tap, streams
@@ -31,7 +32,8 @@ def _table(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
         raise NoHardware(f"its table would have 2**{width} words; quantise its input to {WIDEST_TABLE} bits or fewer")
 
     def function(values: Tensor) -> Tensor:
-        return run(node, lowering.model, lambda each: values if each is source else lowering.facts[each])
+        """0 where there is no value, such as the root of a negative number: the graph has NaN there."""
+        return lowering.evaluated(node, {source: values}).nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
 
     return Unrounded("table", (name,), node, options={"function": function})
 
@@ -70,11 +72,13 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     return builder.skid(operation, to)
 
 
-#: Functions that have a value for every number.
+#: Functions of one number; others of their operands are numbers or constants of one element.
 _SERVED = (
     "gelu", "silu", "sigmoid", "tanh", "exp", "elu", "selu", "celu", "mish", "softplus", "softsign", "hardswish",
     "hardsigmoid", "hardtanh", "leaky_relu", "relu6", "logsigmoid", "erf", "abs", "neg", "sin", "cos", "square",
-    "softshrink", "hardshrink", "tanhshrink", "threshold",
+    "softshrink", "hardshrink", "tanhshrink", "threshold", "prelu", "pow", "sqrt", "rsqrt", "reciprocal", "log", "exp2",
+    "log2", "log10", "log1p", "expm1", "clamp", "clip", "sign", "round", "floor", "ceil", "trunc", "erfc", "tan",
+    "atan", "sinh", "cosh", "asinh", "rsub", "rrelu",
 )  # fmt: skip
 
 KIND = Kind("table", _node, _build, dict.fromkeys(_SERVED, _table), mixes=0)
