@@ -17,7 +17,7 @@ import {
 } from 'vscode-languageclient/node';
 import { Interpreters } from './environments/interpreters';
 import { passProgress } from './passes/progress';
-import { InitializationOptions } from './protocol';
+import { HARDWARE, InitializationOptions } from './protocol';
 import { SECTION } from './settings';
 
 /** VS Code knows each command once, so the server's commands that the extension offers too are left to the extension. */
@@ -51,7 +51,7 @@ export function createClient(
   outputChannel: LogOutputChannel,
 ): MaseClient {
   const options: LanguageClientOptions = {
-    documentSelector: [{ language: 'python', scheme: 'file' }],
+    documentSelector: [{ language: 'python', scheme: 'file' }, { scheme: HARDWARE }],
     outputChannel,
     revealOutputChannelOn: RevealOutputChannelOn.Never,
     initializationOptions: (): InitializationOptions => ({

@@ -5,6 +5,7 @@ import { Interpreters } from './environments/interpreters';
 import { Root } from './protocol';
 import { PassCommands } from './passes/commands';
 import { Server } from './server';
+import { VerilogCommands } from './verilog/commands';
 
 export function registerCommands(
   server: Server,
@@ -14,6 +15,7 @@ export function registerCommands(
 ): Disposable {
   const table: Record<string, (...args: never[]) => unknown> = {
     ...new PassCommands(server, memory).table,
+    ...new VerilogCommands(server, log).table,
     'mase.restart': () => server.restart(),
     'mase.showLog': () => log.show(true),
     'mase.retrace': (...uris: string[]) => retrace(server, uris),

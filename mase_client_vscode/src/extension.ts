@@ -8,6 +8,7 @@ import { SettingProvider } from './environments/setting';
 import { Server } from './server';
 import { SECTION } from './settings';
 import { StatusItem } from './status';
+import { Highlight } from './verilog/highlight';
 
 let server: Server | undefined;
 
@@ -35,6 +36,7 @@ export function activate(context: ExtensionContext): Api {
     interpreters,
     mase,
     status,
+    new Highlight(mase),
     registerCommands(mase, interpreters, log, context.workspaceState),
     interpreters.onDidChange(() => void mase.interpretersChanged()),
     workspace.onDidGrantWorkspaceTrust(() => void begin()),

@@ -71,6 +71,47 @@ export interface Pass {
   source: string;
 }
 
+/** How hardware is made of a model; see `mase/buildForm`. */
+export type Build = Record<string, unknown>;
+
+/** The form of a build: as a pass, with what was given before. */
+export interface BuildForm extends Pass {
+  given: Build;
+}
+
+/** What `mase/verilog` tells; `build` is null where nobody asked yet. */
+export interface Hardware {
+  model: string;
+  build: Build | null;
+}
+
+/** What `mase.emitVerilog` and `mase.saveVerilog` tell. */
+export interface Emission {
+  uri: string;
+  module: string;
+  files: [string, number][];
+  folder: string | null;
+  refusal: string | null;
+}
+
+/** What `mase.simulateVerilog` tells. `summary`: the same in words.  `log`: the tool's own words, where it failed. */
+export interface Simulation {
+  status: 'equal' | 'different' | 'stood still' | 'failed';
+  summary: string;
+  folder: string;
+  log: string;
+}
+
+/** The scheme of the documents of hardware. */
+export const HARDWARE = 'mase-verilog';
+
+/** What to highlight in one document, as `mase/counterparts` tells it. */
+export interface Counterpart {
+  uri: string;
+  names: string[];
+  ranges: { start: { line: number; character: number }; end: { line: number; character: number } }[];
+}
+
 /** Which model is meant; `only`: parts of it, `name`: what the person calls them. */
 export interface PassTarget {
   path: string;

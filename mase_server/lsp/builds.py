@@ -27,20 +27,37 @@ ARGUMENTS = (
         "the number format, where the passes have given the model none yet",
         choices=("fixed(4,2)", "fixed(8,4)", "fixed(12,6)", "fixed(16,8)"),
     ),
-    Argument("multipliers", "integer", "a budget: the design is as fast as so many multipliers allow", minimum=1),
-    Argument("interval", "integer", "cycles from one sample to the next, with the fewest multipliers", minimum=1),
+    Argument(
+        "multipliers", "integer", "a budget, and as fast as it allows; without one, one for each layer", minimum=1
+    ),
+    Argument(
+        "interval", "integer", "cycles from one sample to the next, with the fewest multipliers that do it", minimum=1
+    ),
     Argument("max_multipliers", "integer", "above so many, nothing is emitted", minimum=1),
     Argument("max_memory_bits", "integer", "above so many bits of memory, nothing is emitted", minimum=1),
     Argument("scope", "text", "a module's path, or a node's name, that is built alone; empty for the whole model"),
 )
 
 
-def declared(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The form as a pass is declared (`Pass.to_wire`). values: of a build, which stand where nothing else is said."""
-    arguments = [{**each.to_wire(), "default": values.get(each.name)} for each in ARGUMENTS]
+def declared(known: Mapping[str, Any]) -> dict[str, Any]:
+    """The form as a pass is declared (`Pass.to_wire`), and "given": what the person gave before.
+
+    known: as `mase/verilog` tells it.
+    """
+    default, build = known.get("default") or {}, of(known)
+    arguments = [{**each.to_wire(), "default": default.get(each.name) or None} for each in ARGUMENTS]
+    given = {name: value for name, value in build.items() if value != default.get(name)}
     about = "SystemVerilog that opens beside the source and follows every save."
     words = {"name": FORM, "title": "Emit the Verilog of", "kind": "transform", "help": about, "source": ""}
-    return {**words, "arguments": arguments, "others": None, "needs": [], "selects": False, "menu": False}
+    return {
+        **words,
+        "arguments": arguments,
+        "others": None,
+        "needs": [],
+        "selects": False,
+        "menu": False,
+        "given": given,
+    }
 
 
 def of(known: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
@@ -31,9 +32,17 @@ class Match:
     operations: Sequence[Operation]
 
     def ranges(self) -> list[lsp.Range]:
-        """Their lines in the document, in its order; whole lines."""
-        spans = sorted(tuple(span) for operation in self.operations for span in operation["lines"])
-        return [lsp.Range(lsp.Position(first - 1, 0), lsp.Position(last, 0)) for first, last in dict.fromkeys(spans)]
+        """Their lines in the document, in its order, each to its end."""
+        lines = _lines(str(self.emission.told["text"]))
+        spans = dict.fromkeys(sorted(tuple(span) for operation in self.operations for span in operation["lines"]))
+        return [
+            lsp.Range(lsp.Position(first - 1, 0), lsp.Position(last - 1, len(lines[last - 1]))) for first, last in spans
+        ]
+
+
+@lru_cache(maxsize=4)
+def _lines(text: str) -> list[str]:
+    return text.split("\n")
 
 
 def hardware_at(ls: Server, path: str, place: lsp.Range) -> list[Match]:

@@ -42,8 +42,8 @@ async def emit_verilog(ls: Server, given: Any = None) -> Any:
 
 
 async def build_form(ls: Server, params: Any) -> dict[str, Any]:
-    """mase/buildForm {uri or path, model?}: the form of a model's build, as a pass is declared."""
-    return builds.declared(builds.of(await called(ls, "mase/verilog", model_of(ls, params))))
+    """mase/buildForm {uri or path, model?}: the form of a model's build, as `builds.declared` has it."""
+    return builds.declared(await called(ls, "mase/verilog", model_of(ls, params)))
 
 
 async def verilog_settings(ls: Server, given: Any = None) -> Any:

@@ -395,7 +395,7 @@ async def test_the_custom_requests_answer_in_maps(editor):
     [
         ("mase/nodeAt", {"path": "/x", "line": 1}, "mase/nodeAt: parameter 'column' is missing"),
         ("mase/models", {"path": 3}, "mase/models: path is 3, expected str"),
-        ("mase/info", {"colour": "red"}, "mase/info has no parameter 'colour'; it takes none"),
+        ("mase/info", {"colour": "red"}, "mase/info has no parameter 'colour'; it takes methods?: bool"),
     ],
 )
 async def test_wrong_parameters_are_named(editor, method, params, message):

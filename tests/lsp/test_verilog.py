@@ -144,7 +144,9 @@ async def test_the_form_has_what_is_remembered_and_judges_what_is_typed(editor):
     path = await opened(editor)
     await emit(editor, path)
     form = await editor.request("mase/buildForm", {"uri": path.as_uri()})
-    assert {each.name: each.default for each in form.arguments}["multipliers"] == 8
+    assert form.given._asdict() == {"multipliers": 8}
+    assert [each.name for each in form.arguments][:3] == ["precision", "multipliers", "interval"]
+    assert form.arguments[0].default == "fixed(8,4)"
     asked = {"uri": path.as_uri(), "pass": "emitVerilog", "argument": "interval"}
     assert (await editor.request("mase/checkArgument", {**asked, "value": "128"})).value == 128
     told = await editor.request("mase/checkArgument", {**asked, "value": "0"})
@@ -228,7 +230,7 @@ async def test_a_client_without_documents_gets_files_that_follow(editor):
         await asyncio.sleep(0.01)  # a file has no event
     assert await counterparts(editor, shown.uri, 4) == [
         (path.as_uri(), ["fc"], [(FC, FC)]),
-        (shown.uri, ["fc"], [(4, 6)]),
+        (shown.uri, ["fc"], [(4, 5)]),
     ]
     assert not [s for method, s in editor.unread if method == "mase/status" and s.uri == shown.uri]
 
@@ -245,7 +247,7 @@ async def test_a_document_of_nothing_says_so(new_editor, uri):
 
 async def test_a_layer_in_python_is_its_instance_and_the_other_way_round(new_editor):
     editor, path, uri = await documents(new_editor)
-    there, back = (uri, ["fc"], [(4, 6)]), (path.as_uri(), ["fc"], [(FC, FC)])
+    there, back = (uri, ["fc"], [(4, 5)]), (path.as_uri(), ["fc"], [(FC, FC)])
     assert await counterparts(editor, path.as_uri(), FC) == [there, back]
     assert await counterparts(editor, uri, 5) == [back, there]
     assert await counterparts(editor, path.as_uri(), CLASS) == []
@@ -256,11 +258,11 @@ async def test_lines_that_moved_and_lines_that_were_edited(new_editor):
     editor, path, uri = await documents(new_editor)
     editor.change(path, (0, 0, 0, 0, "import os\nimport sys\n"))
     assert await counterparts(editor, path.as_uri(), FC) == []
-    assert (await counterparts(editor, path.as_uri(), FC + 2))[0] == (uri, ["fc"], [(4, 6)])
+    assert (await counterparts(editor, path.as_uri(), FC + 2))[0] == (uri, ["fc"], [(4, 5)])
     assert (await counterparts(editor, uri, 5))[0] == (path.as_uri(), ["fc"], [(FC + 2, FC + 2)])
     editor.change(path, (FC + 2, 20, FC + 2, 20, " "))
     assert await counterparts(editor, path.as_uri(), FC + 2) == []
-    assert await counterparts(editor, uri, 5) == [(uri, ["fc"], [(4, 6)])]
+    assert await counterparts(editor, uri, 5) == [(uri, ["fc"], [(4, 5)])]
     assert (await counterparts(editor, uri, 7))[0] == (path.as_uri(), ["out"], [(OUT + 2, OUT + 2)])
 
 
@@ -268,7 +270,7 @@ async def test_the_map_is_right_again_after_a_save(new_editor):
     editor, path, uri = await documents(new_editor)
     await save(editor, path, TWO, "import os\n" + TWO)
     assert (await counterparts(editor, uri, 7))[0] == (path.as_uri(), ["out"], [(OUT + 1, OUT + 1)])
-    assert (await counterparts(editor, path.as_uri(), OUT + 1))[0] == (uri, ["out"], [(7, 8)])
+    assert (await counterparts(editor, path.as_uri(), OUT + 1))[0] == (uri, ["out"], [(7, 7)])
 
 
 async def test_two_models_of_one_file_have_two_documents(new_editor):
@@ -286,7 +288,7 @@ async def test_any_client_has_highlights_definitions_and_implementations(new_edi
     document = lsp.TextDocumentIdentifier(uri)
     at = lsp.Position(4, 17)
     found = await editor.client.text_document_document_highlight_async(lsp.DocumentHighlightParams(document, at))
-    assert [(each.range.start.line, each.range.end.line) for each in found] == [(4, 6)]
+    assert [(each.range.start.line, each.range.end.line) for each in found] == [(4, 5)]
     [python] = await editor.client.text_document_definition_async(lsp.DefinitionParams(document, at))
     assert (python.uri, python.range.start) == (path.as_uri(), lsp.Position(FC, 12))
     asked = lsp.ImplementationParams(editor.id(path), lsp.Position(OUT, 14))

@@ -1,4 +1,4 @@
-"""Hardware from the editor to a real trace child and back. Lines and figures are worked out by hand from the sources."""
+"""Hardware from the editor to a real trace child and back. Lines and figures are worked out by hand."""
 
 import re
 import shutil
@@ -106,7 +106,7 @@ async def test_a_save_makes_it_again_and_the_map_with_it(session):
 
 
 async def test_cards_and_lens_tell_what_a_layer_takes(session):
-    editor, path, told = session
+    editor, path, _ = session
     use = row_of(path, "logits = self.head(x)")
     card = (await editor.hover(path, use, 10)).contents.value
     assert re.search(r"\| hardware \| `fixed_linear` · 1 multiplier · .*160 cycles a sample", card)

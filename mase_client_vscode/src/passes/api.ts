@@ -59,7 +59,7 @@ export class PassApi {
     return chosen && { path: chosen.path, model: chosen.model };
   }
 
-  private async request<T>(method: string, params: object): Promise<T> {
+  async request<T>(method: string, params: object): Promise<T> {
     if (this.server.running === undefined) throw new Error('The MASE server is not running.');
     return this.server.running.sendRequest<T>(method, params);
   }

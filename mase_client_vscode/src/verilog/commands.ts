@@ -1,0 +1,146 @@
+/** The commands around hardware: emit, build otherwise, simulate, save, jump, close. */
+import { LogOutputChannel, Range, TextEditorRevealType, Uri, commands, env, window, workspace } from 'vscode';
+import { fill } from '../passes/form';
+import { Given, Values, text } from '../passes/values';
+import { Build, BuildForm, PassTarget } from '../protocol';
+import { Server } from '../server';
+import { VerilogApi } from './api';
+import { close, showBeside, showSource } from './documents';
+
+/** What a command may be given: by a code action, a lens, or a keybinding. With `build` nothing is asked. */
+type Asked = Partial<PassTarget> & { build?: Build; scope?: string; line?: number; folder?: string };
+
+const OPEN_FOLDER = 'Open Folder';
+const SHOW_LOG = 'Show Log';
+
+export class VerilogCommands {
+  private readonly api: VerilogApi;
+
+  constructor(
+    server: Server,
+    private readonly log: LogOutputChannel,
+  ) {
+    this.api = new VerilogApi(server);
+  }
+
+  /** The commands by name. What goes wrong is shown to the person. */
+  get table(): Record<string, (given?: Asked) => Promise<void>> {
+    const own: Record<string, (target: PassTarget, given: Asked) => Promise<unknown>> = {
+      'mase.emitVerilog': (target, given) => this.emit(target, given),
+      'mase.verilogSettings': (target) => this.ask(target).then((build) => build && this.show(target, { build })),
+      'mase.simulateVerilog': (target) => this.simulate(target),
+      'mase.saveVerilog': (target, given) => this.save(target, given),
+      'mase.closeVerilog': (target) => this.close(target),
+    };
+    const table = Object.entries(own).map(([name, run]) => [name, (given?: Asked) => this.run(run, given ?? {})]);
+    return { ...Object.fromEntries(table), 'mase.showVerilogLine': () => this.jump(), 'mase.showPythonLine': (given) => this.jump(given) };
+  }
+
+  private async run(command: (target: PassTarget, given: Asked) => Promise<unknown>, given: Asked): Promise<void> {
+    await this.guarded(async () => {
+      const target = await this.api.passes.target(given);
+      if (target !== undefined) await command(target, given);
+    });
+  }
+
+  private async guarded(work: () => Promise<unknown>): Promise<void> {
+    try {
+      await work();
+    } catch (error) {
+      void window.showErrorMessage(error instanceof Error ? error.message : `${error}`);
+    }
+  }
+
+  private async emit(target: PassTarget, given: Asked): Promise<void> {
+    const { scope, build } = given;
+    if (build !== undefined) return this.show(target, { build });
+    const known = await this.api.known(target);
+    if (known.build !== null) return this.show(target, scope === undefined ? {} : { scope });
+    const asked = await this.ask(target);
+    if (asked !== undefined) await this.show(target, { build: scope === undefined ? asked : { ...asked, scope } });
+  }
+
+  /** The build that the person wants, undefined where they gave up. */
+  private async ask(target: PassTarget): Promise<Build | undefined> {
+    const form = await this.api.form(target);
+    const values = await fill(form, target.model, remembered(form), this.api.check(target, form.name));
+    if (values === undefined) return undefined;
+    const pairs = form.arguments.map(({ name, default: usual }) => [name, values[name]?.value ?? usual]);
+    return Object.fromEntries(pairs.map(([name, value]) => [name, name === 'scope' ? (value ?? '') : value]));
+  }
+
+  private async show(target: PassTarget, order: { build?: Build; scope?: string }): Promise<void> {
+    const told = await this.api.emit(target, order);
+    if (told !== null && told.refusal === null) await showBeside(Uri.parse(told.uri));
+  }
+
+  private async simulate(target: PassTarget): Promise<void> {
+    const told = await this.api.simulate(target);
+    if (told === null) return;
+    if (told.log) this.log.error(`${told.summary}\n${told.log}`);
+    const tell = told.status === 'equal' ? window.showInformationMessage : window.showErrorMessage;
+    const buttons = told.log ? [SHOW_LOG, OPEN_FOLDER] : [OPEN_FOLDER];
+    void this.follow(tell(told.summary, ...buttons), told.folder);
+  }
+
+  private async save(target: PassTarget, given: Asked): Promise<void> {
+    const folder = given.folder ?? (await chosenFolder(target));
+    const told = folder === undefined ? null : await this.api.save(target, folder);
+    if (told === null || told.folder === null) return;
+    const text = `${told.files.length} files are in ${told.folder}: make sim, make lint and make synth work there.`;
+    void this.follow(window.showInformationMessage(text, OPEN_FOLDER), told.folder);
+  }
+
+  private async close(target: PassTarget): Promise<void> {
+    await this.api.close(target);
+    await close(target);
+  }
+
+  /** From either side to the other: to a line that is named, else from the cursor. */
+  private async jump(given?: Asked): Promise<void> {
+    await this.guarded(async () => {
+      if (given?.path !== undefined && given.line !== undefined) return showSource(given.path, given.line);
+      const editor = window.activeTextEditor;
+      if (editor === undefined) return;
+      const here = editor.document.uri.toString();
+      const found = await this.api.counterparts(here, editor.selection.active);
+      const there = found.find(({ uri }) => Uri.parse(uri).toString() !== here);
+      const [place] = there?.ranges ?? [];
+      if (there === undefined || place === undefined) {
+        throw new Error('Nothing here has a counterpart: emit the Verilog of the model first, and go to one of its layers.');
+      }
+      const uri = Uri.parse(there.uri);
+      if (uri.scheme === 'file') return showSource(uri.fsPath, place.start.line + 1);
+      const { start, end } = place;
+      (await showBeside(uri)).revealRange(new Range(start.line, 0, end.line, 0), TextEditorRevealType.InCenterIfOutsideViewport);
+    });
+  }
+
+  private async follow(answer: Thenable<string | undefined>, folder: string): Promise<void> {
+    const chosen = await answer;
+    if (chosen === SHOW_LOG) this.log.show(true);
+    if (chosen !== OPEN_FOLDER) return;
+    const uri = Uri.file(folder);
+    if (env.remoteName === undefined) await commands.executeCommand('revealFileInOS', uri);
+    else await commands.executeCommand('vscode.openFolder', uri, { forceNewWindow: true });
+  }
+}
+
+/** What the person gave before, as the form holds it. */
+function remembered(form: BuildForm): Values {
+  const given = Object.entries(form.given).filter(([, value]) => value !== null && value !== '');
+  return Object.fromEntries(given.map(([name, value]): [string, Given] => [name, { text: text(value), value }]));
+}
+
+async function chosenFolder({ path, model }: PassTarget): Promise<string | undefined> {
+  const home = workspace.getWorkspaceFolder(Uri.file(path))?.uri;
+  const [chosen] =
+    (await window.showOpenDialog({
+      title: `Folder for the Verilog of ${model}`,
+      openLabel: 'Write Here',
+      canSelectFiles: false,
+      canSelectFolders: true,
+      ...(home === undefined ? {} : { defaultUri: home }),
+    })) ?? [];
+  return chosen?.fsPath;
+}

@@ -1,0 +1,34 @@
+/** The documents of hardware in the window: opened beside the source once, found again, closed. */
+import { Range, Selection, TabInputText, TextEditor, TextEditorRevealType, Uri, ViewColumn, window } from 'vscode';
+import { HARDWARE, PassTarget } from '../protocol';
+
+/** Show a document beside what is active, or where it is open already; the cursor stays where it is. */
+export async function showBeside(uri: Uri): Promise<TextEditor> {
+  const open = columnOf(uri);
+  return window.showTextDocument(uri, { viewColumn: open ?? ViewColumn.Beside, preserveFocus: true, preview: false });
+}
+
+/** Show a file where it is open, else in the first column, with a line from 1 in the middle. */
+export async function showSource(path: string, line: number): Promise<void> {
+  const uri = Uri.file(path);
+  const editor = await window.showTextDocument(uri, { viewColumn: columnOf(uri) ?? ViewColumn.One });
+  const place = new Range(line - 1, 0, line - 1, 0);
+  editor.selection = new Selection(place.start, place.start);
+  editor.revealRange(place, TextEditorRevealType.InCenterIfOutsideViewport);
+}
+
+/** Close the tabs of a model's hardware, and of the components that were opened from it. */
+export async function close({ path, model }: PassTarget): Promise<void> {
+  const stem = `${Uri.file(path).path}/${model}`;
+  const tabs = window.tabGroups.all.flatMap(({ tabs }) => tabs);
+  const own = tabs.filter(({ input }) => {
+    if (!(input instanceof TabInputText) || input.uri.scheme !== HARDWARE) return false;
+    return input.uri.path === `${stem}.sv` || input.uri.path.startsWith(`${stem}/rtl/`);
+  });
+  await window.tabGroups.close(own);
+}
+
+function columnOf(uri: Uri): ViewColumn | undefined {
+  const holds = (input: unknown) => input instanceof TabInputText && input.uri.toString() === uri.toString();
+  return window.tabGroups.all.find(({ tabs }) => tabs.some(({ input }) => holds(input)))?.viewColumn;
+}

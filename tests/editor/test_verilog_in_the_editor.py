@@ -1,0 +1,96 @@
+"""Hardware in a real VS Code: emitted by keyboard, beside the source, lit on both sides, followed, simulated."""
+
+import re
+from pathlib import Path
+
+from conftest import OpenWindow
+from playwright.sync_api import Locator, expect
+from test_passes_in_the_editor import choose_action, form, line_of, wait_for_passes
+from window import PATIENCE_MS, Window
+
+EDITOR = ".editor-instance .monaco-editor[data-uri^='{scheme}']"
+#: Whole lines with the colour of what belongs together.
+LIT = f"{EDITOR} .view-overlays .cdr[class*='ced-']"
+SIMULATION_MS = 3 * PATIENCE_MS
+
+
+def verilog(window: Window) -> Locator:
+    """The lines of the hardware on the screen."""
+    return window.page.locator(f"{EDITOR.format(scheme='mase-verilog')} .view-line")
+
+
+def lit(window: Window, scheme: str) -> Locator:
+    """The lines of one side that are lit."""
+    return window.page.locator(LIT.format(scheme=scheme))
+
+
+def emitted(window: Window, path: Path) -> None:
+    """Emit from the class, with the form as it stands."""
+    wait_for_passes(window, line_of(path, "self.head = nn.Linear"))
+    window.go_to(line_of(path, "class MLP"), 8)
+    choose_action(window, "MASE: Emit the Verilog of MLP")
+    expect(form(window, "Emit the Verilog of MLP")).to_contain_text("multipliers")
+    window.picture("verilog-form")
+    window.page.keyboard.press("Enter")
+    verilog(window).filter(has_text=re.compile(r"module\smlp")).wait_for()
+
+
+def test_hardware_opens_beside_lights_up_on_both_sides_and_follows_a_save(
+    project: Path, open_window: OpenWindow
+) -> None:
+    """The MLP ends in 5 classes; made 7, its last layer has 7 in hardware too."""
+    path = project / "mlp.py"
+    window = open_window(project, "mlp.py")
+    window.expect_status("MASE: ready")
+    emitted(window, path)
+    expect(window.page.locator(".tab.active", has_text="mlp.py")).to_have_count(1)
+    window.picture("verilog-beside")
+    use = line_of(path, "logits = self.head(x)")
+    window.go_to(use, 24)
+    instance = verilog(window).filter(has_text="head_i")
+    instance.wait_for()
+    expect(lit(window, "mase-verilog").first).to_be_visible(timeout=PATIENCE_MS)
+    expect(lit(window, "file")).to_have_count(2)  # where it is made, and where it is used
+    window.picture("verilog-highlight")
+
+    window.replace("num_classes=5", "num_classes=7")
+    size = verilog(window).filter(has_text="DATA_OUT_0_TENSOR_SIZE_DIM_0(7)")
+    size.wait_for()
+    expect(instance).to_be_visible()  # where it was scrolled to
+    window.picture("verilog-followed")
+
+    window.go_to(1)
+    expect(lit(window, "file")).to_have_count(0, timeout=PATIENCE_MS)
+    size.click()
+    expect(lit(window, "file")).to_have_count(2, timeout=PATIENCE_MS)
+    expect(lit(window, "mase-verilog").first).to_be_visible()
+    window.picture("verilog-reverse")
+    window.command("MASE: Go to the Python of This Line")
+    expect(window.page.locator("#status\\.editor\\.selection")).to_contain_text(f"Ln {use}")
+
+
+def test_a_simulation_reports_its_figures_and_closing_leaves_nothing(project: Path, open_window: OpenWindow) -> None:
+    window = open_window(project, "mlp.py")
+    window.expect_status("MASE: ready")
+    emitted(window, project / "mlp.py")
+    window.command("MASE: Simulate the Verilog")
+    notice = window.page.locator(".notification-list-item", has_text="0 mismatches")
+    notice.wait_for(timeout=SIMULATION_MS)
+    told = re.compile(r"MLP: 100 vectors, 0 mismatches, [\d,.]+ cycles a vector \(estimate 2,048\)")
+    expect(notice).to_contain_text(told)
+    window.picture("verilog-simulated")
+    window.command("MASE: Close the Verilog")
+    expect(window.page.locator(".tab", has_text="MLP.sv")).to_have_count(0, timeout=PATIENCE_MS)
+    expect(window.page.get_by_text(re.compile("^Verilog · "))).to_have_count(0, timeout=PATIENCE_MS)
+
+
+def test_the_name_of_a_component_opens_its_source(project: Path, open_window: OpenWindow) -> None:
+    window = open_window(project, "mlp.py")
+    window.expect_status("MASE: ready")
+    emitted(window, project / "mlp.py")
+    name = verilog(window).filter(has_text="fixed_linear").first.get_by_text("fixed_linear", exact=True)
+    name.click()
+    window.page.keyboard.press("F12")
+    window.page.locator(".tab.active", has_text="fixed_linear.sv").wait_for()
+    verilog(window).filter(has_text=re.compile(r"module\sfixed_linear")).wait_for()
+    window.picture("verilog-component")
