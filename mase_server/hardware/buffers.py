@@ -16,7 +16,7 @@ from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.kinds import KINDS
 
 
-def depths(design: Design) -> dict[tuple[str, int], int]:
+def depths(design: Design, ways: Ways | None = None) -> dict[tuple[str, int], int]:
     """Elements that must be able to wait before each operand of each operation with several: (name, index) -> elements.
 
     These are the fewest; that the longer way also takes time is nobody's matter here, it costs cycles, not progress.
@@ -27,7 +27,7 @@ def depths(design: Design) -> dict[tuple[str, int], int]:
         for index in range(len(operation.inputs))
         if len(operation.inputs) > 1
     }
-    ways = Ways(design)
+    ways = ways or Ways(design)
     for operation in design.operations.values():
         if len(design.users(operation.name)) > 1:
             for place, waiting in ways.behind(operation).items():
@@ -48,7 +48,7 @@ class Ways:
         needs: dict[str, Tensor] = {parting.name: torch.arange(1, parting.out.size + 1)}
         found: dict[tuple[str, int], int] = {}
         for operation in self._until_all_meet(parting):
-            reach = self._reach(operation)
+            reach = self.reach(operation)
             operands = {
                 index: _at(needs[name], places)
                 for index, (name, places) in enumerate(zip(operation.inputs, reach, strict=True))
@@ -77,7 +77,8 @@ class Ways:
                 return
             open_ways += len(self.design.users(operation.name))
 
-    def _reach(self, operation: Operation) -> tuple[Tensor, ...]:
+    def reach(self, operation: Operation) -> tuple[Tensor, ...]:
+        """For each operand, the last of its elements that each element of the result needs (see `Kind`)."""
         if operation.name not in self.reaches:
             self.reaches[operation.name] = KINDS[operation.kind].reach(self.design, operation)
         return self.reaches[operation.name]

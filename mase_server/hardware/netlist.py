@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mase_server.hardware import pace
-from mase_server.hardware.buffers import depths
+from mase_server.hardware.buffers import Ways, depths
 from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folding import Folding
 from mase_server.hardware.kinds import KINDS
@@ -27,8 +27,9 @@ class Builder:
     def __init__(self, design: Design, folding: Folding) -> None:
         self.design, self.folding = design, folding
         self.made = Netlist()
-        timed = pace.waiting(design, folding)
-        self.depths = {place: max(fewest, timed.get(place, 0)) for place, fewest in depths(design).items()}
+        ways = Ways(design)
+        timed = pace.waiting(design, folding, ways)
+        self.depths = {place: max(fewest, timed.get(place, 0)) for place, fewest in depths(design, ways).items()}
         #: operation -> one tap for each of its users, in their order.
         self.taps: dict[str, list[Tap]] = {}
 

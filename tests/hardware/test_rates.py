@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from mase_server import MaseGraph, passes
 from mase_server.hardware import pace
+from mase_server.hardware.buffers import Ways
 from mase_server.hardware.emission import emit, random_inputs
 from mase_server.hardware.folding import fold
 from mase_server.hardware.lowering import lower
@@ -89,21 +90,21 @@ def test_images_follow_one_another_at_the_pace_of_the_slowest_layer(tmp_path, mo
 
 @VERILATOR
 def test_room_for_progress_alone_is_not_enough_for_the_pace(tmp_path, monkeypatch):
-    monkeypatch.setattr(pace, "waiting", lambda design, folding: {})
+    monkeypatch.setattr(pace, "waiting", lambda *_: {})
     _, folding, made = built(Residual(), (3, 12, 12), 12, 320)
     assert interval(made, tmp_path, 12) > 1.05 * folding.interval
 
 
 def test_a_chain_has_nothing_that_waits():
     design, folding, _ = built(LeNet(), (1, 28, 28), 1, 60)
-    assert pace.waiting(design, folding) == {}
+    assert pace.waiting(design, folding, Ways(design)) == {}
 
 
 def test_what_waits_beside_two_convolutions_is_what_they_hold():
     """Two 3x3 windows need 2 rows and 2 pixels of 12 pixels, less their borders, and each works on a pixel or two."""
     design, folding, _ = built(Residual(), (3, 12, 12), 1, 40)
     (add, _) = (each for each in design.operations.values() if each.kind == "elementwise")
-    waits = pace.waiting(design, folding)
+    waits = pace.waiting(design, folding, Ways(design))
     short = next(index for index, name in enumerate(add.inputs) if "second" not in name)
     assert 2 * 13 * 4 <= waits[add.name, short] <= 2 * 13 * 4 + 10 * 4
     assert waits[add.name, 1 - short] <= 4

@@ -83,7 +83,7 @@ def test_what_waits_is_worked_out_by_hand():
 @VERILATOR
 def test_with_one_place_less_it_stands_still(tmp_path, monkeypatch):
     monkeypatch.setattr(netlist, "_SLACK", -1)
-    monkeypatch.setattr(pace, "waiting", lambda design, folding: {})
+    monkeypatch.setattr(pace, "waiting", lambda *_: {})
     status, _ = simulated(emitted(Block(), torch.randn(2, 2, 6, 5), 3), tmp_path, "--patience", "5000")
     assert status == 2
 
@@ -91,5 +91,5 @@ def test_with_one_place_less_it_stands_still(tmp_path, monkeypatch):
 @VERILATOR
 def test_with_just_enough_room_it_does_not(tmp_path, monkeypatch):
     monkeypatch.setattr(netlist, "_SLACK", 0)
-    monkeypatch.setattr(pace, "waiting", lambda design, folding: {})
+    monkeypatch.setattr(pace, "waiting", lambda *_: {})
     check(emitted(Block(), torch.randn(2, 2, 6, 5), 3), tmp_path, [("--patience", "5000")])
