@@ -200,6 +200,19 @@ async def test_errors_that_arrive_for_the_same_pipeline_emit_nothing_again():
     assert len(asked(file)) == 2
 
 
+async def test_errors_that_arrive_while_hardware_is_made_do_not_begin_it_anew():
+    file = await emitted()
+    file.child.errors.clear()
+    file.child.hardware.clear()
+    answer = asyncio.create_task(file.passes.apply(PATH, None, ONE))
+    await file.ear.until(lambda: len(asked(file)) == 2)
+    file.child.errors.set()
+    await answer
+    file.child.hardware.set()
+    await settles(file)
+    assert (len(asked(file)), file.child.cancelled) == (2, [])
+
+
 async def test_a_step_that_cannot_be_applied_is_left_out():
     file = FakeFile()
     await file.passes.replace(PATH, None, [ONE, Step("fail"), TWO])
@@ -258,6 +271,24 @@ async def test_what_is_forgotten_is_neither_shown_nor_made_again():
     assert (model_view(file).hardware, node_view(file).hardware) == (None, ())
     file.save()
     assert asked(file) == []
+
+
+async def test_forgetting_stops_what_is_made():
+    file = await emitted()
+    file.save()
+    file.child.hardware.clear()
+    await file.child.hears("verilog")
+    file.verilog.forget(PATH)
+    await file.ear.until(lambda: file.child.cancelled)
+
+
+async def test_hardware_is_never_laid_over_a_trace_that_it_is_not_of():
+    file = await emitted()
+    # Nothing announced this one.
+    file.verilog.interrupt = lambda path: None
+    file.verilog.traced = lambda path: None
+    file.save()
+    assert (model_view(file).hardware.stale, node_view(file).hardware) == (True, ())
 
 
 async def test_models_of_one_file_have_builds_of_their_own():
@@ -342,6 +373,12 @@ async def test_a_folder_of_somebody_else_is_refused_before_the_child_is_asked(tm
     (params,) = asked(file)
     assert (params["folder"], params["vectors"], params["inputs"]) == (str(tmp_path), 7, "/w/x.npz")
     assert told["folder"] == str(tmp_path)
+
+
+async def test_a_folder_is_written_though_its_text_is_known(tmp_path):
+    file = await emitted()
+    told = await file.verilog.emit(PATH, None, folder=str(tmp_path / "out"))
+    assert (told["folder"], len(asked(file))) == (str(tmp_path / "out"), 2)
 
 
 async def test_shutting_down_stops_what_is_made():

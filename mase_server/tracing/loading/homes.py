@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from mase_server.tracing.loading.walk import SKIPPED
+
 #: Folders that are looked into.
 MAX_FOLDERS = 3000
-_SKIPPED = frozenset({"node_modules", "site-packages", "dist-packages", "__pycache__", "build", "dist", "venv", "env"})
 
 
 class Homes:
@@ -56,7 +57,7 @@ def _folders(top: str) -> Iterator[tuple[str, frozenset[str]]]:
             continue
         inner = sorted(name for name, folder in found.items() if folder)
         yield here, frozenset([*inner, *(name[:-3] for name in found if name.endswith(".py"))])
-        waiting += [str(Path(here, name)) for name in inner if name not in _SKIPPED and not name.startswith(".")]
+        waiting += [str(Path(here, name)) for name in inner if name not in SKIPPED and not name.startswith(".")]
 
 
 def _holds(home: str, parts: list[str]) -> bool:

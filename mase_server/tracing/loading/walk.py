@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-_SKIPPED = frozenset({"node_modules", "site-packages", "dist-packages", "__pycache__", "build", "dist", "venv", "env"})
+#: Folders that hold nothing of a person's own.
+SKIPPED = frozenset({"node_modules", "site-packages", "dist-packages", "__pycache__", "build", "dist", "venv", "env"})
 
 
 def files_below(folder: str, suffixes: tuple[str, ...], but: str = "") -> Iterator[os.DirEntry[str]]:
@@ -21,7 +22,7 @@ def files_below(folder: str, suffixes: tuple[str, ...], but: str = "") -> Iterat
             continue
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                if not entry.name.startswith(".") and entry.name not in _SKIPPED:
+                if not entry.name.startswith(".") and entry.name not in SKIPPED:
                     waiting.append(entry.path)
             elif entry.name.endswith(suffixes) and entry.path != but:
                 yield entry
