@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from mase_server.ir.build import attribute
 from mase_server.ir.facts import Facts
 from mase_server.ir.number_formats import moves, operator_of
 from mase_server.ops.types import TensorType
 
+#: What is added to scores that are to count for nothing is at most this.
+_NEVER = -1e4
 #: Put a value that means "never" where it is told to.
 _MASKING = frozenset({"masked_fill", "where", "masked_fill_"})
 
@@ -37,6 +39,8 @@ class Values:
                 continue
             tensors = [source for source in node.all_input_nodes if is_floating(facts.get(source))]
             known = [source in data for source in tensors]
+            if node.op == "get_attr" and _is_mask(attribute(model, str(node.target))):
+                continue
             if node.op in ("placeholder", "get_attr") or _has_parameters(node, model) or any(known):
                 data.add(node)
             operator = operator_of(node, model)
@@ -45,6 +49,13 @@ class Values:
             if operator in _MASKING or added_to or moved:
                 masked.add(node)
         return cls(data, masked)
+
+
+def _is_mask(held: object) -> bool:
+    """Is this a buffer of zeros and minus infinity, or of what is as good as that? On meta nobody knows."""
+    if not isinstance(held, Tensor) or isinstance(held, nn.Parameter) or held.is_meta or not held.numel():
+        return False
+    return bool(((held == 0) | (held <= _NEVER)).all()) and bool((held <= _NEVER).any())
 
 
 def is_floating(fact: object) -> bool:
