@@ -65,9 +65,7 @@ def _integers(values: Any, operation: Operation, where: str) -> Tensor:
     if values.shape == stream.shape:
         values = values[None]
     if values.shape[1:] != stream.shape or not len(values):
-        raise ValueError(
-            f"{where} is {list(values.shape)}; samples of {list(stream.shape)} are needed, a batch of them"
-        )
+        raise ValueError(f"{where} is {list(values.shape)}; a batch of samples of {list(stream.shape)} is needed")
     if values.is_floating_point():
         return stream.format.encode(values)
     low, high = stream.format.integers

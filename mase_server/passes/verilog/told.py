@@ -110,7 +110,7 @@ def _written(plan: Plan, wanted: Wanted, arguments: Mapping[str, str], tell: Tel
     design = plan.design
     tell("packing memories")
     given = own_inputs(wanted.inputs, design, arguments) if wanted.inputs else random_inputs(design, wanted.vectors)
-    emitted = whole(design, plan.made, given)
+    emitted = whole(design, plan.made, given, plan.figures)
     tell("writing")
     emitted.write(Path(wanted.folder))
     return [[path, len(text.encode())] for path, text in emitted.files.items()]

@@ -1,0 +1,185 @@
+"""A model of which a part has no hardware: the rest is there, with streams in place of what is missing."""
+
+import pytest
+import torch
+from torch import fx, nn
+from torch.nn import functional as F
+
+from mase_server.hardware.emission import emit, random_inputs
+from mase_server.hardware.folding import fold
+from mase_server.hardware.lowering import lower
+from mase_server.hardware.twin import integer_graph
+from tests.hardware.simulating import check
+from tests.hardware.test_emission import VERILATOR, make
+from tests.hardware.test_lowering import config, quantised
+
+
+class Middle(nn.Module):
+    """What has no hardware stands between two layers, and one of them is also read beside it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.side = nn.Linear(4, 4), nn.Linear(4, 3), nn.Linear(4, 2)
+
+    def forward(self, x):
+        x = F.relu(self.first(x))
+        return self.second(torch.cumsum(x, 1)), self.side(x)
+
+
+class Ends(nn.Module):
+    """What has no hardware comes first and last."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return torch.cumsum(self.layer(torch.cumsum(x, 1)), 1)
+
+
+class Recurrent(nn.Module):
+    """A layer without hardware that gives a tuple."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.lstm, self.after = nn.Linear(4, 4), nn.LSTM(4, 6, batch_first=True), nn.Linear(6, 2)
+
+    def forward(self, x):
+        values, _ = self.lstm(self.layer(x))
+        return self.after(F.relu(values))
+
+
+class Two(nn.Module):
+    """Two operators without hardware, one after the other, and one of them again beside."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        x = torch.cumsum(torch.flip(torch.cumprod(self.first(x), 1), (1,)), 1)
+        return self.last(x)
+
+
+class Mixing(nn.Module):
+    """What is missing gives a tensor without samples, so no stream can stand for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.last(F.relu(torch.cumsum(x, 1).sum(0)))
+
+
+class Values(fx.Interpreter):
+    """The value of every node of a run."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.values = {}
+
+    def run_node(self, n):
+        self.values[n.name] = value = super().run_node(n)
+        return value
+
+
+def run(graph, *values):
+    found = Values(graph.model)
+    found.run(*values)
+    return found.values
+
+
+def results(design, values):
+    """What the integers of a design are, given the values of the nodes that its inputs stand for."""
+    inputs = [each.out.format.encode(values[each.nodes[0]]) for each in design.inputs]
+    given = integer_graph(design).model(*inputs)
+    given = given if isinstance(given, tuple) else (given,)
+    return {
+        name: design.operations[name].out.format.decode(integers).float()
+        for name, integers in zip(design.outputs, given, strict=True)
+    }
+
+
+def rounded(design, name, values):
+    """The value of the last node that an operation is."""
+    return values[design.operations[name].nodes[-1]]
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "missing", "inputs", "outputs"),
+    [
+        (Middle(), (4,), ["cumsum"], ["x", "cumsum"], ["second", "side", "first"]),
+        (Ends(), (4,), ["cumsum", "cumsum_1"], ["cumsum"], ["layer"]),
+        (Recurrent(), (3, 4), ["lstm"], ["x", "getitem"], ["after", "layer"]),
+        (Two(), (4,), ["cumprod", "cumsum"], ["x", "cumsum"], ["last", "first"]),
+    ],
+    ids=["middle", "ends", "tuple", "two"],
+)
+def test_the_rest_computes_what_the_quantised_graph_does(model, shape, missing, inputs, outputs):
+    torch.manual_seed(3)
+    graph = quantised(model, torch.randn(5, *shape), config())
+    design = lower(graph)
+    assert [each.node for each in design.unsupported if each.operator != "flip"] == missing
+    assert [each.name for each in design.inputs] == inputs
+    assert list(design.outputs) == outputs
+    values = run(graph, torch.randn(5, *shape))
+    for name, found in results(design, values).items():
+        assert torch.equal(found, rounded(design, name, values)), name
+
+
+def test_what_only_follows_something_missing_is_not_told_as_well():
+    design = lower(quantised(Mixing(), torch.randn(5, 4), config()))
+    assert [each.node for each in design.unsupported] == ["cumsum", "sum_1"]
+    assert design.outputs == ("first",)
+    assert "last" not in design.operations
+
+
+def test_a_layer_that_gives_a_tuple_is_told_by_its_own_name():
+    design = lower(quantised(Recurrent(), torch.randn(2, 3, 4), config()))
+    assert [(each.operator, each.why.split(";")[0]) for each in design.unsupported] == [
+        ("lstm", "there is no component for lstm")
+    ]
+
+
+def test_cut_streams_are_known():
+    assert lower(quantised(Middle(), torch.randn(2, 4), config())).cut == {"cumsum", "first"}
+
+
+def test_a_whole_design_has_none():
+    design = lower(quantised(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(2, 4), config()))
+    assert (design.unsupported, design.cut) == ((), frozenset())
+
+
+def test_nothing_computes_a_model_without_any_hardware():
+    class Nothing(nn.Module):
+        def forward(self, x):
+            return torch.cumsum(x, 1)
+
+    design = lower(quantised(Nothing(), torch.randn(2, 4), config()))
+    assert design.outputs == ()
+    with pytest.raises(ValueError, match="nothing of the model has hardware"):
+        integer_graph(design)
+
+
+def emitted(model, *shape):
+    design = lower(quantised(model, torch.randn(2, *shape), config()))
+    return emit(design, fold(design), type(model).__name__, random_inputs(design, 20))
+
+
+def test_the_text_says_what_is_missing_and_which_ports_are_in_its_place():
+    about = [line for line in emitted(Middle(), 4).top.text.splitlines() if line.startswith("///")]
+    assert about[2:] == [
+        "/// It is not whole. Without hardware:",
+        "/// - cumsum (cumsum): there is no component for cumsum; docs/hardware.md lists what there is",
+        "/// data_in_1 takes what cumsum would give.",
+        "/// data_out_2 gives what of first a missing node would read.",
+    ]
+
+
+@VERILATOR
+@pytest.mark.parametrize(("model", "shape"), [(Middle(), (4,)), (Ends(), (4,))], ids=["middle", "ends"])
+def test_verilator_gives_the_same_integers_of_the_rest(tmp_path, model, shape):
+    check(emitted(model, *shape), tmp_path)
+    assert make(tmp_path, "lint").stderr == ""

@@ -1,0 +1,175 @@
+"""What is told of a model's hardware: the agreed keys, where everything stands, and what is too large."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from mase_server import MaseGraph, passes
+from mase_server.building import EMISSION_KEYS, ESTIMATE_KEYS, OPERATION_KEYS, TOTAL_KEYS, Build
+from mase_server.hardware import memories
+from mase_server.passes.verilog.told import build
+from tests.hardware.test_emission import VERILATOR, make
+
+
+class Model(nn.Module):
+    """Layers in a module of their own, with what hardware has no use for."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout())
+        self.head = nn.Linear(4 * 4 * 4, 5)
+
+    def forward(self, x):
+        return self.head(self.body(x).flatten(1))
+
+
+def graph(model=None):
+    torch.manual_seed(0)
+    return MaseGraph((model or Model()).eval(), {"x": torch.randn(2, 2, 6, 6)})
+
+
+def told(folder="", model=None, **asked):
+    return build(graph(model), Build(**asked), "Small Model", folder=str(folder), vectors=10)
+
+
+def by_name(found):
+    return {each["name"]: each for each in found["operations"]}
+
+
+def test_the_keys_are_those_that_were_agreed(tmp_path):
+    for found in (told(), told(tmp_path), told(max_memory_bits=1), told(multipliers=1)):
+        assert set(found) == set(EMISSION_KEYS)
+        assert set(found["totals"]) == set(TOTAL_KEYS)
+        for operation in found["operations"]:
+            assert set(operation) == set(OPERATION_KEYS)
+            assert set(operation["estimate"]) == set(ESTIMATE_KEYS)
+
+
+def test_it_holds_plain_values_alone(tmp_path):
+    def plain(value):
+        if isinstance(value, dict):
+            return all(isinstance(key, str) and plain(each) for key, each in value.items())
+        return all(map(plain, value)) if isinstance(value, list) else type(value) in (str, int, float, bool, type(None))
+
+    assert plain(told(tmp_path))
+
+
+def test_the_lines_of_an_operation_are_its_instances():
+    found = told()
+    lines = found["text"].splitlines()
+    for name, module in (("body_0", "fixed_conv2d"), ("head", "fixed_linear")):
+        operation = by_name(found)[name]
+        assert operation["module"] == module
+        first, last = operation["lines"][-1]
+        assert lines[first - 1] == f"  {module} #("
+        assert any(f") {name}_i (" in line for line in lines[first - 1 : last])
+        assert lines[last - 1] == "  );"
+
+
+def test_an_operation_names_its_module_and_all_nodes_that_became_it():
+    found = by_name(told())
+    assert (found["body_0"]["scope"], found["head"]["scope"]) == ("body.0", "head")
+    assert {"body_0", "body_1", "body_2"} <= set(found["body_0"]["nodes"])
+
+
+def test_the_steps_are_those_that_made_it_fit():
+    assert told(precision="fixed(6,3)")["steps"] == [
+        "remove_dropout()", "conv_bn_fusion()", "quantize(default='fixed(6,3)')"
+    ]  # fmt: skip
+
+
+def test_nothing_is_done_that_was_done_already():
+    given = passes.remove_dropout_transform_pass(graph())[0]
+    given = passes.conv_bn_fusion_transform_pass(given)[0]
+    given = passes.quantize_transform_pass(given, {"default": "fixed(8,4)"})[0]
+    given.propagate()
+    assert build(given, Build(precision="fixed(6,3)"), "Small")["steps"] == []
+
+
+def test_only_what_is_not_rounded_yet_gets_the_precision():
+    given = passes.quantize_transform_pass(graph(), {"by": "type", "linear": "fixed(8,4)"})[0]
+    given.propagate()
+    found = build(given, Build(precision="fixed(6,3)"), "Small")
+    assert "only=" in found["steps"][-1]
+    assert "head" not in found["steps"][-1]
+    assert "DATA_OUT_0_PRECISION_0(8)" in found["text"]
+    assert "DATA_OUT_0_PRECISION_0(6)" in found["text"]
+
+
+@pytest.mark.parametrize("precision", ["fixed(8", "fixed8", "nothing(3)"])
+def test_a_precision_that_is_no_format_is_told(precision):
+    with pytest.raises(ValueError, match=precision.partition("(")[0]):
+        told(precision=precision)
+
+
+def test_text_alone_fills_no_memory_and_writes_nothing(monkeypatch, tmp_path):
+    def refuse(*_):
+        raise AssertionError("a memory was filled")
+
+    whole = told(tmp_path)["text"]
+    monkeypatch.setattr(memories, "_text", refuse)
+    found = told()
+    assert (found["files"], found["folder"], found["text"]) == ([], None, whole)
+    with pytest.raises(AssertionError, match="a memory was filled"):
+        told(tmp_path)
+
+
+def test_the_folder_holds_what_is_told(tmp_path):
+    found = told(tmp_path / "new" / "folder")
+    assert found["folder"] == str(tmp_path / "new" / "folder")
+    assert found["files"][0][0] == "small_model.sv"
+    there = {str(path.relative_to(found["folder"])): path.stat().st_size for path in
+             (tmp_path / "new" / "folder").rglob("*") if path.is_file()}  # fmt: skip
+    assert dict(found["files"]) == there
+
+
+def test_what_is_being_done_is_told(tmp_path):
+    stages = []
+    build(graph(), Build(), "Small", folder=str(tmp_path), tell=stages.append)
+    assert stages == ["quantising", "lowering", "estimating", "packing memories", "writing"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"max_memory_bits": 1000}, r"bits of memory, and 1,000 are allowed \(max_memory_bits\); most are of head \("),
+        ({"max_multipliers": 3, "multipliers": 60},
+         r"it takes \d+ multipliers, and 3 are allowed \(max_multipliers\); most are of body_0 \(\d+\), head"),
+        ({"multipliers": 1}, "1 multipliers are too few: the 2 layers need 2 at least"),
+        ({"interval": 1}, "an interval of 1 is too short for it"),
+        ({"interval": 300, "multipliers": 2}, "an interval of 300 cycles takes .* multipliers, 2 are allowed"),
+    ],
+    ids=["memory", "multipliers", "budget", "interval", "both"],
+)  # fmt: skip
+def test_what_is_too_large_is_refused_with_its_estimate(tmp_path, asked, words):
+    found = told(tmp_path / "none", **asked)
+    assert re.search(words, found["refusal"]), found["refusal"]
+    assert (found["text"], found["files"], found["folder"]) == ("", [], None)
+    assert not (tmp_path / "none").exists()
+    assert by_name(found)["head"]["estimate"]["memory_bits"] >= 64 * 5 * 8
+
+
+def test_only_scopes_within_the_ceilings_are_offered_the_largest_first():
+    # The head has 64 x 5 weights of 8 bits, the convolution 4 x 2 x 9 of them, and both have buffers.
+    assert told(max_memory_bits=2500)["scopes"] == ["body.0"]
+    assert told(max_memory_bits=4000)["scopes"] == ["head", "body.0"]
+    assert told()["scopes"] == []
+
+
+def test_a_model_of_two_hundred_million_weights_is_refused_before_anything_is_packed(monkeypatch):
+    monkeypatch.setattr(memories, "_text", lambda *_: pytest.fail("a memory was filled"))
+    table = nn.Sequential(nn.Embedding(1 << 20, 40), nn.Linear(40, 2))
+    given = MaseGraph(table.eval(), {"input": torch.zeros(1, 4, dtype=torch.long)})
+    found = build(given, Build(), "Table")
+    assert "most are of _0 (335,544,320)" in found["refusal"]
+    assert found["scopes"] == ["1"]
+
+
+@VERILATOR
+def test_what_was_made_fit_is_simulated(tmp_path):
+    told(tmp_path)
+    done = make(tmp_path, "sim")
+    assert done.returncode == 0, done.stdout
+    assert make(tmp_path, "lint").stderr == ""
