@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CLIENT := mase_client_vscode
 CODE := mase_server tests benchmarks docs/*.py
 
-HARDWARE := verilator yosys g++
+HARDWARE := verilator yosys iverilog g++
 
 .PHONY: help venv tools hardware-tools hardware-nightly vsix editor demo test quick lint types bench docs clean
 
@@ -41,7 +41,7 @@ demo: venv
 tools: venv
 	@PYTHON=$(BIN)/python mase_client_vscode/scripts/install-tools.sh
 
-# Verilator simulates what `rtl/` holds, Yosys counts what it costs; both as Debian has them.
+# Verilator simulates what `rtl/` holds, Yosys counts what it costs, Icarus runs cocotb's benches; as Debian has them.
 hardware-tools:
 	@for tool in $(HARDWARE); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	  test -z "$$missing" || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -q && \

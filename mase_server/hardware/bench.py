@@ -18,6 +18,7 @@ _WORD = 32
 #: Verilator gives a vector of up to 64 bits another type than a longer one.
 _LEAST = 96
 _SOURCES = ("driver.cpp", "driver.h", "glue.cpp")
+_COCOTB = "cocotb_bench.py"
 #: Cycles without a beat that are nothing strange in any design.
 _PATIENCE = 100_000
 
@@ -60,7 +61,7 @@ def bench_files(
 
     inputs, outputs: integers that go into each input and have to come out of each output, [samples, ...].
     """
-    files = {source: (rtl_folder() / "simulation" / source).read_text(encoding="utf-8") for source in _SOURCES}
+    files = {source: _source(source) for source in _SOURCES} | {f"test_{name}.py": _source(_COCOTB)}
     ports = list(_ports(made, design))
     files["bench.sv"] = _bench(name, ports)
     for port, values in zip(ports, (*inputs, *outputs), strict=True):
@@ -69,6 +70,10 @@ def bench_files(
     files["plan"] = f"patience {patience}\n" + "".join(port.plan for port in ports)
     files["streams.json"] = _listed({port.name: port.about for port in ports})
     return files
+
+
+def _source(name: str) -> str:
+    return (rtl_folder() / "simulation" / name).read_text(encoding="utf-8")
 
 
 def _listed(entries: Mapping[str, object]) -> str:

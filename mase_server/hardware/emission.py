@@ -6,19 +6,19 @@ import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from string import Template
 
 import torch
 from torch import Tensor
 
 from mase_server.hardware.bench import bench_files
-from mase_server.hardware.design import Design, Stream
+from mase_server.hardware.design import Design
+from mase_server.hardware.estimates import Estimates, estimate
 from mase_server.hardware.folding import Folding
-from mase_server.hardware.kinds.images import image_order
 from mase_server.hardware.library import components
 from mase_server.hardware.memories import hexadecimal
 from mase_server.hardware.names import identifier
 from mase_server.hardware.netlist import netlist
+from mase_server.hardware.page import page, template
 from mase_server.hardware.twin import integer_graph
 from mase_server.hardware.verilog import Text, top_text
 from mase_server.hardware.wiring import Netlist
@@ -67,8 +67,8 @@ def emit(design: Design, folding: Folding, name: str, inputs: list[Tensor]) -> E
     return whole(design, top(design, folding, name), inputs)
 
 
-def whole(design: Design, made: Top, inputs: list[Tensor]) -> Emitted:
-    """The folder around a top module.
+def whole(design: Design, made: Top, inputs: list[Tensor], figures: Estimates | None = None) -> Emitted:
+    """The folder around a top module. figures: its estimates, where they are there already.
 
     inputs: integers for each input, [vectors, ...]; what has to come out is computed by `twin.integer_graph`.
     A design that is not whole has streams in place of what is missing.  The same design gives the same bytes.
@@ -82,8 +82,9 @@ def whole(design: Design, made: Top, inputs: list[Tensor]) -> Emitted:
     files |= {memory.file: hexadecimal(memory.words, memory.width) for memory in made.made.memories}
     files |= {f"sim/{path}": content for path, content in bench.items()}
     files["files.f"] = "".join(f"{path}\n" for path in (*(f"rtl/{path.name}" for path in needed), f"{made.name}.sv"))
-    files["Makefile"] = _template("Makefile").replace("@TOP@", made.name)
-    files["README.md"] = _readme(made, design)
+    files["Makefile"] = template("Makefile").replace("@TOP@", made.name)
+    figures = estimate(design, made.folding, made.made) if figures is None else figures
+    files["README.md"] = page(made.title, made.name, design, made.made, figures)
     return Emitted(made.name, files, made.text)
 
 
@@ -123,28 +124,3 @@ def _lacks(design: Design) -> list[str]:
         if output in design.cut:
             told.append(f"data_out_{index} gives what of {output} a missing node would read.")
     return told
-
-
-def _readme(top: Top, design: Design) -> str:
-    ports, folding = [], top.folding
-    taps = {f"data_in_{index}": tap for index, tap in enumerate(top.made.inputs)}
-    taps |= {f"data_out_{index}": tap for index, tap in enumerate(top.made.outputs)}
-    operations = (*design.inputs, *(design.operations[output] for output in design.outputs))
-    for (port, tap), operation in zip(taps.items(), operations, strict=True):
-        shape = "x".join(map(str, operation.out.shape))
-        sample, format = f"{shape}, {_order(operation.out)}", operation.out.format
-        ports.append(f"| `{port}` | {sample} | `{format}` | {tap.lanes} x {tap.bits} bits |")
-    told = {"ports": "\n".join(ports), "interval": folding.interval, "multipliers": folding.multipliers}
-    return Template(_template("README.md")).substitute(name=top.title, module=top.name, **told)
-
-
-def _order(stream: Stream) -> str:
-    """In which order the elements of a sample flow, in words."""
-    if stream.order is None:
-        return "row-major"
-    pixels = len(stream.shape) == 3 and torch.equal(stream.order, image_order(stream.shape))
-    return "rows, columns, channels" if pixels else "in the order of `sim/`"
-
-
-def _template(name: str) -> str:
-    return (Path(__file__).parent / "templates" / name).read_text(encoding="utf-8")

@@ -1,0 +1,86 @@
+"""The README of an emitted folder: its ports, its pace, what each operation takes, and what can be done there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from string import Template
+
+import torch
+
+from mase_server.hardware.design import Design, Stream
+from mase_server.hardware.estimates import Estimates
+from mase_server.hardware.kinds.images import image_order
+from mase_server.hardware.wiring import Netlist, Tap
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_FIGURES = ("multipliers", "luts", "memory_bits", "cycles", "latency")
+
+
+def page(title: str, module: str, design: Design, made: Netlist, told: Estimates) -> str:
+    """The text. title: of the model.  module: its top module."""
+    totals = told.totals
+    costs = "{multipliers} multipliers, {luts} LUTs of four inputs, {memory_bits} bits of memory"
+    return Template(template("README.md")).substitute(
+        name=title,
+        module=module,
+        ports="\n".join(_ports(design, made)),
+        costs=costs.format_map(totals),
+        pace=_pace(totals),
+        operations="\n".join(_operations(design, made, told)),
+        missing="".join(_missing(design)),
+    )
+
+
+def template(name: str) -> str:
+    """A text of the folder `templates`."""
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _pace(totals: Mapping[str, object]) -> str:
+    interval, latency = totals["interval"], totals["latency"]
+    known = f", and comes out {latency} cycles after its first beat" if latency else ""
+    return f"A sample takes {interval} cycles once the pipeline is full{known}"
+
+
+def _ports(design: Design, made: Netlist) -> Iterator[str]:
+    outputs = [design.operations[name] for name in design.outputs]
+    for kind, operations, taps in (("in", design.inputs, made.inputs), ("out", outputs, made.outputs)):
+        for index, (operation, tap) in enumerate(zip(operations, taps, strict=True)):
+            yield _row(f"`data_{kind}_{index}`", operation.name, *_stream(operation.out, tap))
+
+
+def _stream(stream: Stream, tap: Tap) -> tuple[str, str, str]:
+    shape = "x".join(map(str, stream.shape))
+    return f"{shape}, {_order(stream)}", f"`{stream.format}`", f"{tap.lanes} x {tap.bits} bits"
+
+
+def _order(stream: Stream) -> str:
+    """In which order the elements of a sample flow, in words."""
+    if stream.order is None:
+        return "row-major"
+    pixels = len(stream.shape) == 3 and torch.equal(stream.order, image_order(stream.shape))
+    return "rows, columns, channels" if pixels else "in the order of `sim/streams.json`"
+
+
+def _operations(design: Design, made: Netlist, told: Estimates) -> Iterator[str]:
+    modules: dict[str, list[str]] = {}
+    for instance in made.instances:
+        modules.setdefault(instance.operation, []).append(instance.module)
+    for name, operation in design.operations.items():
+        used = ", ".join(f"`{module}`" for module in dict.fromkeys(modules.get(name, ())))
+        figures = (str(told.operations[name][key]) for key in _FIGURES)
+        yield _row(name, used, f"`{operation.out.format}`", *figures)
+
+
+def _missing(design: Design) -> Iterable[str]:
+    if not design.unsupported:
+        return []
+    rows: Sequence[str] = [
+        f"- {each.node} ({each.operator}): {' '.join(each.why.split())}\n" for each in design.unsupported
+    ]
+    return ["\n**Not the whole model.** Without hardware, and so cut off:\n\n", *rows]
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,131 @@
+"""What stands in an emitted folder beside the design: its page, and a bench in Python that really runs."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from mase_server.hardware.emission import emit, random_inputs
+from mase_server.hardware.folding import fold
+from mase_server.hardware.lowering import lower
+from tests.hardware.test_lowering import Twice, config, mlp, quantised
+from tests.rtl.test_lint import slang
+
+ICARUS = pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus Verilog is not installed")
+
+
+class Image(nn.Module):
+    """Rows, columns and channels flow in another order than they are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.pool = nn.Conv2d(2, 3, 3, padding=1), nn.MaxPool2d(2)
+
+    def forward(self, x):
+        return self.pool(self.conv(x).relu())
+
+
+MODELS = {
+    "chain": (lambda: mlp(8, 12, 6, 3), (2, 8)),
+    "two outputs": (Twice, (2, 4)),
+    "image": (Image, (2, 2, 6, 6)),
+}
+
+
+def written(name, folder, vectors=6, multipliers=12):
+    make, shape = MODELS[name]
+    torch.manual_seed(0)
+    design = lower(quantised(make(), torch.randn(*shape), config()))
+    emitted = emit(design, fold(design, multipliers=multipliers), "Net", random_inputs(design, vectors))
+    emitted.write(folder)
+    return design, emitted
+
+
+def cocotb(folder, *words):
+    command = ["make", "cocotb", f"PYTHON={sys.executable}", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@ICARUS
+@pytest.mark.parametrize("name", MODELS)
+def test_the_bench_in_python_finds_every_beat_equal(tmp_path, name):
+    written(name, tmp_path)
+    done = cocotb(tmp_path)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    total = sum(len(path.read_text().split()) for path in (tmp_path / "sim").glob("data_out_*.hex"))
+    assert f"{total} beats, 0 of them wrong" in done.stdout
+    assert "TESTS=1 PASS=1 FAIL=0" in done.stdout
+
+
+@ICARUS
+def test_it_stalls_and_takes_fewer_samples(tmp_path):
+    design, _ = written("chain", tmp_path)
+    done = cocotb(tmp_path, "COCOTB=SAMPLES=2 STALL=40")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    [lanes] = [port["lanes"] for port in described(tmp_path).values() if port["kind"] == "out"]
+    assert f"{2 * design.operations[design.outputs[0]].out.size // lanes} beats, 0 of them wrong" in done.stdout
+
+
+@ICARUS
+def test_one_wrong_expected_integer_fails_the_bench_in_python_and_the_one_in_c(tmp_path):
+    written("chain", tmp_path)
+    beats = tmp_path / "sim" / "data_out_0.hex"
+    first, rest = beats.read_text().split("\n", 1)
+    beats.write_text(f"{int(first, 16) ^ 1:0{len(first)}x}\n{rest}")
+    done = cocotb(tmp_path)
+    assert done.returncode != 0
+    assert "data_out_0: beat 0 is" in done.stdout
+    assert "1 of them wrong" in done.stdout
+    if shutil.which("verilator"):
+        assert subprocess.run(["make", "sim"], cwd=tmp_path, capture_output=True, check=False).returncode != 0
+
+
+def described(folder):
+    return json.loads((folder / "sim" / "streams.json").read_text())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_port_is_described_as_the_top_module_has_it(tmp_path, name):
+    design, emitted = written(name, tmp_path)
+    ports = described(tmp_path)
+    declared = re.findall(r"(input|output) +logic +(?:\[(\d+):0\] )?(data_\w+_\d+)\b(?!_)", emitted.top.text)
+    assert [found[2] for found in declared] == list(ports)
+    for direction, high, port in declared:
+        about = ports[port]
+        assert about["kind"] == direction.removesuffix("put")
+        assert about["lanes"] * about["width"] == int(high or 0) + 1
+    outputs = [design.operations[output].out for output in design.outputs]
+    assert [tuple(about["shape"]) for about in ports.values() if about["kind"] == "out"] == [
+        one.shape for one in outputs
+    ]
+
+
+def test_an_order_that_is_not_row_major_is_described(tmp_path):
+    """The first two elements that flow are the two channels of the first pixel."""
+    written("image", tmp_path)
+    assert described(tmp_path)["data_in_0"]["order"][:4] == [0, 36, 1, 37]
+    assert "| 2x6x6, rows, columns, channels | `fixed(8,4)` |" in (tmp_path / "README.md").read_text()
+
+
+def test_the_page_tells_pace_latency_and_what_each_operation_takes(tmp_path):
+    design, _ = written("chain", tmp_path, vectors=20)
+    page = (tmp_path / "README.md").read_text()
+    assert re.findall(r"\$\{?\w+", page) == ["$readmemh"]  # everything else was put in
+    rows = [line for line in page.splitlines() if line.endswith(" |") and line.count("|") == 9]
+    assert [row.split(" | ")[0].strip("| ") for row in rows[1:]] == list(design.operations)
+    interval, latency = map(int, re.search(r"takes (\d+) cycles .*, and comes out (\d+) cycles after", page).groups())
+    assert 0 < interval < latency
+    assert f"{fold(design, multipliers=12).multipliers} multipliers, " in page
+    assert all(f"`{path.split('/')[0]}" in page for path in ("files.f", "rtl/", "sim/"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_slang_has_nothing_to_say_of_the_whole_folder(tmp_path, name):
+    _, emitted = written(name, tmp_path)
+    listed = (tmp_path / "files.f").read_text().split()
+    assert slang([tmp_path / path for path in listed], emitted.name) == []
