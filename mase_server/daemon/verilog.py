@@ -10,39 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from mase_server.building import Build
-from mase_server.daemon.calls import WorkerGone
+from mase_server.daemon.calls import OnEvent, WorkerGone
 from mase_server.daemon.changes import Host, gone_text
 from mase_server.daemon.emissions import Emission, Memory
 from mase_server.daemon.graph_snapshot import GraphSnapshot
+from mase_server.daemon.orders import Order, Subject, emission_of
 from mase_server.daemon.output_folder import claim
 from mase_server.daemon.passes import Passes
 from mase_server.daemon.pipelines import PassError, Steps
-from mase_server.daemon.runs import Callee, ask_child
-from mase_server.daemon.supervisor import Limits
+from mase_server.daemon.runs import Callee
+from mase_server.daemon.supervisor import Limits, TraceWorker
 from mase_server.wire import Message
 
 #: So often is hardware asked for anew because the file was saved meanwhile.
 _TRIES = 5
+#: So many models are followed at the same moment; the others wait.
+_AT_ONCE = 2
 
 Given = Mapping[str, Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What a person asks for. folder: where all of it is written, "" for the top module's text alone.
-
-    vectors: samples for the simulation, None for the usual number.  inputs: an .npz file with them, "" for random ones.
-    """
-
-    build: Build
-    folder: str = ""
-    vectors: int | None = None
-    inputs: str = ""
-
-    def to_wire(self) -> dict[str, Any]:
-        """As the parameters of the child's method."""
-        given = {"build": self.build.to_wire(), "folder": self.folder, "inputs": self.inputs}
-        return given if self.vectors is None else given | {"vectors": self.vectors}
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +59,7 @@ class Verilog:
         self._host = host
         self._passes = passes
         self._followed: dict[tuple[str, str], Followed] = {}
+        self._slots = asyncio.Semaphore(_AT_ONCE)
 
     # What a person asks for.
 
@@ -204,22 +190,15 @@ class Verilog:
         raise PassError("cancelled", f"{Path(path).name} was saved again and again meanwhile; nothing was emitted.")
 
     async def _asked(
-        self, worker: Callee, snapshot: GraphSnapshot, title: str, order: Order, on_event: Any = None
+        self, worker: Callee, snapshot: GraphSnapshot, title: str, order: Order, on_event: OnEvent | None = None
     ) -> Emission:
         steps = self._passes.steps(snapshot.path, title)
-        params = {"model": title, "steps": [step.to_wire() for step in steps], **order.to_wire()}
         settings = self._host.settings_of(self._host.folder_of(snapshot.path))
         limits = Limits(settings.pass_seconds, settings.memory_limit)
-        told = await ask_child(worker, "verilog", params, limits, f"the steps to hardware of {title}", on_event)
-        try:
-            return Emission.of(snapshot, snapshot.titles.index(title), order.build, _texts(steps), told)
-        except (KeyError, TypeError, ValueError) as error:
-            text = f"What the worker said of the hardware of {title} cannot be read"
-            raise PassError("internal", f"{text}: {type(error).__name__}: {error}") from error
+        return await emission_of(worker, Subject(snapshot, title, steps), order, limits, on_event)
 
     def _heard(self, path: str, title: str, message: Message) -> None:
-        if message["event"] == "progress":
-            self._host.listener.verilog_progress(path, title, message["message"], message.get("fraction"))
+        self._host.listener.verilog_progress(path, title, message["message"], message.get("fraction"))
 
     def _known(self, path: str, title: str, order: Order) -> Emission | None:
         """What was made of the present text already, where nothing has to be written."""
@@ -254,14 +233,17 @@ class Verilog:
         followed.task = asyncio.create_task(self._remake(followed, worker, snapshot))
         self._tell(followed, newest.outdated())
 
-    async def _remake(self, followed: Followed, worker: Callee, snapshot: GraphSnapshot) -> None:
+    async def _remake(self, followed: Followed, worker: TraceWorker, snapshot: GraphSnapshot) -> None:
         newest = followed.newest
         try:
-            made = await self._asked(worker, snapshot, newest.title, Order(newest.build))
+            async with self._slots:
+                made = await self._asked(worker, snapshot, newest.title, Order(newest.build))
         except PassError as error:
             made = newest.outdated(str(error))
-        except WorkerGone:
-            return  # a newer trace comes, or a diagnostic says how it ended
+        except WorkerGone as error:
+            if worker.retired:
+                return  # a newer trace comes
+            made = newest.outdated(gone_text(followed.path, error))
         followed.task = None
         self._tell(followed, made)
 

@@ -110,12 +110,14 @@ class FakeChild:
         return {"text": ".".join([params["model"], *(step["pass"] for step in params["steps"])])}
 
     async def _verilog(self, params, on_event):
-        if on_event is not None:
-            on_event({"event": "progress", "id": 1, "message": "lowering", "fraction": None})
+        on_event({"event": "progress", "id": 1, "message": "lowering", "fraction": None})
         await self.hardware.wait()
         if (why := self.file.no_hardware) is not None:
             raise CallFailed(why, "pass")
-        return hardware(self.snapshot, params) | self.file.told
+        told = hardware(self.snapshot, params) | self.file.told
+        for operation in told["operations"][:-1]:
+            on_event({"event": "operations", "id": 1, "operations": [operation]})
+        return told | {"operations": told["operations"][-1:]}
 
     async def _transform(self, params, on_event):
         steps, model = params["steps"], self.snapshot.titles.index(params["model"])

@@ -355,6 +355,55 @@ async def test_nothing_is_told_of_hardware_that_nobody_asked_for():
     assert asked(file) == []
 
 
+async def test_operations_that_come_in_pieces_are_put_together():
+    file = FakeFile("Net", "Other")
+    operations = [{"name": f"op{row}", "rows": rows} for row, rows in enumerate([[0], [0, 1], [1]])]
+    file.told = {"operations": operations}
+    assert (await file.verilog.emit(PATH, "Net"))["operations"] == operations
+    assert [[each["name"] for each in file.verilog.emission(PATH, "Net").of_row(row)] for row in (0, 1, 2)] == [
+        ["op0", "op1"],
+        ["op1", "op2"],
+        [],
+    ]
+
+
+async def test_what_cannot_be_read_is_an_error_of_our_own():
+    file = await emitted()
+    file.told = {"operations": [{"name": "fc"}]}
+    file.save()
+    await file.ear.until(lambda: file.verilog.tell(PATH)["problem"])
+    assert file.verilog.tell(PATH)["problem"] == (
+        "What the worker said of the hardware of Net cannot be read: KeyError: 'rows'"
+    )
+
+
+async def test_a_child_that_dies_behind_a_save_is_told():
+    file = await emitted()
+    file.save()
+    file.child.hardware.clear()
+    await file.child.hears("verilog")
+    file.child.die()
+    await file.ear.until(lambda: file.verilog.tell(PATH)["problem"])
+    assert file.verilog.tell(PATH)["problem"].startswith("The process that held the graphs of net.py ended meanwhile")
+
+
+async def test_not_all_models_of_a_file_are_followed_at_the_same_moment():
+    titles = ["Net", "Other", "Third"]
+    file = FakeFile(*titles)
+    for title in titles:
+        await file.verilog.emit(PATH, title)
+    file.save()
+    file.child.hardware.clear()
+    await file.ear.until(lambda: len(asked(file)) == 2)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(asked(file)) == 2
+    file.child.hardware.set()
+    for title in titles:
+        await settles(file, title)
+    assert len(asked(file)) == 3
+
+
 async def test_a_folder_that_is_not_trusted_is_refused():
     file = FakeFile()
     file.settings = FolderSettings(trusted=False)

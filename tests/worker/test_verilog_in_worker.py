@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mase_server.building import EMISSION_KEYS, ESTIMATE_KEYS, OPERATION_KEYS, TOTAL_KEYS
+from mase_server.worker.transforms.hardware import _tell
 from tests.worker.jobs import Job
 from tests.worker.serving import Answer, Child, children, gone, room
 
@@ -201,3 +202,15 @@ def test_cancelling_ends_the_process_that_works_on_it(served, tmp_path: Path):
     assert gone([working])
     assert emit(child).value["module"] == "net"
     assert children(child.pid) == [holder]
+
+
+def test_many_operations_come_before_the_answer_in_order(monkeypatch):
+    monkeypatch.setattr("mase_server.worker.transforms.hardware.CHUNK_ROWS", 2)
+    for count, sizes in [(0, []), (1, []), (2, []), (3, [2]), (5, [2, 2])]:
+        sent = []
+        _tell(sent.append, {"operations": list(range(count)), "text": "module"})
+        *events, answer = sent
+        assert [len(event["operations"]) for event in events] == sizes
+        pieces = [*(event["operations"] for event in events), answer["value"]["operations"]]
+        assert [each for piece in pieces for each in piece] == list(range(count))
+        assert answer["value"]["text"] == "module"

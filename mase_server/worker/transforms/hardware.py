@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from mase_server.inputs.making.real import Real
+from mase_server.snapshot import CHUNK_ROWS
 from mase_server.worker.live import Live
 from mase_server.worker.transforms.ask import Ask, AskError
 from mase_server.worker.transforms.forks import Send
@@ -17,7 +18,10 @@ from mase_server.worker.transforms.runs import Subject, raise_stopped, run_steps
 
 
 def emission(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
-    """The answer is a map of `building.EMISSION_KEYS`. On meta it is only seen whether there is room for weights."""
+    """The answer is a map of `building.EMISSION_KEYS`, the first of many operations in events before it.
+
+    On meta it is only seen whether there is room for weights.
+    """
     subject = Subject.of(live, ask.model, real)
     if real is None:
         if problem := refusal(subject.traced, ask.memory):
@@ -27,7 +31,16 @@ def emission(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     torch.set_num_threads(useful_threads(real.model))
     applied = run_steps(subject, Pipeline(ask.steps, subject.known()), send, real=True)
     raise_stopped(applied.stopped)
-    send({"value": placed(_built(subject, applied, ask, send), live, subject.index, applied)})
+    _tell(send, placed(_built(subject, applied, ask, send), live, subject.index, applied))
+
+
+def _tell(send: Send, told: dict[str, Any]) -> None:
+    """The answer; all but the last operations go before it, for whom one frame must not hold up for long."""
+    operations = told["operations"]
+    last = max(0, (len(operations) - 1) // CHUNK_ROWS * CHUNK_ROWS)
+    for start in range(0, last, CHUNK_ROWS):
+        send({"event": "operations", "operations": operations[start : start + CHUNK_ROWS]})
+    send({"value": told | {"operations": operations[last:]}})
 
 
 def _built(subject: Subject, applied: Applied, ask: Ask, send: Send) -> dict[str, Any]:
