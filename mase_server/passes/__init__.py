@@ -5,7 +5,11 @@ from __future__ import annotations
 from mase_server.passes.attention.attention_swap import attention_swap_transform_pass
 from mase_server.passes.bits.calculate_avg_bits import calculate_avg_bits_mg_analysis_pass
 from mase_server.passes.error.measure_error import measure_error_analysis_pass
-from mase_server.passes.fusion import conv_bn_fusion_transform_pass, remove_dropout_transform_pass
+from mase_server.passes.fusion import (
+    conv_bn_fusion_transform_pass,
+    norm_fusion_transform_pass,
+    remove_dropout_transform_pass,
+)
 from mase_server.passes.gptq import gptq_transform_pass
 from mase_server.passes.granularity.lower_granularity import lower_granularity_transform_pass
 from mase_server.passes.granularity.raise_granularity import raise_granularity_transform_pass
@@ -73,6 +77,7 @@ __all__ = [
     "measure_error_analysis_pass",
     "metadata_value_type_cast_transform_pass",
     "mixed_precision_transform_pass",
+    "norm_fusion_transform_pass",
     "patch_metadata_transform_pass",
     "plot_graph_analysis_pass",
     "profile_statistics_analysis_pass",
