@@ -10,7 +10,7 @@ from mase_server.rpc.limits import Limits
 
 if TYPE_CHECKING:
     from mase_server.daemon.daemon import Daemon
-    from mase_server.rpc.connection import Connection
+    from mase_server.rpc.channel import Channel
 
 
 @dataclass(slots=True)
@@ -32,5 +32,5 @@ class Front:
     daemon: Daemon
     limits: Limits = field(default_factory=Limits)
     counts: Counts = field(default_factory=Counts)
-    connections: set[Connection] = field(default_factory=set)
+    connections: set[Channel] = field(default_factory=set)
     began: float = field(default_factory=time.monotonic)

@@ -1,0 +1,173 @@
+"""Hostile clients: whatever they send, the server answers the next one, and holds no more than before."""
+
+import asyncio
+import gc
+import random
+
+import msgpack
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from mase_server.daemon.api import API
+from mase_server.daemon.limits import resident_bytes
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 64) - 1)
+    | st.floats()
+    | st.text(max_size=20)
+    | st.binary(max_size=20)
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+#: Not asked of a real daemon with made-up parameters: they would trace, write or restart.
+WORKING = {method.name for method in API if method.executes} | {"mase/restartWorkers"}
+NAMES = sorted({method.name for method in API} - WORKING)
+KEYS = sorted({key.removesuffix("?") for method in API for key in method.params})
+PARAMS = st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=6), VALUES, max_size=5)
+
+
+@st.composite
+def likely_params(draw):
+    """Parameters of the declared types, with values that are unlikely: deeper than the checks of types."""
+    method = draw(st.sampled_from([method for method in API if method.name not in WORKING]))
+    kinds = {
+        str: st.text(max_size=30) | st.just("/nowhere.py"),
+        int: st.integers(-(1 << 70), 1 << 62),
+        bool: st.booleans(),
+    }
+    kinds |= {list: st.lists(VALUES, max_size=4), dict: st.dictionaries(st.text(max_size=8), VALUES, max_size=4)}
+    given = {key.removesuffix("?"): draw(kinds[kind]) for key, kind in method.params.items() if draw(st.booleans())}
+    for key, value in given.items():
+        if isinstance(value, int):
+            given[key] = max(-(1 << 63), min(value, (1 << 64) - 1))
+    return method.name, given
+
+
+fuzzed = settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    phases=[Phase.explicit, Phase.generate],
+)
+
+
+async def alive(served):
+    async with served.client() as other:
+        assert (await other.result("mase/info"))["name"] == "mase-server"
+
+
+@fuzzed
+@given(method=st.sampled_from(NAMES) | VALUES, params=st.lists(PARAMS | VALUES, max_size=2) | VALUES)
+async def test_any_method_with_any_parameters_is_answered(served, method, params):
+    async with served.client() as client:
+        client.send([0, 1, method, params])
+        kind, ident, error, result = await client.next()
+        assert (kind, ident) == (1, 1)
+        assert isinstance(result, dict) if error is None else error["code"] != "internal-error"
+
+
+@fuzzed
+@given(likely_params())
+async def test_parameters_of_the_right_types_with_any_values_are_no_fault_of_ours(served, asked):
+    method, params = asked
+    path = served.show("fuzzed.py")
+    async with served.client() as client:
+        error, result = await client.ask(method, params)
+        assert isinstance(result, dict) if error is None else error["code"] != "internal-error"
+        error, result = await client.ask(method, params | ({"path": path} if "path" in params else {}))
+        assert isinstance(result, dict) if error is None else error["code"] != "internal-error"
+
+
+@fuzzed
+@given(messages=st.lists(VALUES, max_size=5))
+async def test_any_values_instead_of_messages_are_answered_or_end_the_connection(served, messages):
+    async with served.client() as client:
+        for message in messages:
+            client.send(message)
+        client.send(msgpack.packb([0, 99, "mase/files", [{}]]))
+        while (told := await client.next()) is not None and told[:2] != [1, 99]:
+            assert told[0] in (1, 2)
+    await alive(served)
+
+
+def mutated(dice, data):
+    """A message with bytes flipped, dropped, doubled, or cut off."""
+    data = bytearray(data)
+    for _ in range(dice.randint(1, 6)):
+        place = dice.randrange(len(data))
+        match dice.randrange(5):
+            case 0:
+                data[place] ^= 1 << dice.randrange(8)
+            case 1:
+                del data[place:]
+            case 2:
+                data[place:place] = data[: dice.randrange(len(data)) + 1]
+            case 3:
+                data[place] = dice.choice(b"\x90\x91\x94\xc1\xc4\xc6\xcf\xdb\xdc\xdd\xde\xdf\xff")
+            case 4:
+                data[place:place] = dice.randbytes(dice.randint(1, 40))
+        data = data or bytearray(b"\x94")
+    return bytes(data)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_broken_bytes_crash_nothing(served, seed):
+    dice = random.Random(seed)
+    path = served.show("bytes.py")
+    good = [
+        msgpack.packb([0, 1, "mase/graph", [{"path": path}]]),
+        msgpack.packb([0, 2, "mase/nodeAt", [{"path": path, "line": 2, "column": 0}]]),
+        msgpack.packb([2, "mase/cancel", [{"id": 1}]]),
+        msgpack.packb([0, 3, "mase/subscribe", [{"topics": ["graph"]}]]),
+    ]
+    for _ in range(250):
+        async with served.client() as client:
+            client.send(mutated(dice, b"".join(dice.choices(good, k=3))))
+            if dice.random() < 0.3:
+                await client.writer.drain()
+                continue
+            client.writer.write_eof()
+            while await client.next() is not None:
+                pass
+    await alive(served)
+    await _settled(served)
+
+
+async def _settled(served):
+    """Wait until every connection but none is gone."""
+    for _ in range(1000):
+        if not served.front.connections:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{len(served.front.connections)} connections are left")
+
+
+async def test_nothing_grows(served):
+    import os
+
+    dice = random.Random(5)
+    good = msgpack.packb([0, 1, "mase/info", [{"methods": True}]]) * 3
+
+    async def round_of(number):
+        for _ in range(number):
+            async with served.client() as client:
+                client.send(mutated(dice, good))
+                await client.writer.drain()
+        await _settled(served)
+        gc.collect()
+        return await resident_bytes(os.getpid())
+
+    await round_of(300)
+    tasks = len(asyncio.all_tasks())
+    before = await round_of(1)
+    after = await round_of(1500)
+    assert after - before < 8 << 20
+    assert len(asyncio.all_tasks()) <= tasks + 1
