@@ -9,6 +9,7 @@ from lsprotocol import types as lsp
 
 from mase_server.lsp.assumptions import Offer, comments, touches
 from mase_server.lsp.diagnostics import of_problem
+from mase_server.lsp.hardware_fixes import hardware_fixes
 from mase_server.lsp.pass_actions import KIND, pass_actions
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ async def code_actions(ls: Server, params: lsp.CodeActionParams) -> list[lsp.Cod
             if not offer.disabled or ls.can("text_document", "code_action", "disabled_support"):
                 data = {"path": path, "sha256": page.traced, "source": source, "key": offer.key}
                 actions.append(_action(offer, None if ls.resolves_edits else edit, data))
+    if (problems := pages["fix"]) is not None and _wanted(lsp.CodeActionKind.QuickFix, only):
+        actions += hardware_fixes(ls, problems, params.range)
     if (shown := pages["comment"]) is not None and _wanted(KIND, only):
         actions += await pass_actions(ls, shown, params.range)
     return actions

@@ -48,7 +48,7 @@ def _lines(text: str) -> list[str]:
 def hardware_at(ls: Server, path: str, place: lsp.Range) -> list[Match]:
     """What the Python in a range of an open file becomes: the hardware of each model that was emitted and runs it."""
     found = []
-    for emission in _emissions(ls, path):
+    for emission in emissions(ls, path):
         page = ls.page_at(path, emission.snapshot.sha256_of(path) or "")
         if page is not None and (operations := _operations_at(page, place, emission)):
             found.append(Match(Sheet(emission.snapshot.path, emission.title), emission, operations))
@@ -104,7 +104,7 @@ def _operations_at(page: Page, place: lsp.Range, emission: Emission) -> list[Ope
     return [each for each in emission.told["operations"] if not rows.isdisjoint(each["rows"])]
 
 
-def _emissions(ls: Server, path: str) -> list[Emission]:
+def emissions(ls: Server, path: str) -> list[Emission]:
     """What was emitted of the models that run code of a file, that of the picked one first."""
     view = ls.daemon.store.view(path)
     picked = None if view is None else view.picked

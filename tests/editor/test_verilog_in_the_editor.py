@@ -8,20 +8,22 @@ from playwright.sync_api import Locator, expect
 from test_passes_in_the_editor import choose_action, form, line_of, wait_for_passes
 from window import PATIENCE_MS, Window
 
-EDITOR = ".editor-instance .monaco-editor[data-uri^='{scheme}']"
+EDITORS = ".editor-instance .monaco-editor"
+HARDWARE = f"{EDITORS}[data-uri^='mase-verilog']"
+PYTHON = f"{EDITORS}[data-uri$='.py']"
 #: Whole lines with the colour of what belongs together.
-LIT = f"{EDITOR} .view-overlays .cdr[class*='ced-']"
+LIT = ".view-overlays .cdr[class*='ced-']"
 SIMULATION_MS = 3 * PATIENCE_MS
 
 
 def verilog(window: Window) -> Locator:
     """The lines of the hardware on the screen."""
-    return window.page.locator(f"{EDITOR.format(scheme='mase-verilog')} .view-line")
+    return window.page.locator(f"{HARDWARE} .view-line")
 
 
-def lit(window: Window, scheme: str) -> Locator:
+def lit(window: Window, side: str) -> Locator:
     """The lines of one side that are lit."""
-    return window.page.locator(LIT.format(scheme=scheme))
+    return window.page.locator(f"{side} {LIT}")
 
 
 def emitted(window: Window, path: Path) -> None:
@@ -49,8 +51,8 @@ def test_hardware_opens_beside_lights_up_on_both_sides_and_follows_a_save(
     window.go_to(use, 24)
     instance = verilog(window).filter(has_text="head_i")
     instance.wait_for()
-    expect(lit(window, "mase-verilog").first).to_be_visible(timeout=PATIENCE_MS)
-    expect(lit(window, "file")).to_have_count(2)  # where it is made, and where it is used
+    expect(lit(window, HARDWARE).first).to_be_visible(timeout=PATIENCE_MS)
+    expect(lit(window, PYTHON)).to_have_count(2)  # where it is made, and where it is used
     window.picture("verilog-highlight")
 
     window.replace("num_classes=5", "num_classes=7")
@@ -60,10 +62,10 @@ def test_hardware_opens_beside_lights_up_on_both_sides_and_follows_a_save(
     window.picture("verilog-followed")
 
     window.go_to(1)
-    expect(lit(window, "file")).to_have_count(0, timeout=PATIENCE_MS)
+    expect(lit(window, PYTHON)).to_have_count(0, timeout=PATIENCE_MS)
     size.click()
-    expect(lit(window, "file")).to_have_count(2, timeout=PATIENCE_MS)
-    expect(lit(window, "mase-verilog").first).to_be_visible()
+    expect(lit(window, PYTHON)).to_have_count(2, timeout=PATIENCE_MS)
+    expect(lit(window, HARDWARE).first).to_be_visible()
     window.picture("verilog-reverse")
     window.command("MASE: Go to the Python of This Line")
     expect(window.page.locator("#status\\.editor\\.selection")).to_contain_text(f"Ln {use}")

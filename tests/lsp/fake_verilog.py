@@ -1,6 +1,7 @@
 """Hardware without a compiler: two instances, `fc` of line 4 and `out` of the last line, in a text of nine lines.
 
-A model with `# refuse` in its file is refused, and offers the scope `fc`; `# slow` keeps its emission until cancelled.
+A model with `# refuse` in its file is refused, and offers the scope `fc`; with `# sort` its second node has none;
+`# slow` keeps its emission until cancelled.
 """
 
 import asyncio
@@ -104,6 +105,10 @@ class FakeVerilog:
         build = self.builds[snapshot.path, title]
         rows = [row for row, name in enumerate(snapshot.payload["nodes"]["name"]) if name.startswith(title)]
         refused = "# refuse" in Path(snapshot.path).read_text() and not build.scope
+        unsupported = [
+            {"node": "sort", "operator": "sort", "why": "no component sorts", "row": row}
+            for row in rows[1:] if "# sort" in Path(snapshot.path).read_text() and not build.scope
+        ]  # fmt: skip
         text = "" if refused else text_of(title, build)
         words = (("fc", "fixed_linear", [[5, 6]]), ("out", "fixed_cast", [[8, 8]]))
         operations = [
@@ -113,6 +118,6 @@ class FakeVerilog:
         ]  # fmt: skip
         told = {"model": title, "build": build.to_wire(), "steps": [], "module": title.lower(), "text": text,
                 "files": [["net.sv", len(text)]], "folder": folder or None, "operations": operations,
-                "unsupported": [], "totals": TOTALS, "scopes": ["fc"] if refused else [],
+                "unsupported": unsupported, "totals": TOTALS, "scopes": ["fc"] if refused or unsupported else [],
                 "refusal": "it takes 9,000 multipliers, and 8,192 are allowed" if refused else None}  # fmt: skip
         return Emission.of(snapshot, snapshot.titles.index(title), build, (), told)

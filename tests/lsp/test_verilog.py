@@ -165,6 +165,29 @@ async def test_what_is_refused_says_why_and_offers_a_part(new_editor):
     assert (await editor.lenses(path))[CLASS][0].startswith("Verilog of fc alone · 8 multipliers")
 
 
+@pytest.mark.parametrize(
+    ("comment", "line", "titles"),
+    [
+        ("# sort", OUT, ["Build fc alone", "Quantise Net first..."]),
+        ("# refuse", CLASS, ["Build fc alone", "Change how the Verilog of Net is built..."]),
+    ],
+)
+async def test_what_keeps_it_from_hardware_is_a_problem_that_offers_a_part(editor, comment, line, titles):
+    path = await opened(editor, f"{TWO}{comment}\n")
+    await emit(editor, path)
+    [problem] = (await editor.diagnostics(path)).items
+    assert (problem.range.start.line, problem.severity) == (line, lsp.DiagnosticSeverity.Information)
+    found = await editor.actions(path, line, problem.range.start.character, [lsp.CodeActionKind.QuickFix])
+    found = [each for each in found if each.diagnostics and each.diagnostics[0].code == problem.code]
+    assert [each.title for each in found] == titles
+    [given] = found[0].command.arguments
+    told = await editor.command(found[0].command.command, {**given, "show": False})
+    assert told["build"]["scope"] == "fc"
+    assert (await editor.diagnostics(path)).items == ()
+    for question in [told for method, told in editor.unread if method == lsp.WINDOW_SHOW_MESSAGE_REQUEST]:
+        editor.unread.remove((lsp.WINDOW_SHOW_MESSAGE_REQUEST, question))
+
+
 async def test_what_takes_long_shows_progress_and_cancel_ends_it(new_editor):
     editor = await new_editor(can=capabilities(progress=True))
     path = await opened(editor, TWO + "# slow\n")
