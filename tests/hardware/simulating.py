@@ -30,11 +30,24 @@ class Stream:
 
 def simulated(made, folder, *options):
     """The exit status of one run, and its output streams."""
+    status, lines = _run(made, folder, options)
+    return status, [_stream(words) for words in lines if words[0] == "out"]
+
+
+def latency(made, folder):
+    """Cycles from the first beat in to the last of the first result."""
+    status, lines = _run(made, folder, ())
+    assert status == 0
+    begin = min(int(words[4]) for words in lines if words[0] == "in")
+    return max(_stream(words).sample_cycle for words in lines if words[0] == "out") - begin
+
+
+def _run(made, folder, options):
     made.write(folder)
     roots = [path.removeprefix("rtl/").removesuffix(".sv") for path in made.files if path.startswith("rtl/")]
     program = simulator(made.top.text + made.files["sim/bench.sv"], roots)
     done = subprocess.run([program, "sim/plan", *options], cwd=folder, capture_output=True, text=True, check=False)
-    return done.returncode, [_stream(line.split()) for line in done.stdout.splitlines() if line.startswith("out ")]
+    return done.returncode, [line.split() for line in done.stdout.splitlines() if line]
 
 
 def check(made, folder, trials=TRIALS):

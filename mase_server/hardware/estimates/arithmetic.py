@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from mase_server.hardware.estimates import storage
-from mase_server.hardware.estimates.cost import Cost, luts, multiplications
+from mase_server.hardware.estimates.cost import Cost, logic, multiplications, sums
 from mase_server.hardware.estimates.streams import counter
 from mase_server.hardware.timing.parameters import Given, clog2
 
+#: Tables for each bit that is saturated, by how many bits above have to be alike: (up to so many, tables).
+_OF_SATURATED = ((1, 0.0), (3, 1.0), (5, 2.3), (7, 5.0), (9, 3.7), (11, 7.0), (64, 7.8))
 
-def requantise(width: int, fraction: int, width_out: int, fraction_out: int, relu: bool = False) -> Cost:
+
+def requantise(width: int, fraction: int, width_out: int, fraction_out: int) -> Cost:
     """`fixed_requantise` of one number: rounding where bits are dropped, saturation where the rest does not fit."""
     dropped = max(0, fraction - fraction_out)
-    above = width - dropped + max(0, fraction_out - fraction) - width_out
-    return luts(1.5 * max(0, above) + (2 * width_out if above >= 0 else 0) + dropped)
+    rounded = max(width - fraction + fraction_out, 1) + (1 if dropped else 0)
+    alike = max(0, rounded - width_out) + 1
+    each = next(tables for most, tables in _OF_SATURATED if alike <= most)
+    return logic(each * width_out + dropped / 2) + (sums(rounded) if dropped else Cost())
 
 
 def of_cast(given: Given) -> Cost:
@@ -22,7 +27,7 @@ def of_cast(given: Given) -> Cost:
 
 def _rounding(given: Given, width: int, fraction: int) -> Cost:
     out = given["DATA_OUT_0_PRECISION_0"], given["DATA_OUT_0_PRECISION_1"]
-    return requantise(width, fraction, *out, bool(given.get("RELU"))) * given["DATA_IN_0_PARALLELISM_DIM_0"] + luts(3)
+    return requantise(width, fraction, *out) * given["DATA_IN_0_PARALLELISM_DIM_0"] + logic(3)
 
 
 def of_add(given: Given) -> Cost:
@@ -30,7 +35,8 @@ def of_add(given: Given) -> Cost:
     fractions = given["DATA_IN_0_PRECISION_1"], given["DATA_IN_1_PRECISION_1"]
     fraction = max(fractions)
     widths = (given[f"DATA_IN_{index}_PRECISION_0"] + fraction - own for index, own in enumerate(fractions))
-    return _rounding(given, max(widths) + 1, fraction)
+    width = max(widths) + 1
+    return _rounding(given, width, fraction) + sums(width) * given["DATA_IN_0_PARALLELISM_DIM_0"]
 
 
 def of_multiply(given: Given) -> Cost:
@@ -45,13 +51,14 @@ def dot_core(given: Given, size: int, lanes: int) -> Cost:
     lanes_out, beats = given["DATA_OUT_0_PARALLELISM_DIM_0"], size // lanes
     passes = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"] // lanes_out
     places = -(-(8 + clog2(lanes)) // beats) + 1
-    control = counter(beats) + counter(beats * passes) + counter(passes) + luts(4 * clog2(places + 1) + 10)
+    steps = counter(beats) + counter(beats * passes) + counter(passes)
+    control = steps + logic(4 * clog2(places + 1) + 10) + sums(clog2(beats * passes))
     results = storage.fifo(lanes_out * given["DATA_OUT_0_PRECISION_0"], places)
-    return control + results + mac(given, size) * lanes_out + multiplications(lanes * lanes_out)
+    return control + results + mac(given, size, lanes) * lanes_out
 
 
-def mac(given: Given, size: int) -> Cost:
-    """One lane of `fixed_mac` but for its multipliers: sums are carry chains, a rounding is left."""
+def mac(given: Given, size: int, lanes: int) -> Cost:
+    """One lane of `fixed_mac`: products, the sums of a tree and of the beats, where these start, and the rounding."""
     weight = "WEIGHT" if "WEIGHT_PRECISION_0" in given else "DATA_IN_1"
     product = given["DATA_IN_0_PRECISION_0"] + given[f"{weight}_PRECISION_0"]
     fraction = given["DATA_IN_0_PRECISION_1"] + given[f"{weight}_PRECISION_1"]
@@ -60,14 +67,26 @@ def mac(given: Given, size: int) -> Cost:
     if given.get("HAS_BIAS"):
         width = max(width, given["BIAS_PRECISION_0"] + longest - given["BIAS_PRECISION_1"] + 1)
     out = given["DATA_OUT_0_PRECISION_0"], given["DATA_OUT_0_PRECISION_1"]
-    return requantise(width, longest, *out, bool(given.get("RELU"))) + luts(width if given.get("HAS_BIAS") else 0)
+    rounding = requantise(width, longest, *out)
+    return rounding + logic(width) + sums(width, *_tree(product, lanes)) + multiplications(lanes)
+
+
+def _tree(width: int, count: int) -> list[int]:
+    """The widths of the sums of an `adder_tree`."""
+    found = []
+    for level in range(clog2(count)):
+        below = -(-count >> level) if level else count
+        found += [width + level + 1] * (below // 2)
+    return found
 
 
 def linear_core(given: Given, size: int, lanes: int) -> Cost:
     """`fixed_linear_core`: with the weights and biases."""
     outs, lanes_out = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"], given["DATA_OUT_0_PARALLELISM_DIM_0"]
-    weights = storage.rom(lanes * lanes_out * given["WEIGHT_PRECISION_0"], size // lanes * (outs // lanes_out))
-    biases = storage.rom(lanes_out * given["BIAS_PRECISION_0"], outs // lanes_out) if given["HAS_BIAS"] else Cost()
+    width, beats = lanes * lanes_out * given["WEIGHT_PRECISION_0"], size // lanes * (outs // lanes_out)
+    weights, biases = storage.rom(width, beats, given.get("WEIGHT_FILE")), Cost()
+    if given["HAS_BIAS"]:
+        biases = storage.rom(lanes_out * given["BIAS_PRECISION_0"], outs // lanes_out, given.get("BIAS_FILE"))
     return dot_core(given, size, lanes) + weights + biases
 
 

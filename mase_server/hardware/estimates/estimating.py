@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from mase_server.hardware.design import Design
 from mase_server.hardware.estimates.components import COSTS
+from mase_server.hardware.estimates.contents import filled
 from mase_server.hardware.estimates.cost import Cost
 from mase_server.hardware.folding import Folding
 from mase_server.hardware.netlist import netlist
-from mase_server.hardware.timing.parameters import given
 from mase_server.hardware.timing.running import Running, running, steady, wires
-from mase_server.hardware.wiring import Instance, Netlist
+from mase_server.hardware.wiring import Instance, Memory, Netlist
 
 #: Beats of a sample, above which they are not followed one by one.
 _MOST_BEATS = 200_000
@@ -32,7 +32,8 @@ def estimate(design: Design, folding: Folding, made: Netlist | None = None) -> E
     instances: dict[str, list[Instance]] = {name: [] for name in design.operations}
     for instance in made.instances:
         instances[instance.operation].append(instance)
-    costs = {name: sum((cost(each) for each in own), Cost()) for name, own in instances.items()}
+    memories = {memory.file: memory for memory in made.memories}
+    costs = {name: sum((cost(each, memories) for each in own), Cost()) for name, own in instances.items()}
     beats_in = [operation.out.size // tap.lanes for operation, tap in zip(design.inputs, made.inputs, strict=True)]
     outputs = [design.operations[name].out.size for name in design.outputs]
     found = running(made, beats_in, [size // tap.lanes for size, tap in zip(outputs, made.outputs, strict=True)])
@@ -55,9 +56,9 @@ def estimate(design: Design, folding: Folding, made: Netlist | None = None) -> E
     return Estimates(operations, totals)
 
 
-def cost(instance: Instance) -> Cost:
-    """What one instance takes."""
-    return COSTS[instance.module](given(instance))
+def cost(instance: Instance, memories: Mapping[str, Memory]) -> Cost:
+    """What one instance takes. memories: by their files."""
+    return COSTS[instance.module](filled(instance, memories))
 
 
 def _lanes(folding: Folding, name: str) -> int:

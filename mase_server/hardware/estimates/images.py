@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mase_server.hardware.estimates import storage
 from mase_server.hardware.estimates.arithmetic import linear_core
-from mase_server.hardware.estimates.cost import Cost, luts, multiplications
+from mase_server.hardware.estimates.cost import Cost, logic, multiplications, sums
 from mase_server.hardware.estimates.streams import counter
 from mase_server.hardware.timing.parameters import Given, clog2
 from mase_server.hardware.timing.windows import Images
@@ -26,12 +26,14 @@ def padding(width: int, images: Images) -> Cost:
     """`image_padding`, where there is a border."""
     if not any(images.border):
         return Cost()
-    return luts(width + 10 + 4 * clog2(images.columns + 1) + 4 * clog2(images.rows + 1)) + counter(images.beats)
+    bits = clog2(images.columns + 1), clog2(images.rows + 1)
+    return logic(width + max(10, 7.5 * sum(bits) - 40)) + sums(*bits) + counter(images.beats)
 
 
 def sliding_window(width: int, images: Images) -> Cost:
     """`sliding_window`: a ring of pixels, whose addresses are sums modulo its depth."""
-    return storage.memory(width, images.depth) + luts(12 * clog2(2 * images.depth))
+    bits = clog2(2 * images.depth)
+    return storage.memory(width, images.depth) + logic(90 + 5 * bits) + Cost(carries=7 * bits - 8)
 
 
 def parallel_window(width: int, images: Images, taps: tuple[int, int]) -> Cost:
@@ -51,7 +53,18 @@ def parallel_window(width: int, images: Images, taps: tuple[int, int]) -> Cost:
 def reduce(width: int, lanes: int, beats: int, count: int, maximum: bool) -> Cost:
     """`fixed_reduce`: elements of so many bits, so many positions."""
     bits = width if maximum else width + clog2(count)
-    return storage.memory(lanes * bits, beats) + luts(lanes * bits * 1.5 + 4) + counter(count) + counter(beats)
+    return storage.memory(lanes * bits, beats) + lanes * (logic(2.4 * bits) + sums(bits)) + counter(count) + logic(6)
+
+
+def of_reduce(given: Given) -> Cost:
+    """`fixed_reduce`"""
+    width, lanes = given["DATA_IN_0_PRECISION_0"], given["DATA_IN_0_PARALLELISM_DIM_0"]
+    return reduce(width, lanes, given["BEATS"], given["COUNT"], bool(given["MAXIMUM"]))
+
+
+def of_mean(given: Given) -> Cost:
+    """`fixed_mean`"""
+    return mean(given, given["DIVISOR"]) * given["DATA_IN_0_PARALLELISM_DIM_0"]
 
 
 def of_max_pool2d(given: Given) -> Cost:
@@ -68,7 +81,9 @@ def of_average_pool2d(given: Given) -> Cost:
 def mean(given: Given, divisor: int) -> Cost:
     """One lane of `fixed_mean`: the reciprocal and the remainder are products, but with powers of two."""
     width = given["DATA_IN_0_PRECISION_0"] + clog2(divisor)
-    return multiplications(0 if divisor & (divisor - 1) == 0 else 2) + luts(4 * width)
+    if divisor & (divisor - 1) == 0:
+        return Cost(logic=18, carries=1.4 * width)
+    return multiplications(2) + Cost(logic=30, carries=2.3 * width)
 
 
 def _pool(given: Given, maximum: bool) -> Cost:

@@ -79,7 +79,7 @@ def _width(given: Given, place: Place) -> Iterable[Process]:
 
 
 def _constant(given: Given, place: Place) -> Iterable[Process]:
-    yield streams.source(place.outs[0], given["DEPTH"], place.samples)
+    yield streams.source(place.outs[0], given["DEPTH"], place.samples, first=1)
 
 
 def _embedding(given: Given, place: Place) -> Iterable[Process]:
@@ -107,6 +107,19 @@ def _matmul(given: Given, place: Place) -> Iterable[Process]:
     sizes = length, given["DATA_IN_0_TENSOR_SIZE_DIM_1"] * passes
     yield products.gated(rows_ready, bursts, ends, done, sizes)
     yield products.dot_products(bursts, place.outs[0], length, clog2(lanes))
+
+
+def _repeat(given: Given, place: Place) -> Iterable[Process]:
+    length, passes = given["LENGTH"], given["COUNT"]
+    freed, depth = place.times(), given.get("DEPTH", 2 * length)
+    yield streams.ring(place.links[0], freed, depth)
+    yield products.beat_by_beat(place.links[0], place.outs[0], freed, length, passes)
+
+
+def _gather(given: Given, place: Place) -> Iterable[Process]:
+    ends, done = place.times(), place.times()
+    yield products.banks(place.links[0], ends, done, given["DEPTH"])
+    yield products.swapped(place.outs[0], ends, done, given["COUNT"])
 
 
 def _swap(given: Given, place: Place) -> Iterable[Process]:
@@ -184,6 +197,10 @@ def _reduced(images: Images, source: Link, out: Link, place: Place) -> Iterable[
     yield windows.reduced_windows(source, out, ended, images)
 
 
+def _reduce(given: Given, place: Place) -> Iterable[Process]:
+    yield windows.reduced_image(place.links[0], place.outs[0], Images(given["COUNT"], 1, given["BEATS"]))
+
+
 def _statistic(link: Link, beats: int, place: Place) -> tuple[Link, list[Process]]:
     out = place.link()
     return out, [rows.filling(link, out, beats), rows.numbered(link, out, beats)]
@@ -227,11 +244,15 @@ TIMINGS: Mapping[str, Timing] = {
     "fixed_max_pool2d": _max_pool,
     "fixed_multiply": _elementwise,
     "fixed_norm": _norm,
+    "fixed_mean": _pipeline(3),
+    "fixed_reduce": _reduce,
     "fixed_softmax": _softmax,
     "fixed_table": _pipeline(1),
+    "repeat_buffer": _repeat,
     "skid_buffer": _fifo(lambda given: 2),
     "stream_concat": _concat,
     "stream_fork": _fork,
+    "stream_gather": _gather,
     "stream_split": _split,
     "swap_buffer": _swap,
     "width_converter": _width,

@@ -42,6 +42,22 @@ def _repeated(link: Link, bursts: Link, freed: Times, length: int, passes: int) 
                 bursts.offered.add(first)
 
 
+def beat_by_beat(link: Link, out: Link, freed: Times, length: int, passes: int) -> Process:
+    """The same where somebody else than multipliers reads: beat by beat."""
+    read = -1
+    for index in count():
+        vector, at = divmod(index, length * passes)
+        beat = vector * length + at % length
+        while len(link.taken) <= beat:
+            yield link.taken
+        while len(out.taken) < index:
+            yield out.taken
+        read = max(read + 1, link.taken[beat] + 1, out.taken[-1] if index else 0)
+        out.offered.add(read + 1)
+        if at >= length * (passes - 1):
+            freed.add(read)
+
+
 def once(link: Link, bursts: Link, length: int) -> Process:
     """Vectors of so many beats that are read once, out of two places."""
     steps: list[int] = []

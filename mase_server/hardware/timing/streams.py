@@ -8,13 +8,13 @@ from itertools import count
 from mase_server.hardware.timing.times import Link, Process, Times
 
 
-def source(out: Link, beats: int, samples: Times) -> Process:
-    """Offers so many beats for each sample that there is, as fast as they are taken."""
+def source(out: Link, beats: int, samples: Times, first: int = 0) -> Process:
+    """Offers so many beats for each sample that there is, as fast as they are taken, from the cycle `first` on."""
     for sample in count():
         while len(samples) <= sample:
             yield samples
         for _ in range(beats):
-            out.offered.add(0)
+            out.offered.add(first)
 
 
 def sink(link: Link) -> Process:
@@ -188,11 +188,6 @@ def wider(link: Link, out: Link, ratio: int) -> Process:
         came = link.take(out.taken[group - 1] if group else 0)
         if index % ratio == ratio - 1:
             out.offered.add(came + 1)
-
-
-def constant(out: Link, beats: int, samples: Times) -> Process:
-    """Always there, from the cycle after reset on."""
-    yield from source(out, beats, samples)
 
 
 def rows_of_table(link: Link, out: Link, beats: int) -> Process:

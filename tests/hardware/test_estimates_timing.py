@@ -1,0 +1,67 @@
+"""Estimates in time against simulation: the interval and the latency, to the cycle."""
+
+import pytest
+import torch
+
+from mase_server.hardware import netlist
+from mase_server.hardware.emission import emit, random_inputs
+from mase_server.hardware.estimates import estimate
+from mase_server.hardware.folding import fold
+from mase_server.hardware.lowering import lower
+from tests.hardware.simulating import latency, simulated
+from tests.hardware.test_attention import Attention, Encoder, Mixer
+from tests.hardware.test_emission import VERILATOR
+from tests.hardware.test_images import LeNet, Separable
+from tests.hardware.test_lowering import config, mlp, quantised
+from tests.hardware.test_residuals import Block, Down, Gate
+from tests.hardware.test_vision_transformer import Patches, Words
+
+VECTORS = 12
+CASES = {
+    "jet": (lambda: mlp(16, 64, 32, 32, 5), (16,), (4, 34, 52, 488)),
+    "lenet": (LeNet, (1, 12, 16), (5, 60)),
+    "separable": (Separable, (4, 9, 7), (5, 40)),
+    "residual": (Block, (2, 6, 5), (2, 30)),
+    "down": (Down, (2, 8, 8), (4, 30)),
+    "gate": (Gate, (6,), (3, 30)),
+    "attention": (Attention, (6, 8), (8,)),
+    "mixer": (Mixer, (5, 4), (8,)),
+    "encoder": (Encoder, (6, 8), (8, 70)),
+    "vit": (lambda: Patches(Encoder()), (3, 8, 8), (24,)),
+    "words": (Words, None, (2, 8)),
+}
+
+
+def designed(name):
+    make, shape, _ = CASES[name]
+    torch.manual_seed(0)
+    values = torch.randint(0, 11, (2, 6)) if shape is None else torch.randn(2, *shape)
+    return lower(quantised(make(), values, config()))
+
+
+def emitted(design, folding, vectors=VECTORS):
+    return emit(design, folding, "Model", random_inputs(design, vectors))
+
+
+@VERILATOR
+@pytest.mark.parametrize(
+    ("name", "multipliers"), [(name, budget) for name, (_, _, budgets) in CASES.items() for budget in budgets]
+)
+def test_interval_and_latency_are_those_of_the_simulation(tmp_path, name, multipliers):
+    design = designed(name)
+    folding = fold(design, multipliers=multipliers)
+    totals, made = estimate(design, folding).totals, emitted(design, folding)
+    status, streams = simulated(made, tmp_path)
+    assert status == 0
+    # The first samples may come sooner, while there is still room everywhere.
+    assert totals["interval"] == pytest.approx(max(each.interval(VECTORS) for each in streams), rel=0.02)
+    assert totals["latency"] == latency(made, tmp_path)
+
+
+def test_a_design_stands_still_in_time_as_it_does_in_hardware(monkeypatch):
+    """The same room that is too little in simulation: see test_residuals."""
+    design = designed("residual")
+    folding = fold(design)
+    assert estimate(design, folding).totals["latency"] > 0
+    monkeypatch.setattr(netlist, "_SLACK", -4)
+    assert estimate(design, folding).totals["latency"] == 0
