@@ -91,6 +91,16 @@ def integer_norm(
     return arithmetic.norm(values, weight, bias, norm)
 
 
+def integer_reduce(
+    values: Tensor, function: str, dims: tuple[int, ...], shape: tuple[int, ...], formats: Both
+) -> Tensor:
+    """The "mean", "sum" or "max" over dimensions of samples, in a shape."""
+    before, after = map(fixed, formats)
+    rows = values.movedim([dim + 1 for dim in dims], list(range(-len(dims), 0))).flatten(-len(dims))
+    found = arithmetic.reduced(rows, function, before, after)
+    return found.reshape(values.shape[0], *shape)
+
+
 def repeated(constant: Tensor, batch: int) -> Tensor:
     """A sample for each of a batch."""
     return constant.expand(batch, *constant.shape)
@@ -116,9 +126,9 @@ def encode(values: Tensor, format: str) -> Tensor:
     return fixed(format).encode(values)
 
 
-def decode(integers: Tensor, format: str) -> Tensor:
-    """The values of integers, float64."""
-    return fixed(format).decode(integers)
+def decode(integers: Tensor, format: str, dtype: torch.dtype = torch.float64) -> Tensor:
+    """The values of integers."""
+    return fixed(format).decode(integers).to(dtype)
 
 
 def fixed(text: str) -> FixedPoint:

@@ -142,7 +142,7 @@ class Lowering:
 
     def _follow_batch(self, node: fx.Node, operator: str) -> None:
         """Samples stay where they were, unless an operator moves them. NoHardware for one that wants them first."""
-        if any(operator in KINDS[kind].rules for kind in ("move", "take", "gather", "concat")):
+        if any(operator in KINDS[kind].rules for kind in ("move", "take", "gather", "concat", "reduce")):
             return
         sources = [
             each for each in node.all_input_nodes if not isinstance(self.held.get(each), Known | Constant | None)

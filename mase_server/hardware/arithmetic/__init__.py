@@ -5,7 +5,7 @@ pass that simulates hardware, the tables in memory files and the tests of `rtl/`
 """
 
 from mase_server.hardware.arithmetic.elements import add, look_up, multiply, table
-from mase_server.hardware.arithmetic.images import Windows, average_pool2d, conv2d, max_pool2d, mean
+from mase_server.hardware.arithmetic.images import Windows, average_pool2d, conv2d, max_pool2d, mean, reduced
 from mase_server.hardware.arithmetic.linear import Affine, linear, matmul
 from mase_server.hardware.arithmetic.norms import Norm, norm
 from mase_server.hardware.arithmetic.requantise import divide, requantise
@@ -27,6 +27,7 @@ __all__ = [
     "mean",
     "multiply",
     "norm",
+    "reduced",
     "requantise",
     "softmax",
     "table",

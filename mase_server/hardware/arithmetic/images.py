@@ -91,6 +91,18 @@ def average_pool2d(values: Tensor, data: FixedPoint, out: FixedPoint, windows: W
     return mean(windows.unfolded(values, 0), data, out)
 
 
+def reduced(values: Tensor, function: str, data: FixedPoint, out: FixedPoint) -> Tensor:
+    """The "mean", the "sum" or the largest ("max") over the last dimension, int64: `rtl/fixed_reduce.sv`.
+
+    Mean and sum are rounded once, half to even, and saturated; the largest keeps its format.
+    """
+    if function == "max":
+        return values.amax(-1)
+    if function == "sum":
+        return requantise(values.sum(-1), data.fraction_width, out)
+    return mean(values, data, out)
+
+
 def mean(values: Tensor, data: FixedPoint, out: FixedPoint) -> Tensor:
     """The mean over the last dimension, rounded once: half to even, saturated; int64.
 
