@@ -14,24 +14,16 @@ from typing import Any, Self
 
 from mase_server.client.errors import ClientError, RpcError
 from mase_server.client.finding import Target
-from mase_server.rpc.frames import MAX_RESPONSE, FrameError, Reader, Request, Response, request
+from mase_server.client.kept import REPEATABLE, Kept
+from mase_server.client.methods import BlockingMethods
+from mase_server.client.stream import AUTHENTICATE, DROPPED, EVENT, GREETING_SECONDS, NEWS, RETRY, reader
+from mase_server.rpc.frames import FrameError, Request, Response, request
 
-AUTHENTICATE, EVENT, DROPPED = "mase/authenticate", "mase/event", "mase/dropped"
-#: Elements of one array that a daemon may send.
-MAX_ELEMENTS = 1 << 26
 _RECEIVE = 256 << 10
-_NEWS = 4096
-#: Seconds between two tries to reach a daemon that is gone.
-_RETRY = (0.0, 0.1, 0.3, 1.0)
-#: Methods that change nothing, so that they may be asked again when the connection is lost meanwhile.
-REPEATABLE = frozenset(
-    ("mase/info", "mase/models", "mase/nodeAt", "mase/roots", "mase/passes", "mase/pipeline", "mase/pipelineSettings",
-     "mase/transformed", "mase/verilog", "mase/files", "mase/fileStatus", "mase/inputs", "mase/graph", "mase/tensors",
-     "mase/problems", "mase/costs", "mase/compare", "mase/workers", "mase/statistics")
-)  # fmt: skip
+_LOST = (OSError, FrameError, EOFError)
 
 
-class Client:
+class Client(BlockingMethods):
     """One connection to a daemon; safe to use from several threads, one call at a time.
 
     address: e.g. "unix:/run/user/1000/mase-server/x.sock"; without it the daemon of `workspace` is found.  timeout:
@@ -39,7 +31,8 @@ class Client:
     open, and subscribes to what was subscribed to; what only reads is then asked again.
 
     >>> with Client(workspace="~/project") as client:  # doctest: +SKIP
-    ...     client.call("mase/nodeAt", {"path": "/home/me/project/net.py", "line": 12, "column": 8})
+    ...     client.open("/home/me/project/net.py")
+    ...     client.node_at("/home/me/project/net.py", line=12, column=8)
     """
 
     def __init__(
@@ -57,22 +50,22 @@ class Client:
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._socket: socket.socket | None = None
-        self._reader = Reader()
-        self._news: deque[dict[str, Any]] = deque(maxlen=_NEWS)
+        self._reader = reader()
+        self._news: deque[dict[str, Any]] = deque(maxlen=NEWS)
         self._answers: dict[int, Response] = {}
-        self._kept: dict[tuple[str, str], dict[str, Any]] = {}
+        self._kept = Kept()
 
     def __enter__(self) -> Self:
         with self._lock:
-            self._connected()
+            self._connect()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close_connection()
 
-    def close(self) -> None:
+    def close_connection(self) -> None:
         """End the connection; a later call makes another."""
         with self._lock:
             if self._socket is not None:
@@ -83,56 +76,61 @@ class Client:
         self, method: str, params: dict[str, Any] | None = None, *, timeout: float | None = None
     ) -> dict[str, Any]:
         """The answer. RpcError is the daemon's refusal; ClientError a lost connection or a time that is over."""
-        given = params or {}
+        given, seconds = params or {}, timeout or self._timeout
         with self._lock:
-            for attempt in range(2):
-                known = self._socket is not None
-                try:
-                    found = self._asked(method, given, timeout or self._timeout)
-                except (OSError, FrameError, EOFError) as error:
-                    self.close()
-                    again = self._reconnect and attempt == 0 and known and method in REPEATABLE
-                    if not again:
-                        raise ClientError(
-                            f"{method}: the connection was lost: {error or type(error).__name__}"
-                        ) from error
-                    continue
-                self._keep(method, given)
-                return found
-        raise AssertionError("unreachable")
+            was_connected = self._socket is not None
+            try:
+                result = self._asked(method, given, seconds)
+            except _LOST as error:
+                self.close_connection()
+                if not (self._reconnect and was_connected and method in REPEATABLE):
+                    raise _lost(method, error) from error
+                result = self._asked_again(method, given, seconds)
+            self._kept.note(method, given, result)
+            return result
+
+    def _asked_again(self, method: str, params: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        try:
+            return self._asked(method, params, timeout)
+        except _LOST as error:
+            self.close_connection()
+            raise _lost(method, error) from error
 
     def events(self, timeout: float | None = None) -> Iterator[dict[str, Any]]:
-        """What was subscribed to, as it comes; ends when nothing came for `timeout` seconds."""
+        """What was subscribed to, as it comes; ends when nothing came for `timeout` seconds.
+
+        After a lost connection {"topic": "reconnected"} comes first: what happened meanwhile was not heard.
+        """
         while True:
             with self._lock:
                 try:
-                    self._receive_news(timeout)
+                    self._connect()
+                    self._wait_for_news(timeout)
                 except TimeoutError:
                     return
-                except (OSError, FrameError, EOFError) as error:
-                    self.close()
+                except _LOST as error:
+                    self.close_connection()
                     if not self._reconnect:
-                        raise ClientError(f"the connection was lost: {error or type(error).__name__}") from error
-                    self._connected()
-                    yield {"topic": "reconnected"}
+                        raise _lost("events", error) from error
+                    self._connect()
+                    self._news.append({"topic": "reconnected"})
             while self._news:
                 yield self._news.popleft()
 
-    def _receive_news(self, timeout: float | None) -> None:
-        end = None if timeout is None else time.monotonic() + timeout
-        self._connected()
+    def _wait_for_news(self, timeout: float | None) -> None:
+        end = _end(timeout)
         while not self._news:
             self._receive(end)
 
     def _asked(self, method: str, params: dict[str, Any], timeout: float | None) -> dict[str, Any]:
-        end = None if timeout is None else time.monotonic() + timeout
-        made, ident = self._connected(), self._send(method, params)
-        assert made is self._socket
+        end = _end(timeout)
+        self._connect()
+        ident = self._send(method, params)
         try:
             while ident not in self._answers:
                 self._receive(end)
         except TimeoutError as error:
-            self.close()  # its answer would come one day
+            self.close_connection()  # its answer would come one day
             raise ClientError(f"{method} had no answer within {timeout:g} s") from error
         answer = self._answers.pop(ident)
         if answer.error is not None:
@@ -144,7 +142,11 @@ class Client:
         ident = next(self._numbers) % (1 << 32)
         assert self._socket is not None
         self._socket.settimeout(None)
-        self._socket.sendall(request(ident, method, params))
+        try:
+            self._socket.sendall(request(ident, method, params))
+        except ConnectionError:
+            while True:  # until the daemon's last words, or the end
+                self._receive(_end(GREETING_SECONDS))
         return ident
 
     def _receive(self, end: float | None) -> None:
@@ -169,34 +171,34 @@ class Client:
         elif message.method == DROPPED:
             raise EOFError(f"the daemon ended it: {params.get('message')}")
 
-    def _connected(self) -> socket.socket:
+    def _connect(self) -> None:
         if self._socket is not None:
-            return self._socket
-        address, token = self._reach()
-        self._reader = Reader(MAX_RESPONSE, MAX_ELEMENTS)
+            return
+        token = self._reach()
+        self._reader = reader()
         self._answers.clear()
         if token:
-            self._asked(AUTHENTICATE, {"token": token}, self._timeout or 10.0)
-        for (method, _), params in list(self._kept.items()):
+            self._asked(AUTHENTICATE, {"token": token}, GREETING_SECONDS)
+        for method, params in self._kept.calls():
             self._asked(method, params, self._timeout)
-        return address
 
-    def _reach(self) -> tuple[socket.socket, str]:
-        for pause in _RETRY if self._reconnect else (0.0,):
+    def _reach(self) -> str:
+        """Connect; the token that has to be said."""
+        last: Exception | None = None
+        for pause in RETRY if self._reconnect else RETRY[:1]:
             time.sleep(pause)
             try:
                 address, token = self._target.resolve()
-                self._socket = address.connect(self._timeout or 10.0)
-                return self._socket, token
+                self._socket = address.connect(self._timeout or GREETING_SECONDS)
+                return token
             except (OSError, ClientError) as error:
                 last = error
         raise last if isinstance(last, ClientError) else ClientError(f"cannot connect to the daemon: {last}")
 
-    def _keep(self, method: str, params: dict[str, Any]) -> None:
-        """Remember what has to be asked again on another connection."""
-        if method == "mase/open":
-            self._kept["mase/open", params["path"]] = {**params, "wait": False}
-        elif method == "mase/close":
-            self._kept.pop(("mase/open", params["path"]), None)
-        elif method == "mase/subscribe":
-            self._kept[method, str(sorted(params.items()))] = params
+
+def _end(timeout: float | None) -> float | None:
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def _lost(method: str, error: BaseException) -> ClientError:
+    return ClientError(f"{method}: the connection was lost: {error or type(error).__name__}")

@@ -1,0 +1,201 @@
+"""The client for event loops: any number of calls at once over one connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from mase_server.client.async_methods import AsyncMethods
+from mase_server.client.errors import ClientError, RpcError
+from mase_server.client.finding import Target
+from mase_server.client.kept import REPEATABLE, Kept
+from mase_server.client.stream import AUTHENTICATE, DROPPED, EVENT, GREETING_SECONDS, NEWS, RETRY, reader
+from mase_server.rpc.addresses import UnixAddress
+from mase_server.rpc.frames import FrameError, Request, Response, notification, request
+
+_RECEIVE = 256 << 10
+
+
+class _Lost(Exception):
+    """The connection ended before the answer came."""
+
+
+class AsyncClient(AsyncMethods):
+    """One connection to a daemon, on the running event loop. The arguments are those of `Client`.
+
+    Cancelling a call cancels it in the daemon, too.
+
+    >>> async with AsyncClient(workspace="~/project") as client:  # doctest: +SKIP
+    ...     graph = await client.graph("/home/me/project/net.py")
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        workspace: str | Path = ".",
+        token_file: str | Path | None = None,
+        timeout: float | None = None,
+        reconnect: bool = True,
+    ) -> None:
+        self._target = Target(address, Path(workspace).expanduser(), Path(token_file) if token_file else None)
+        self._timeout = timeout
+        self._reconnect = reconnect
+        self._numbers = itertools.count(1)
+        self._connecting = asyncio.Lock()
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._answers: dict[int, asyncio.Future[Response]] = {}
+        self._news: deque[dict[str, Any]] = deque(maxlen=NEWS)
+        self._heard = asyncio.Event()
+        self._why = ""
+        self._kept = Kept()
+
+    async def __aenter__(self) -> Self:
+        await self._connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close_connection()
+
+    async def close_connection(self) -> None:
+        """End the connection; a later call makes another."""
+        writer, reading, self._writer = self._writer, self._reading, None
+        if writer is not None and reading is not None:
+            writer.close()
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def call(
+        self, method: str, params: dict[str, Any] | None = None, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """The answer. RpcError is the daemon's refusal; ClientError a lost connection or a time that is over."""
+        given, seconds = params or {}, timeout or self._timeout
+        try:
+            async with asyncio.timeout(seconds):
+                result = await self._tried(method, given)
+        except TimeoutError as error:
+            raise ClientError(f"{method} had no answer within {seconds:g} s") from error
+        self._kept.note(method, given, result)
+        return result
+
+    async def _tried(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        was_connected = self._writer is not None
+        try:
+            await self._connect()
+            return await self._asked(method, params)
+        except _Lost as error:
+            if not (self._reconnect and was_connected and method in REPEATABLE):
+                raise ClientError(f"{method}: the connection was lost: {error}") from error
+        try:
+            await self._connect()
+            return await self._asked(method, params)
+        except _Lost as error:
+            raise ClientError(f"{method}: the connection was lost: {error}") from error
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        """What was subscribed to, as it comes, for ever.
+
+        After a lost connection {"topic": "reconnected"} comes first: what happened meanwhile was not heard.
+        """
+        while True:
+            while self._news:
+                yield self._news.popleft()
+            if self._writer is None:
+                if not self._reconnect:
+                    raise ClientError(f"the connection was lost: {self._why}")
+                await self._connect()
+                self._news.append({"topic": "reconnected"})
+                continue
+            self._heard.clear()
+            await self._heard.wait()
+
+    async def _asked(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        writer, ident = self._writer, next(self._numbers) % (1 << 32)
+        if writer is None:
+            raise _Lost(self._why)
+        answered = self._answers[ident] = asyncio.get_running_loop().create_future()
+        try:
+            writer.write(request(ident, method, params))
+            with contextlib.suppress(ConnectionError):  # the reading task tells it, with its reason
+                await writer.drain()
+            answer = await answered
+        except asyncio.CancelledError:
+            writer.write(notification("mase/cancel", {"id": ident}))
+            raise
+        finally:
+            self._answers.pop(ident, None)
+        if answer.error is not None:
+            raise RpcError(answer.error)
+        result: dict[str, Any] = answer.result
+        return result
+
+    async def _connect(self) -> None:
+        async with self._connecting:
+            if self._writer is not None:
+                return
+            stream, token = await self._reach()
+            self._reading = asyncio.create_task(self._read(stream))
+            try:
+                if token:
+                    async with asyncio.timeout(GREETING_SECONDS):
+                        await self._asked(AUTHENTICATE, {"token": token})
+                for method, params in self._kept.calls():
+                    await self._asked(method, params)
+            except _Lost as error:
+                raise ClientError(f"the connection was lost at once: {error}") from error
+
+    async def _reach(self) -> tuple[asyncio.StreamReader, str]:
+        last: Exception | None = None
+        for pause in RETRY if self._reconnect else RETRY[:1]:
+            await asyncio.sleep(pause)
+            try:
+                address, token = await asyncio.to_thread(self._target.resolve)
+                if isinstance(address, UnixAddress):
+                    stream, self._writer = await asyncio.open_unix_connection(address.path)
+                else:
+                    stream, self._writer = await asyncio.open_connection(address.host, address.port)
+                return stream, token
+            except (OSError, ClientError) as error:
+                last = error
+        raise last if isinstance(last, ClientError) else ClientError(f"cannot connect to the daemon: {last}")
+
+    async def _read(self, stream: asyncio.StreamReader) -> None:
+        incoming, self._why = reader(), "the daemon closed it"
+        try:
+            while data := await stream.read(_RECEIVE):
+                for message in incoming.feed(data):
+                    self._take(message)
+        except (OSError, FrameError) as error:
+            self._why = str(error)
+        finally:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_exception(_Lost(self._why))
+            self._heard.set()
+
+    def _take(self, message: Request | Response) -> None:
+        if isinstance(message, Response):
+            answer = self._answers.get(message.ident)
+            if answer is not None and not answer.done():
+                answer.set_result(message)
+            return
+        params = message.params[0] if isinstance(message.params, list) and message.params else {}
+        if message.method == EVENT:
+            self._news.append(params)
+            self._heard.set()
+        elif message.method == DROPPED:
+            self._why = f"the daemon ended it: {params.get('message')}"

@@ -1,0 +1,251 @@
+"""The API as methods: made by `python -m docs.client` from the server's table, not to be edited.
+
+Every parameter that is None is left out; `mase/info` with `methods` describes all that they mean.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def _given(**params: Any) -> dict[str, Any]:
+    return {key.rstrip("_"): value for key, value in params.items() if value is not None}
+
+
+class BlockingMethods:
+    """The methods of a client. Each waits for its answer."""
+
+    def call(
+        self, method: str, params: dict[str, Any] | None = None, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Any method by its name."""
+        raise NotImplementedError
+
+    def info(self, methods: bool | None = None) -> dict[str, Any]:
+        """{"name", "version", "pid", "files": the traced model files}, and with `methods`, {"methods"}: all there
+        are.
+        """
+        return self.call("mase/info", _given(methods=methods))
+
+    def models(self, path: str | None = None) -> list[dict[str, Any]]:
+        """The models of the file `path`, of every traced file without it: `snapshot.MODEL_KEYS` and "path",
+        "sha256".
+        """
+        result = self.call("mase/models", _given(path=path))
+        found: list[dict[str, Any]] = result["models"]
+        return found
+
+    def node_at(self, path: str, line: int, column: int) -> dict[str, Any] | None:
+        """The smallest place at a position, with every value seen there and the node that made it; None for no
+        place.
+        """
+        result = self.call("mase/nodeAt", _given(path=path, line=line, column=column))
+        found: dict[str, Any] | None = result["place"]
+        return found
+
+    def retrace(self, path: str) -> dict[str, Any]:
+        """Trace `path` again whatever was known of it; its end status, as `mase/status` has it."""
+        return self.call("mase/retrace", _given(path=path))
+
+    def roots(self, path: str) -> list[dict[str, Any]]:
+        """The models that show shapes in the file `path`: {"root", "path", "inputs_from", "found", "picked"} each."""
+        result = self.call("mase/roots", _given(path=path))
+        found: list[dict[str, Any]] = result["roots"]
+        return found
+
+    def pick_root(self, path: str, root: str | None = None) -> list[dict[str, Any]]:
+        """Show in the file `path` the shapes of `root` alone where several models use a class; of all without
+        `root`.
+        """
+        result = self.call("mase/pickRoot", _given(path=path, root=root))
+        found: list[dict[str, Any]] = result["roots"]
+        return found
+
+    def passes(self, path: str | None = None) -> list[dict[str, Any]]:
+        """The passes that there are for the file `path`, the workspace's own among them: `Pass.to_wire` each; at
+        once.
+        """
+        result = self.call("mase/passes", _given(path=path))
+        found: list[dict[str, Any]] = result["passes"]
+        return found
+
+    def apply_pass(
+        self, path: str, pass_: str, model: str | None = None, arguments: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Apply one more pass to a model (the first without `model`); `mase/pipeline` once its errors are
+        measured.
+        """
+        return self.call("mase/applyPass", _given(path=path, model=model, pass_=pass_, arguments=arguments))
+
+    def undo_pass(self, path: str, model: str | None = None) -> dict[str, Any]:
+        """Take the last pass back, or the one that is being applied; `mase/pipeline`."""
+        return self.call("mase/undoPass", _given(path=path, model=model))
+
+    def redo_pass(self, path: str, model: str | None = None) -> dict[str, Any]:
+        """Apply again what was taken back last; `mase/pipeline`."""
+        return self.call("mase/redoPass", _given(path=path, model=model))
+
+    def reset_passes(self, path: str, model: str | None = None) -> dict[str, Any]:
+        """Take all passes back; `mase/pipeline`."""
+        return self.call("mase/resetPasses", _given(path=path, model=model))
+
+    def pipeline(self, path: str, model: str | None = None) -> dict[str, Any]:
+        """The passes on a model: {"model", "steps", "undone", "summary", "problem", "complete", "running"}; at
+        once.
+        """
+        return self.call("mase/pipeline", _given(path=path, model=model))
+
+    def set_pipeline(self, path: str, steps: list[Any], model: str | None = None) -> dict[str, Any]:
+        """Have just these steps, given as texts; `mase/pipeline`. One that fails stays, and is a warning at the
+        class.
+        """
+        return self.call("mase/setPipeline", _given(path=path, model=model, steps=steps))
+
+    def pipeline_settings(self, path: str) -> dict[str, Any]:
+        """The pipelines of a file's models as the setting `mase.pipelines` has them."""
+        return self.call("mase/pipelineSettings", _given(path=path))
+
+    def transformed(self, path: str, model: str | None = None, original: bool | None = None) -> dict[str, Any]:
+        """{"text", "language"}: the graph of a model as Python after its passes, or as it was traced (`original`)."""
+        return self.call("mase/transformed", _given(path=path, model=model, original=original))
+
+    def emit_verilog(
+        self,
+        path: str,
+        model: str | None = None,
+        vectors: int | None = None,
+        inputs: str | None = None,
+        build: dict[str, Any] | None = None,
+        folder: str | None = None,
+        overwrite: bool | None = None,
+    ) -> dict[str, Any]:
+        """Make hardware of a model: a map of `building.EMISSION_KEYS`; from then on, each save makes its text
+        again.
+        """
+        return self.call(
+            "mase/emitVerilog",
+            _given(
+                path=path, model=model, vectors=vectors, inputs=inputs, build=build, folder=folder, overwrite=overwrite
+            ),
+        )
+
+    def verilog(self, path: str, model: str | None = None) -> dict[str, Any]:
+        """{"model", "build", "default", "emission", "stale", "running", "problem"} of a model's hardware; at once."""
+        return self.call("mase/verilog", _given(path=path, model=model))
+
+    def simulate(
+        self,
+        path: str,
+        model: str | None = None,
+        vectors: int | None = None,
+        inputs: str | None = None,
+        stall: int | None = None,
+    ) -> dict[str, Any]:
+        """Simulate the hardware of a model, and compare: a map of `building.SIMULATION_KEYS`."""
+        return self.call("mase/simulate", _given(path=path, model=model, vectors=vectors, inputs=inputs, stall=stall))
+
+    def forget_verilog(self, path: str, model: str | None = None) -> dict[str, Any]:
+        """Make no hardware of a model any longer; `mase/verilog`."""
+        return self.call("mase/forgetVerilog", _given(path=path, model=model))
+
+    def open(
+        self, path: str, model: str | None = None, inputs: list[Any] | None = None, wait: bool | None = None
+    ) -> dict[str, Any]:
+        """Look at the model file `path` until `mase/close` or the connection's end: it is traced now and at every
+        save.
+        """
+        return self.call("mase/open", _given(path=path, model=model, inputs=inputs, wait=wait))
+
+    def close(self, path: str) -> dict[str, Any]:
+        """Look at a file no longer: {"path", "open": does somebody else?}. What was traced stays for a while."""
+        return self.call("mase/close", _given(path=path))
+
+    def files(self) -> list[dict[str, Any]]:
+        """Every file that somebody looks at or looked at: {"path", "folder", "open", "status"} each."""
+        result = self.call("mase/files", _given())
+        found: list[dict[str, Any]] = result["files"]
+        return found
+
+    def file_status(self, path: str) -> dict[str, Any]:
+        """Where the newest trace of the file `path` is: `daemon.status.Status` as a map."""
+        return self.call("mase/fileStatus", _given(path=path))
+
+    def inputs(self, path: str) -> list[dict[str, Any]]:
+        """With which inputs the models of a file are traced: {"model", "inputs", "inputs_from", "found", "text"}
+        each.
+        """
+        result = self.call("mase/inputs", _given(path=path))
+        found: list[dict[str, Any]] = result["inputs"]
+        return found
+
+    def set_inputs(self, path: str, inputs: list[Any], model: str | None = None) -> dict[str, Any]:
+        """Trace a file with other inputs, from now on: texts such as "x: f32[1, 3, 224, 224]"; [] finds them
+        again.
+        """
+        return self.call("mase/setInputs", _given(path=path, inputs=inputs, model=model))
+
+    def graph(
+        self,
+        path: str,
+        model: str | None = None,
+        scope: str | None = None,
+        start: int | None = None,
+        count: int | None = None,
+        columns: list[Any] | None = None,
+    ) -> dict[str, Any]:
+        """The graph of a model as columns, in order of execution: all of it, of a module (`scope`), or a page of
+        it.
+        """
+        return self.call(
+            "mase/graph", _given(path=path, model=model, scope=scope, start=start, count=count, columns=columns)
+        )
+
+    def tensors(
+        self, path: str, first: int | None = None, last: int | None = None, all: bool | None = None
+    ) -> dict[str, Any]:
+        """The tensors of a source file, line by line: {"path", "sha256", "stale", "sites", "next"}."""
+        return self.call("mase/tensors", _given(path=path, first=first, last=last, all=all))
+
+    def problems(self, path: str | None = None) -> list[dict[str, Any]]:
+        """The problems in a source file, in all traced files without `path`: `snapshot.Problem` as maps."""
+        result = self.call("mase/problems", _given(path=path))
+        found: list[dict[str, Any]] = result["problems"]
+        return found
+
+    def costs(self, path: str, model: str | None = None) -> dict[str, Any]:
+        """What a model costs: {"model", "nodes", "flops", "parameters", "parameter_bytes", "modules",
+        "operators"}.
+        """
+        return self.call("mase/costs", _given(path=path, model=model))
+
+    def compare(self, path: str, model: str | None = None, other: dict[str, Any] | None = None) -> dict[str, Any]:
+        """How a model differs from another (`other`: {"path", "model"?}), or, without it, from itself before its
+        passes.
+        """
+        return self.call("mase/compare", _given(path=path, model=model, other=other))
+
+    def workers(self) -> list[dict[str, Any]]:
+        """The live trace children: {"path", "folder", "pid", "memory" (bytes), "generation", "idle" (seconds)}
+        each.
+        """
+        result = self.call("mase/workers", _given())
+        found: list[dict[str, Any]] = result["workers"]
+        return found
+
+    def restart_workers(self, folder: str | None = None) -> dict[str, Any]:
+        """End the processes of `folder`, of all without it, and trace what is open again: {"folders"} concerned."""
+        return self.call("mase/restartWorkers", _given(folder=folder))
+
+    def statistics(self) -> dict[str, Any]:
+        """{"pid", "memory": resident bytes of the server alone, "files", "open", "states", "live", "nodes",
+        "requests"}.
+        """
+        return self.call("mase/statistics", _given())
+
+    def subscribe(self, topics: list[Any] | None = None, path: str | None = None) -> dict[str, Any]:
+        """Be sent `mase/event` notifications: {"subscription": number, "topics"}."""
+        return self.call("mase/subscribe", _given(topics=topics, path=path))
+
+    def unsubscribe(self, subscription: int) -> dict[str, Any]:
+        """Be sent no more of them: {"ended": was there such a subscription?}."""
+        return self.call("mase/unsubscribe", _given(subscription=subscription))
