@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 #: Most bottlenecks that a lens names.
 _MOST = 2
 _LONGEST = 90
-_BITS = ("bits", "kbit", "Mbit", "Gbit")
+_BITS = ("kbit", "Mbit", "Gbit")
 
 
 def totals_text(emission: Emission) -> str:
     """`52 multipliers · 1,250 LUTs · 16.0 kbit · 128 cycles a sample · latency 412 · slowest: fc1`."""
     totals = emission.told["totals"]
-    parts = [*_cost(totals), f"{counted(totals['interval'], 'cycle')} a sample", f"latency {totals['latency']:,}"]
+    parts = [*_cost(totals), *_pace(totals["interval"], totals["latency"])]
     slowest = list(totals["bottlenecks"])
     if slowest:
         parts.append(f"slowest: {', '.join(slowest[:_MOST])}{', …' if len(slowest) > _MOST else ''}")
@@ -43,9 +43,7 @@ def lens_text(emission: Emission) -> str:
 def operation_text(operation: Mapping[str, Any]) -> str:
     """`64 multipliers · 320 LUTs · 16.0 kbit · 128 cycles a sample · latency 20`; what it has none of is left out."""
     estimate = operation["estimate"]
-    cycles = [f"{counted(estimate['cycles'], 'cycle')} a sample"] if estimate["cycles"] else []
-    latency = [f"latency {estimate['latency']:,}"] if estimate["latency"] else []
-    return " · ".join([*_cost(estimate), *cycles, *latency])
+    return " · ".join([*_cost(estimate), *_pace(estimate["cycles"], estimate["latency"])])
 
 
 def model_rows(emission: Emission) -> Iterator[tuple[str, str]]:
@@ -54,7 +52,7 @@ def model_rows(emission: Emission) -> Iterator[tuple[str, str]]:
     scope = told["build"]["scope"]
     yield "module", f"`{told['module']}`" + (f", of `{scope}` alone" if scope else "")
     yield "cost", " · ".join(_cost(totals)) or "unknown"
-    yield "pace", f"{counted(totals['interval'], 'cycle')} a sample, latency {counted(totals['latency'], 'cycle')}"
+    yield "pace", ", ".join(_pace(totals["interval"], totals["latency"])) or "unknown"
     if totals["bottlenecks"]:
         yield "slowest", ", ".join(f"`{name}`" for name in totals["bottlenecks"])
     if told["unsupported"]:
@@ -79,7 +77,8 @@ def simulation_text(title: str, told: Mapping[str, Any], totals: Mapping[str, An
 
 
 def _mismatches(told: Mapping[str, Any]) -> str:
-    return "0 mismatches" if told["mismatches"] == 0 else counted(told["mismatches"], "element") + " differ"
+    count = told["mismatches"]
+    return "0 mismatches" if count == 0 else f"{counted(count, 'element')} differ{'s' if count == 1 else ''}"
 
 
 def _first(first: Mapping[str, Any] | None) -> str:
@@ -103,12 +102,22 @@ def _cost(figures: Mapping[str, Any]) -> Iterator[str]:
         yield in_bits(figures["memory_bits"])
 
 
+def _pace(cycles: int, latency: int) -> Iterator[str]:
+    """Cycles a sample and latency, as far as they are known."""
+    if cycles:
+        yield f"{counted(cycles, 'cycle')} a sample"
+    if latency:
+        yield f"latency {latency:,}"
+
+
 def in_bits(number: float) -> str:
     """Bits with a prefix of thousands: `960 bits`, `16.4 kbit`."""
-    scale = 0
+    if number < 1000:
+        return counted(round(number), "bit")
+    scale = -1
     while number >= 1000 and scale + 1 < len(_BITS):
         number, scale = number / 1000, scale + 1
-    return f"{number:.{0 if scale == 0 else max(0, 3 - len(str(int(number))))}f} {_BITS[scale]}"
+    return f"{number:.{max(0, 3 - len(str(int(number))))}f} {_BITS[scale]}"
 
 
 def operation_rows(operations: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:

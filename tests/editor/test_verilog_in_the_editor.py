@@ -47,6 +47,7 @@ def test_hardware_opens_beside_lights_up_on_both_sides_and_follows_a_save(
     emitted(window, path)
     expect(window.page.locator(".tab.active", has_text="mlp.py")).to_have_count(1)
     window.picture("verilog-beside")
+    window.command("View: Toggle Primary Side Bar Visibility")
     use = line_of(path, "logits = self.head(x)")
     window.go_to(use, 24)
     instance = verilog(window).filter(has_text="head_i")

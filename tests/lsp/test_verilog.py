@@ -372,7 +372,7 @@ async def test_the_model_says_what_its_hardware_takes_only_while_it_has_some(edi
     await emit(editor, path)
     card = (await editor.hover(path, CLASS, 8)).contents.value
     assert "| cost | 8 multipliers · 600 LUTs · 3.20 kbit |" in card
-    assert "| pace | 20 cycles a sample, latency 50 cycles |" in card
+    assert "| pace | 20 cycles a sample, latency 50 |" in card
     await editor.command("mase.closeVerilog", {"uri": path.as_uri()})
     assert "Verilog" not in (await editor.hover(path, CLASS, 8)).contents.value
     assert len((await editor.lenses(path))[CLASS]) == 1

@@ -1,0 +1,87 @@
+"""What hardware says of itself, from maps made by hand."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from mase_server.lsp.hardware_texts import in_bits, lens_text, operation_text, simulation_text, source_text
+
+NOTHING = {"multipliers": 0, "luts": 0, "memory_bits": 0, "cycles": 0, "latency": 0}
+SOME = {"multipliers": 64, "luts": 1250, "memory_bits": 16384, "cycles": 128, "latency": 20}
+TOTALS = {
+    "multipliers": 52,
+    "luts": 0,
+    "memory_bits": 0,
+    "interval": 128,
+    "latency": 412,
+    "bottlenecks": ["a", "b", "c"],
+}
+EQUAL = {"status": "equal", "vectors": 100, "mismatches": 0, "cycles_per_vector": 128.0, "latency": 412, "first": None,
+         "log": ""}  # fmt: skip
+FIRST = {"output": "data_out_0", "vector": 3, "element": 7, "expected": -12, "got": 13}
+
+
+def emission(*, stale=False, **told):
+    whole = {"build": {"scope": ""}, "unsupported": [], "refusal": None, "totals": TOTALS}
+    return SimpleNamespace(stale=stale, told={**whole, **told})
+
+
+@pytest.mark.parametrize(
+    ("bits", "text"),
+    [
+        (1, "1 bit"),
+        (960, "960 bits"),
+        (1000, "1.00 kbit"),
+        (16384, "16.4 kbit"),
+        (524328, "524 kbit"),
+        (2.5e9, "2.50 Gbit"),
+    ],
+)
+def test_bits_have_three_digits_and_a_prefix(bits, text):
+    assert in_bits(bits) == text
+
+
+def test_an_operation_tells_what_it_takes_and_nothing_that_it_does_not():
+    words = "64 multipliers · 1,250 LUTs · 16.4 kbit · 128 cycles a sample · latency 20"
+    assert operation_text({"estimate": SOME}) == words
+    assert operation_text({"estimate": NOTHING}) == ""
+    assert operation_text({"estimate": {**NOTHING, "multipliers": 1, "cycles": 1}}) == "1 multiplier · 1 cycle a sample"
+
+
+def test_an_instance_says_where_it_comes_from():
+    assert source_text({"name": "fc", "estimate": NOTHING}, ("/some/net.py", 12)) == "fc · net.py:12"
+    assert source_text({"name": "fc", "estimate": NOTHING}, None) == "fc"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, "Verilog · 52 multipliers · 128 cycles a sample · latency 412 · slowest: a, b, …"),
+        ({"stale": True}, "Verilog · stale · 52 multipliers · 128 cycles a sample · latency 412 · slowest: a, b, …"),
+        ({"totals": {**TOTALS, "latency": 0, "bottlenecks": ["a"]}},
+         "Verilog · 52 multipliers · 128 cycles a sample · slowest: a"),
+        ({"refusal": "it takes too much"}, "Verilog · not emitted · it takes too much"),
+        ({"unsupported": [{}, {}], "build": {"scope": "fc"}, "totals": {**TOTALS, "bottlenecks": []}},
+         "Verilog of fc alone · 2 nodes without hardware · 52 multipliers · 128 cycles a sample · latency 412"),
+    ],
+)  # fmt: skip
+def test_the_lens_of_a_model(given, text):
+    assert lens_text(emission(**given)) == text
+
+
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        ({}, "Net: 100 vectors, 0 mismatches, 128.0 cycles a vector (estimate 128), latency 412 cycles (estimate 412)"),
+        ({"vectors": 1, "cycles_per_vector": None},
+         "Net: 1 vector, 0 mismatches, latency 412 cycles (estimate 412)"),
+        ({"status": "different", "mismatches": 1, "first": FIRST, "cycles_per_vector": None},
+         "Net: 100 vectors, 1 element differs, latency 412 cycles (estimate 412). "
+         "The first: output data_out_0, vector 3, element 7 is 13, expected -12"),
+        ({"status": "failed", "log": "building\n%Error: no such file\n"},
+         "Net: the simulation failed. %Error: no such file"),
+        ({"status": "stood still", "log": ""}, "Net: the simulation stood still."),
+    ],
+)  # fmt: skip
+def test_the_figures_of_a_simulation(told, text):
+    assert simulation_text("Net", {**EQUAL, **told}, TOTALS) == text
