@@ -104,13 +104,19 @@ def _requests() -> Iterator[str]:
     yield grid(("key", "meaning"), ((f"`{key}`", told) for key, told in MODEL_KEYS.items()))
     yield from _status()
     yield "## Commands\n\nFor `workspace/executeCommand`.\n"
-    told = ((name, (inspect.getdoc(command) or "").removeprefix(f"{name}: ")) for name, command in COMMANDS.items())
-    yield grid(("command", "what it does"), ((f"`{name}`", text[:1].upper() + text[1:]) for name, text in told))
+    rows = [_command(name, inspect.getdoc(command) or "") for name, command in COMMANDS.items()]
+    yield grid(("command", "what it takes", "what it does"), rows)
     yield (
         "## Initialization options\n\n`trusted` (true or false) says whether code of the workspace may run; an editor "
         "that does not send it is asked once a folder. `interpreter` is the path of a Python, or a map from a folder's "
         "URI to one. The [settings](settings.md) may be here too.\n"
     )
+
+
+def _command(name: str, text: str) -> tuple[str, str, str]:
+    """The row of a command, of its docstring: `name {what it takes}: what it does`."""
+    given, _, does = " ".join(text.split()).removeprefix(name).partition(": ")
+    return f"`{name}`", f"`{given.strip()}`" if given.strip() else "", does[:1].upper() + does[1:]
 
 
 def _models_linked(text: str | None) -> str:
