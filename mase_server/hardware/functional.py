@@ -111,6 +111,11 @@ def joined(parts: Sequence[Tensor], dim: int) -> Tensor:
     return torch.cat(list(parts), dim)
 
 
+def stacked(parts: Sequence[Tensor], dim: int) -> Tensor:
+    """Samples side by side along a new dimension."""
+    return torch.stack(list(parts), dim)
+
+
 def rows_of(indices: Tensor, weight: Tensor) -> Tensor:
     """The row of a table for each index."""
     return weight[indices]

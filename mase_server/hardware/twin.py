@@ -29,10 +29,15 @@ def integer_graph(design: Design) -> MaseGraph:
 
 
 class Maker:
-    """A graph of integers in the making, as kinds see it."""
+    """A graph of integers in the making, as kinds see it.
 
-    def __init__(self, root: nn.Module, graph: fx.Graph, design: Design, nodes: Mapping[str, fx.Node]) -> None:
-        self.root, self.graph, self.design, self.nodes = root, graph, design, nodes
+    root: holds what is constant; prefix: its path in the graph's module.  nodes: by name of operation.
+    """
+
+    def __init__(
+        self, root: nn.Module, graph: fx.Graph, design: Design, nodes: Mapping[str, fx.Node], prefix: str = ""
+    ) -> None:
+        self.root, self.graph, self.design, self.nodes, self.prefix = root, graph, design, nodes, prefix
 
     def call(self, operation: Operation, function: Callable[..., torch.Tensor], *args: object) -> fx.Node:
         """The node of an operation."""
@@ -56,7 +61,7 @@ class Maker:
     def buffer(self, name: str, values: torch.Tensor) -> fx.Node:
         """The node of a new buffer."""
         self.root.register_buffer(name, values)
-        return self.graph.get_attr(name)
+        return self.graph.get_attr(f"{self.prefix}{name}")
 
     def weights(self, operation: Operation) -> tuple[fx.Node | None, fx.Node | None, tuple[str | None, ...]]:
         """Weight, bias, and the formats of data, weight, bias and result."""

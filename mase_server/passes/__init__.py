@@ -52,6 +52,7 @@ from mase_server.passes.verify import (
     verify_hardware_metadata_analysis_pass,
     verify_software_metadata_analysis_pass,
 )
+from mase_server.passes.verilog.as_hardware import as_hardware_transform_pass
 from mase_server.passes.verilog.emit_verilog_top import emit_verilog_top_analysis_pass
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "add_natural_sparsity_metadata_analysis_pass",
     "add_pruning_metadata_analysis_pass",
     "add_software_metadata_analysis_pass",
+    "as_hardware_transform_pass",
     "attention_swap_transform_pass",
     "autosharding_analysis_pass",
     "calculate_avg_bits_mg_analysis_pass",

@@ -96,14 +96,14 @@ def test_what_does_not_fit_is_told(tmp_path, arrays, message):
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(ValueError, match="^there is no file"):
+    with pytest.raises(ValueError, match=r"^there is no file"):
         read(tmp_path / "x.npz", one())
 
 
 def test_indices_stay_below_the_tables_length(tmp_path):
     graph = quantised(nn.Sequential(nn.Embedding(5, 2), nn.Linear(2, 2)), torch.zeros(1, 3, dtype=torch.long), config())
     numpy.save(tmp_path / "x.npy", numpy.array([[0, 4, 5]]))
-    with pytest.raises(ValueError, match=re.escape("the integer 5; ufixed(3,0) takes 0 to 4".split(";")[0])):
+    with pytest.raises(ValueError, match=r"the integer 5; .* takes 0 to 4"):
         read(tmp_path / "x.npy", graph)
 
 
