@@ -1,0 +1,197 @@
+"""The figures of emission: seconds to the text and to the whole folder, its lines, beside da4ml and NNgen on one MLP.
+
+Each model has a fresh process: the first emission is "cold", the median of the next ones "warm". The graph is there
+already, with its weights; everything after it counts: preparing, quantising, lowering, folding, estimates, and for the
+folder memories, one vector, and what has to come out. Seconds are of the processor, with one thread. Peers are
+installed into a virtual environment that is made for them, and skipped with a reason where they cannot be.
+
+Usage: python benchmarks/verilog.py [models] [peers] [--runs 5] [--environment FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+from transformers import ViTConfig, ViTForImageClassification
+
+from mase_server import MaseGraph
+from mase_server.building import Build
+from mase_server.passes.verilog.told import build
+
+ROOT = Path(__file__).parents[1]
+PEERS = ("da4ml", "nngen")
+SIZES = (16, 64, 32, 32, 5)
+#: Seconds that an emission may take.
+TARGETS = {"mlp": 0.3, "vit-tiny": 3.0}
+_VECTORS = 1
+
+
+class LeNet(nn.Module):
+    """Two convolutions, three linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2, self.pool = nn.Conv2d(1, 6, 5, padding=2), nn.Conv2d(6, 16, 5), nn.MaxPool2d(2)
+        self.fc1, self.fc2, self.fc3 = nn.Linear(400, 120), nn.Linear(120, 84), nn.Linear(84, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Images of 28 x 28."""
+        x = self.pool(self.conv2(self.pool(self.conv1(x).relu())).relu()).flatten(1)
+        return self.fc3(self.fc2(self.fc1(x).relu()).relu())
+
+
+def mlp() -> nn.Module:
+    """The jet-tagging MLP."""
+    layers = [layer for ins, outs in pairwise(SIZES) for layer in (nn.Linear(ins, outs), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])
+
+
+def vit() -> nn.Module:
+    """ViT-tiny: 12 blocks of 192 features, three heads, 224 x 224 images."""
+    shape = {"hidden_size": 192, "num_hidden_layers": 12, "num_attention_heads": 3, "intermediate_size": 768}
+    return ViTForImageClassification(ViTConfig(**shape))
+
+
+#: Name -> model, inputs, what is asked for.
+MODELS: Mapping[str, tuple[Callable[[], nn.Module], dict[str, tuple[int, ...]], Build]] = {
+    "mlp": (mlp, {"input": (2, 16)}, Build(multipliers=52)),
+    "lenet": (LeNet, {"x": (2, 1, 28, 28)}, Build(multipliers=64)),
+    "vit-tiny": (vit, {"pixel_values": (2, 3, 224, 224)}, Build(multipliers=1024)),
+}
+
+
+def one(name: str, runs: int) -> dict[str, Any]:
+    """Seconds of every emission of a model in this process, text and folder, and the lines of the text."""
+    make, shapes, asked = MODELS[name]
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = make().eval()
+    seconds: dict[str, list[float]] = {"text": [], "folder": []}
+    told: dict[str, Any] = {}
+    for _ in range(runs + 1):
+        for what, times in seconds.items():
+            graph = MaseGraph(model, {key: torch.randn(shape) for key, shape in shapes.items()})
+            with tempfile.TemporaryDirectory() as folder:
+                begin = process_time()
+                told = build(graph, asked, name, folder=folder if what == "folder" else "", vectors=_VECTORS)
+                times.append(process_time() - begin)
+    lines = told["text"].count("\n")
+    missing = sorted({each["operator"] for each in told["unsupported"]})
+    return {"seconds": seconds, "lines": lines, "missing": missing, "refusal": told["refusal"]}
+
+
+def models(options: argparse.Namespace) -> Table:
+    """Every model in a process of its own."""
+    head = ("model", "text, cold", "text, warm", "folder, cold", "folder, warm", "target", "lines", "")
+    table = Table(*head, title=f"emission, CPU seconds; median of {options.runs}, load {os.getloadavg()[0]:.1f}")
+    for name in MODELS:
+        command = [sys.executable, __file__, "--one", name, "--runs", str(options.runs)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+        if done.returncode != 0:
+            table.add_row(name, *[""] * 6, done.stderr.strip().splitlines()[-1])
+            continue
+        told = json.loads(done.stdout.splitlines()[-1])
+        times = [f"{number:.3f}" for which in told["seconds"].values() for number in (which[0], median(which[1:]))]
+        lacks = told["refusal"] or (f"without {', '.join(told['missing'])}" if told["missing"] else "whole")
+        table.add_row(name, *times, f"{TARGETS[name]:.1f}" if name in TARGETS else "", str(told["lines"]), lacks)
+    return table
+
+
+def peers(options: argparse.Namespace) -> Table:
+    """The same MLP, with the same weights, by each; in turn, so that all see the same machine."""
+    table = Table(
+        "MLP 16-64-32-32-5", "CPU seconds", "x ours", "lines", "", title=f"fresh processes, median of {options.runs}"
+    )
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        weights = _weights(place / "weights.npz")
+        python = _environment(options.environment or place / "environment")
+        commands = {"mase-server": [sys.executable, __file__, "--one", "mlp", "--runs", "1"]}
+        commands |= {
+            peer: [str(python), str(ROOT / "benchmarks" / f"verilog_{peer}.py"), str(weights), str(place / peer)]
+            for peer in PEERS
+        }
+        found = {peer: [_told(command) for _ in range(options.runs)] for peer, command in commands.items()}
+    ours = median(each["seconds"]["folder"][0] for each in found["mase-server"])
+    table.add_row(
+        "mase-server, cold", f"{ours:.2f}", "1.0", str(found["mase-server"][0]["lines"]), "52 multipliers or fewer"
+    )
+    for peer in PEERS:
+        table.add_row(peer, *_peer(found[peer], ours))
+    return table
+
+
+def _peer(told: list[dict[str, Any]], ours: float) -> tuple[str, ...]:
+    if failed := next((each["failed"] for each in told if "failed" in each), None):
+        return ("", "", "", f"skipped: {failed}")
+    seconds = median(each["seconds"] for each in told)
+    return (f"{seconds:.2f}", f"{seconds / ours:.1f}", str(told[0]["lines"]), "")
+
+
+def _told(command: list[str]) -> dict[str, Any]:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    if done.returncode != 0:
+        return {"failed": (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _weights(file: Path) -> Path:
+    """Weights and biases of the MLP that fixed(8,4) holds."""
+    torch.manual_seed(0)
+    layers = [layer for layer in mlp() if isinstance(layer, nn.Linear)]
+    rounded = {
+        f"{kind}{number}": np.rint(values.detach().numpy() * 16) / 16
+        for number, layer in enumerate(layers)
+        for kind, values in (("w", layer.weight), ("b", layer.bias))
+    }
+    np.savez(file, **rounded)
+    return file
+
+
+def _environment(folder: Path) -> Path:
+    """An interpreter with the peers that can be installed; what cannot will say so when it is run."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+        for peer in PEERS:
+            subprocess.run([python, "-m", "pip", "install", "--quiet", peer], capture_output=True, check=False)
+    return python
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], Table]] = {"models": models, "peers": peers}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--environment", type=Path, help="a virtual environment to keep the peers in")
+    parser.add_argument("--one", choices=MODELS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(one(options.one, options.runs)))
+        return
+    for part in options.parts or PARTS:
+        Console(width=150).print(PARTS[part](options))
+
+
+if __name__ == "__main__":
+    main()
