@@ -59,7 +59,7 @@ def _order(stream: Stream) -> str:
     """In which order the elements of a sample flow, in words."""
     if stream.order is None:
         return "row-major"
-    pixels = len(stream.shape) == 3 and torch.equal(stream.order, image_order(stream.shape))
+    pixels = len(stream.shape) in (2, 3) and torch.equal(stream.order, image_order(stream.shape))
     return "rows, columns, channels" if pixels else "in the order of `sim/streams.json`"
 
 

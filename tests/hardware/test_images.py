@@ -40,8 +40,34 @@ class Separable(nn.Module):
         return self.head(self.whole(x).flatten(1))
 
 
-CASES = [(LeNet(), (1, 12, 16)), (Separable(), (4, 9, 7))]
-IDS = ["lenet", "separable"]
+class Bordered(nn.Module):
+    """Borders of every kind: by a text, by a call, uneven ones, and windows that look beyond them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.pool = nn.Conv2d(2, 4, (3, 5), padding="same"), nn.MaxPool2d(3, 2, ceil_mode=True)
+        self.depth = nn.Conv2d(4, 4, 3, stride=2, groups=4)
+
+    def forward(self, x):
+        x = self.pool(torch.relu(self.first(F.pad(x, (0, 1, 2, 0)))))
+        return F.max_pool2d(self.depth(F.pad(x, (1, 0, 1, 1))), 2, ceil_mode=True)
+
+
+class Line(nn.Module):
+    """Convolutions and pools over one dimension."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv1d(3, 4, 5, padding=2), nn.Conv1d(4, 6, 3, stride=2, dilation=2)
+        self.pool, self.mean, self.head = nn.MaxPool1d(2), nn.AdaptiveAvgPool1d(1), nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = F.avg_pool1d(F.pad(torch.relu(self.first(x)), (1, 0)), 3, stride=1)
+        return self.head(self.mean(torch.relu(self.second(self.pool(x)))).flatten(1))
+
+
+CASES = [(LeNet(), (1, 12, 16)), (Separable(), (4, 9, 7)), (Bordered(), (2, 9, 8)), (Line(), (3, 18))]
+IDS = ["lenet", "separable", "bordered", "line"]
 
 
 @pytest.mark.parametrize(("model", "shape"), CASES, ids=IDS)
@@ -61,6 +87,11 @@ def test_verilator_gives_the_same_integers(tmp_path, model, shape, multipliers):
     assert make(tmp_path, "lint").stderr == ""
 
 
+class Reflected(nn.Module):
+    def forward(self, x):
+        return F.pad(x, (1, 1, 1, 1), mode="reflect")
+
+
 class Odd(nn.Module):
     def __init__(self, layer):
         super().__init__()
@@ -74,8 +105,11 @@ class Odd(nn.Module):
     ("layer", "why"),
     [
         (nn.MaxPool2d(2, dilation=2), "dilation"),
-        (nn.Conv2d(2, 2, 3, padding="same"), "padding is 'same'"),
-        (nn.MaxPool2d(2, ceil_mode=True), "ceil_mode"),
+        (nn.Conv2d(2, 2, 2, padding="same"), "padding 'same' of 1 rows and 1 columns is uneven"),
+        (nn.AvgPool2d(2, ceil_mode=True), "ceil_mode"),
+        (nn.ZeroPad2d(-1), "rows and columns around an image"),
+        (Reflected(), "pads with 'reflect'"),
+        (nn.ConstantPad2d(1, 3.0), "pads with 3.0"),
         (nn.AvgPool2d(3, padding=1, count_include_pad=False), "count_include_pad"),
         (nn.AvgPool2d(2, divisor_override=3), "divisor_override"),
         (nn.AdaptiveAvgPool2d(2), "no multiple"),
@@ -89,5 +123,5 @@ def test_what_has_no_hardware_says_why(layer, why):
 
 def test_the_page_says_in_which_order_elements_come():
     page = emitted(Separable(), torch.randn(2, 4, 9, 7), 2).files["README.md"]
-    assert "| `data_in_0` | 4x9x7, rows, columns, channels | `fixed(8,4)` |" in page
-    assert "| `data_out_0` | 3, row-major | `fixed(8,4)` |" in page
+    assert "| `data_in_0` | x | 4x9x7, rows, columns, channels | `fixed(8,4)` |" in page
+    assert "| `data_out_0` | head | 3, row-major | `fixed(8,4)` |" in page

@@ -58,8 +58,11 @@ def conv2d(
 ) -> Tensor:
     """activation(conv2d(values, weight) + bias) in integers: [N, C, H, W], [O, C / groups, kh, kw], [O], int64.
 
-    Exact sums, one rounding, as `linear`.  ValueError: a sum needs more than 63 bits.
+    [N, C, W] is one row, for pools too.  Exact sums, one rounding, as `linear`.  ValueError: a sum needs more than 63
+    bits.
     """
+    if values.dim() == 3:
+        return conv2d(values[:, :, None], weight, bias, formats, windows, groups).squeeze(2)
     length = weight[0].numel()
     formats.check(length)
     windows.count(*values.shape[-2:])
@@ -83,11 +86,15 @@ def _by_windows(values: Tensor, weight: Tensor, windows: Windows, groups: int) -
 
 def max_pool2d(values: Tensor, windows: Windows) -> Tensor:
     """The largest integer of each window, [N, C, H, W] -> [N, C, rows, columns]; borders are never the largest."""
+    if values.dim() == 3:
+        return max_pool2d(values[:, :, None], windows).squeeze(2)
     return windows.unfolded(values, torch.iinfo(torch.int64).min).amax(-1)
 
 
 def average_pool2d(values: Tensor, data: FixedPoint, out: FixedPoint, windows: Windows) -> Tensor:
     """The mean of each window, borders included as zeros, rounded once: half to even, saturated; int64."""
+    if values.dim() == 3:
+        return average_pool2d(values[:, :, None], data, out, windows).squeeze(2)
     return mean(windows.unfolded(values, 0), data, out)
 
 

@@ -26,6 +26,7 @@ COSTS: Mapping[str, Callable[[Given], Cost]] = {
     "fixed_reduce": images.of_reduce,
     "fixed_softmax": rows.of_softmax,
     "fixed_table": storage.of_fixed_table,
+    "image_padding": images.of_padding,
     "repeat_buffer": storage.of_repeat_buffer,
     "skid_buffer": storage.of_skid_buffer,
     "stream_concat": streams.of_concat,

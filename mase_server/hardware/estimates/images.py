@@ -22,6 +22,11 @@ def of_conv2d(given: Given) -> Cost:
     return padding(width, images) + windows + linear_core(given, size, lanes * taps[0] * taps[1])
 
 
+def of_padding(given: Given) -> Cost:
+    """`image_padding`"""
+    return padding(given["DATA_IN_0_PARALLELISM_DIM_0"] * given["DATA_IN_0_PRECISION_0"], Images.bordered(given))
+
+
 def padding(width: int, images: Images) -> Cost:
     """`image_padding`, where there is a border."""
     if not any(images.border):

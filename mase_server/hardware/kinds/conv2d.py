@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from mase_server.hardware.kinds.images import (
     arrival,
     by_pixels,
     image_parameters,
+    image_size,
     pixels_of,
     reach_of_windows,
     spare,
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 def _conv2d(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     source = pixels_of(lowering, given)
     settings, constants = Settings.of(lowering, node, given), lowering.weights(given)
+    if settings.one_row:
+        weight = constants["weight"]
+        constants["weight"] = replace(weight, integers=weight.integers[:, :, None])
     rows, columns = constants["weight"].integers.shape[2:]
     options = {"windows": settings.windows((rows, columns), 1), "groups": int(settings.get("groups", 1))}
     return Unrounded("conv2d", (source,), node, constants, {**options, "relu": False})
@@ -124,8 +128,8 @@ def _ahead(builder: Builder, operation: Operation, source: Tap) -> Tap:
 def _rows_before(design: Design, operation: Operation) -> int:
     """Pixels of an image that come before the last row of the first windows, and of rows between windows."""
     windows: Windows = operation.options["windows"]
-    _, _, width = design.operations[operation.inputs[0]].out.shape
+    _, _, width = image_size(design.operations[operation.inputs[0]].out.shape)
     return max(windows.reach[0] - 1, windows.stride[0] - 1) * (width + 2 * windows.padding[1])
 
 
-KIND = Kind("conv2d", _node, _build, {"conv2d": _conv2d}, by_pixels, _folds, reach_of_windows)
+KIND = Kind("conv2d", _node, _build, {"conv2d": _conv2d, "conv1d": _conv2d}, by_pixels, _folds, reach_of_windows)

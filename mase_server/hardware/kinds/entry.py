@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from mase_server.hardware.netlist import Builder
     from mase_server.hardware.twin import Maker
 
-_WINDOWED = frozenset({"conv2d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d"})
+_IMAGES = frozenset({"conv2d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d"})
+_ROWS = frozenset({"conv1d", "max_pool1d", "avg_pool1d", "adaptive_avg_pool1d"})
 
 
 def _node(maker: Maker, operation: Operation) -> fx.Node:
@@ -36,8 +37,9 @@ def _build(builder: Builder, operation: Operation) -> Tap:
 
 def _order(lowering: Lowering, unrounded: Unrounded, out: Stream) -> Stream:
     """Images come pixel by pixel where the model looks at them with windows; all else is row-major."""
-    windows = any(operator_of(node, lowering.model) in _WINDOWED for node in lowering.graph.nodes)
-    return by_pixels(lowering, unrounded, out) if windows and len(out.shape) == 3 else out
+    windowed = {2: _ROWS, 3: _IMAGES}.get(len(out.shape), frozenset())
+    looked_at = any(operator_of(node, lowering.model) in windowed for node in lowering.graph.nodes)
+    return by_pixels(lowering, unrounded, out) if looked_at else out
 
 
 KIND = Kind("input", _node, _build, order=_order)

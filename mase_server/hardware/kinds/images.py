@@ -1,9 +1,10 @@
-"""Windows over images, as layers are called with them."""
+"""Windows over images, as layers are called with them. What is [channels, length] is an image of one row."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,15 +23,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a call: its own arguments, else the attributes of the layer that is called."""
+    """The settings of a call: its own arguments, else the attributes of the layer that is called.
+
+    one_row: they speak of columns alone.
+    """
 
     given: Mapping[str, Any]
     layer: Any
+    one_row: bool = False
 
     @classmethod
     def of(cls, lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Settings:
         """Of a node with its arguments by name."""
-        return cls(given, attribute(lowering.model, str(node.target)) if node.op == "call_module" else None)
+        layer = attribute(lowering.model, str(node.target)) if node.op == "call_module" else None
+        return cls(given, layer, len(lowering.sample(node_of(given["data_in_0"]))) == 2)
 
     def get(self, name: str, default: Any = None) -> Any:
         """One setting; `default` where it was not given, or is None."""
@@ -38,22 +44,48 @@ class Settings:
         return default if value is None else value
 
     def pair(self, name: str, default: Any = None) -> tuple[int, int]:
-        """Rows and columns. NoHardware for a text such as "same"."""
+        """Rows and columns."""
         value = self.get(name, default)
-        if isinstance(value, str):
-            raise NoHardware(f"{name} is {value!r}; give the numbers of rows and columns")
-        rows, columns = (value, value) if isinstance(value, int) else (*value, *value)[:2]
+        numbers = (value,) if isinstance(value, int) else tuple(value)
+        if self.one_row and not (value is default and len(numbers) == 2):
+            numbers = _ALONE.get(name, 1), *numbers
+        rows, columns = (*numbers, *numbers)[:2]
         return int(rows), int(columns)
 
     def windows(self, kernel: tuple[int, int], stride: Any) -> Windows:
         """Windows of a size; stride: what it is where nothing is said."""
-        given = (self.pair(name, default) for name, default in (("stride", stride), ("padding", 0), ("dilation", 1)))
-        return Windows(kernel, *given)
+        plain = Windows(kernel, self.pair("stride", stride), (0, 0), self.pair("dilation", 1))
+        return replace(plain, padding=self._padding(plain))
+
+    def _padding(self, windows: Windows) -> tuple[int, int]:
+        match self.get("padding", 0):
+            case "valid":
+                return 0, 0
+            case "same":
+                rows, columns = (reach - 1 for reach in windows.reach)
+                if rows % 2 or columns % 2:
+                    raise NoHardware(
+                        f"padding 'same' of {rows} rows and {columns} columns is uneven; pad the image first"
+                    )
+                return rows // 2, columns // 2
+            case _:
+                return self.pair("padding", 0)
+
+
+#: What a setting of columns alone is for the one row.
+_ALONE: Mapping[str, int] = {"padding": 0}
+
+
+def image_size(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Channels, rows and columns of a sample; one row or pixel where it has no such dimension."""
+    channels, *size = shape
+    rows, columns = (1, 1, *size)[-2:]
+    return channels, rows, columns
 
 
 def image_order(shape: tuple[int, ...]) -> Tensor:
     """Rows, columns, channels: the order in which images of [channels, rows, columns] flow."""
-    return torch.arange(shape[0] * shape[1] * shape[2]).reshape(shape).permute(1, 2, 0).reshape(-1)
+    return torch.arange(prod(shape)).reshape(image_size(shape)).permute(1, 2, 0).reshape(-1)
 
 
 def by_pixels(lowering: Lowering, unrounded: object, out: Stream) -> Stream:
@@ -63,16 +95,20 @@ def by_pixels(lowering: Lowering, unrounded: object, out: Stream) -> Stream:
 
 def pixels_of(lowering: Lowering, given: Mapping[str, Any]) -> str:
     """The operation that gives the image that a node reads, pixel by pixel. NoHardware for what is no image."""
-    name = lowering.whole(node_of(given["data_in_0"]))
+    return pixels_of_stream(lowering, lowering.whole(node_of(given["data_in_0"])))
+
+
+def pixels_of_stream(lowering: Lowering, name: str) -> str:
+    """The operation that gives an image pixel by pixel."""
     shape = lowering.stream(name).shape
-    if len(shape) != 3:
+    if len(shape) not in (2, 3):
         raise NoHardware(f"it has {list(shape)} a sample, an image is [channels, rows, columns]")
     return in_order(lowering, name, image_order(shape))
 
 
 def image_parameters(design: Design, operation: Operation, lanes: int, windows: Windows) -> Parameters:
     """Parameters of what goes over an image with windows: its sizes, channels first, and the windows."""
-    channels, height, width = design.operations[operation.inputs[0]].out.shape
+    channels, height, width = image_size(design.operations[operation.inputs[0]].out.shape)
     (kernel_height, kernel_width), (stride_height, stride_width) = windows.kernel, windows.stride
     rows, columns = windows.padding
     return {
@@ -98,21 +134,21 @@ def spare(design: Design, operation: Operation, windows: Windows) -> int:
     As many as from a window's first pixel to its last: when the last window of an image begins, that much of the next
     image may be there.  No less than the rows between two windows.  And a row, because nobody is quite even.
     """
-    width = design.operations[operation.inputs[0]].out.shape[2] + 2 * windows.padding[1]
+    width = image_size(design.operations[operation.inputs[0]].out.shape)[2] + 2 * windows.padding[1]
     return max((windows.reach[0] - 1) * width + windows.reach[1], windows.stride[0] * width) + width
 
 
 def arrival(design: Design, operation: Operation, lanes: int, windows: Windows) -> int:
     """Cycles in which an image and its border come."""
-    channels, height, width = design.operations[operation.inputs[0]].out.shape
+    channels, height, width = image_size(design.operations[operation.inputs[0]].out.shape)
     rows, columns = windows.padding
     return (height + 2 * rows) * (width + 2 * columns) * channels // lanes
 
 
 def reach_of_windows(design: Design, operation: Operation) -> tuple[Tensor, ...]:
     """Each window is needed to its last pixel, which may be in the border."""
-    channels, height, width = design.operations[operation.inputs[0]].out.shape
-    filters, rows, columns = operation.out.shape
+    channels, height, width = image_size(design.operations[operation.inputs[0]].out.shape)
+    filters, rows, columns = image_size(operation.out.shape)
     windows: Windows = operation.options["windows"]
     kernel_rows, kernel_columns = windows.reach
     (row_step, column_step), (above, left) = windows.stride, windows.padding

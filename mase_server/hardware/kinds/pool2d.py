@@ -19,10 +19,12 @@ from mase_server.hardware.kinds.images import (
     arrival,
     by_pixels,
     image_parameters,
+    image_size,
     pixels_of,
     reach_of_windows,
 )
 from mase_server.hardware.kinds.kind import Kind
+from mase_server.hardware.kinds.pad import padded
 from mase_server.hardware.wiring import Parameters, Tap, precision, streams
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def _max(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    source, windows = _windows(lowering, node, given)
+    source, windows = _windows(lowering, node, given, lowest=True)
     unrounded = Unrounded("pool2d", (source,), node, options={"windows": windows, "mean": False})
     return lowering.add(unrounded, lowering.stream(source).format)
 
@@ -49,28 +51,41 @@ def _average(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Hel
 
 def _adaptive(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     source = pixels_of(lowering, given)
-    _, *size = lowering.stream(source).shape
-    return Unrounded("pool2d", (source,), node, options={"windows": _equal(size, lowering.sample(node)), "mean": True})
+    _, *size = image_size(lowering.stream(source).shape)
+    _, *count = image_size(lowering.sample(node))
+    return Unrounded("pool2d", (source,), node, options={"windows": _equal(size, count), "mean": True})
 
 
-def _equal(size: list[int], out: tuple[int, ...]) -> Windows:
+def _equal(size: list[int], count: list[int]) -> Windows:
     """Windows of one size that cover an image. NoHardware where there are none."""
-    rows, columns = out[1:]
+    rows, columns = count
     if size[0] % rows or size[1] % columns:
         raise NoHardware(f"{size} is no multiple of {[rows, columns]}, so its windows overlap differently everywhere")
     kernel = size[0] // rows, size[1] // columns
     return Windows(kernel, kernel)
 
 
-def _windows(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> tuple[str, Windows]:
+def _windows(
+    lowering: Lowering, node: fx.Node, given: Mapping[str, Any], *, lowest: bool = False
+) -> tuple[str, Windows]:
+    """What they look at, and where they lie. lowest: what is beyond the border is never the result."""
     source = pixels_of(lowering, given)
     settings = Settings.of(lowering, node, given)
     kernel = settings.pair("kernel_size")
     windows = settings.windows(kernel, kernel)
     if windows.dilation != (1, 1):
         raise NoHardware(f"dilation {windows.dilation} has no hardware; windows without gaps have")
-    if windows.count(*lowering.stream(source).shape[1:]) != lowering.sample(node)[1:]:
-        raise NoHardware("ceil_mode looks beyond the border; pad the image instead")
+    (_, *size), (_, *count) = image_size(lowering.stream(source).shape), image_size(lowering.sample(node))
+    beyond = [
+        (number - 1) * stride + reach - length - 2 * padding
+        for number, stride, reach, length, padding in zip(
+            count, windows.stride, windows.reach, size, windows.padding, strict=True
+        )
+    ]
+    if max(beyond) > 0 and not lowest:
+        raise NoHardware("ceil_mode divides by fewer elements beyond the border; pad the image instead")
+    if max(beyond) > 0:
+        source = padded(lowering, source, (0, max(beyond[1], 0), 0, max(beyond[0], 0)), lowest=True)
     return source, windows
 
 
@@ -85,7 +100,7 @@ def _node(maker: Maker, operation: Operation) -> fx.Node:
 
 
 def _folds(design: Design, operation: Operation) -> Iterator[Fold]:
-    channels, *windows = operation.out.shape
+    channels, *windows = image_size(operation.out.shape)
     kernel = operation.options["windows"].kernel
     for lanes in divisors(channels):
         looked_at = prod(windows) * prod(kernel) * channels // lanes
@@ -107,6 +122,10 @@ def _build(builder: Builder, operation: Operation) -> Tap:
     return builder.skid(operation, to)
 
 
-_RULES = {"max_pool2d": _max, "avg_pool2d": _average, "adaptive_avg_pool2d": _adaptive}
+_RULES = {
+    **dict.fromkeys(("max_pool1d", "max_pool2d"), _max),
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d"), _average),
+    **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d"), _adaptive),
+}
 
 KIND = Kind("pool2d", _node, _build, _RULES, by_pixels, _folds, reach_of_windows)

@@ -191,6 +191,10 @@ def _average_pool(given: Given, place: Place) -> Iterable[Process]:
     yield from streams.pipeline(sums, place.outs[0], 3)
 
 
+def _border(given: Given, place: Place) -> Iterable[Process]:
+    yield windows.padded(place.links[0], place.outs[0], Images.bordered(given))
+
+
 def _reduced(images: Images, source: Link, out: Link, place: Place) -> Iterable[Process]:
     ended = place.times()
     yield windows.pixels(source, ended, images)
@@ -248,6 +252,7 @@ TIMINGS: Mapping[str, Timing] = {
     "fixed_reduce": _reduce,
     "fixed_softmax": _softmax,
     "fixed_table": _pipeline(1),
+    "image_padding": _border,
     "repeat_buffer": _repeat,
     "skid_buffer": _fifo(lambda given: 2),
     "stream_concat": _concat,

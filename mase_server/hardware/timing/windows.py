@@ -45,6 +45,14 @@ class Images:
             given.get("SPARE", width * given["STRIDE_HEIGHT"]),
         )
 
+    @classmethod
+    def bordered(cls, given: Given) -> Images:
+        """Of an `image_padding` alone."""
+        border = given["TOP"], given["BOTTOM"], given["LEFT"], given["RIGHT"]
+        beats = given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // given["DATA_IN_0_PARALLELISM_DIM_0"]
+        rows, columns = given["DATA_IN_0_TENSOR_SIZE_DIM_2"], given["DATA_IN_0_TENSOR_SIZE_DIM_1"]
+        return cls(rows + border[0] + border[1], columns + border[2] + border[3], beats, border)
+
     @property
     def line(self) -> Images:
         """The same row by row, for windows whose rows come at once: as `parallel_window` goes over columns."""
