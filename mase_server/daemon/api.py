@@ -15,11 +15,12 @@ from mase_server.daemon.api_events import EVENTS
 from mase_server.daemon.api_files import FILES, opener
 from mase_server.daemon.api_graphs import GRAPHS
 from mase_server.daemon.api_workers import WORKERS
+from mase_server.daemon.graph_snapshot import GraphSnapshot, NodeView
 from mase_server.daemon.methods import Api, ApiMethod, Params
 from mase_server.steps import Step
 
 if TYPE_CHECKING:
-    from mase_server.daemon.store import GraphSnapshot, ModelView, ValueView
+    from mase_server.daemon.store import ModelView, ValueView
 
 __all__ = ["API", "Api", "ApiMethod", "Params"]
 
@@ -59,7 +60,9 @@ def _told(snapshot: GraphSnapshot, index: int) -> dict[str, Any] | None:
     return None if transform is None else dict(transform.told)
 
 
-#: What the answer of `mase/nodeAt` says of the place itself.
+#: What `mase/nodeAt` says of a node: all that is known.
+NODE_KEYS = tuple(NodeView.__dataclass_fields__)
+#: What it says of the place itself.
 _PLACE = ("line", "column", "end_line", "end_column", "name", "kind", "function")
 
 
@@ -78,7 +81,8 @@ def _value(value: ValueView) -> dict[str, Any]:
     node = None
     if value.node is not None:
         snapshot, index = value.node
-        node = asdict(snapshot.node(index))
+        view = snapshot.node(index)
+        node = {name: getattr(view, name) for name in NODE_KEYS}
     scopes = [list(scope) for scope in value.scopes]
     seen = {"value": value.value, "original": value.original}
     return {**seen, "model": value.model, "count": value.count, "scopes": scopes, "node": node}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,7 +14,7 @@ from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
 from mase_server.daemon.store import FileView
 from mase_server.daemon.transform import UNTOUCHED
 from mase_server.snapshot import COLUMNS, TRANSFORM_NODES
-from mase_server.wire import unpack_blob
+from mase_server.wire import unpack_blobs
 
 #: Rows that are worked on in one turn of the event loop.
 _AT_ONCE = 256
@@ -90,7 +90,9 @@ def _names(asked: Sequence[Any] | None) -> Sequence[str]:
 def _rows(snapshot: GraphSnapshot, model: int, scope: str | None) -> Sequence[int]:
     """The nodes of a model, or of one of its modules with all below it."""
     nodes, scopes = snapshot.payload["nodes"], snapshot.payload["scopes"]
-    own = [row for row, of in enumerate(nodes["model"]) if of == model]
+    own: Sequence[int] = [row for row, of in enumerate(nodes["model"]) if of == model]
+    if own and len(own) == own[-1] - own[0] + 1:
+        own = range(own[0], own[-1] + 1)
     if not scope:
         return own
     inside = {index for index, (of, path, _) in enumerate(scopes) if of == model and f"{path}.".startswith(f"{scope}.")}
@@ -103,14 +105,17 @@ async def _column(snapshot: GraphSnapshot, model: int, name: str, rows: Sequence
     await asyncio.sleep(0)
     if name == "inputs":
         every = await inputs_of(snapshot)
-        return [every[row] for row in rows]
+        return _taken(every, rows)
     if name == "details":
         return [details async for details in _details(snapshot, rows)]
     if name in _MADE:
         transform, place = snapshot.transforms.get(model), _MADE.index(name)
         return [(UNTOUCHED if transform is None else transform.node(row))[place] for row in rows]
-    column = snapshot.payload["nodes"][name]
-    return [column[row] for row in rows]
+    return _taken(snapshot.payload["nodes"][name], rows)
+
+
+def _taken(column: list[Any], rows: Sequence[int]) -> list[Any]:
+    return column[rows.start : rows.stop] if isinstance(rows, range) else [column[row] for row in rows]
 
 
 async def inputs_of(snapshot: GraphSnapshot) -> list[list[int]]:
@@ -123,12 +128,12 @@ async def inputs_of(snapshot: GraphSnapshot) -> list[list[int]]:
     return found
 
 
-async def _details(snapshot: GraphSnapshot, rows: Sequence[int]) -> Any:
+async def _details(snapshot: GraphSnapshot, rows: Sequence[int]) -> AsyncIterator[Mapping[str, Any]]:
     blobs = snapshot.payload["nodes"]["blob"]
-    for number, row in enumerate(rows, 1):
-        yield unpack_blob(blobs[row]) if blobs[row] else {}
-        if number % _AT_ONCE == 0:
-            await asyncio.sleep(0)
+    for start in range(0, len(rows), _AT_ONCE):
+        for details in unpack_blobs([blobs[row] for row in rows[start : start + _AT_ONCE]]):
+            yield details
+        await asyncio.sleep(0)
 
 
 def _tables(snapshot: GraphSnapshot, columns: dict[str, Any]) -> dict[str, list[Any]]:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,16 @@ def _given(method: ApiMethod, params: Any) -> dict[str, Any]:
         raise ApiError("invalid-params", f"{method.name} takes one map, as the one element of an array of parameters")
     path = given.get("path")
     if isinstance(path, str):
-        if not Path(path).is_absolute():
+        if (whole := _absolute(path)) is None:
             raise ApiError("invalid-params", f"{method.name}: path is {path[:200]!r}; it has to be absolute")
-        given = given | {"path": str(Path(path))}
+        given = given | {"path": whole}
     return given
+
+
+@lru_cache(1024)
+def _absolute(path: str) -> str | None:
+    """A path as the daemon writes it; None for one that is relative."""
+    return str(Path(path)) if Path(path).is_absolute() else None
 
 
 def told_of(error: BaseException) -> ErrorMap:

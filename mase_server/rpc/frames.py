@@ -16,6 +16,8 @@ REQUEST, RESPONSE, NOTIFICATION = range(3)
 #: Bytes of one message: what a server takes, before and after a client said who it is; and what a client takes.
 MAX_STRANGER, MAX_REQUEST, MAX_RESPONSE = 4 << 10, 1 << 20, 1 << 30
 _MAX_ID = 1 << 32
+#: Bytes to begin with: the library's own choice is so many that asking the system for them takes longer than packing.
+_BUFFER = 4 << 10
 _EXPECTED = "expected [0, id, method, [params]] with an id from 0 below 2**32, or [2, method, [params]]"
 #: Elements of one array or map: room for all is made when they are announced.
 MAX_ELEMENTS = 16 << 10
@@ -124,7 +126,7 @@ def pack(value: Any) -> bytes:
     FrameError for what it cannot express.
     """
     try:
-        packed: bytes = msgpack.Packer(unicode_errors="surrogatepass", default=_plain).pack(value)
+        packed: bytes = msgpack.Packer(unicode_errors="surrogatepass", default=_plain, buf_size=_BUFFER).pack(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise FrameError(f"cannot be packed: {type(error).__name__}: {error}") from error
     return packed

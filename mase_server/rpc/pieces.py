@@ -19,7 +19,7 @@ _DEPTH = 4
 
 def response_pieces(ident: int, result: dict[str, Any]) -> Iterator[bytes]:
     """The bytes of a response that went well; each piece takes well under a millisecond to make."""
-    packer = msgpack.Packer()
+    packer = msgpack.Packer(buf_size=64)
     if _weight(result, _DEPTH) < _SMALL:
         yield pack([RESPONSE, ident, None, result])
         return

@@ -6,7 +6,7 @@ import time
 
 import msgpack
 import pytest
-from conftest import Raw
+from rpc_serving import Raw
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
