@@ -59,6 +59,8 @@ class Verilog:
         self._host = host
         self._passes = passes
         self._followed: dict[tuple[str, str], Followed] = {}
+        #: The files whose newest text is not traced: what is shown of them, and their children, are of an older one.
+        self._behind: set[str] = set()
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     # What a person asks for.
@@ -144,26 +146,27 @@ class Verilog:
 
     def interrupt(self, path: str) -> None:
         """A new trace of the file begins."""
+        self._behind.add(path)
         for followed in self._of_file(path):
             followed.stop()
             self._tell(followed, followed.newest.outdated())
 
     def traced(self, path: str) -> None:
         """A trace ended, and its child is live: emit again."""
+        self._behind.discard(path)
         for followed in self._of_file(path):
             self._follow(followed)
 
     def shown(self, path: str, title: str) -> None:
         """What passes make of a model changed, perhaps because other ones are applied."""
         followed, snapshot = self._followed.get((path, title)), self._host.store.snapshot(path)
-        if followed is None or snapshot is None or self._host.live(path) is None:
+        if followed is None or snapshot is None:
             return
         if followed.running:
-            is_news = followed.wanted != self._wanted(followed, snapshot)
+            is_known = followed.wanted == self._wanted(followed, snapshot)
         else:
-            steps = self._texts(path, title)
-            is_news = followed.newest.stale or not followed.newest.fits(snapshot, followed.newest.build, steps)
-        if is_news:
+            is_known = not followed.newest.stale and self._is_present(path, followed.newest)
+        if not is_known:
             self._follow(followed)
 
     async def shutdown(self) -> None:
@@ -203,7 +206,7 @@ class Verilog:
     def _known(self, path: str, title: str, order: Order) -> Emission | None:
         """What was made of the present text already, where nothing has to be written."""
         followed, snapshot = self._followed.get((path, title)), self._host.store.snapshot(path)
-        if followed is None or snapshot is None or order.folder or self._host.live(path) is None:
+        if followed is None or snapshot is None or order.folder or self._present(path) is None:
             return None
         return followed.memory.find(snapshot, order.build, self._texts(path, title))
 
@@ -213,16 +216,16 @@ class Verilog:
         """A person has what was asked for; what follows is made by the same build."""
         followed = self._followed.setdefault((path, emission.title), Followed(path, emission))
         followed.stop()
-        snapshot = self._host.store.snapshot(path)
-        is_present = snapshot is not None and emission.is_of(snapshot) and self._host.live(path) is not None
-        self._tell(followed, emission if is_present else emission.outdated())
-        if not is_present:
-            self._follow(followed)
+        if self._is_present(path, emission):
+            self._tell(followed, emission)
+            return
+        self._tell(followed, emission.outdated())
+        self._follow(followed)
 
     def _follow(self, followed: Followed) -> None:
         followed.stop()
         path, newest = followed.path, followed.newest
-        snapshot, worker = self._host.store.snapshot(path), self._host.live(path)
+        snapshot, worker = self._host.store.snapshot(path), self._present(path)
         if snapshot is None or worker is None or newest.title not in snapshot.titles:
             return
         known = followed.memory.find(snapshot, newest.build, self._texts(path, newest.title))
@@ -274,8 +277,19 @@ class Verilog:
 
     # Small questions
 
+    def _present(self, path: str) -> TraceWorker | None:
+        """The child that holds the newest text of a file."""
+        return None if path in self._behind else self._host.live(path)
+
     def _of_file(self, path: str) -> list[Followed]:
         return [found for (file, _), found in self._followed.items() if file == path]
+
+    def _is_present(self, path: str, emission: Emission) -> bool:
+        """Is it what the newest text and the model's passes give?"""
+        snapshot = self._host.store.snapshot(path)
+        if snapshot is None or self._present(path) is None or emission.title not in snapshot.titles:
+            return False
+        return emission.fits(snapshot, emission.build, self._texts(path, emission.title))
 
     def _find(self, path: str, title: str | None) -> Followed | None:
         # One that is asked for by its title may not be in the present text.

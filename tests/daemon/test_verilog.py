@@ -213,6 +213,28 @@ async def test_errors_that_arrive_while_hardware_is_made_do_not_begin_it_anew():
     assert (len(asked(file)), file.child.cancelled) == (2, [])
 
 
+async def test_a_pass_that_is_applied_while_a_person_waits_counts_in_the_end():
+    file = FakeFile()
+    file.child.hardware.clear()
+    answer = asyncio.create_task(file.verilog.emit(PATH, None))
+    await file.child.hears("verilog")
+    await file.passes.apply(PATH, None, ONE)
+    file.child.hardware.set()
+    assert (await answer)["steps"] == []
+    await settles(file)
+    assert text(file) == "Net None one of text 1"
+
+
+async def test_while_the_newest_text_does_not_trace_nothing_is_of_it():
+    file = await emitted()
+    file.fail()
+    await file.passes.apply(PATH, None, ONE)
+    assert (len(asked(file)), file.verilog.emission(PATH).stale) == (1, True)
+    told = await file.verilog.emit(PATH, None)
+    assert told["text"] == "Net 4 one of text 1"
+    assert (file.verilog.emission(PATH).stale, file.verilog.tell(PATH)["running"]) == (True, False)
+
+
 async def test_a_step_that_cannot_be_applied_is_left_out():
     file = FakeFile()
     await file.passes.replace(PATH, None, [ONE, Step("fail"), TWO])
@@ -487,6 +509,7 @@ def _holds(file):
     told = file.verilog.tell(PATH)
     laid = shown.hardware[0]
     assert (laid.stale, laid.told["text"]) == (emission.stale, emission.told["text"])
+    assert emission.stale or not file.store.entry(PATH).stale
     if not emission.stale:
         steps = [step.removesuffix("()") for step in file.passes.tell(PATH)["steps"]]
         words = ["Net", str(told["build"]["multipliers"]), *steps, f"of text {shown.sha256}"]
