@@ -95,6 +95,8 @@ class Lowering:
             return None
         if node.op == "placeholder":
             return Floating(node)
+        if 0 in (fact := self.facts[node]).shape:
+            return Known(torch.empty(fact.shape, dtype=getattr(torch, fact.dtype)))
         if node.op == "get_attr":
             given = attribute(self.model, str(node.target)).detach()
             return Known(given.clone() if self.changes else given)

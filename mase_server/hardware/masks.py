@@ -64,19 +64,38 @@ def filled(lowering: Lowering, node: fx.Node, source: Any, mask: Tensor, value: 
 
 def vanishes(value: float, stream: Stream) -> bool:
     """Is a number so low that nothing is left of it in a softmax beside any value of a stream?"""
-    low, high = (float(each) for each in stream.format.decode(torch.tensor(stream.format.integers)))
-    return value < _VANISHES - (high - low)
+    return value < _VANISHES - _range(stream)
 
 
 def added(lowering: Lowering, node: fx.Node, scores: fx.Node, mask: Tensor) -> Held:
-    """Scores with a mask of zeros and of what is as low as minus infinity. NoHardware for another one."""
+    """Scores with a constant: what is as low as minus infinity in it is a mask, the rest a bias."""
     held = lowering.held[scores]
     stream = lowering.stream(held.source if isinstance(held, Masked) else lowering.whole(scores))
-    numbers = [float(each) for each in torch.unique(mask)]
-    if not all(each == 0 or vanishes(each, stream) for each in numbers):
-        raise NoHardware("it adds a constant that nobody has rounded; make it a buffer, or round it to fixed point")
-    low = min(numbers)
-    return filled(lowering, node, scores, mask != 0, low) if low else held
+    low = float(mask.min())
+    left_out = mask < _VANISHES - _range(stream) if vanishes(low, stream) else torch.zeros_like(mask, dtype=torch.bool)
+    rest = mask.masked_fill(left_out, 0.0)
+    if not rest.any():
+        return filled(lowering, node, scores, left_out, low) if low else held
+    sum_ = _biased(lowering, node, held.source if isinstance(held, Masked) else lowering.whole(scores), rest)
+    before = held.mask if isinstance(held, Masked) else torch.tensor(False)
+    return Masked(sum_, (lowering.same_for_all(left_out, node) | before).expand(lowering.sample(node)))
+
+
+def _biased(lowering: Lowering, node: fx.Node, name: str, rest: Tensor) -> str:
+    """Scores and a constant bias that stood in one tensor with a mask, so that nobody has rounded it: it gets their
+    format, and so does the sum."""
+    stream = lowering.stream(name)
+    values = Constant(stream.format.encode(lowering.same_for_all(rest, node)), stream.format)
+    like = Stream(stream.format, stream.shape, stream.order)
+    sources = name, constant_stream(lowering, node, values, like)
+    unrounded = Unrounded("elementwise", sources, node, options={"function": "add", "relu": False})
+    return lowering.add(unrounded, stream.format).operation
+
+
+def _range(stream: Stream) -> float:
+    """How far apart the values of a stream can be."""
+    low, high = (float(each) for each in stream.format.decode(torch.tensor(stream.format.integers)))
+    return high - low
 
 
 def equal(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:

@@ -12,7 +12,7 @@ from torch import Tensor, fx
 
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.design import Constant, Design, Operation, Stream, row_major
-from mase_server.hardware.functional import joined
+from mase_server.hardware.functional import joined, stacked
 from mase_server.hardware.held import Held, Known, Later, NoHardware, Unrounded, Whole
 from mase_server.hardware.kinds.constant import constant_stream
 from mase_server.hardware.kinds.kind import Kind
@@ -31,18 +31,20 @@ def _concat(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held
         lowering.same_places(node, parts[0])
         return lowering.held[parts[0]]
     layout, dim = _layout(lowering, parts), int(given.get("dim", 0)) % len(lowering.facts[node].shape)
-    if dim == layout.dim:
+    stacked = len(lowering.facts[node].shape) > len(lowering.facts[parts[0]].shape)
+    after = replace(layout, dim=layout.dim + 1) if stacked and dim <= layout.dim else layout
+    if dim == after.dim:
         raise NoHardware(f"it joins along dimension {dim}, which has the samples")
-    lowering.stand(node, layout)
-    dim -= layout.alone(lowering.facts[node].shape) and dim > layout.dim
-    if (format := _common(lowering, parts)) is not None:
-        return _joined(lowering, node, parts, dim, format)
-    return Later(lambda format: _joined(lowering, node, parts, dim, format))
+    lowering.stand(node, after)
+    dim -= after.alone(lowering.facts[node].shape) and dim > after.dim
+    options = {"dim": dim, "stacked": stacked}
 
+    def joined(format: FixedPoint) -> Whole:
+        names = tuple(_part(lowering, part, format, layout) for part in parts)
+        return lowering.add(Unrounded("concat", names, node, options=options), format)
 
-def _joined(lowering: Lowering, node: fx.Node, parts: list[fx.Node], dim: int, format: FixedPoint) -> Whole:
-    names = tuple(_part(lowering, part, format, lowering.layout(node)) for part in parts)
-    return lowering.add(Unrounded("concat", names, node, options={"dim": dim}), format)
+    common = _common(lowering, parts)
+    return Later(joined) if common is None else joined(common)
 
 
 def _common(lowering: Lowering, parts: list[fx.Node]) -> FixedPoint | None:
@@ -84,14 +86,15 @@ def _part(lowering: Lowering, part: fx.Node, format: FixedPoint, layout: Layout)
 def _order(lowering: Lowering, unrounded: Unrounded, out: Stream) -> Stream:
     """Part after part, each as it comes."""
     sources, dim = [lowering.stream(name) for name in unrounded.inputs], unrounded.options["dim"]
-    sizes = [each.shape[dim] for each in sources]
+    sizes = [1 if unrounded.options["stacked"] else each.shape[dim] for each in sources]
     indices = torch.split(torch.arange(out.size).reshape(out.shape), sizes, dim)
     flowing = [part.reshape(-1)[each.indices] for part, each in zip(indices, sources, strict=True)]
     return replace(out, order=row_major(torch.cat(flowing)))
 
 
 def _node(maker: Maker, operation: Operation) -> fx.Node:
-    return maker.call(operation, joined, maker.inputs(operation), operation.options["dim"] + 1)
+    function = stacked if operation.options["stacked"] else joined
+    return maker.call(operation, function, maker.inputs(operation), operation.options["dim"] + 1)
 
 
 def _build(builder: Builder, operation: Operation) -> Tap:
@@ -118,4 +121,4 @@ def _reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-KIND = Kind("concat", _node, _build, {"cat": _concat}, _order, reach=_reach)
+KIND = Kind("concat", _node, _build, {"cat": _concat, "concat": _concat, "stack": _concat}, _order, reach=_reach)

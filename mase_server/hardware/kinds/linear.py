@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, fx
 
-from mase_server.hardware.design import Design, Operation
+from mase_server.hardware.design import Constant, Design, Operation
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import integer_linear
-from mase_server.hardware.held import Held, Unrounded, node_of, vectors_in_order
+from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of, vectors_in_order
 from mase_server.hardware.kinds.kind import Kind, row_major
 from mase_server.hardware.kinds.swap import in_order
 from mase_server.hardware.memories import words_of_bias, words_of_weight
@@ -25,10 +25,37 @@ if TYPE_CHECKING:
 
 
 def _linear(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    source = lowering.whole(node_of(given["data_in_0"]))
-    if not vectors_in_order(lowering.stream(source)):
-        source = in_order(lowering, source, torch.arange(lowering.stream(source).size))
-    return Unrounded("linear", (source,), node, lowering.weights(given), {"relu": False})
+    source = node_of(given["data_in_0"])
+    lowering.whole(source)  # what is not rounded at all is told first
+    return of_weights(lowering, node, source, lowering.weights(given))
+
+
+def _addmm(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    """addmm(bias, x, weight): a layer whose weight stands the other way round."""
+    if set(node.kwargs) & {"alpha", "beta"} or len(node.args) != 3:
+        raise NoHardware("its alpha or beta is not 1; scale the operands instead")
+    bias, source, weight = (each for each in node.args if isinstance(each, fx.Node))
+    constants = {"weight": _turned(lowering.constant(weight)), "bias": lowering.constant(bias)}
+    if constants["bias"].integers.shape != constants["weight"].integers.shape[:1]:
+        raise NoHardware(f"it adds {list(constants['bias'].integers.shape)}; a vector for all rows has hardware")
+    return of_weights(lowering, node, source, constants)
+
+
+def of_weights(lowering: Lowering, node: fx.Node, source: fx.Node, constants: Mapping[str, Constant]) -> Unrounded:
+    """A layer with a weight of [out, in], whatever the operator that has it."""
+    name = lowering.whole(source)
+    if not vectors_in_order(lowering.stream(name)):
+        name = in_order(lowering, name, torch.arange(lowering.stream(name).size))
+    return Unrounded("linear", (name,), node, constants, {"relu": False})
+
+
+def times_constant(lowering: Lowering, node: fx.Node, source: fx.Node, weight: Constant) -> Unrounded:
+    """source @ weight."""
+    return of_weights(lowering, node, source, {"weight": _turned(weight)})
+
+
+def _turned(weight: Constant) -> Constant:
+    return Constant(weight.integers.T.contiguous(), weight.format)
 
 
 def _node(maker: Maker, operation: Operation) -> fx.Node:
@@ -89,4 +116,4 @@ def weights(builder: Builder, operation: Operation, fold: Fold, weight: Tensor) 
     }
 
 
-KIND = Kind("linear", _node, _build, {"linear": _linear}, row_major, _folds, _reach, mixes=1)
+KIND = Kind("linear", _node, _build, {"linear": _linear, "addmm": _addmm}, row_major, _folds, _reach, mixes=1)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, fx
 
-from mase_server.hardware.design import Design, Operation
+from mase_server.hardware.design import Constant, Design, Operation
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import integer_matmul
 from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of
+from mase_server.hardware.kinds.gather import arranged
 from mase_server.hardware.kinds.kind import Kind, row_major
+from mase_server.hardware.kinds.linear import times_constant
 from mase_server.hardware.kinds.swap import in_order
 from mase_server.hardware.wiring import Parameters, Tap, precision
 
@@ -24,14 +26,30 @@ if TYPE_CHECKING:
 
 
 def _matmul(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    names = [lowering.whole(node_of(given[key])) for key in ("data_in_0", "data_in_1")]
+    operands = [node_of(given[key]) for key in ("data_in_0", "data_in_1")]
+    other = lowering.held[operands[1]]
+    if isinstance(other, Constant) and other.integers.dim() == 2:
+        return times_constant(lowering, node, operands[0], other)
+    names = [lowering.whole(each) for each in operands]
     first, second = (lowering.stream(name).shape for name in names)
-    if len(first) < 2 or first[:-2] != second[:-2]:
+    if len(first) < 2 or len(first) != len(second):
         raise NoHardware(f"it takes matrices of one batch; a sample has {list(first)} and {list(second)}")
+    batch = lowering.sample(node)[:-2]
+    names = [_spread(lowering, name, (*batch, *lowering.stream(name).shape[-2:])) for name in names]
+    first, second = (lowering.stream(name).shape for name in names)
     # The second operand comes column by column: the rows that the component multiplies with.
     columns = torch.arange(prod(second)).reshape(second).transpose(-1, -2).reshape(-1)
     sources = in_order(lowering, names[0], torch.arange(prod(first))), in_order(lowering, names[1], columns)
     return Unrounded("matmul", sources, node, options={"relu": False})
+
+
+def _spread(lowering: Lowering, name: str, shape: tuple[int, ...]) -> str:
+    """The matrices of a stream, each as often as there are others that it meets."""
+    before = lowering.stream(name)
+    if before.shape == shape:
+        return name
+    places = torch.arange(before.size).reshape(before.shape).expand(shape).reshape(-1)
+    return arranged(lowering, name, places, shape)
 
 
 def _sizes(design: Design, operation: Operation) -> tuple[int, int, int, int]:

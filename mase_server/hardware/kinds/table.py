@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,6 +42,7 @@ def _table(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
 def by_number(lowering: Lowering, node: fx.Node) -> Held | None:
     """What a node gives that has one tensor and numbers for operands: a function of one number. None for another."""
     tensors = [each for each in node.all_input_nodes if isinstance(lowering.facts.get(each), TensorType)]
+    tensors = [each for each in tensors if lowering.values(each) is None or prod(lowering.facts[each].shape) != 1]
     if len(tensors) != 1:
         return None
     return _table(lowering, node, {"data_in_0": produced(lowering.facts[tensors[0]], tensors[0])})

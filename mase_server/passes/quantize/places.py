@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 from torch import fx, nn
 
@@ -81,10 +82,18 @@ class _Finder:
         """The tensors among a node's arguments; statistics of norms are none of its data."""
         for name, value in named_arguments(call_of(node, self.facts, self.model)).items():
             source = value.node if isinstance(value, Produced) and not value.path else None
-            if source is None or name.startswith("running_") or not self.values.rounds(source):
+            if source is None or name.startswith("running_") or not self._rounds(node, source):
                 continue
             if (format := config.format_of(name)) is not None:
                 yield source, format
+
+    def _rounds(self, node: fx.Node, source: fx.Node) -> bool:
+        """Is an argument rounded? Factors are, constant ones such as sines of positions too; single numbers are not."""
+        if self.values.rounds(source):
+            return True
+        fact = self.facts.get(source)
+        is_factor = operator_of(node, self.model) == "mul" and isinstance(fact, TensorType) and prod(fact.shape) > 1
+        return is_factor and is_floating(fact) and source not in self.values.masked
 
     def _parameters(self, node: fx.Node, config: Config) -> dict[str, NumberFormat | None]:
         if node.op != "call_module":
