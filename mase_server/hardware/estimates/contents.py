@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from mase_server.hardware.estimates.storage import stands_in_tables
@@ -14,7 +13,7 @@ from mase_server.hardware.timing.parameters import Given, given
 from mase_server.hardware.wiring import Instance, Memory
 
 #: Bits beyond which a memory is taken to be random.
-_MOST_BITS = 1 << 22
+_MOST_BITS = 1 << 18
 #: Functions of four bits that take no table: constants, and one of the bits.
 _NONE = torch.tensor([0x0000, 0xFFFF, 0xAAAA, 0xCCCC, 0xF0F0, 0xFF00])
 _WORDS = 16
@@ -36,11 +35,12 @@ def _is_looked_at(memory: Memory) -> bool:
 
 
 def tables(words: Words) -> int:
-    """Tables of four bits of address, one for every sixteen words of each bit that differs from the others."""
+    """Tables of four bits of address: one for every sixteen words of each bit that is no copy of the one below it."""
     rows = words.make()
-    columns = ((rows[..., None] >> torch.arange(words.width)) & 1).flatten(1).T
-    bits: Tensor = torch.unique(columns, dim=0)
-    blocks = functional.pad(bits, (0, -bits.shape[1] % _WORDS)).reshape(-1, _WORDS)
+    bits = (rows[..., None] >> torch.arange(words.width)) & 1
+    is_copy = (bits[..., 1:] == bits[..., :-1]).all(0)
+    columns = bits.permute(1, 2, 0)[functional.pad(~is_copy, (1, 0), value=True)]
+    blocks = functional.pad(columns, (0, -columns.shape[1] % _WORDS)).reshape(-1, _WORDS)
     codes = (blocks << torch.arange(_WORDS)).sum(1)
     if len(words) <= _WORDS:
         codes = torch.unique(codes)

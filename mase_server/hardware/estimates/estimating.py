@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mase_server.hardware.design import Design
+from mase_server.hardware.estimates import coarse
 from mase_server.hardware.estimates.components import COSTS
 from mase_server.hardware.estimates.contents import filled
 from mase_server.hardware.estimates.cost import Cost
 from mase_server.hardware.folding import Folding
 from mase_server.hardware.netlist import netlist
+from mase_server.hardware.timing.components import TIMINGS
 from mase_server.hardware.timing.running import Running, running, steady, wires
 from mase_server.hardware.wiring import Instance, Memory, Netlist
 
@@ -34,16 +36,12 @@ def estimate(design: Design, folding: Folding, made: Netlist | None = None) -> E
         instances[instance.operation].append(instance)
     memories = {memory.file: memory for memory in made.memories}
     costs = {name: sum((cost(each, memories) for each in own), Cost()) for name, own in instances.items()}
-    beats_in = [operation.out.size // tap.lanes for operation, tap in zip(design.inputs, made.inputs, strict=True)]
-    outputs = [design.operations[name].out.size for name in design.outputs]
-    found = running(made, beats_in, [size // tap.lanes for size, tap in zip(outputs, made.outputs, strict=True)])
-    beats = sum(operation.out.size // _lanes(folding, operation.name) for operation in design.operations.values())
-    interval, latency = (steady(found) if beats <= _MOST_BEATS else None) or (folding.interval, 0)
+    found, interval, latency = _in_time(design, folding, made)
     operations = {
         name: {
             **_plain(costs[name]),
-            "cycles": folding.folds[name].cycles if name in folding.folds else _beats(found, instances[name]),
-            "latency": _latency(found, instances[name]),
+            "cycles": _cycles(folding, found, name, instances[name]),
+            "latency": 0 if found is None else _latency(found, instances[name]),
         }
         for name in design.operations
     }
@@ -57,8 +55,21 @@ def estimate(design: Design, folding: Folding, made: Netlist | None = None) -> E
 
 
 def cost(instance: Instance, memories: Mapping[str, Memory]) -> Cost:
-    """What one instance takes. memories: by their files."""
-    return COSTS[instance.module](filled(instance, memories))
+    """What one instance takes; nothing where nobody knows. memories: by their files."""
+    known = COSTS.get(instance.module)
+    return Cost() if known is None else known(filled(instance, memories))
+
+
+def _in_time(design: Design, folding: Folding, made: Netlist) -> tuple[Running | None, float, int]:
+    """A netlist after some samples, its interval and its latency. None where its beats are too many to be followed, or
+    a component has no times; latency 0 where nothing comes out."""
+    beats = sum(operation.out.size // _lanes(folding, operation.name) for operation in design.operations.values())
+    if beats > _MOST_BEATS or any(instance.module not in TIMINGS for instance in made.instances):
+        return None, folding.interval, coarse.latency(design, folding, made)
+    beats_in = [operation.out.size // tap.lanes for operation, tap in zip(design.inputs, made.inputs, strict=True)]
+    outputs = [design.operations[name].out.size for name in design.outputs]
+    found = running(made, beats_in, [size // tap.lanes for size, tap in zip(outputs, made.outputs, strict=True)])
+    return found, *(steady(found) or (folding.interval, 0))
 
 
 def _lanes(folding: Folding, name: str) -> int:
@@ -74,11 +85,14 @@ def _slowest(operations: Mapping[str, Mapping[str, int]]) -> list[str]:
     return [name for name, each in operations.items() if each["cycles"] == most]
 
 
-def _beats(found: Running, instances: Sequence[Instance]) -> int:
-    """Cycles that an operation takes which nobody folds: a beat a cycle, in and out."""
+def _cycles(folding: Folding, found: Running | None, name: str, instances: Sequence[Instance]) -> int:
+    """From one sample to the next; what nobody folds takes a beat a cycle, in and out."""
+    if name in folding.folds:
+        return folding.folds[name].cycles
+    if found is None:
+        return 0
     links = [found.links[wire] for each in instances for way in ("in", "out") for wire in wires(each, way)]
-    samples = max(1, len(found.samples))
-    return max((len(link.taken) // samples for link in links), default=0)
+    return max((len(link.taken) // max(1, len(found.samples)) for link in links), default=0)
 
 
 def _latency(found: Running, instances: Sequence[Instance]) -> int:

@@ -8,20 +8,27 @@ from typing import Any
 
 from torch import fx
 
+from mase_server.hardware.described import Becomes, described
+from mase_server.hardware.folding import fold
+from mase_server.hardware.lowering import lower
 from mase_server.ir.facts import call_of
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import metadata_of
+from mase_server.ir.number_formats import format_text
 from mase_server.passes.arguments import Result, options
 from mase_server.passes.declaration import Argument, Pass
 
-_DEFAULTS: Mapping[str, Any] = MappingProxyType({"max_parallelism": None})
+_DEFAULTS: Mapping[str, Any] = MappingProxyType({"max_parallelism": None, "multipliers": None, "interval": None})
 
 
 def add_hardware_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Add what a node becomes in hardware: implicitness, parallelism, parameters, interface.
 
     max_parallelism: elements per beat, innermost dimension first; None for none chosen yet.  The common metadata must
-    be there.  Raises ValueError where it is not, and for an unknown option.
+    be there.  Of a graph that is rounded to fixed point it is what its Verilog has, folded for `multipliers` and
+    `interval` as by emit_verilog_top: parameters, module and components of each instance, and for a node that is part
+    of another one's instance, whose (`instance`).  Raises ValueError where metadata is missing or no folding keeps to
+    both, and for an unknown option.
 
     >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)}, add_metadata_args={})
     >>> graph, _ = passes.add_hardware_metadata_analysis_pass(graph, {"max_parallelism": [2, 1]})
@@ -31,13 +38,44 @@ def add_hardware_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str
     """
     given = options("add_hardware_metadata_analysis_pass", pass_args, _DEFAULTS)
     lanes = None if given["max_parallelism"] is None else [int(each) for each in given["max_parallelism"]]
+    becomes = becoming(graph, given["multipliers"], given["interval"]) if lanes is None else {}
     for node in graph.fx_graph.nodes:
         metadata = metadata_of(node, graph.module)
         if "mase_op" not in metadata["common"]:
             raise ValueError(f"node {node.name!r} has no common metadata: run add_common_metadata_analysis_pass first")
         metadata["hardware"] = _hardware(node, graph, lanes) | metadata["hardware"]
-    graph.meta["mase"]["hardware"].setdefault("verilog_sources", [])
+        if node.name in becomes and _gives_tensor(metadata["common"]):
+            metadata["hardware"] |= _of_instance(becomes[node.name])
+    of_graph = graph.meta["mase"]["hardware"]
+    of_graph.setdefault("verilog_sources", [])
+    if becomes:
+        of_graph["verilog_sources"] = sorted({file for each in becomes.values() for file in each.files})
+        of_graph["folding"] = {"multipliers": given["multipliers"], "interval": given["interval"]}
     return graph, {}
+
+
+def becoming(graph: MaseGraph, multipliers: int | None, interval: int | None) -> dict[str, Becomes]:
+    """What the nodes of a graph become; nothing for a graph that is not rounded to fixed point."""
+    if not any(format_text(node) for node in graph.fx_graph.nodes):
+        return {}
+    design = lower(graph)
+    return described(graph.fx_graph, design, fold(design, multipliers=multipliers, interval=interval))
+
+
+def _gives_tensor(common: Mapping[str, Any]) -> bool:
+    return any(isinstance(entry, dict) and "shape" in entry for entry in common["results"].values())
+
+
+def _of_instance(becomes: Becomes) -> dict[str, Any]:
+    """What is known of a node from its instance, and made anew each time."""
+    return {
+        "is_implicit": not becomes.is_own,
+        "max_parallelism": [becomes.lanes],
+        "verilog_param": dict(becomes.parameters),
+        "module": becomes.module if becomes.is_own else None,
+        "dependence_files": list(becomes.files),
+        "instance": becomes.instance,
+    }
 
 
 def _hardware(node: fx.Node, graph: MaseGraph, parallelism: list[int] | None) -> dict[str, Any]:
@@ -88,7 +126,11 @@ PASS = Pass(
     title="Add what nodes become in hardware",
     kind="analysis",
     function=add_hardware_metadata_analysis_pass,
-    arguments=(Argument("max_parallelism", "texts", "elements per beat, innermost dimension first, e.g. 4,2"),),
+    arguments=(
+        Argument("max_parallelism", "texts", "elements per beat, innermost dimension first, e.g. 4,2"),
+        Argument("multipliers", "integer", "at most so many, where the graph is in fixed point", minimum=1),
+        Argument("interval", "integer", "at most so many cycles from one sample to the next", minimum=1),
+    ),
     needs=frozenset({"metadata"}),
     menu=False,
 )

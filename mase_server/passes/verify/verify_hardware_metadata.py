@@ -7,10 +7,12 @@ from typing import Any
 
 from torch import fx
 
+from mase_server.hardware.described import Becomes
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import MaseMetadata
 from mase_server.passes.arguments import Result
 from mase_server.passes.declaration import Pass
+from mase_server.passes.metadata.add_hardware_metadata import becoming
 from mase_server.passes.verify.errors import verified
 
 _HARDWARE = (
@@ -20,7 +22,7 @@ _HARDWARE = (
 
 
 def verify_hardware_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
-    """Hardware metadata is complete, with known toolchains and storage.
+    """Hardware metadata is complete, with known toolchains and storage; what it says of instances is in the netlist.
 
     Raises MetadataError with every rule that is broken.
 
@@ -28,10 +30,31 @@ def verify_hardware_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[
     >>> graph, _ = passes.add_hardware_metadata_analysis_pass(graph)
     >>> graph, _ = passes.verify_hardware_metadata_analysis_pass(graph)
     """
-    return verified(graph, _hardware)
+    folding = graph.meta["mase"]["hardware"].get("folding") if "mase" in graph.meta else None
+    becomes = becoming(graph, **folding) if folding else {}
+
+    def rule(node: fx.Node, metadata: MaseMetadata) -> Iterator[str]:
+        yield from _hardware(metadata)
+        if "instance" in metadata["hardware"]:
+            yield from _as_in_netlist(metadata["hardware"], becomes.get(node.name))
+
+    return verified(graph, rule)
 
 
-def _hardware(node: fx.Node, metadata: MaseMetadata) -> Iterator[str]:
+def _as_in_netlist(hardware: Mapping[str, Any], becomes: Becomes | None) -> Iterator[str]:
+    if becomes is None or hardware["instance"] != becomes.instance:
+        there = "none" if becomes is None else becomes.instance
+        yield f"its instance is {hardware['instance']}; the netlist has {there} for it: run add_hardware_metadata again"
+        return
+    if becomes.is_own and hardware["module"] != becomes.module:
+        yield f"its module is {hardware['module']!r}; in the netlist {becomes.instance} is a {becomes.module}"
+    for name, value in becomes.parameters.items():
+        if hardware["verilog_param"].get(name) != value:
+            told = hardware["verilog_param"].get(name)
+            yield f"{name} is {told}; in the netlist {becomes.instance} has {value}"
+
+
+def _hardware(metadata: MaseMetadata) -> Iterator[str]:
     hardware = metadata["hardware"]
     missing = [key for key in _HARDWARE if key not in hardware]
     if missing:
