@@ -92,10 +92,14 @@ class Reader:
                 break
             except Exception as error:  # noqa: BLE001  (bytes from outside: msgpack has many ways to refuse them)
                 raise FrameError(f"no MessagePack: {type(error).__name__}: {str(error)[:200]}") from None
+            self._bound(self._unpacker.tell())
             self._start = self._unpacker.tell()
             yield _message(value)
         self.partial = self._fed > self._start
-        if self._fed - self._start > self.limit:
+        self._bound(self._fed)
+
+    def _bound(self, end: int) -> None:
+        if end - self._start > self.limit:
             raise FrameError(f"a message of over {self.limit} bytes, which is the limit")
 
 

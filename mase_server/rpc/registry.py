@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -50,12 +51,23 @@ class Registration:
 
 def runtime_dir() -> Path:
     """The folder of sockets and registrations, this user's alone; NotPrivate where it is not."""
-    chosen = os.environ.get(VARIABLE)
-    folder = Path(chosen) if chosen else Path(platformdirs.user_runtime_dir(_NAME, appauthor=False))
+    if chosen := os.environ.get(VARIABLE):
+        return private_folder(Path(chosen))
+    folder = _usual_folder()
     longest = folder / f"{os.getpid()}-00000000.sock"
-    if not chosen and len(str(longest).encode()) > MAX_PATH:
-        folder = Path(tempfile.gettempdir()) / f"{_NAME}-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
-    return private_folder(folder)
+    return private_folder(_temporary_folder() if len(str(longest).encode()) > MAX_PATH else folder)
+
+
+def _usual_folder() -> Path:
+    """By the system's conventions. Where Linux has none for this session, the library would only warn."""
+    if sys.platform == "linux" and not os.environ.get("XDG_RUNTIME_DIR"):
+        session = Path(f"/run/user/{os.getuid()}")
+        return session / _NAME if session.is_dir() else _temporary_folder()
+    return Path(platformdirs.user_runtime_dir(_NAME, appauthor=False))
+
+
+def _temporary_folder() -> Path:
+    return Path(tempfile.gettempdir()) / f"{_NAME}-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
 
 
 def register(folder: Path, registration: Registration) -> Path:

@@ -1,0 +1,183 @@
+"""`mase-server serve` and `mase-server rpc`, as processes; and an editor's server, which answers the same."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mase_server.rpc.registry import find, registrations
+
+ROOT = Path(__file__).parent.parent.parent
+NET = """import torch
+import torch.nn as nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.fc(x)
+
+if __name__ == "__main__":
+    print(Net()(torch.randn(2, 4)).shape)
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    for name, variable in (("run", "MASE_RUNTIME_DIR"), ("cache", "XDG_CACHE_HOME"), ("state", "XDG_STATE_HOME")):
+        monkeypatch.setenv(variable, str(tmp_path / name))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "net.py").write_text(NET)
+    return tmp_path / "project"
+
+
+@pytest.fixture
+def serving(project):
+    started = []
+
+    def start(*options):
+        command = [sys.executable, "-m", "mase_server", "serve", str(project), "--python", sys.executable, *options]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        return process, process.stdout.readline().strip()
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def rpc(project, *words, code=0):
+    """What `mase-server rpc` says, run in the project's folder."""
+    command = [sys.executable, "-m", "mase_server", "rpc", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=project, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_a_workspace_is_served_found_asked_and_left_without_a_trace(project, serving):
+    process, address = serving("--trust")
+    assert rpc(project, "--where").strip() == address
+    path = str(project / "net.py")
+    place = json.loads(rpc(project, "nodeAt", json.dumps({"path": path, "line": 10, "column": 15})))["place"]
+    assert place["values"][0]["value"] == ["f32", [2, 3], ["B", "3"]]
+    assert place["values"][0]["node"]["mase_op"] == "linear"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+    assert list((project.parent / "run").iterdir()) == []
+
+
+def test_a_folder_without_trust_is_not_executed(project, serving):
+    (project / "net.py").write_text(f"{NET}\nopen({str(project / 'ran')!r}, 'w')\n")
+    serving()
+    for method in ("open", "retrace"):
+        error = json.loads(rpc(project, method, json.dumps({"path": str(project / "net.py")}), code=1))
+        assert error["code"] == "untrusted"
+    assert not (project / "ran").exists()
+
+
+def test_nobody_to_ask_is_said(project):
+    told = rpc(project, "info", code=1)
+    assert told == f"error: no daemon serves {project}: open it in an editor, or run `mase-server serve .`\n"
+    assert rpc(project, "--where", code=1).startswith(f"error: no daemon serves {project}")
+
+
+def test_a_killed_server_is_forgotten(project, serving):
+    process, _ = serving()
+    process.kill()
+    process.wait()
+    assert len(list((project.parent / "run").iterdir())) == 2
+    rpc(project, "info", code=1)
+    assert list((project.parent / "run").iterdir()) == []
+
+
+def test_a_refusal_is_json_on_standard_error(project, serving):
+    serving()
+    assert json.loads(rpc(project, "mase/nothing", code=1))["code"] == "unknown-method"
+    assert "no JSON" in rpc(project, "info", "{", code=2)
+
+
+def test_tcp_needs_the_token(project, serving, tmp_path):
+    _, address = serving("--tcp", "127.0.0.1:0", "--token-file", str(tmp_path / "token"))
+    assert json.loads(rpc(project, "info"))["name"] == "mase-server"
+    error = json.loads(rpc(project, "info", "--address", address, code=1))
+    assert error["code"] == "unauthenticated"
+    told = rpc(project, "info", "--address", address, "--token-file", str(tmp_path / "token"))
+    assert json.loads(told)["name"] == "mase-server"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        (["--tcp", "0.0.0.0:8000"], 2, "'0.0.0.0' is not this machine's loopback"),
+        (["--socket", "/tmp/x.sock", "--tcp", "127.0.0.1:0"], 2, "--socket and --tcp exclude each other"),
+        (["--token-file", "x"], 2, "--token-file is for --tcp"),
+        (["--socket", "/nowhere/at/all.sock"], 1, "cannot listen at /nowhere/at/all.sock: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_served_is_said(project, serving, options, code, text):
+    process, _ = serving(*options)
+    assert process.wait(20) == code
+    assert text in process.stderr.read()
+
+
+def test_everything_can_be_asked_for_by_what_info_says(project, serving):
+    serving()
+    told = {method["name"]: method for method in json.loads(rpc(project, "info", '{"methods": true}'))["methods"]}
+    assert {"mase/nodeAt", "mase/graph", "mase/applyPass", "mase/emitVerilog", "mase/subscribe"} <= set(told)
+    for method in told.values():
+        assert method["since"]
+        assert method["description"]
+        assert method["params"]["type"] == method["result"].get("type", "object") == "object"
+    node_at = told["mase/nodeAt"]
+    assert node_at["params"]["required"] == ["path", "line", "column"]
+    assert node_at["params"]["properties"]["line"] == {"type": "integer"}
+
+
+def test_an_editors_server_answers_tools_too(project):
+    command = [sys.executable, "-m", "mase_server", "lsp", "--trust"]
+    editor = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def say(message):
+        data = json.dumps({"jsonrpc": "2.0", **message}).encode()
+        editor.stdin.write(b"Content-Length: %d\r\n\r\n%s" % (len(data), data))
+        editor.stdin.flush()
+
+    def hear():
+        size = 0
+        while (line := editor.stdout.readline().strip()) != b"":
+            if line.lower().startswith(b"content-length:"):
+                size = int(line.split(b":")[1])
+        return json.loads(editor.stdout.read(size))
+
+    folder = {"uri": project.as_uri(), "name": "project"}
+    initialize = {"processId": os.getpid(), "capabilities": {}, "rootUri": folder["uri"], "workspaceFolders": [folder]}
+    try:
+        say({"id": 1, "method": "initialize", "params": initialize})
+        assert hear()["id"] == 1
+        say({"method": "initialized", "params": {}})
+        path = project / "net.py"
+        document = {"uri": path.as_uri(), "languageId": "python", "version": 1, "text": NET}
+        say({"method": "textDocument/didOpen", "params": {"textDocument": document}})
+        while (told := hear()).get("method") != "mase/status" or told["params"]["state"] != "ready":
+            pass
+        [found] = registrations(project.parent / "run")
+        assert (found.workspace, found.kind, found.pid) == (str(project), "editor", editor.pid)
+        [model] = json.loads(rpc(project, "models"))["models"]
+        assert (model["name"], model["path"]) == ("Net", str(path))
+        say({"id": 2, "method": "shutdown"})
+        while hear().get("id") != 2:
+            pass
+        assert find(project.parent / "run", str(project)) is None
+        say({"method": "exit"})
+        assert editor.wait(10) == 0
+    finally:
+        editor.kill()
+        editor.wait()
