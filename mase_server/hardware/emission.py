@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,9 +108,15 @@ def module_name(name: str, taken: Container[str] = ()) -> str:
 def _about(name: str, design: Design, folding: Folding) -> list[str]:
     about = [
         f"{name}: {len(design.operations)} operations, {folding.multipliers} multipliers.",
-        f"A sample takes {folding.interval} cycles; the slowest: {', '.join(folding.bottlenecks) or 'its streams'}.",
+        f"A sample takes {folding.interval} cycles; the slowest: {_first(folding.bottlenecks) or 'its streams'}.",
     ]
     return about + (_lacks(design) if design.unsupported else [])
+
+
+def _first(names: Sequence[str], most: int = 3) -> str:
+    """Some names, and how many more there are."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _lacks(design: Design) -> list[str]:

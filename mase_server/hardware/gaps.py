@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import fx
 
 from mase_server.hardware.design import Design, Operation, Unsupported
+from mase_server.hardware.entries import is_given
 from mase_server.hardware.held import Floating, Held, NoHardware, Whole
 from mase_server.ir.number_formats import operator_of
 from mase_server.ops.types import TensorType
@@ -64,7 +65,7 @@ class Gaps:
     def _is_usual(self, node: fx.Node) -> bool:
         """Has a node samples in its first dimension, as many as the inputs?"""
         facts, layouts = self.lowering.facts, self.lowering.layouts
-        inputs = (facts.get(each) for each in self.lowering.graph.nodes if each.op == "placeholder")
+        inputs = (facts.get(each) for each in self.lowering.graph.nodes if is_given(each, facts))
         counts = {each.shape[0] for each in inputs if isinstance(each, TensorType) and each.shape}
         fact = facts.get(node)
         if not isinstance(fact, TensorType) or not fact.shape or counts != {fact.shape[0]}:

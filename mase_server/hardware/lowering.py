@@ -14,6 +14,7 @@ from mase_server.formats import parse
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.design import Constant, Design, Operation, Stream
 from mase_server.hardware.effects import LIKE_ANOTHER, OF_SIZES, changes_in_place, check_alone, fields_of, needed
+from mase_server.hardware.entries import is_given
 from mase_server.hardware.gaps import FollowsGap, Gaps, holds_tensors
 from mase_server.hardware.held import (
     Floating,
@@ -93,7 +94,7 @@ class Lowering:
         if not isinstance(self.facts.get(node), TensorType):
             self._no_tensor(node)
             return None
-        if node.op == "placeholder":
+        if is_given(node, self.facts):
             return Floating(node)
         if 0 in (fact := self.facts[node]).shape:
             return Known(torch.empty(fact.shape, dtype=getattr(torch, fact.dtype)))
@@ -138,7 +139,7 @@ class Lowering:
             if not all(isinstance(each, Known) for each in held):
                 raise NoHardware("it changes a part of a tensor in place; use torch.cat or torch.where")
             self._known(node)
-        elif holds_tensors(self.facts.get(node)) and node.op.startswith("call") and not _packs(node):
+        elif holds_tensors(self.facts.get(node)) and not (_packs(node) or is_given(node, self.facts)):
             name = operator_of(node, self.model)
             raise NoHardware(f"there is no component for {name}; docs/hardware.md lists what there is")
 

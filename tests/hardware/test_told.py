@@ -173,3 +173,21 @@ def test_what_was_made_fit_is_simulated(tmp_path):
     done = make(tmp_path, "sim")
     assert done.returncode == 0, done.stdout
     assert make(tmp_path, "lint").stderr == ""
+
+
+def test_what_was_put_in_names_the_node_that_it_serves():
+    """A buffer stands for what it holds, a rounding for what it rounds."""
+
+    class Turned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.head(torch.relu(x).transpose(1, 2).contiguous())
+
+    given = MaseGraph(Turned().eval(), {"x": torch.randn(2, 6, 4)})
+    operations = by_name(build(given, Build(), "Turned"))
+    swap = next(each for each in operations.values() if each["kind"] in ("swap", "gather"))
+    assert "transpose" in swap["nodes"]
+    assert "x" in operations["x"]["nodes"]

@@ -59,7 +59,9 @@ def _is_mask(held: object) -> bool:
 
 
 def is_floating(fact: object) -> bool:
-    """Is this a floating-point tensor, or a tuple that holds one?"""
+    """Is this a floating-point tensor, or a tuple or dict that holds one?"""
+    if isinstance(fact, dict):
+        return is_floating(tuple(fact.values()))
     if isinstance(fact, tuple):
         return any(is_floating(item) for item in fact)
     return isinstance(fact, TensorType) and fact.dtype.startswith(("float", "bfloat"))

@@ -10,16 +10,19 @@ from torch import fx
 
 from mase_server.hardware.design import Design, Operation, Unsupported
 from mase_server.ir.graph import MaseGraph
+from mase_server.ir.number_formats import format_text
 from mase_server.passes.error.measuring import GIVES
 from mase_server.passes.selection import path_of
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Of each node its module's path, and the recorded nodes that it stands for. calls: recorded nodes by path."""
+    """Of each node its module's path, and the nodes that it stands for: those that became a part of it, and what it
+    rounds. calls: recorded nodes by path."""
 
     paths: Mapping[str, str]
     gives: Mapping[str, str]
+    rounds: Mapping[str, str]
     calls: Mapping[str, str]
 
     @classmethod
@@ -27,12 +30,16 @@ class Places:
         """Of a graph that is ready to be lowered. recorded: path -> node of modules that were one call; see `calls`."""
         nodes = list(graph.fx_graph.nodes)
         gives = {node.name: str(node.meta[GIVES]) for node in nodes if GIVES in node.meta}
-        return cls({node.name: path_of(node) for node in nodes}, gives, recorded)
+        rounds = {node.name: node.all_input_nodes[0].name for node in nodes if format_text(node) is not None}
+        return cls({node.name: path_of(node) for node in nodes}, gives, rounds, recorded)
 
-    def nodes(self, operation: Operation) -> list[str]:
-        """The names of its nodes, with those of nodes that became a part of them."""
+    def nodes(self, operation: Operation, design: Design) -> list[str]:
+        """The names of its nodes, with those that they stand for; of a buffer those of what it holds."""
+        while not operation.nodes and operation.inputs:
+            operation = design.operations[operation.inputs[0]]
         found = list(operation.nodes)
-        found += [self.gives[name] for name in operation.nodes if name in self.gives]
+        for of in (self.gives, self.rounds):
+            found += [of[name] for name in operation.nodes if name in of]
         path = self.path(operation)
         above = [each for each in self.calls if path == each or path.startswith(f"{each}.")]
         return list(dict.fromkeys([*found, *([self.calls[max(above, key=len)]] if above else [])]))

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from mase_server.hardware.design import Design, Operation
+from mase_server.hardware.entries import argument_name, is_given
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.data.files import read
 
@@ -36,8 +37,9 @@ def own_inputs(path: str, design: Design, arguments: Mapping[str, str]) -> list[
 
 
 def arguments_of(graph: MaseGraph) -> dict[str, str]:
-    """Node of an input -> the forward's argument."""
-    return {node.name: str(node.target) for node in graph.fx_graph.nodes if node.op == "placeholder"}
+    """Node of an input -> the forward's argument, or the key under which it is in one."""
+    facts = graph.facts
+    return {node.name: argument_name(node) for node in graph.fx_graph.nodes if is_given(node, facts)}
 
 
 def _entries(path: str) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def _operation(plan: Plan, places: Places, name: str) -> dict[str, Any]:
         "name": name,
         "kind": operation.kind,
         "module": plan.made.component(name),
-        "nodes": places.nodes(operation),
+        "nodes": places.nodes(operation, plan.design),
         "rows": [],
         "lines": [list(each) for each in lines],
         "scope": places.path(operation),
