@@ -3,7 +3,8 @@
 import subprocess
 from dataclasses import dataclass
 
-from tests.rtl.build import simulator
+from tests.rtl.build import run, simulator
+from tests.rtl.test_lint import slang
 
 #: What a design is tried with: stalls on both sides, sinks that wait for valid, a reset in flight.
 TRIALS = ((), ("--stall", "40"), ("--late",), ("--stall", "30", "--seed", "5", "--reset", "70"))
@@ -51,11 +52,20 @@ def _run(made, folder, options):
 
 
 def check(made, folder, trials=TRIALS):
-    """Every integer of every output has to be right, in every trial."""
+    """Nobody has a warning about it, and every integer of every output is right, in every trial."""
+    check_text(made, folder)
     for options in trials:
         status, streams = simulated(made, folder, *options)
         assert (status, [each.mismatches for each in streams]) == (0, [0] * len(streams)), (options, streams)
         assert all(each.moved == each.total > 0 for each in streams)
+
+
+def check_text(made, folder):
+    """Neither Verilator nor slang has anything to say of a folder."""
+    made.write(folder)
+    run(["verilator", "--lint-only", "-Wall", "--top-module", made.name, "-f", "files.f"], cwd=folder)
+    listed = (folder / "files.f").read_text().split()
+    assert slang([folder / path for path in listed], made.name) == []
 
 
 def _stream(words):
