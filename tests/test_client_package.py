@@ -85,10 +85,21 @@ def test_what_the_extension_reads_of_a_pass_is_what_the_server_tells() -> None:
         assert set(re.findall(r"^  (\w+)", body, re.MULTILINE)) <= set(known)
 
 
-def test_every_command_about_passes_is_the_servers_too() -> None:
+def test_what_the_extension_reads_of_hardware_is_what_the_server_tells() -> None:
+    from mase_server.building import EMISSION_KEYS, SIMULATION_KEYS
+    from mase_server.lsp.builds import declared
+
+    source = (CLIENT / "src" / "protocol.ts").read_text()
+    told = {"Emission": {"uri", *EMISSION_KEYS}, "Simulation": {"summary", *SIMULATION_KEYS}, "BuildForm": declared({})}
+    for name, known in told.items():
+        body = source[source.index(f"interface {name} ") :].partition("}")[0]
+        assert set(re.findall(r"^  (\w+)", body, re.MULTILINE)) <= set(known)
+
+
+def test_every_command_about_passes_and_hardware_is_the_servers_too() -> None:
     from mase_server.lsp.features import COMMANDS as SERVED
 
-    source = (CLIENT / "src" / "passes" / "commands.ts").read_text()
-    assert set(re.findall(r"^      '(mase\.\w+)':", source, re.MULTILINE)) == {
+    source = "".join((CLIENT / "src" / part / "commands.ts").read_text() for part in ("passes", "verilog"))
+    assert set(re.findall(r"'(mase\.\w+)': \(", source)) == {
         name for name in SERVED if name not in {"mase.retrace", "mase.restart", "mase.pickRoot"}
     }

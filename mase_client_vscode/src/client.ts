@@ -19,6 +19,7 @@ import { Interpreters } from './environments/interpreters';
 import { passProgress } from './passes/progress';
 import { HARDWARE, InitializationOptions } from './protocol';
 import { SECTION } from './settings';
+import { reveal, showBeside } from './verilog/documents';
 
 /** VS Code knows each command once, so the server's commands that the extension offers too are left to the extension. */
 export class MaseClient extends LanguageClient {
@@ -35,6 +36,15 @@ export class MaseClient extends LanguageClient {
     if (this.isRunning()) await this.sendNotification(DidChangeConfigurationNotification.type, { settings: null });
   }
 }
+
+/** Hardware that the server wants shown opens beside its source; everything else as usual. */
+const besideItsSource: NonNullable<NonNullable<Middleware['window']>['showDocument']> = async (params, token, next) => {
+  const uri = Uri.parse(params.uri);
+  if (uri.scheme !== HARDWARE) return next(params, token);
+  const editor = await showBeside(uri);
+  if (params.selection !== undefined) reveal(editor, params.selection.start.line);
+  return { success: true };
+};
 
 function without(
   data: RegistrationData<ExecuteCommandRegistrationOptions>,
@@ -61,6 +71,7 @@ export function createClient(
     errorHandler,
     middleware: {
       workspace: { configuration: withInterpreters(interpreters) },
+      window: { showDocument: besideItsSource },
       handleWorkDoneProgress: passProgress((token) => void client.sendNotification(WorkDoneProgressCancelNotification.type, { token })),
     },
     markdown: { isTrusted: { enabledCommands: ['mase.retrace', 'mase.showLog', 'mase.pipeline'] }, supportThemeIcons: true },

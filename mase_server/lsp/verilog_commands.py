@@ -137,7 +137,7 @@ async def _emitted(ls: Server, target: Mapping[str, str], build: Mapping[str, An
 
 
 async def _offer_parts(ls: Server, target: Mapping[str, str], told: Mapping[str, Any]) -> None:
-    scopes = {f"Build {scope} alone": scope for scope in told["scopes"][:_OFFERED]}
+    scopes = {f"Build {scope}": scope for scope in told["scopes"][:_OFFERED]}
     text = f"{target['model']}: {told['refusal']}"
     if not scopes:
         ls.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Warning, text))

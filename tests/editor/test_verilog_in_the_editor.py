@@ -97,3 +97,24 @@ def test_the_name_of_a_component_opens_its_source(project: Path, open_window: Op
     window.page.locator(".tab.active", has_text="fixed_linear.sv").wait_for()
     verilog(window).filter(has_text=re.compile(r"module\sfixed_linear")).wait_for()
     window.picture("verilog-component")
+
+
+def test_what_is_too_large_offers_a_part_that_opens_beside_the_source(project: Path, open_window: OpenWindow) -> None:
+    """Four layers have a multiplier each; one is allowed."""
+    (project / ".vscode").mkdir()
+    (project / ".vscode" / "settings.json").write_text('{"mase.verilog.maxMultipliers": 1}')
+    path = project / "mlp.py"
+    window = open_window(project, "mlp.py")
+    window.expect_status("MASE: ready")
+    wait_for_passes(window, line_of(path, "self.head = nn.Linear"))
+    window.go_to(line_of(path, "class MLP"), 8)
+    choose_action(window, "MASE: Emit the Verilog of MLP")
+    form(window, "Emit the Verilog of MLP")
+    window.page.keyboard.press("Enter")
+    notice = window.notice("MLP")
+    window.picture("verilog-refused")
+    notice.get_by_text("Build layers.1").click()
+    verilog(window).filter(has_text="layers_1_i").first.wait_for()
+    expect(window.page.locator(".tab.active", has_text="mlp.py")).to_have_count(1)
+    window.page.get_by_text(re.compile(r"^Verilog of layers\.1 alone")).first.wait_for()
+    window.picture("verilog-part")

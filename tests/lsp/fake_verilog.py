@@ -1,7 +1,7 @@
 """Hardware without a compiler: two instances, `fc` of line 4 and `out` of the last line, in a text of nine lines.
 
 A model with `# refuse` in its file is refused, and offers the scope `fc`; with `# sort` its second node has none;
-`# slow` keeps its emission until cancelled.
+`# slow` keeps its emission until cancelled, `# long simulation` its simulation.
 """
 
 import asyncio
@@ -69,6 +69,8 @@ class FakeVerilog:
 
     async def simulate(self, path, title=None, *, vectors=None, inputs="", stall=0):
         self.listener.verilog_progress(path, title, "building 1 of 3", 0.3)
+        if "# long simulation" in Path(path).read_text():
+            await asyncio.Event().wait()
         return {**SIMULATED, "vectors": vectors or 100, "folder": "/cache/verilog/net"}
 
     def adopt(self, snapshot):

@@ -154,7 +154,7 @@ async def test_the_form_has_what_is_remembered_and_judges_what_is_typed(editor):
 
 
 async def test_what_is_refused_says_why_and_offers_a_part(new_editor):
-    editor = await new_editor(answer=lsp.MessageActionItem("Build fc alone"))
+    editor = await new_editor(answer=lsp.MessageActionItem("Build fc"))
     path = await opened(editor, TWO + "# refuse\n")
     told = await emit(editor, path)
     question = await editor.expect(lsp.WINDOW_SHOW_MESSAGE_REQUEST)
@@ -199,6 +199,34 @@ async def test_what_takes_long_shows_progress_and_cancel_ends_it(new_editor):
     assert await running is None
     assert (await editor.expect(lsp.PROGRESS)).value["kind"] == "end"
     assert list(await actions(editor, path, CLASS)) == ["Emit the Verilog of Net..."]
+
+
+async def test_a_simulation_is_cancelled_like_everything_else(new_editor):
+    editor = await new_editor(can=capabilities(progress=True))
+    path = await opened(editor, TWO + "# long simulation\n")
+    await emit(editor, path)
+    running = asyncio.ensure_future(editor.command("mase.simulateVerilog", {"uri": path.as_uri()}))
+    created = await editor.expect(lsp.WINDOW_WORK_DONE_PROGRESS_CREATE)
+    assert (await editor.expect(lsp.PROGRESS)).value["title"] == "Simulating Net"
+    editor.client.window_work_done_progress_cancel(lsp.WorkDoneProgressCancelParams(created.token))
+    assert await running is None
+    assert (await editor.expect(lsp.PROGRESS)).value["kind"] == "end"
+
+
+async def test_what_is_not_traced_yet_says_what_to_wait_for(editor):
+    path = editor.folder / "net.py"
+    editor.open(path, TWO + "# hang\n")
+    with pytest.raises(JsonRpcException, match=r"no model is known of .*net\.py: open it, and wait until its shapes"):
+        await emit(editor, path)
+
+
+async def test_a_person_who_changes_the_pass_or_the_model_keeps_the_build(editor):
+    path = await opened(editor)
+    await emit(editor, path, build={"multipliers": 8, "interval": 100})
+    told = await emit(editor, path, build=None, scope="fc")
+    assert (told["build"]["multipliers"], told["build"]["interval"], told["build"]["scope"]) == (8, 100, "fc")
+    told = await emit(editor, path, build=None, scope="")
+    assert (told["build"]["multipliers"], told["build"]["scope"]) == (8, "")
 
 
 # Documents
@@ -294,6 +322,13 @@ async def test_the_map_is_right_again_after_a_save(new_editor):
     await save(editor, path, TWO, "import os\n" + TWO)
     assert (await counterparts(editor, uri, 7))[0] == (path.as_uri(), ["out"], [(OUT + 1, OUT + 1)])
     assert (await counterparts(editor, path.as_uri(), OUT + 1))[0] == (uri, ["out"], [(7, 7)])
+
+
+async def test_both_sides_still_find_each_other_while_the_text_cannot_be_traced(new_editor):
+    editor, path, uri = await documents(new_editor)
+    assert await save(editor, path, TWO, "def (\n" + TWO) == "failed"
+    assert (await counterparts(editor, path.as_uri(), FC + 1))[0] == (uri, ["fc"], [(4, 5)])
+    assert (await counterparts(editor, uri, 7))[0] == (path.as_uri(), ["out"], [(OUT + 1, OUT + 1)])
 
 
 async def test_two_models_of_one_file_have_two_documents(new_editor):

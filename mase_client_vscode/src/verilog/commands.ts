@@ -1,11 +1,11 @@
 /** The commands around hardware: emit, build otherwise, simulate, save, jump, close. */
-import { LogOutputChannel, Range, TextEditorRevealType, Uri, commands, env, window, workspace } from 'vscode';
+import { LogOutputChannel, Uri, commands, env, window, workspace } from 'vscode';
 import { fill } from '../passes/form';
 import { Given, Values, text } from '../passes/values';
 import { Build, BuildForm, PassTarget } from '../protocol';
 import { Server } from '../server';
 import { VerilogApi } from './api';
-import { close, showBeside, showSource } from './documents';
+import { close, reveal, showBeside, showSource } from './documents';
 
 /** What a command may be given: by a code action, a lens, or a keybinding. With `build` nothing is asked. */
 type Asked = Partial<PassTarget> & { build?: Build; scope?: string; line?: number; folder?: string };
@@ -99,7 +99,7 @@ export class VerilogCommands {
   /** From either side to the other: to a line that is named, else from the cursor. */
   private async jump(given?: Asked): Promise<void> {
     await this.guarded(async () => {
-      if (given?.path !== undefined && given.line !== undefined) return showSource(given.path, given.line);
+      if (given?.path !== undefined && given.line !== undefined) return showSource(given.path, given.line - 1);
       const editor = window.activeTextEditor;
       if (editor === undefined) return;
       const here = editor.document.uri.toString();
@@ -110,9 +110,8 @@ export class VerilogCommands {
         throw new Error('Nothing here has a counterpart: emit the Verilog of the model first, and go to one of its layers.');
       }
       const uri = Uri.parse(there.uri);
-      if (uri.scheme === 'file') return showSource(uri.fsPath, place.start.line + 1);
-      const { start, end } = place;
-      (await showBeside(uri)).revealRange(new Range(start.line, 0, end.line, 0), TextEditorRevealType.InCenterIfOutsideViewport);
+      if (uri.scheme === 'file') return showSource(uri.fsPath, place.start.line);
+      reveal(await showBeside(uri), place.start.line);
     });
   }
 

@@ -8,13 +8,17 @@ export async function showBeside(uri: Uri): Promise<TextEditor> {
   return window.showTextDocument(uri, { viewColumn: open ?? ViewColumn.Beside, preserveFocus: true, preview: false });
 }
 
-/** Show a file where it is open, else in the first column, with a line from 1 in the middle. */
+/** Show a file where it is open, else in the first column, with the cursor on a line, from 0. */
 export async function showSource(path: string, line: number): Promise<void> {
   const uri = Uri.file(path);
   const editor = await window.showTextDocument(uri, { viewColumn: columnOf(uri) ?? ViewColumn.One });
-  const place = new Range(line - 1, 0, line - 1, 0);
-  editor.selection = new Selection(place.start, place.start);
-  editor.revealRange(place, TextEditorRevealType.InCenterIfOutsideViewport);
+  editor.selection = new Selection(line, 0, line, 0);
+  reveal(editor, line);
+}
+
+/** Scroll to a line, from 0, unless it is there already. */
+export function reveal(editor: TextEditor, line: number): void {
+  editor.revealRange(new Range(line, 0, line, 0), TextEditorRevealType.InCenterIfOutsideViewport);
 }
 
 /** Close the tabs of a model's hardware, and of the components that were opened from it. */
