@@ -8,6 +8,7 @@ from mase_server.passes.error.measure_error import measure_error_analysis_pass
 from mase_server.passes.fusion import (
     conv_bn_fusion_transform_pass,
     norm_fusion_transform_pass,
+    norm_to_conv_transform_pass,
     remove_dropout_transform_pass,
 )
 from mase_server.passes.gptq import gptq_transform_pass
@@ -80,6 +81,7 @@ __all__ = [
     "metadata_value_type_cast_transform_pass",
     "mixed_precision_transform_pass",
     "norm_fusion_transform_pass",
+    "norm_to_conv_transform_pass",
     "patch_metadata_transform_pass",
     "plot_graph_analysis_pass",
     "profile_statistics_analysis_pass",

@@ -72,6 +72,47 @@ def test_a_norm_stays_where_fusing_would_change_something(model, shape, reason):
         assert torch.equal(graph.model(x), model(x))
 
 
+@pytest.mark.parametrize(
+    ("norm", "shape"),
+    [
+        (nn.BatchNorm1d(4), (3, 4, 6)),
+        (nn.BatchNorm2d(4), (3, 4, 5, 6)),
+        (nn.BatchNorm3d(4), (3, 4, 2, 3, 2)),
+    ],
+)
+def test_a_norm_alone_becomes_a_convolution_of_single_elements(norm, shape):
+    model, x = trained(nn.Sequential(nn.ReLU(), norm)), torch.randn(shape)
+    expected = model(x)
+    graph, found = passes.norm_to_conv_transform_pass(MaseGraph(model, {"input": x}))
+    assert found == {"made": ["1"], "kept": {}}
+    assert type(graph.module.get_submodule("1")).__name__.startswith("Conv")
+    torch.testing.assert_close(graph.model(x), expected)
+    assert model[1] is norm
+    assert torch.equal(model(x), expected), "the person's model was changed"
+
+
+def test_a_norm_without_weights_becomes_one_too():
+    norm, x = nn.BatchNorm2d(4, affine=False).eval(), torch.randn(3, 4, 5, 6)
+    norm.running_mean.normal_()
+    norm.running_var.uniform_(0.5, 2)
+    model = nn.Sequential(norm)
+    graph, _ = passes.norm_to_conv_transform_pass(MaseGraph(model, {"input": x}))
+    torch.testing.assert_close(graph.model(x), model(x))
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "reason"),
+    [
+        (nn.Sequential(nn.BatchNorm1d(4)).eval(), (3, 4), "its input has 2 dimensions"),
+        (nn.Sequential(nn.BatchNorm2d(4)), (3, 4, 5, 5), "it uses the statistics of each batch"),
+    ],
+)
+def test_a_norm_stays_where_no_convolution_does_the_same(model, shape, reason):
+    found = passes.norm_to_conv_transform_pass(MaseGraph(model, {"input": torch.randn(shape)}))[1]
+    assert found["made"] == []
+    assert reason in found["kept"]["0"]
+
+
 def test_dropouts_go_and_the_output_stays():
     model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.ReLU(), nn.Dropout(0.1)).eval()
     x = torch.randn(3, 4)
@@ -165,7 +206,9 @@ def test_only_the_selected_layers_have_adapters_and_lose_them():
     assert passes.fuse_lora_weights_transform_pass(graph)[1] == {"fused": ["_1"]}
 
 
-@pytest.mark.parametrize("name", ["conv_bn_fusion", "remove_dropout", "insert_lora_adapter", "fuse_lora_weights"])
+@pytest.mark.parametrize(
+    "name", ["conv_bn_fusion", "norm_to_conv", "remove_dropout", "insert_lora_adapter", "fuse_lora_weights"]
+)
 def test_a_selection_that_names_nothing_is_refused(name):
     graph = MaseGraph(_two_blocks(), {"input": torch.randn(2, 3, 4, 4)})
     with pytest.raises(ValueError, match="only names 'fc1', which is no node"):

@@ -14,7 +14,7 @@ from mase_server.hardware.arithmetic import Windows
 from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import integer_conv2d
-from mase_server.hardware.held import Held, Unrounded
+from mase_server.hardware.held import Held, NoHardware, Unrounded
 from mase_server.hardware.kinds.images import (
     Settings,
     arrival,
@@ -44,6 +44,14 @@ def _conv2d(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held
     rows, columns = constants["weight"].integers.shape[2:]
     options = {"windows": settings.windows((rows, columns), 1), "groups": int(settings.get("groups", 1))}
     return Unrounded("conv2d", (source,), node, constants, {**options, "relu": False})
+
+
+def _norm(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    raise NoHardware("a batch norm has none of its own; apply conv_bn_fusion and norm_to_conv before quantize")
+
+
+def _transposed(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    raise NoHardware("a transposed convolution has none; enlarge the image (nearest) and convolve that")
 
 
 def _node(maker: Maker, operation: Operation) -> fx.Node:
@@ -132,4 +140,10 @@ def _rows_before(design: Design, operation: Operation) -> int:
     return max(windows.reach[0] - 1, windows.stride[0] - 1) * (width + 2 * windows.padding[1])
 
 
-KIND = Kind("conv2d", _node, _build, {"conv2d": _conv2d, "conv1d": _conv2d}, by_pixels, _folds, reach_of_windows)
+_RULES = {
+    **dict.fromkeys(("conv1d", "conv2d"), _conv2d),
+    **dict.fromkeys(("batch_norm", "batch_norm1d", "batch_norm2d"), _norm),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d"), _transposed),
+}
+
+KIND = Kind("conv2d", _node, _build, _RULES, by_pixels, _folds, reach_of_windows)

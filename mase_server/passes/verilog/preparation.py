@@ -12,6 +12,7 @@ from mase_server.passes.arguments import Result
 from mase_server.passes.attention.attention_swap import attention_swap_transform_pass
 from mase_server.passes.fusion.conv_bn_fusion import conv_bn_fusion_transform_pass
 from mase_server.passes.fusion.norm_fusion import norm_fusion_transform_pass
+from mase_server.passes.fusion.norm_to_conv import norm_to_conv_transform_pass
 from mase_server.passes.fusion.remove_dropout import remove_dropout_transform_pass
 from mase_server.passes.granularity.lower_granularity import lower_granularity_transform_pass
 from mase_server.passes.quantize.config import COMPUTES
@@ -27,6 +28,7 @@ _STRUCTURE: tuple[tuple[str, dict[str, Any], _Transform, str], ...] = (
     ("norm_fusion", {}, norm_fusion_transform_pass, "fused"),
     ("attention_swap", {"to": "eager"}, attention_swap_transform_pass, "swapped"),
     ("conv_bn_fusion", {}, conv_bn_fusion_transform_pass, "fused"),
+    ("norm_to_conv", {}, norm_to_conv_transform_pass, "made"),
 )
 
 
