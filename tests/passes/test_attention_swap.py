@@ -118,6 +118,16 @@ def test_one_operator_is_written_out(function):
     torch.testing.assert_close(back.model(**inputs), expected)
 
 
+def test_what_is_written_out_says_which_call_it_was_part_of():
+    before = MaseGraph(Attention(causal), data())
+    names = {node.name for node in before.fx_graph.nodes}
+    (call,) = [node.name for node in before.fx_graph.nodes if "scaled_dot" in str(node.target)]
+    graph, _ = passes.attention_swap_transform_pass(before, {"to": "eager"})
+    new = [node for node in graph.fx_graph.nodes if node.name not in names]
+    assert {"matmul", "softmax"} <= {node.name.partition("_")[0] for node in new}
+    assert {node.meta.get("part_of") for node in new} == {call}
+
+
 def weights_too(q, k, v, mask):
     weights = torch.softmax(q @ k.mT, dim=-1)
     return weights @ v, weights

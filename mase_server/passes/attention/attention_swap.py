@@ -18,6 +18,7 @@ from mase_server.ir.number_formats import operator_of
 from mase_server.passes.arguments import Result, options
 from mase_server.passes.attention.written_out import Attention, Finder, Term, UnfitError
 from mase_server.passes.declaration import Argument, Pass
+from mase_server.passes.error.measuring import PART_OF
 from mase_server.passes.selection import Selection
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"to": "sdpa", "only": ()})
@@ -111,11 +112,6 @@ def _with_term(graph: fx.Graph, mask: fx.Node | None, term: Term, dtype: torch.d
     return graph.call_function(torch.where, (term.tensor, *choices))
 
 
-def _noted(made: fx.Node, beside: fx.Node) -> fx.Node:
-    made.meta["scope"] = beside.meta.get("scope")
-    return made
-
-
 def _unfuse_all(graph: MaseGraph, selection: Selection) -> Swap:
     facts, swapped = dict(graph.facts), []
     for node in list(graph.fx_graph.nodes):
@@ -173,10 +169,14 @@ class _WrittenOut:
         return node if times == 1 else self._method("repeat_interleave", node, times, dim=-3)
 
     def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
-        return _noted(self.graph.call_function(function, args, kwargs), self.node)
+        return self._part(self.graph.call_function(function, args, kwargs))
 
     def _method(self, name: str, *args: Any, **kwargs: Any) -> fx.Node:
-        return _noted(self.graph.call_method(name, args, kwargs), self.node)
+        return self._part(self.graph.call_method(name, args, kwargs))
+
+    def _part(self, made: fx.Node) -> fx.Node:
+        made.meta |= {"scope": self.node.meta.get("scope"), PART_OF: self.node.name}
+        return made
 
 
 _WAYS: Mapping[str, Callable[[MaseGraph, Selection], Swap]] = {"sdpa": _fuse_all, "eager": _unfuse_all}

@@ -18,6 +18,8 @@ from mase_server.passes.error.sums import Error, Sums
 
 #: Key of a node's meta: the name of the node of the original whose value a node gives, where that is not its own name.
 GIVES = "gives"
+#: The same, of a node that a pass wrote as several: the name of that node.
+PART_OF = "part_of"
 
 Pairs = dict[fx.Node, tuple[str, fx.Node]]
 
