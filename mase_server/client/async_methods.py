@@ -244,6 +244,12 @@ class AsyncMethods:
         """
         return await self.call("mase/statistics", _given())
 
+    async def session(self, errors: str | None = None) -> dict[str, Any]:
+        """How this connection is spoken to: {"errors"}. errors: "map", or "pair" for clients that know [0, text]
+        alone.
+        """
+        return await self.call("mase/session", _given(errors=errors))
+
     async def subscribe(self, topics: list[Any] | None = None, path: str | None = None) -> dict[str, Any]:
         """Be sent `mase/event` notifications: {"subscription": number, "topics"}."""
         return await self.call("mase/subscribe", _given(topics=topics, path=path))

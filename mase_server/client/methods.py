@@ -242,6 +242,12 @@ class BlockingMethods:
         """
         return self.call("mase/statistics", _given())
 
+    def session(self, errors: str | None = None) -> dict[str, Any]:
+        """How this connection is spoken to: {"errors"}. errors: "map", or "pair" for clients that know [0, text]
+        alone.
+        """
+        return self.call("mase/session", _given(errors=errors))
+
     def subscribe(self, topics: list[Any] | None = None, path: str | None = None) -> dict[str, Any]:
         """Be sent `mase/event` notifications: {"subscription": number, "topics"}."""
         return self.call("mase/subscribe", _given(topics=topics, path=path))

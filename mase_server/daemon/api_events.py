@@ -7,6 +7,8 @@ from typing import Any
 from mase_server.daemon.events import TOPICS
 from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params, Session
 
+_ERRORS = ("map", "pair")
+
 
 def session_of(api: Api) -> Session:
     """The connection that asks; ApiError for the editor."""
@@ -34,7 +36,21 @@ async def unsubscribe(api: Api, params: Params) -> dict[str, Any]:
     return {"ended": session_of(api).unsubscribe(params["subscription"])}
 
 
+async def session(api: Api, params: Params) -> dict[str, Any]:
+    """How this connection is spoken to: {"errors"}. errors: "map", or "pair" for clients that know [0, text] alone.
+
+    Neovim and its client libraries are such clients; the text is then "code: message".
+    """
+    asking = session_of(api)
+    wanted = params.get("errors", asking.errors)
+    if wanted not in _ERRORS:
+        raise ApiError("invalid-params", f"errors is {wanted[:80]!r}, expected one of {', '.join(_ERRORS)}")
+    asking.errors = wanted
+    return {"errors": wanted}
+
+
 EVENTS = (
+    ApiMethod("mase/session", {"errors?": str}, session),
     ApiMethod("mase/subscribe", {"topics?": list, "path?": str}, subscribe),
     ApiMethod("mase/unsubscribe", {"subscription": int}, unsubscribe),
 )

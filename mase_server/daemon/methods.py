@@ -30,10 +30,14 @@ class ApiError(ValueError):
 
 
 class Session(Protocol):
-    """One connection that may open files and hear of events. ident: names it as an opener.  opened: files."""
+    """One connection that may open files and hear of events.
+
+    ident: names it as an opener.  opened: files.  errors: how it is told of errors, "map" or "pair".
+    """
 
     ident: str
     opened: set[str]
+    errors: str
 
     def subscribe(self, topics: frozenset[str], path: str | None) -> int:
         """Hear of these topics, of one file or of all; the subscription's number."""

@@ -113,7 +113,7 @@ class Connection(Channel):
             task.add_done_callback(self._was_heeded)
         elif message.ident in self._running:
             told = f"the id {message.ident} belongs to a request that has no answer yet"
-            self.send(response(message.ident, error_map("invalid-request", told), None))
+            self.send(response(message.ident, self._formed(error_map("invalid-request", told)), None))
         else:
             self.front.counts.requests += 1
             task = asyncio.ensure_future(self._serve(message.ident, message))
@@ -151,7 +151,11 @@ class Connection(Channel):
     def _refuse(self, ident: int, error: BaseException) -> None:
         self.front.counts.errors += 1
         if not self.ended:
-            self.send(response(ident, told_of(error), None))
+            self.send(response(ident, self._formed(told_of(error)), None))
+
+    def _formed(self, error: dict[str, Any]) -> Any:
+        """An error as this client wants errors: some know only a number and a text."""
+        return error if self._session.errors == "map" else [0, f"{error['code']}: {error['message']}"]
 
     async def _heed(self, message: Request) -> None:
         """Do what a notification says; there is nobody to tell of a failure."""

@@ -154,6 +154,6 @@ def notification(method: str, params: dict[str, Any]) -> bytes:
     return pack([NOTIFICATION, method, [params]])
 
 
-def response(ident: int, error: dict[str, Any] | None, result: dict[str, Any] | None) -> bytes:
+def response(ident: int, error: Any, result: dict[str, Any] | None) -> bytes:
     """A response, as bytes."""
     return pack([RESPONSE, ident, error, result])

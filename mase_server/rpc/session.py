@@ -19,6 +19,7 @@ class ConnectionSession:
     def __init__(self, front: Front, outbox: Outbox) -> None:
         self.ident = f"rpc {next(_NUMBERS)}"
         self.opened: set[str] = set()
+        self.errors = "map"
         self._front = front
         self._outbox = outbox
 

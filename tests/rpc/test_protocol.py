@@ -69,6 +69,16 @@ async def test_an_error_is_a_map_with_a_code_and_a_text(client, method, params, 
     assert (error["code"], error["message"]) == (code, text)
 
 
+async def test_errors_may_be_pairs_for_clients_that_know_no_others(client):
+    assert await client.result("mase/session", errors="pair") == {"errors": "pair"}
+    told = "there is no file /nowhere/a.py"
+    assert await client.ask("mase/open", {"path": "/nowhere/a.py"}) == [[0, f"not-found: {told}"], None]
+    error, _ = await client.ask("mase/session", {"errors": "xml"})
+    assert error == [0, "invalid-params: errors is 'xml', expected one of map, pair"]
+    await client.result("mase/session", errors="map")
+    assert await client.code("mase/open", path="/nowhere/a.py") == "not-found"
+
+
 async def test_a_boolean_is_no_number(client, served):
     path = served.show("bool.py")
     error, _ = await client.ask("mase/nodeAt", {"path": path, "line": True, "column": 0})
