@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -68,8 +68,15 @@ def placed(told: Mapping[str, Any], live: Live, index: int, applied: Applied) ->
     operations = [
         {**each, "rows": sorted({rows[name] for name in each["nodes"] if name in rows})} for each in told["operations"]
     ]
-    unsupported = [{**each, "row": rows.get(each["node"], -1)} for each in told["unsupported"]]
+    unsupported = [
+        {**each, "row": _first(rows, (each["node"], *each.get("nodes", ())))} for each in told["unsupported"]
+    ]
     return {**told, "operations": operations, "unsupported": unsupported}
+
+
+def _first(rows: Mapping[str, int], names: Iterable[str]) -> int:
+    """The row of the first node that has one, -1 where none has."""
+    return next((rows[name] for name in names if name in rows), -1)
 
 
 def _rows(live: Live, index: int, applied: Applied) -> Iterator[tuple[str, int]]:
