@@ -146,7 +146,9 @@ async def _tried(request: Request, made: Made, folder: Path, tell: Callable[[str
     async with turn(cache / "verilog" / "turn", lambda: tell("waiting for another simulation")):
         simulation, results = None, None
         if request.simulates:
-            simulation = await simulate(folder, cache=cache / "simulations", stall=request.stall, progress=progress)
+            simulation = await simulate(
+                folder, cache=cache / "simulations", stall=request.stall, limit=None, progress=progress
+            )
             results = _written(request, folder) if simulation["status"] != "failed" else None
         synthesis, failure = None, None
         if request.synthesise:

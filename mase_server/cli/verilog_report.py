@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -17,6 +17,8 @@ from mase_server.lsp.figures import counted, in_bytes
 
 _FIGURES = ("multipliers", "luts", "memory_bits", "cycles", "latency")
 _HEAD = ("operation", "layer", "module", *(name.replace("_", " ") for name in _FIGURES))
+#: So many names of a kind are told.
+_NAMED = 3
 #: Bits of a block of memory, as Yosys counts blocks.
 _BLOCK = 16 * 1024
 #: What synthesis counts -> the estimate that it stands beside.
@@ -71,7 +73,7 @@ def _emitted(made: Made) -> Iterator[str]:
     told = made.emission
     yield f"{made.outcome.file}: {told['model']} -> {told['module']}"
     yield from (f"{number}. {step}" for number, step in enumerate(told["steps"], 1))
-    yield from columns(_HEAD, [*map(_row, told["operations"])], range(3, len(_HEAD)))
+    yield from columns(_HEAD, [_row(each) for each in told["operations"] if each["module"]], range(3, len(_HEAD)))
     yield from _totals(told["totals"])
     if told["scopes"]:
         yield f"what can be built alone: {', '.join(told['scopes'])} (--scope {told['scopes'][0]})"
@@ -90,7 +92,12 @@ def _totals(totals: Mapping[str, Any]) -> Iterator[str]:
     pace = f"a sample every {_cycles(totals['interval'])}, latency {_cycles(totals['latency'])}"
     yield f"estimate: {', '.join(costs)}; {pace}"
     if totals["bottlenecks"]:
-        yield f"slowest: {', '.join(totals['bottlenecks'])}"
+        yield f"slowest: {_some(totals['bottlenecks'])}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = "" if len(names) <= _NAMED else f" and {len(names) - _NAMED} more"
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _memory(bits: int) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +14,7 @@ from pathlib import Path
 
 #: What is kept of what a program wrote.
 _KEPT = 20_000
+_PART = 1 << 16
 
 
 class SimulationError(Exception):
@@ -29,21 +30,39 @@ class Done:
     errors: str
 
 
-async def run(command: Sequence[str | Path], folder: Path) -> Done:
-    """Run a program in a folder, gently: others on the machine go first."""
+async def run(command: Sequence[str | Path], folder: Path, on_line: Callable[[str], None] | None = None) -> Done:
+    """Run a program in a folder, gently: others on the machine go first.
+
+    on_line: gets every line that it writes to its standard error, when it does.
+    """
     words = [*_manners(), *map(str, command)]
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(
         *words, cwd=folder, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True
     )
+    assert process.stdout is not None
+    assert process.stderr is not None
     try:
-        output, errors = await process.communicate()
+        async with asyncio.TaskGroup() as group:
+            output = group.create_task(_heard(process.stdout))
+            errors = group.create_task(_heard(process.stderr, on_line))
+        status = await process.wait()
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-    return Done(await process.wait(), *(text.decode(errors="replace")[-_KEPT:] for text in (output, errors)))
+    return Done(status, output.result(), errors.result())
+
+
+async def _heard(stream: asyncio.StreamReader, on_line: Callable[[str], None] | None = None) -> str:
+    """The last of what a stream gives."""
+    kept = b""
+    while part := await (stream.read(_PART) if on_line is None else stream.readline()):
+        kept = (kept + part)[-_KEPT:]
+        if on_line is not None:
+            on_line(part.decode(errors="replace").rstrip())
+    return kept.decode(errors="replace")
 
 
 async def demand(command: Sequence[str | Path], folder: Path) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mase_server.simulation.processes import SimulationError, run
 
 _PLAN = Path("sim") / "plan"
+#: What a line of the driver begins with that tells how far it is.
+_SHARE = "progress"
 #: What the driver's exit status means; anything else is a failure.
 STATUSES = {0: "equal", 1: "different", 2: "stood still"}
 
@@ -72,14 +74,24 @@ class Told:
         return max((each.last_cycle - each.sample_cycle) / (vectors - 1) for each in self.outputs)
 
 
-async def drive(program: Path, folder: Path, options: Sequence[str]) -> Told:
-    """Run a program in its emitted folder. SimulationError where it did not get to compare anything."""
-    done = await run([program, _PLAN, *options], folder)
+async def drive(program: Path, folder: Path, options: Sequence[str], on_share: Callable[[float], None]) -> Told:
+    """Run a program in its emitted folder. SimulationError where it did not get to compare anything.
+
+    on_share: is told now and then which share of the results came.
+    """
+
+    def heard(line: str) -> None:
+        word, _, share = line.partition(" ")
+        if word == _SHARE:
+            on_share(float(share))
+
+    done = await run([program, _PLAN, "--progress", *options], folder, heard)
+    errors = "".join(f"{line}\n" for line in done.errors.splitlines() if not line.startswith(_SHARE))
     if done.status not in STATUSES:
-        raise SimulationError(f"the simulation ended with {done.status}:\n{done.output}{done.errors}")
+        raise SimulationError(f"the simulation ended with {done.status}:\n{done.output}{errors}")
     lines = [line.split() for line in done.output.splitlines()]
     inputs = tuple(Given(words[1], *map(int, words[2:])) for words in lines if words[:1] == ["in"])
     outputs = tuple(Taken(words[1], *map(int, words[2:])) for words in lines if words[:1] == ["out"])
     if not outputs:
-        raise SimulationError(f"the simulation told of no output:\n{done.output}{done.errors}")
+        raise SimulationError(f"the simulation told of no output:\n{done.output}{errors}")
     return Told(STATUSES[done.status], inputs, outputs)

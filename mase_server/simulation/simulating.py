@@ -27,15 +27,15 @@ async def simulate(
     late: bool = False,
     reset: int | None = None,
     seed: int = 1,
-    limit: float = 600.0,
+    limit: float | None = 600.0,
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """Build and run an emitted folder, and compare every integer: a map of SIMULATION_KEYS.
 
     cache: where programs are kept by the content of the sources; new weights or vectors need no new one.  stall: both
     sides pause in so many percent of the cycles.  late: sinks wait for valid.  reset: at this cycle, in flight.
-    limit: seconds for all.  progress: is told how far it is.  What goes wrong is told in "log", with status "failed";
-    cancelling ends all programs.
+    limit: seconds for all, None for no end.  progress: is told how far it is.  What goes wrong is told in "log", with
+    status "failed"; cancelling ends all programs.
     """
     options = ["--stall", str(stall), "--seed", str(seed)]
     options += ["--late"] if late else []
@@ -46,7 +46,7 @@ async def simulate(
     except SimulationError as error:
         return _failed(folder, str(error))
     except TimeoutError:
-        return _failed(folder, f"the simulation was not done after {limit:g} s; fewer vectors take less")
+        return _failed(folder, f"the simulation was not done after {limit} s; fewer vectors take less")
 
 
 async def _simulated(folder: Path, cache: Path, options: list[str], progress: Progress) -> dict[str, Any]:
@@ -55,7 +55,7 @@ async def _simulated(folder: Path, cache: Path, options: list[str], progress: Pr
     made = await program(_sources(folder), await tools(), cache, progress)
     built = time.perf_counter()
     progress("running", None)
-    told = await drive(made, folder, options)
+    told = await drive(made, folder, options, lambda share: progress("running", share))
     ran = time.perf_counter()
     outputs = [stream for stream in known if stream.kind == "out"]
     return await asyncio.to_thread(_told, folder, outputs, told, {"build": built - begin, "run": ran - built})

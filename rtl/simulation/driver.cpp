@@ -1,6 +1,6 @@
 // Drive every input stream of a design from a file, and compare every beat of every output stream with a file.
 //
-//   simulate PLAN [--stall PERCENT] [--seed N] [--late] [--reset CYCLE] [--patience CYCLES]
+//   simulate PLAN [--stall PERCENT] [--seed N] [--late] [--reset CYCLE] [--patience CYCLES] [--progress]
 //
 // PLAN has a line for each stream: `in|out NAME WORD BITS FILE [BEATS]`, where WORD is the stream's first word in the
 // data wires, and the k-th `in` has bit k of the valid and ready wires, the k-th `out` likewise. FILE has one beat a
@@ -9,6 +9,7 @@
 //   --late      a sink is ready only after it saw valid: a design whose valid waits for ready stands still
 //   --reset     reset at this cycle, in the middle of everything, and begin again with all streams
 //   --patience  give up after so many cycles in which no beat moved (default 100000)
+//   --progress  tell on stderr, now and then, which share of the results came: `progress 0.25`
 // Writes the beats that came beside the expected ones (FILE.got), and a line for each stream to stdout:
 //   `in NAME beats total first_cycle last_cycle`
 //   `out NAME beats total mismatches first_mismatch changed surplus first_cycle last_cycle sample_cycle`
@@ -16,6 +17,7 @@
 // sample's last beat, and cycles count from the end of reset. Exit status: 0 all equal, 1 something differs, 2 it stood still, 3 the plan is wrong.
 #include "driver.h"
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -32,7 +34,7 @@ using Beat = std::vector<uint32_t>;
 struct Options {
   std::string plan;
   unsigned stall = 0, seed = 1;
-  bool late = false;
+  bool late = false, progress = false;
   long reset = -1, patience = -1;
 };
 
@@ -82,6 +84,7 @@ Options read_options(int argc, char** argv) {
     const std::string name = argv[at];
     if (name.rfind("+", 0) == 0) continue;  // Verilator's own
     if (name == "--late") options.late = true;
+    else if (name == "--progress") options.progress = true;
     else if (name.rfind("--", 0) != 0) options.plan = name;
     else if (++at == argc) refuse(name + " lacks its number");
     else if (name == "--stall") options.stall = std::stoul(argv[at]);
@@ -144,6 +147,7 @@ class Simulation {
         reset();
       }
       since_moved = step() ? 0 : since_moved + 1;
+      if (options_.progress && cycle_ % 4096 == 0) tell();
       if (finished()) ++after_end;
       else if (since_moved > options_.patience) return report(2);
     }
@@ -153,6 +157,20 @@ class Simulation {
   }
 
  private:
+  // At most twice a second.
+  void tell() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - told_ < std::chrono::milliseconds(500)) return;
+    told_ = now;
+    size_t moved = 0, total = 0;
+    for (const Stream& stream : streams_) {
+      if (stream.is_input) continue;
+      moved += stream.moved;
+      total += stream.beats.size();
+    }
+    std::cerr << "progress " << double(moved) / (total ? total : 1) << std::endl;
+  }
+
   bool finished() const {
     for (const Stream& stream : streams_)
       if (!stream.done()) return false;
@@ -262,6 +280,7 @@ class Simulation {
   std::vector<Stream> streams_;
   Options options_;
   long cycle_ = 0;
+  std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
 };
 }  // namespace
 

@@ -52,7 +52,7 @@ async def test_what_comes_is_what_the_quantised_model_gives(simulated, folder):
 async def test_cycles_are_those_of_the_design(simulated, folder):
     """With 8 multipliers, 6 * 8 + 8 * 4 products take at least ten cycles a vector, and the stream keeps that pace."""
     told = await simulated()
-    promised = int((folder / "README.md").read_text().split("a sample takes ")[1].split()[0])
+    promised = int((folder / "README.md").read_text().split("A sample takes ")[1].split()[0])
     assert promised >= (6 * 8 + 8 * 4) / 8
     assert told["cycles_per_vector"] == pytest.approx(promised, rel=0.02)
     assert promised < told["latency"] < told["cycles"]
@@ -107,6 +107,18 @@ async def test_steps_are_told_with_how_far_they_are(folder, tmp_path):
     assert told[-1] == ("running", None)
 
 
+async def test_a_long_run_tells_which_share_of_the_results_came(simulated, folder):
+    """Ever more samples, until the run takes longer than the time between two tellings."""
+    told, files = [], [folder / "sim" / f"data_{kind}_0.hex" for kind in ("in", "out")]
+    while not told:
+        for file in files:
+            file.write_text(file.read_text() * 16)
+        done = await simulated(progress=lambda message, share: message == "running" and share and told.append(share))
+        assert done["status"] == "equal"
+    assert all(0 < share <= 1 for share in told)
+    assert told == sorted(told)
+
+
 async def test_text_that_is_no_verilog_fails_with_the_tools_words(simulated, folder):
     top = folder / "chain.sv"
     top.write_text(top.read_text().replace("endmodule", "endmodul"))
@@ -135,7 +147,7 @@ async def test_a_missing_tool_is_told_with_how_to_install_it(simulated, monkeypa
 async def test_what_takes_too_long_is_ended(simulated):
     told = await simulated(limit=0.0)
     assert told["status"] == "failed"
-    assert "not done after 0 s" in told["log"]
+    assert "not done after 0.0 s" in told["log"]
 
 
 async def test_cancelling_ends_it(simulated, monkeypatch, tmp_path):
