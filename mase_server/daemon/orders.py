@@ -20,12 +20,17 @@ class Order:
     """What a person asks for. folder: where all of it is written, "" for the top module's text alone.
 
     vectors: samples for the simulation, None for the usual number.  inputs: an .npz file with them, "" for random ones.
+    ValueError for what cannot be.
     """
 
     build: Build
     folder: str = ""
     vectors: int | None = None
     inputs: str = ""
+
+    def __post_init__(self) -> None:
+        if self.vectors is not None and self.vectors < 1:
+            raise ValueError(f"vectors is {self.vectors}; at least one is needed")
 
     def to_wire(self) -> dict[str, Any]:
         """As the parameters of the child's method."""

@@ -18,6 +18,8 @@ from mase_server.simulation import simulate
 
 #: So many emitted folders of other models are kept.
 _KEPT = 16
+#: Percent of the cycles: nothing would ever move.
+_ALWAYS = 100
 
 
 class Simulate(Protocol):
@@ -41,8 +43,11 @@ class Simulations:
         """A map of `building.SIMULATION_KEYS`: the present text by the model's build, or the one of the settings.
 
         vectors, inputs: as `Verilog.emit` takes them.  stall: both sides pause in so many percent of the cycles.
-        A simulation of the model that still runs is stopped.  PassError where there is nothing to simulate.
+        A simulation of the model that still runs is stopped.  PassError where there is nothing to simulate, ValueError
+        for what cannot be.
         """
+        if not 0 <= stall < _ALWAYS:
+            raise ValueError(f"stall is {stall}; it takes percents of the cycles, from 0 to {_ALWAYS - 1}")
         title = await self._verilog.title(path, title)
         before = self._running.get((path, title))
         work = self._run(before, path, title, stall, vectors=vectors, inputs=inputs)

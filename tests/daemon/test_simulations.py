@@ -135,6 +135,15 @@ async def test_shutting_down_ends_the_simulator(tmp_path):
         await answer
 
 
+@pytest.mark.parametrize("order", [{"stall": 100}, {"stall": -1}, {"vectors": 0}])
+async def test_what_cannot_be_simulated_is_refused(tmp_path, order):
+    _, simulator, simulations = made(tmp_path)
+    ((name, value),) = order.items()
+    with pytest.raises(ValueError, match=f"^{name} is {value}; "):
+        await simulations.simulate(PATH, None, **order)
+    assert simulator.asked == []
+
+
 @pytest.mark.parametrize(
     ("told", "why"),
     [
