@@ -180,6 +180,8 @@ async def test_what_keeps_it_from_hardware_is_a_problem_that_offers_a_part(edito
     found = await editor.actions(path, line, problem.range.start.character, [lsp.CodeActionKind.QuickFix])
     found = [each for each in found if each.diagnostics and each.diagnostics[0].code == problem.code]
     assert [each.title for each in found] == titles
+    elsewhere = await editor.actions(path, FC, 0, [lsp.CodeActionKind.QuickFix])
+    assert not [each for each in elsewhere if each.title in titles]
     [given] = found[0].command.arguments
     told = await editor.command(found[0].command.command, {**given, "show": False})
     assert told["build"]["scope"] == "fc"
@@ -300,7 +302,8 @@ async def test_a_layer_in_python_is_its_instance_and_the_other_way_round(new_edi
     editor, path, uri = await documents(new_editor)
     there, back = (uri, ["fc"], [(4, 5)]), (path.as_uri(), ["fc"], [(FC, FC)])
     assert await counterparts(editor, path.as_uri(), FC) == [there, back]
-    assert await counterparts(editor, uri, 5) == [back, there]
+    assert await counterparts(editor, uri, 4) == await counterparts(editor, uri, 5) == [back, there]
+    assert await counterparts(editor, uri, 3) == await counterparts(editor, uri, 6) == []
     assert await counterparts(editor, path.as_uri(), CLASS) == []
     assert await counterparts(editor, uri, 1) == []
 
@@ -368,6 +371,8 @@ async def test_the_name_of_a_component_leads_to_its_source_and_from_there_to_tho
     asked = lsp.DefinitionParams(lsp.TextDocumentIdentifier(place.uri), lsp.Position(row, 4))
     [within] = await editor.client.text_document_definition_async(asked)
     assert within.uri.endswith("/Net/rtl/fixed_linear_core.sv")
+    itself = lsp.DefinitionParams(lsp.TextDocumentIdentifier(place.uri), place.range.start)
+    assert not await editor.client.text_document_definition_async(itself)
 
 
 async def test_lines_are_shown_by_command(new_editor):

@@ -78,6 +78,7 @@ async def test_a_layer_is_its_instance_and_a_line_that_ran_three_times_is_three(
     names, rows = (await counterparts(editor, path.as_uri(), use, 22))[told["uri"]]
     assert (names, instance(text, "head_i") in rows) == (["head"], True)
     assert (await counterparts(editor, path.as_uri(), made, 14))[told["uri"]] == (names, rows)
+    assert await counterparts(editor, path.as_uri(), row_of(path, "class MLP"), 8) == {}
     names, _ = (await counterparts(editor, path.as_uri(), row_of(path, "torch.relu(layer(x))"), 29))[told["uri"]]
     assert names == ["layers_0", "layers_1", "layers_2"]
     back = await counterparts(editor, told["uri"], instance(text, "head_i"), 4)
