@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folds import Fold
@@ -91,10 +92,15 @@ def _chosen(design: Design, ways: _Ways, interval: int) -> dict[str, Fold]:
             fastest = min(each.cycles for each in folds)
             raise FoldingError(f"{name} takes {fastest} cycles at least; an interval of {interval} is too short for it")
         before = _width_before(design, design.operations[name], chosen)
-        chosen[name] = min(
-            fitting, key=lambda each: (each.multipliers, each.par_in != before, each.cycles, -each.par_in)
-        )
+        chosen[name] = min(fitting, key=partial(_preference, before))
     return chosen
+
+
+def _preference(before: int | None, fold: Fold) -> tuple[int, ...]:
+    """Few multipliers, then beats as wide as they come. Without any multiplier lanes are what costs, so few of them."""
+    if fold.multipliers:
+        return fold.multipliers, fold.par_in != before, fold.cycles, -fold.par_in
+    return 0, fold.par_in != before, abs(fold.par_in - (before or 1)), fold.cycles
 
 
 def _width_before(design: Design, operation: Operation, chosen: Mapping[str, Fold]) -> int | None:

@@ -87,7 +87,7 @@ def integer_norm(
     data, of_weight, of_bias, out = (None if each is None else fixed(each) for each in formats)
     assert data is not None
     assert out is not None
-    norm = Norm(values.shape[-1], data, out, of_weight, of_bias, centred, epsilon)
+    norm = Norm.fitting(values.shape[-1], data, out, of_weight, of_bias, centred, epsilon)
     return arithmetic.norm(values, weight, bias, norm)
 
 

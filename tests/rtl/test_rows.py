@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -179,3 +180,16 @@ def test_a_row_without_variance_gives_the_bias():
     formats = Norm(4, data, data, bias=data)
     bias = torch.tensor([1, -2, 3, -128])
     assert norm(torch.full((2, 4), 77), None, bias, formats).tolist() == [bias.tolist()] * 2
+
+
+def test_wide_numbers_leave_fewer_bits_for_the_root_but_never_too_few():
+    data = FixedPoint(16, 10)
+    formats = Norm.fitting(64, data, data, None, None, True, 1e-5)
+    assert 3 <= formats.root_fraction < 8
+    assert formats.sum_width + 2 * formats.root_fraction <= 62
+    values = integers(16, 50, 64, generator=generator(3))
+    exact = torch.layer_norm(data.decode(values), [64])
+    assert (data.decode(norm(values, None, None, formats)) - exact).abs().max() <= 2.0**-9
+    assert Norm.fitting(64, FixedPoint(8, 4), data).root_fraction == 8
+    with pytest.raises(ValueError, match="more than 62"):
+        Norm.fitting(512, FixedPoint(20, 10), data)

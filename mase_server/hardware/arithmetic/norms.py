@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -35,6 +36,25 @@ class Norm:
             raise ValueError(f"a root of {self.size} numbers needs more than {self.root_fraction} bits after the point")
         if (bits := self.sum_width + 2 * self.root_fraction) > 62:
             raise ValueError(f"sums of {self.size} squares of {self.data} need {bits} bits, more than 62")
+
+    @classmethod
+    def fitting(
+        cls,
+        size: int,
+        data: FixedPoint,
+        out: FixedPoint,
+        weight: FixedPoint | None = None,
+        bias: FixedPoint | None = None,
+        centred: bool = True,
+        epsilon: float = 1e-5,
+    ) -> Norm:
+        """With as many bits of the root after the point, at most 8, as 62 bits of sum leave. ValueError where those are
+        too few."""
+        least = max(1, ((size - 1).bit_length() + 1) // 2)
+        for root_fraction in range(8, least, -1):
+            with suppress(ValueError):
+                return cls(size, data, out, weight, bias, centred, epsilon, root_fraction)
+        return cls(size, data, out, weight, bias, centred, epsilon, least)
 
     @property
     def steps(self) -> int:
