@@ -56,7 +56,7 @@ EMISSION_KEYS = {
     "files": "[relative path, bytes] of every file of the folder, the top module first",
     "folder": "absolute path that it was written to, or None",
     "operations": "list of maps of OPERATION_KEYS, in the order of the data",
-    "unsupported": "list of {node, operator, why, row}: without hardware; `text` is then the rest",
+    "unsupported": "list of {node, operator, why, row, nodes}: without hardware; `text` is then the rest",
     "totals": "map of TOTAL_KEYS",
     "refusal": "why nothing was emitted although everything has hardware (a ceiling, a budget), or None",
     "scopes": "paths of modules that could be built alone, largest first, at most 20; where refused or not whole",

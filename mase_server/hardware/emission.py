@@ -19,7 +19,7 @@ from mase_server.hardware.memories import hexadecimal
 from mase_server.hardware.names import identifier
 from mase_server.hardware.netlist import netlist
 from mase_server.hardware.page import page, template
-from mase_server.hardware.twin import integer_graph
+from mase_server.hardware.vectors import expected
 from mase_server.hardware.verilog import Text, top_text
 from mase_server.hardware.wiring import Netlist
 
@@ -70,11 +70,10 @@ def emit(design: Design, folding: Folding, name: str, inputs: list[Tensor]) -> E
 def whole(design: Design, made: Top, inputs: list[Tensor], figures: Estimates | None = None) -> Emitted:
     """The folder around a top module. figures: its estimates, where they are there already.
 
-    inputs: integers for each input, [vectors, ...]; what has to come out is computed by `twin.integer_graph`.
+    inputs: integers for each input, [vectors, ...]; what has to come out is `vectors.expected`.
     A design that is not whole has streams in place of what is missing.  The same design gives the same bytes.
     """
-    results = integer_graph(design).model(*inputs)
-    outputs = list(results) if isinstance(results, tuple) else [results]
+    outputs = expected(design, inputs)
     needed = components(*dict.fromkeys(instance.module for instance in made.made.instances))
     bench = bench_files(made.name, made.made, design, made.folding, inputs, outputs)
     files = {f"{made.name}.sv": made.text.text}

@@ -187,8 +187,10 @@ class Lowering:
             raise FollowsGap(f"{node.name} has no hardware")
         raise NoHardware(f"{node.name} is not rounded to fixed point; quantise it first, e.g. to fixed(8,4)")
 
-    def weights(self, given: Mapping[str, Any]) -> dict[str, Constant]:
-        """The weight and, if there is one, the bias of a layer."""
+    def weights(self, given: Mapping[str, Any], *needed: str) -> dict[str, Constant]:
+        """The weight and the bias of a layer, as far as there are some. needed: NoHardware without these."""
+        if lacking := [name for name in needed if given.get(name) is None]:
+            raise NoHardware(f"its {lacking[0]} is computed at each call; have it as a parameter, and quantise that")
         names = [name for name in ("weight", "bias") if given.get(name) is not None]
         return {name: self.constant(node_of(given[name])) for name in names}
 
@@ -263,12 +265,15 @@ class Lowering:
             raise NoHardware("a constant of it differs from sample to sample; one for all there may be")
         return samples[0]
 
-    def places(self, node: fx.Node, source: fx.Node) -> Tensor:
-        """For each element of a sample of a node that only moves: its row-major index in its source's sample."""
+    def places(self, node: fx.Node, source: fx.Node, dtype: torch.dtype = torch.int64) -> Tensor:
+        """For each element of a sample of a node that only moves: its row-major index in its source's sample.
+
+        dtype: of the indices that it moves, where it takes no integers.
+        """
         before, layout = self.facts[source].shape, self.layout(source)
         samples, size = layout.samples, prod(layout.sample(before))
-        moved = self.evaluated(node, {source: layout.joined(torch.arange(samples * size), before)})
-        found = moved_samples(moved, samples, size)
+        indices = layout.joined(torch.arange(samples * size, dtype=dtype), before)
+        found = moved_samples(self.evaluated(node, {source: indices}).to(torch.int64), samples, size)
         if found is None:
             after = list(self.facts[node].shape)
             raise NoHardware(f"it mixes samples: {list(before)} becomes {after}, dimension {layout.dim} is the batch")

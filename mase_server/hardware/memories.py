@@ -12,6 +12,8 @@ from torch.nn import functional
 
 _DIGITS = torch.tensor(list(b"0123456789abcdef"), dtype=torch.uint8)
 _NEW_LINE = ord("\n")
+#: Elements that are written at once: each takes a few bytes for each of its bits meanwhile.
+_AT_ONCE = 1 << 19
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,9 +91,14 @@ def hexadecimal(words: Sequence[int], width: int) -> str:
 
 def _text(rows: Tensor, width: int) -> str:
     """Hexadecimal words, as many digits as they have bits; made by tensors, because there are millions."""
-    count = rows.shape[0]
     if not rows.numel():
         return ""
+    count = max(1, _AT_ONCE // rows.shape[1])
+    return "".join(_piece(rows[start : start + count], width) for start in range(0, len(rows), count))
+
+
+def _piece(rows: Tensor, width: int) -> str:
+    count = rows.shape[0]
     nibbles = _nibbles(rows.to(torch.int64), width)
     lines = torch.full((count, nibbles.shape[1] + 1), _NEW_LINE, dtype=torch.uint8)
     lines[:, :-1] = _DIGITS[nibbles.flip(1).int()]

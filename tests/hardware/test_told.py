@@ -131,6 +131,50 @@ def test_what_is_being_done_is_told(tmp_path):
     assert stages == ["quantising", "lowering", "estimating", "packing memories", "writing"]
 
 
+@pytest.mark.parametrize("folder", ["", "made"])
+def test_a_model_without_any_hardware_is_refused_and_says_why(tmp_path, folder):
+    class Nothing(nn.Module):
+        def forward(self, x):
+            return torch.cumsum(x, 1)
+
+    found = told(folder and tmp_path / folder, Nothing())
+    assert (found["refusal"], found["text"], found["operations"]) == ("nothing of it has hardware", "", [])
+    assert [(each["node"], each["nodes"]) for each in found["unsupported"]] == [("cumsum", ["cumsum"])]
+    assert set(found) == set(EMISSION_KEYS)
+    assert set(found["totals"]) == set(TOTAL_KEYS)
+
+
+def test_what_is_inside_of_a_layer_without_hardware_is_told_at_its_call():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, activation=lambda x: torch.cumsum(x, 1))
+    given = MaseGraph(nn.Sequential(layer, nn.Linear(8, 2)).eval(), {"input": torch.randn(2, 3, 8)})
+    missing = {each["operator"]: each["nodes"] for each in build(given, Build(), "X")["unsupported"]}
+    assert missing["cumsum"][-1] == "_0"
+
+
+def test_a_computed_weight_is_told():
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))
+    given = MaseGraph(nn.Sequential(nn.Linear(4, 4), layer).eval(), {"input": torch.randn(2, 4)})
+    (missing,) = build(given, Build(), "X")["unsupported"]
+    assert missing["why"] == "its weight is computed at each call; have it as a parameter, and quantise that"
+
+
+def test_large_models_get_few_vectors_unless_more_are_asked_for(tmp_path):
+    wide = nn.Sequential(nn.Linear(4096, 1024), nn.Linear(1024, 2))
+    given = MaseGraph(wide.eval(), {"input": torch.randn(1, 100, 4096)})
+    found = build(given, Build(), "Wide", folder=str(tmp_path))
+    assert _samples(found, tmp_path) == 2
+    assert _samples(told(tmp_path / "few", None), tmp_path / "few") == 10
+
+
+def _samples(found, folder):
+    """The samples of a folder's vectors, by the beats of its first input."""
+    plan = dict(
+        line.split(" ", 2)[1:] for line in (folder / "sim" / "plan").read_text().splitlines() if line[:3] == "in "
+    )
+    beats = int(plan["data_in_0"].split()[-1])
+    return len((folder / "sim" / "data_in_0.hex").read_text().splitlines()) // beats
+
+
 @pytest.mark.parametrize(
     ("asked", "words"),
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -11,7 +11,7 @@ from torch import fx
 from mase_server.hardware.design import Design, Operation, Unsupported
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.number_formats import format_text
-from mase_server.passes.error.measuring import GIVES
+from mase_server.passes.error.measuring import GIVES, PART_OF
 from mase_server.passes.selection import path_of
 
 
@@ -29,7 +29,7 @@ class Places:
     def of(cls, graph: MaseGraph, recorded: Mapping[str, str]) -> Places:
         """Of a graph that is ready to be lowered. recorded: path -> node of modules that were one call; see `calls`."""
         nodes = list(graph.fx_graph.nodes)
-        gives = {node.name: str(node.meta[GIVES]) for node in nodes if GIVES in node.meta}
+        gives = {node.name: str(node.meta[key]) for key in (PART_OF, GIVES) for node in nodes if key in node.meta}
         rounds = {node.name: node.all_input_nodes[0].name for node in nodes if format_text(node) is not None}
         return cls({node.name: path_of(node) for node in nodes}, gives, rounds, recorded)
 
@@ -37,10 +37,14 @@ class Places:
         """The names of its nodes, with those that they stand for; of a buffer those of what it holds."""
         while not operation.nodes and operation.inputs:
             operation = design.operations[operation.inputs[0]]
-        found = list(operation.nodes)
+        return self.stood_for(operation.nodes)
+
+    def stood_for(self, names: Sequence[str]) -> list[str]:
+        """The names of some nodes, and of the recorded ones that they stand for."""
+        found = list(names)
         for of in (self.gives, self.rounds):
-            found += [of[name] for name in operation.nodes if name in of]
-        path = self.path(operation)
+            found += [of[name] for name in names if name in of]
+        path = next((self.paths[name] for name in names if name in self.paths), "")
         above = [each for each in self.calls if path == each or path.startswith(f"{each}.")]
         return list(dict.fromkeys([*found, *([self.calls[max(above, key=len)]] if above else [])]))
 

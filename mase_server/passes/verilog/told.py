@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mase_server.building import Build
+from mase_server.building import TOTAL_KEYS, Build
 from mase_server.hardware.design import Design
 from mase_server.hardware.emission import Top, random_inputs, top, whole
 from mase_server.hardware.estimates import Estimates, estimate
 from mase_server.hardware.folding import Folding, FoldingError, fold
 from mase_server.hardware.lowering import lower
 from mase_server.hardware.parts import part
+from mase_server.hardware.vectors import usual_count
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.verilog.limits import fitting, refusal
 from mase_server.passes.verilog.places import Places, calls, members, modules, unsupported_in
@@ -28,11 +29,12 @@ class Wanted:
     """How much of the hardware is made.
 
     folder: where everything is written; "" for the text alone, which makes no memories and no vectors.  vectors: random
-    samples for the simulation.  inputs: a file of samples in their place.
+    samples for the simulation; as many as a second is enough for, where it is None.  inputs: a file of samples in their
+    place.
     """
 
     folder: str = ""
-    vectors: int = 100
+    vectors: int | None = None
     inputs: str = ""
 
 
@@ -42,7 +44,7 @@ def build(
     title: str,
     *,
     folder: str = "",
-    vectors: int = 100,
+    vectors: int | None = None,
     inputs: str = "",
     tell: Tell = lambda stage: None,
 ) -> dict[str, Any]:
@@ -92,9 +94,13 @@ class Plan:
         """Of a design and what was asked for."""
         folding, why = _folded(design, build)
         made = top(design, folding, title)
-        figures = estimate(design, folding, made.made)
+        figures = estimate(design, folding, made.made) if design.outputs else _NOTHING
         nothing = None if design.outputs else "nothing of it has hardware"
         return cls(design, build, made, figures, nothing or why or refusal(build, figures.totals, figures.operations))
+
+
+#: The estimate of a design without operations.
+_NOTHING = Estimates({}, {**dict.fromkeys(TOTAL_KEYS, 0), "bottlenecks": []})
 
 
 def _folded(design: Design, build: Build) -> tuple[Folding, str | None]:
@@ -109,7 +115,8 @@ def _written(plan: Plan, wanted: Wanted, arguments: Mapping[str, str], tell: Tel
     """Write the folder; its files and their sizes."""
     design = plan.design
     tell("packing memories")
-    given = own_inputs(wanted.inputs, design, arguments) if wanted.inputs else random_inputs(design, wanted.vectors)
+    count = usual_count(plan.made.folding) if wanted.vectors is None else wanted.vectors
+    given = own_inputs(wanted.inputs, design, arguments) if wanted.inputs else random_inputs(design, count)
     emitted = whole(design, plan.made, given, plan.figures)
     tell("writing")
     emitted.write(Path(wanted.folder))
@@ -118,7 +125,7 @@ def _written(plan: Plan, wanted: Wanted, arguments: Mapping[str, str], tell: Tel
 
 def _told(plan: Plan, places: Places) -> dict[str, Any]:
     design, told = plan.design, plan.figures
-    missing = [{**asdict(each), "row": -1} for each in design.unsupported]
+    missing = [{**asdict(each), "row": -1, "nodes": places.stood_for((each.node,))} for each in design.unsupported]
     is_partial = plan.refusal is not None or missing
     return {
         "module": plan.made.name,
