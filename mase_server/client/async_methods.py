@@ -150,6 +150,23 @@ class AsyncMethods:
         """Make no hardware of a model any longer; `mase/verilog`."""
         return await self.call("mase/forgetVerilog", _given(path=path, model=model))
 
+    async def export_checkpoint(self, path: str, name: str, model: str | None = None) -> dict[str, Any]:
+        """Write a model with its weights, after its passes, as `{name}.pt` and `{name}.mz`: {"files", "weights"}."""
+        return await self.call("mase/exportCheckpoint", _given(path=path, model=model, name=name))
+
+    async def draw(
+        self,
+        path: str,
+        model: str | None = None,
+        original: bool | None = None,
+        colours: str | None = None,
+        file: str | None = None,
+    ) -> dict[str, Any]:
+        """The graph of a model as SVG: {"svg"}, or {"file"} where it was written to the absolute path `file`."""
+        return await self.call(
+            "mase/draw", _given(path=path, model=model, original=original, colours=colours, file=file)
+        )
+
     async def open(
         self, path: str, model: str | None = None, inputs: list[Any] | None = None, wait: bool | None = None
     ) -> dict[str, Any]:

@@ -148,6 +148,21 @@ class BlockingMethods:
         """Make no hardware of a model any longer; `mase/verilog`."""
         return self.call("mase/forgetVerilog", _given(path=path, model=model))
 
+    def export_checkpoint(self, path: str, name: str, model: str | None = None) -> dict[str, Any]:
+        """Write a model with its weights, after its passes, as `{name}.pt` and `{name}.mz`: {"files", "weights"}."""
+        return self.call("mase/exportCheckpoint", _given(path=path, model=model, name=name))
+
+    def draw(
+        self,
+        path: str,
+        model: str | None = None,
+        original: bool | None = None,
+        colours: str | None = None,
+        file: str | None = None,
+    ) -> dict[str, Any]:
+        """The graph of a model as SVG: {"svg"}, or {"file"} where it was written to the absolute path `file`."""
+        return self.call("mase/draw", _given(path=path, model=model, original=original, colours=colours, file=file))
+
     def open(
         self, path: str, model: str | None = None, inputs: list[Any] | None = None, wait: bool | None = None
     ) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from mase_server import __version__
 from mase_server.daemon.api_events import EVENTS
 from mase_server.daemon.api_files import FILES, opener
 from mase_server.daemon.api_graphs import GRAPHS
+from mase_server.daemon.api_outputs import OUTPUTS
 from mase_server.daemon.api_workers import WORKERS
 from mase_server.daemon.graph_snapshot import GraphSnapshot, NodeView
 from mase_server.daemon.methods import Api, ApiMethod, Params
@@ -244,6 +245,7 @@ API = (
     ApiMethod("mase/verilog", _MODEL, verilog),
     ApiMethod("mase/simulate", {**_ORDER, "stall?": int}, simulate, executes=True),
     ApiMethod("mase/forgetVerilog", _MODEL, forget_verilog),
+    *OUTPUTS,
     *FILES,
     *GRAPHS,
     *WORKERS,

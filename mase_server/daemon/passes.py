@@ -131,16 +131,26 @@ class Passes:
 
     async def code(self, path: str, title: str | None, original: bool) -> str:
         """The graph of a model as Python, with its passes applied, or as it was traced (`original`)."""
+        return str((await self.written("code", path, title, original))["text"])
+
+    async def written(
+        self, method: str, path: str, title: str | None, original: bool = False, name: str = ""
+    ) -> dict[str, Any]:
+        """What a child makes of the graph of a model, with its passes applied or as it was traced (`original`).
+
+        method: code, draw or export.  name: of the files of a checkpoint; what colours of a drawing mean.
+        """
         worker = await self._host.ready(path)
         model = self._changes.model(path, title)
         steps = [] if original else [step.to_wire() for step in self.steps(path, model.title)]
+        params = {"model": model.title, "steps": steps, "original": original, "name": name}
         try:
-            answer = await worker.call("code", {"model": model.title, "steps": steps, "original": original})
+            answer: dict[str, Any] = await worker.call(method, params)
         except CallFailed as error:
             raise PassError(error.kind, str(error)) from error
         except WorkerGone as error:
             raise PassError("gone", gone_text(path, error)) from error
-        return str(answer["text"])
+        return answer
 
     def title(self, path: str, title: str | None) -> str:
         """The title of a model, of the first one for None; ValueError names those that there are."""

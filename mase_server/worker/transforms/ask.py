@@ -11,8 +11,6 @@ from mase_server.steps import Step
 
 #: As much as a pass may take where nothing is said: seconds, and resident bytes.
 SECONDS, MEMORY = 300.0, 4 << 30
-#: Samples for a simulation where nothing is said.
-VECTORS = 100
 
 
 class AskError(ValueError):
@@ -27,12 +25,13 @@ class AskError(ValueError):
 class HardwareAsk:
     """What is asked for of hardware. folder: to write it to, "" for the top module's text alone.
 
-    vectors: samples for its simulation.  inputs: an .npz file that they are taken from; "" for random ones.
+    vectors: samples for its simulation, None for as many as are usual.  inputs: an .npz file that they are taken from;
+    "" for random ones.
     """
 
     build: Build = field(default_factory=Build)
     folder: str = ""
-    vectors: int = VECTORS
+    vectors: int | None = None
     inputs: str = ""
 
     @classmethod
@@ -42,7 +41,7 @@ class HardwareAsk:
             build = Build.from_wire(params.get("build") or {})
         except ValueError as error:
             raise AskError(str(error)) from error
-        vectors = int(params.get("vectors") or VECTORS)
+        vectors = int(params["vectors"]) if params.get("vectors") else None
         return cls(build, str(params.get("folder") or ""), vectors, str(params.get("inputs") or ""))
 
 
@@ -51,7 +50,8 @@ class Ask:
     """A pipeline for one model. model: its title, "" for the first.  measure: errors too.  original: without any step.
 
     trial: the last step is new, so that errors are of no interest if it fails.  memory: resident bytes that a fork may
-    use.  seconds: that the call may take.  hardware: what is made of it, for the method that does.
+    use.  seconds: that the call may take.  name: of what is written, or how.  hardware: what is made of it, for the
+    method that does.
     """
 
     model: str = ""
@@ -61,6 +61,7 @@ class Ask:
     trial: bool = False
     memory: int = MEMORY
     seconds: float = SECONDS
+    name: str = ""
     hardware: HardwareAsk = field(default_factory=HardwareAsk)
 
     @classmethod
@@ -74,5 +75,6 @@ class Ask:
             bool(params.get("trial")),
             int(params.get("memory") or MEMORY),
             float(params.get("seconds") or SECONDS),
+            str(params.get("name") or ""),
             HardwareAsk.of(params),
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from mase_server.inputs.making.real import Real
 from mase_server.tracing.devices import OnCpu
 from mase_server.worker.live import Live
-from mase_server.worker.transforms import hardware, runs
+from mase_server.worker.transforms import hardware, outputs, runs
 from mase_server.worker.transforms.ask import Ask, AskError
 from mase_server.worker.transforms.forks import Send
 
@@ -26,6 +26,8 @@ _WORK: dict[str, _Method] = {
     ),
     "code": runs.code,
     "verilog": hardware.emission,
+    "export": outputs.checkpoint,
+    "draw": outputs.drawing,
 }
 METHODS = frozenset(_WORK)
 
