@@ -10,7 +10,7 @@ import torch
 
 from mase_server.hardware.design import Design, Stream
 from mase_server.hardware.estimates import Estimates
-from mase_server.hardware.kinds.images import image_order
+from mase_server.hardware.kinds.settings import image_order
 from mase_server.hardware.wiring import Netlist, Tap
 
 _TEMPLATES = Path(__file__).parent / "templates"

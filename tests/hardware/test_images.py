@@ -53,6 +53,20 @@ class Bordered(nn.Module):
         return F.max_pool2d(self.depth(F.pad(x, (1, 0, 1, 1))), 2, ceil_mode=True)
 
 
+class Joined(nn.Module):
+    """Images that are enlarged, joined by channels, and whose pixels become channels and the other way round."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.down = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 6, 3, stride=2, padding=1)
+        self.last = nn.Conv2d(10, 8, 1)
+
+    def forward(self, x):
+        x = torch.relu(self.first(x))
+        up = F.interpolate(self.down(x), scale_factor=2)
+        return F.pixel_shuffle(self.last(torch.cat([x, up], 1)), 2)
+
+
 class Line(nn.Module):
     """Convolutions and pools over one dimension."""
 
@@ -66,8 +80,14 @@ class Line(nn.Module):
         return self.head(self.mean(torch.relu(self.second(self.pool(x)))).flatten(1))
 
 
-CASES = [(LeNet(), (1, 12, 16)), (Separable(), (4, 9, 7)), (Bordered(), (2, 9, 8)), (Line(), (3, 18))]
-IDS = ["lenet", "separable", "bordered", "line"]
+CASES = [
+    (LeNet(), (1, 12, 16)),
+    (Separable(), (4, 9, 7)),
+    (Bordered(), (2, 9, 8)),
+    (Line(), (3, 18)),
+    (Joined(), (2, 6, 8)),
+]
+IDS = ["lenet", "separable", "bordered", "line", "joined"]
 
 
 @pytest.mark.parametrize(("model", "shape"), CASES, ids=IDS)
@@ -107,9 +127,13 @@ class Odd(nn.Module):
         (nn.MaxPool2d(2, dilation=2), "dilation"),
         (nn.Conv2d(2, 2, 2, padding="same"), "padding 'same' of 1 rows and 1 columns is uneven"),
         (nn.AvgPool2d(2, ceil_mode=True), "ceil_mode"),
-        (nn.ZeroPad2d(-1), "rows and columns around an image"),
-        (Reflected(), "pads with 'reflect'"),
-        (nn.ConstantPad2d(1, 3.0), "pads with 3.0"),
+        (nn.ZeroPad2d(-1), "not all of it with a border"),
+        (Reflected(), "its border is not zero"),
+        (nn.ConstantPad2d(1, 3.0), "its border is not zero"),
+        (nn.ConstantPad3d((0, 0, 0, 0, 0, 1), 0.0), "other dimensions than the rows and columns"),
+        (nn.Upsample(scale_factor=2, mode="bilinear"), "'bilinear' mixes pixels"),
+        (nn.BatchNorm2d(2), "conv_bn_fusion and norm_to_conv"),
+        (nn.ConvTranspose2d(2, 2, 2), "a transposed convolution"),
         (nn.AvgPool2d(3, padding=1, count_include_pad=False), "count_include_pad"),
         (nn.AvgPool2d(2, divisor_override=3), "divisor_override"),
         (nn.AdaptiveAvgPool2d(2), "no multiple"),

@@ -16,6 +16,7 @@ from mase_server.hardware.functional import joined, stacked
 from mase_server.hardware.held import Held, Known, Later, NoHardware, Unrounded, Whole
 from mase_server.hardware.kinds.constant import constant_stream
 from mase_server.hardware.kinds.kind import Kind
+from mase_server.hardware.kinds.settings import image_order
 from mase_server.hardware.samples import Layout
 from mase_server.hardware.wiring import Tap
 
@@ -41,10 +42,21 @@ def _concat(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held
 
     def joined(format: FixedPoint) -> Whole:
         names = tuple(_part(lowering, part, format, layout) for part in parts)
-        return lowering.add(Unrounded("concat", names, node, options=options), format)
+        rounds = _rounds([lowering.stream(name) for name in names], options)
+        return lowering.add(Unrounded("concat", names, node, options={**options, "rounds": rounds}), format)
 
     common = _common(lowering, parts)
     return Later(joined) if common is None else joined(common)
+
+
+def _rounds(sources: list[Stream], options: Mapping[str, Any]) -> int:
+    """How often each part has its turn: images that are joined by channels stay images, pixel by pixel."""
+    shape = sources[0].shape
+    row_after_row = all(each.order is None for each in sources)
+    if options["stacked"] or options["dim"] or len(shape) not in (2, 3) or row_after_row:
+        return 1
+    pixels = all(torch.equal(each.indices, image_order(each.shape)) for each in sources)
+    return prod(shape[1:]) if pixels else 1
 
 
 def _common(lowering: Lowering, parts: list[fx.Node]) -> FixedPoint | None:
@@ -84,12 +96,14 @@ def _part(lowering: Lowering, part: fx.Node, format: FixedPoint, layout: Layout)
 
 
 def _order(lowering: Lowering, unrounded: Unrounded, out: Stream) -> Stream:
-    """Part after part, each as it comes."""
+    """Part after part, each as it comes, all of it at once or some in each round."""
     sources, dim = [lowering.stream(name) for name in unrounded.inputs], unrounded.options["dim"]
+    rounds = unrounded.options["rounds"]
     sizes = [1 if unrounded.options["stacked"] else each.shape[dim] for each in sources]
     indices = torch.split(torch.arange(out.size).reshape(out.shape), sizes, dim)
-    flowing = [part.reshape(-1)[each.indices] for part, each in zip(indices, sources, strict=True)]
-    return replace(out, order=row_major(torch.cat(flowing)))
+    parts = zip(indices, sources, strict=True)
+    flowing = torch.cat([part.reshape(-1)[each.indices].reshape(rounds, -1) for part, each in parts], 1)
+    return replace(out, order=row_major(flowing.reshape(-1)))
 
 
 def _node(maker: Maker, operation: Operation) -> fx.Node:
@@ -98,7 +112,9 @@ def _node(maker: Maker, operation: Operation) -> fx.Node:
 
 
 def _build(builder: Builder, operation: Operation) -> Tap:
-    sizes = [builder.design.operations[name].out.size for name in operation.inputs]
+    """Sizes are those of a round."""
+    rounds = operation.options["rounds"]
+    sizes = [builder.design.operations[name].out.size // rounds for name in operation.inputs]
     lanes = gcd(*sizes, builder.lanes_wanted(operation))
     taps = [builder.waiting(operation, index, builder.read(operation, lanes, index)) for index in range(len(sizes))]
     made, beats = taps[0], sizes[0] // lanes
@@ -112,11 +128,13 @@ def _build(builder: Builder, operation: Operation) -> Tap:
 
 
 def _reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
-    """Elements of a part need those of it up to themselves; what comes before or after it needs none, or all."""
-    size, start, found = operation.out.size, 0, []
+    """Elements of a part need those of it up to themselves; what comes before or after it needs what has come."""
+    rounds, start, found = operation.options["rounds"], 0, []
+    size = operation.out.size // rounds
+    place, turn = torch.arange(size), torch.arange(rounds)[:, None]
     for name in operation.inputs:
-        length = prod(design.operations[name].out.shape)
-        found.append((torch.arange(size) - start).clamp(-1, length - 1))
+        length = prod(design.operations[name].out.shape) // rounds
+        found.append((turn * length + (place - start).clamp(-1, length - 1)).reshape(-1))
         start += length
     return tuple(found)
 

@@ -15,18 +15,10 @@ from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import integer_conv2d
 from mase_server.hardware.held import Held, NoHardware, Unrounded
-from mase_server.hardware.kinds.images import (
-    Settings,
-    arrival,
-    by_pixels,
-    image_parameters,
-    image_size,
-    pixels_of,
-    reach_of_windows,
-    spare,
-)
+from mase_server.hardware.kinds.images import arrival, by_pixels, image_parameters, pixels_of, reach_of_windows, spare
 from mase_server.hardware.kinds.kind import Kind
 from mase_server.hardware.kinds.linear import weights
+from mase_server.hardware.kinds.settings import Settings, image_size
 from mase_server.hardware.wiring import Parameters, Tap, precision, streams
 
 if TYPE_CHECKING:
@@ -37,7 +29,7 @@ if TYPE_CHECKING:
 
 def _conv2d(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     source = pixels_of(lowering, given)
-    settings, constants = Settings.of(lowering, node, given), lowering.weights(given)
+    settings, constants = Settings.of(lowering, node, given), lowering.weights(given, "weight")
     if settings.one_row:
         weight = constants["weight"]
         constants["weight"] = replace(weight, integers=weight.integers[:, :, None])

@@ -14,8 +14,9 @@ from torch import Tensor, fx
 from mase_server.hardware.design import Design, Operation, Stream, row_major
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import move
-from mase_server.hardware.held import Held, Later, Unrounded, Whole, node_of
+from mase_server.hardware.held import Held, Later, NoHardware, Unrounded, Whole, node_of
 from mase_server.hardware.kinds.kind import Kind
+from mase_server.hardware.kinds.settings import Settings, image_order
 from mase_server.hardware.memories import words_of
 from mase_server.hardware.wiring import Parameters, Tap, streams
 
@@ -102,10 +103,21 @@ def _blocks(flowing: Tensor, size: int) -> Blocks:
 def _rule(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     """Repeated, expanded, rolled, chosen by indices: what the node does to indices says what it does."""
     source = node_of(given["data_in_0"])
-    places = lowering.places(node, source)
+    return _gathered(lowering, node, source, lowering.places(node, source))
 
+
+def _pixels(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    """Pixels that come again, or that become channels: an image again, pixel by pixel."""
+    source, mode = node_of(given["data_in_0"]), Settings.of(lowering, node, given).get("mode", "nearest")
+    if not mode.startswith("nearest"):
+        raise NoHardware(f"mode {mode!r} mixes pixels; nearest has hardware")
+    places = lowering.places(node, source, torch.float64)
+    return _gathered(lowering, node, source, places, image_order(lowering.sample(node)))
+
+
+def _gathered(lowering: Lowering, node: fx.Node, source: fx.Node, places: Tensor, order: Tensor | None = None) -> Held:
     def made(name: str) -> Whole:
-        return Whole(arranged(lowering, name, places, lowering.sample(node), nodes=(node.name,)))
+        return Whole(arranged(lowering, name, places, lowering.sample(node), order, (node.name,)))
 
     if isinstance(lowering.held[source], Unrounded | Later):
         return Later(lambda format: made(lowering.rounded(source, format)))
@@ -153,4 +165,13 @@ def _reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
 
 _SERVED = ("expand", "repeat", "repeat_interleave", "tile", "flip", "roll", "index_select", "expand_as")
 
-KIND = Kind("gather", _node, _build, dict.fromkeys(_SERVED, _rule), folds=_folds, reach=_reach)
+_IMAGES = ("interpolate", "upsample", "upsample_nearest", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle")
+
+KIND = Kind(
+    "gather",
+    _node,
+    _build,
+    {**dict.fromkeys(_SERVED, _rule), **dict.fromkeys(_IMAGES, _pixels)},
+    folds=_folds,
+    reach=_reach,
+)

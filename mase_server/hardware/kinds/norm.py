@@ -13,7 +13,7 @@ from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import integer_norm
 from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of
-from mase_server.hardware.kinds.images import Settings
+from mase_server.hardware.kinds.settings import Settings
 from mase_server.hardware.kinds.kind import Kind, Rule, row_major
 from mase_server.hardware.kinds.softmax import reach_of_rows
 from mase_server.hardware.kinds.swap import in_order

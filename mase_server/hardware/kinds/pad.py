@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,8 +13,9 @@ from torch.nn import functional
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.design import Design, Operation, Stream, row_major
 from mase_server.hardware.held import Held, Later, NoHardware, Whole, node_of
-from mase_server.hardware.kinds.images import Settings, image_order, image_size, pixels_of_stream
+from mase_server.hardware.kinds.images import pixels_of_stream
 from mase_server.hardware.kinds.kind import Kind
+from mase_server.hardware.kinds.settings import image_order, image_size
 from mase_server.hardware.wiring import Parameters, Tap, streams
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ Border = tuple[int, int, int, int]
 
 def _pad(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     source = node_of(given["data_in_0"])
-    border = _border(Settings.of(lowering, node, given), len(lowering.sample(source)))
+    border = _border(lowering, node, source)
     held = lowering.held[source]
     if isinstance(held, Whole):
         return Whole(padded(lowering, held.operation, border, nodes=(node.name,)))
@@ -38,17 +40,29 @@ def _pad(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     return Later(finish)
 
 
-def _border(settings: Settings, dims: int) -> Border:
-    """NoHardware for one of something else than zeros, one that cuts, or one of another dimension."""
-    mode, value = settings.get("mode", "constant"), settings.get("value", 0)
-    if mode != "constant" or value != 0:
-        raise NoHardware(f"it pads with {value if mode == 'constant' else repr(mode)}; zeros have hardware")
-    pad = settings.get("pad", settings.get("padding"))
-    numbers = (pad,) * 2 * (dims - 1) if isinstance(pad, int) else tuple(map(int, pad))
-    if any(numbers[2 * (dims - 1) :]) or min(numbers) < 0:
-        raise NoHardware(f"it pads by {list(numbers)}; rows and columns around an image have hardware")
-    left, right, top, bottom = (*numbers, 0, 0, 0, 0)[:4]
-    return left, right, top, bottom
+def _border(lowering: Lowering, node: fx.Node, source: fx.Node) -> Border:
+    """What the node does to numbers from 1 on says it. NoHardware for other borders than zeros around an image."""
+    shape = lowering.facts[source].shape
+    numbers = torch.arange(1, prod(shape) + 1).reshape(shape)
+    known = {each: lowering.values(each) for each in node.all_input_nodes if each is not source}
+    padded = lowering.evaluated(
+        node, {source: numbers, **{each: value for each, value in known.items() if value is not None}}
+    )
+    first = (padded == 1).nonzero()
+    before = first[0].tolist() if len(first) else []
+    inside = tuple(slice(start, start + size) for start, size in zip(before, shape, strict=False))
+    if not before or not torch.equal(padded[inside], numbers):
+        raise NoHardware(
+            f"what it makes of {list(shape)} is not all of it with a border; zeros around it have hardware"
+        )
+    padded[inside] = 0
+    if padded.any():
+        raise NoHardware("its border is not zero; zeros have hardware")
+    after = [size - start - length for size, start, length in zip(padded.shape, before, shape, strict=True)]
+    rows = (before[2], after[2]) if len(shape) == 4 else (0, 0)
+    if sum(before) + sum(after) != sum(rows) + before[-1] + after[-1] or len(shape) not in (3, 4):
+        raise NoHardware("it pads other dimensions than the rows and columns of an image")
+    return before[-1], after[-1], *rows
 
 
 def padded(lowering: Lowering, name: str, border: Border, *, lowest: bool = False, nodes: tuple[str, ...] = ()) -> str:

@@ -14,17 +14,10 @@ from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import integer_average_pool2d, integer_max_pool2d
 from mase_server.hardware.held import Held, NoHardware, Unrounded
-from mase_server.hardware.kinds.images import (
-    Settings,
-    arrival,
-    by_pixels,
-    image_parameters,
-    image_size,
-    pixels_of,
-    reach_of_windows,
-)
+from mase_server.hardware.kinds.images import arrival, by_pixels, image_parameters, pixels_of, reach_of_windows
 from mase_server.hardware.kinds.kind import Kind
 from mase_server.hardware.kinds.pad import padded
+from mase_server.hardware.kinds.settings import Settings, image_size
 from mase_server.hardware.wiring import Parameters, Tap, precision, streams
 
 if TYPE_CHECKING:

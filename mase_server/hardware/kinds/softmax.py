@@ -14,8 +14,8 @@ from mase_server.hardware.design import Constant, Design, Operation
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import integer_softmax
 from mase_server.hardware.held import Held, Masked, NoHardware, Unrounded, node_of
-from mase_server.hardware.kinds.images import Settings
 from mase_server.hardware.kinds.kind import Kind, row_major
+from mase_server.hardware.kinds.settings import Settings
 from mase_server.hardware.kinds.swap import in_order
 from mase_server.hardware.masks import equal, masked_fill, where
 from mase_server.hardware.memories import words_of
