@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def _linear(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     source = node_of(given["data_in_0"])
     lowering.whole(source)  # what is not rounded at all is told first
-    return of_weights(lowering, node, source, lowering.weights(given))
+    return of_weights(lowering, node, source, lowering.weights(given, "weight"))
 
 
 def _addmm(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
