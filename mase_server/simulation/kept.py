@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-_LIMIT = 512 << 20
+_LIMIT = 1 << 30
 _UNFINISHED = "making-"
 #: Seconds after which what was being made is taken for abandoned.
 _ABANDONED = 3600.0
