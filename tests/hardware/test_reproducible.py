@@ -1,0 +1,49 @@
+"""The same model gives the same bytes, in any process, whatever seed its hashes have."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+
+SCRIPT = """
+import json, sys, torch
+from mase_server import MaseGraph
+from mase_server.building import Build
+from mase_server.passes.verilog.told import build
+from tests.hardware.test_attention import Encoder
+from tests.hardware.test_residuals import Down
+
+found = {}
+for name, model, shape in (("encoder", Encoder(), (5, 8)), ("down", Down(), (2, 8, 8))):
+    torch.manual_seed(7)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter)
+    graph = MaseGraph(model.eval(), {"x": torch.randn(2, *shape)})
+    told = build(graph, Build(multipliers=300), name, folder=f"{sys.argv[1]}/{name}", vectors=4)
+    found[name] = {**told, "folder": None}
+print(json.dumps(found))
+"""
+
+
+def emitted(folder, seed):
+    """What is told in a process of its own, and a digest of every file."""
+    folder.mkdir()
+    env = {**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(folder)], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    files = {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    return json.loads(done.stdout), files
+
+
+def test_two_processes_give_the_same_bytes_and_tell_the_same(tmp_path):
+    (told, files), (told_again, files_again) = emitted(tmp_path / "a", "1"), emitted(tmp_path / "b", "4711")
+    assert {"encoder/encoder.sv", "down/down.sv", "down/sim/data_out_0.hex"} <= set(files)
+    assert files == files_again
+    assert told == told_again
