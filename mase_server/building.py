@@ -51,6 +51,7 @@ EMISSION_KEYS = {
     "model": "the model's title",
     "build": "Build.to_wire()",
     "steps": "texts of the steps that were applied to make the graph fit for hardware, the model's pipeline first",
+    "weights": "whose values stand in the memories, in words, e.g. 'random weights (seed 0)'; '' where nobody said",
     "module": "the top module's name",
     "text": 'SystemVerilog of the top module; "" where nothing is emitted',
     "files": "[relative path, bytes] of every file of the folder, the top module first",

@@ -56,10 +56,10 @@ class Top:
         return next((each.module for each in own if each.name == f"{operation}_i"), own[0].module if own else "")
 
 
-def top(design: Design, folding: Folding, name: str) -> Top:
-    """The top module. name: of the model; the module gets it in snake case."""
+def top(design: Design, folding: Folding, name: str, weights: str = "") -> Top:
+    """The top module. name: of the model; the module gets it in snake case.  weights: whose they are, in words."""
     made, module = netlist(design, folding), module_name(name, design.operations)
-    return Top(module, name, folding, made, top_text(module, made, _about(name, design, folding)))
+    return Top(module, name, folding, made, top_text(module, made, _about(name, design, folding, weights)))
 
 
 def emit(design: Design, folding: Folding, name: str, inputs: list[Tensor]) -> Emitted:
@@ -104,10 +104,11 @@ def module_name(name: str, taken: Container[str] = ()) -> str:
     return identifier(re.sub(r"\W+", "_", words, flags=re.ASCII).strip("_").lower() or "model", taken)
 
 
-def _about(name: str, design: Design, folding: Folding) -> list[str]:
+def _about(name: str, design: Design, folding: Folding, weights: str) -> list[str]:
     about = [
         f"{name}: {len(design.operations)} operations, {folding.multipliers} multipliers.",
         f"A sample takes {folding.interval} cycles; the slowest: {_first(folding.bottlenecks) or 'its streams'}.",
+        *([f"Its memories hold {weights}."] if weights else []),
     ]
     return about + (_lacks(design) if design.unsupported else [])
 

@@ -81,6 +81,9 @@ class Lowering:
                 held = self._lower(node)
             except NoHardware as why:
                 held = self.gaps.left_out(node, why)
+            except Exception as error:  # noqa: BLE001 - the border to operators, which are run on constants and indices
+                told = f"working it out failed with {type(error).__name__}: {error}"
+                held = self.gaps.left_out(node, NoHardware(told.partition("\n")[0]))
             if held is not None:
                 self.held[node] = held
         return self.gaps.closed(self.outputs)

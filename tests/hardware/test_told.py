@@ -9,6 +9,7 @@ from torch import nn
 from mase_server import MaseGraph, passes
 from mase_server.building import EMISSION_KEYS, ESTIMATE_KEYS, OPERATION_KEYS, TOTAL_KEYS, Build
 from mase_server.hardware import memories
+from mase_server.hardware.kinds import RULES
 from mase_server.passes.verilog.told import build
 from tests.hardware.test_emission import VERILATOR, make
 
@@ -235,3 +236,23 @@ def test_what_was_put_in_names_the_node_that_it_serves():
     swap = next(each for each in operations.values() if each["kind"] in ("swap", "gather"))
     assert "transpose" in swap["nodes"]
     assert "x" in operations["x"]["nodes"]
+
+
+def test_whose_weights_they_are_stands_in_the_text():
+    found = build(graph(), Build(), "Small", weights="random weights (seed 0)")
+    assert found["weights"] == "random weights (seed 0)"
+    assert "/// Its memories hold random weights (seed 0).\n" in found["text"]
+    assert "Its memories hold" not in told()["text"]
+
+
+def test_an_operator_that_cannot_be_worked_out_is_missing_and_the_rest_is_there(monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("Got Double and Float\nand much more")
+
+    monkeypatch.setitem(RULES, "gelu", refuse)
+    given = MaseGraph(nn.Sequential(nn.GELU(), nn.Linear(4, 4)).eval(), {"input": torch.randn(2, 4)})
+    found = build(given, Build(), "Broken")
+    assert [(each["node"], each["why"]) for each in found["unsupported"]] == [
+        ("_0", "working it out failed with RuntimeError: Got Double and Float")
+    ]
+    assert "_1" in by_name(found)

@@ -36,6 +36,7 @@ def _table(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
         """0 where there is no value, such as the root of a negative number: the graph has NaN there."""
         return lowering.evaluated(node, {source: values}).nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
 
+    function(torch.zeros(1, dtype=torch.float64))  # what cannot be computed so is told now
     return Unrounded("table", (name,), node, options={"function": function})
 
 

@@ -46,12 +46,14 @@ def build(
     folder: str = "",
     vectors: int | None = None,
     inputs: str = "",
+    weights: str = "",
     tell: Tell = lambda stage: None,
 ) -> dict[str, Any]:
     """A map of `building.EMISSION_KEYS` of a graph with real weights, which may be quantised or not; it is changed.
 
-    title: of the model.  folder, vectors, inputs: see `Wanted`.  tell: gets what is being done.  rows are left empty
-    here.  ValueError for what a person asked for that there is not, or that does not fit.
+    title: of the model.  folder, vectors, inputs: see `Wanted`.  weights: whose values they are, in words.  tell: gets
+    what is being done.  rows are left empty here.  ValueError for what a person asked for that there is not, or that
+    does not fit.
     """
     recorded = calls(graph.fx_graph)
     tell("quantising")
@@ -61,7 +63,7 @@ def build(
     if build.scope:
         design = _scope(design, places, build.scope)
     tell("estimating")
-    plan = Plan.of(design, build, title)
+    plan = Plan.of(design, build, title, weights)
     files: list[list[Any]] = []
     if folder and not plan.refusal:
         files = _written(plan, Wanted(folder, vectors, inputs), arguments_of(graph), tell)
@@ -69,6 +71,7 @@ def build(
         "model": title,
         "build": build.to_wire(),
         "steps": steps,
+        "weights": weights,
         "files": files,
         "folder": str(Path(folder).absolute()) if files else None,
         **_told(plan, places),
@@ -90,10 +93,10 @@ class Plan:
     refusal: str | None
 
     @classmethod
-    def of(cls, design: Design, build: Build, title: str) -> Plan:
+    def of(cls, design: Design, build: Build, title: str, weights: str = "") -> Plan:
         """Of a design and what was asked for."""
         folding, why = _folded(design, build)
-        made = top(design, folding, title)
+        made = top(design, folding, title, weights)
         figures = estimate(design, folding, made.made) if design.outputs else _NOTHING
         nothing = None if design.outputs else "nothing of it has hardware"
         return cls(design, build, made, figures, nothing or why or refusal(build, figures.totals, figures.operations))
