@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from mase_server.simulation.kept import digest, kept
 from mase_server.simulation.processes import demand
 from mase_server.simulation.tools import Tools
 
+T = TypeVar("T")
 Progress = Callable[[str, float | None], None]
 
 PROGRAM = "simulate"
@@ -53,9 +55,11 @@ async def program(sources: Sources, tools: Tools, cache: Path, progress: Progres
     """The program of a design. SimulationError with the tool's words where it cannot be made."""
 
     async def make(folder: Path) -> None:
-        runtime = await _runtime(sources.driver, tools, cache, progress)
-        headers = await _headers(sources.optimise, tools, cache)
-        await _Build(sources, tools, folder, headers, progress).run(runtime)
+        build = _Build(sources, tools, folder, progress)
+        shared = _runtime(sources.driver, tools, cache, progress)
+        files = [path for found in await _side_by_side(shared, build.objects(cache)) for path in found]
+        await demand([tools.compiler, "-pthread", *files, "-latomic", "-o", folder / PROGRAM], folder)
+        shutil.rmtree(build.made)
 
     key = digest([await asyncio.to_thread(lambda: sources.key), tools.version, *_VERILATE, *_COMPILE])
     return await kept(cache, key, make) / PROGRAM
@@ -68,48 +72,50 @@ class _Build:
     sources: Sources
     tools: Tools
     folder: Path
-    headers: Path
     progress: Progress
 
-    async def run(self, runtime: Sequence[Path]) -> None:
-        made = self.folder / "made"
-        self.progress("verilating", None)
-        wishes = (*_VERILATE, *self.sources.wishes, "--Mdir", str(made))
-        await demand([self.tools.verilator, *wishes, *(path.resolve() for path in self.sources.verilog)], self.folder)
-        objects = await self._compiled(
-            _pieces([*sorted(made.glob("*.cpp")), (self.sources.driver / _GLUE).resolve()], made)
-        )
-        await demand(
-            [self.tools.compiler, "-pthread", *objects, *runtime, "-latomic", "-o", self.folder / PROGRAM], self.folder
-        )
-        shutil.rmtree(made)
+    @property
+    def made(self) -> Path:
+        """Where everything is on the way."""
+        return self.folder / "made"
 
-    async def _compiled(self, pieces: Sequence[Path]) -> list[Path]:
-        turn, done = asyncio.Semaphore(os.cpu_count() or 1), 0
-        includes: tuple[str | Path, ...] = (
-            "-include",
-            self.headers,
-            f"-I{pieces[0].parent}",
-            f"-I{self.sources.driver.resolve()}",
-            *self.tools.includes,
+    async def objects(self, cache: Path) -> list[Path]:
+        """The design itself."""
+        headers = await _headers(self.sources.optimise, self.tools, cache)
+        self.progress("verilating", None)
+        files = (path.resolve() for path in self.sources.verilog)
+        await demand(
+            [self.tools.verilator, *_VERILATE, *self.sources.wishes, "--Mdir", str(self.made), *files], self.folder
         )
+        glue = (self.sources.driver / _GLUE).resolve()
+        return await self._compiled(_pieces([*sorted(self.made.glob("*.cpp")), glue], self.made), headers)
+
+    async def _compiled(self, pieces: Sequence[Path], headers: Path) -> list[Path]:
+        turn, done = asyncio.Semaphore(os.cpu_count() or 1), 0
+        folders = (f"-I{self.made}", f"-I{self.sources.driver.resolve()}", *self.tools.includes)
+        options = [self.sources.optimise, "-include", str(headers), *folders]
 
         async def one(piece: Path) -> Path:
             nonlocal done
             out = piece.with_suffix(".o")
             async with turn:
-                await compiled(self.tools, [self.sources.optimise, *includes], piece, out)
+                await compiled(self.tools, options, piece, out)
             done += 1
             self.progress(f"building {done} of {len(pieces)}", done / len(pieces))
             return out
 
         self.progress(f"building 0 of {len(pieces)}", 0.0)
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(piece)) for piece in pieces]
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        return [task.result() for task in tasks]
+        return await _side_by_side(*map(one, pieces))
+
+
+async def _side_by_side(*works: Coroutine[Any, Any, T]) -> list[T]:
+    """The results of all; the first error ends the others, and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in works]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 def _pieces(files: Sequence[Path], folder: Path) -> list[Path]:
@@ -154,9 +160,8 @@ async def _runtime(driver: Path, tools: Tools, cache: Path, progress: Progress) 
 
     async def make(folder: Path) -> None:
         progress("building what all simulations share", None)
-        for source in sources:
-            options = ["-O2", f"-I{driver.resolve()}", *tools.includes]
-            await compiled(tools, options, source, folder / f"{source.stem}.o")
+        options = ["-O2", f"-I{driver.resolve()}", *tools.includes]
+        await _side_by_side(*(compiled(tools, options, path, folder / f"{path.stem}.o") for path in sources))
 
     key = digest([tools.version, *_COMPILE, *((driver / name).read_bytes() for name in _DRIVER)])
     folder = await kept(cache, f"shared-{key}", make)

@@ -157,10 +157,10 @@ class Simulation {
   }
 
  private:
-  // At most twice a second.
+  // At most five times a second.
   void tell() {
     const auto now = std::chrono::steady_clock::now();
-    if (now - told_ < std::chrono::milliseconds(500)) return;
+    if (now - told_ < std::chrono::milliseconds(200)) return;
     told_ = now;
     size_t moved = 0, total = 0;
     for (const Stream& stream : streams_) {

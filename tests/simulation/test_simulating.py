@@ -112,7 +112,7 @@ async def test_a_long_run_tells_which_share_of_the_results_came(simulated, folde
     told, files = [], [folder / "sim" / f"data_{kind}_0.hex" for kind in ("in", "out")]
     while not told:
         for file in files:
-            file.write_text(file.read_text() * 16)
+            file.write_text(file.read_text() * 8)
         done = await simulated(progress=lambda message, share: message == "running" and share and told.append(share))
         assert done["status"] == "equal"
     assert all(0 < share <= 1 for share in told)
