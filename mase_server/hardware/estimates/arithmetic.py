@@ -8,7 +8,7 @@ from mase_server.hardware.estimates.streams import counter
 from mase_server.hardware.timing.parameters import Given, clog2
 
 #: Tables for each bit that is saturated, by how many bits above have to be alike: (up to so many, tables).
-_OF_SATURATED = ((1, 0.0), (3, 1.0), (5, 2.3), (7, 5.0), (9, 3.7), (11, 7.0), (64, 7.8))
+_OF_SATURATED = ((1, 0.0), (3, 1.0), (5, 2.3), (7, 4.5), (9, 4.5), (11, 7.0), (64, 8.0))
 
 
 def requantise(width: int, fraction: int, width_out: int, fraction_out: int) -> Cost:
@@ -68,7 +68,7 @@ def mac(given: Given, size: int, lanes: int) -> Cost:
         width = max(width, given["BIAS_PRECISION_0"] + longest - given["BIAS_PRECISION_1"] + 1)
     out = given["DATA_OUT_0_PRECISION_0"], given["DATA_OUT_0_PRECISION_1"]
     rounding = requantise(width, longest, *out)
-    return rounding + logic(width) + sums(width, *_tree(product, lanes)) + multiplications(lanes)
+    return rounding + logic(0.8 * width) + sums(width, *_tree(product, lanes)) + multiplications(lanes)
 
 
 def _tree(width: int, count: int) -> list[int]:

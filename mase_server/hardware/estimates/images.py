@@ -38,7 +38,7 @@ def padding(width: int, images: Images) -> Cost:
 def sliding_window(width: int, images: Images) -> Cost:
     """`sliding_window`: a ring of pixels, whose addresses are sums modulo its depth."""
     bits = clog2(2 * images.depth)
-    return storage.memory(width, images.depth) + logic(90 + 5 * bits) + Cost(carries=7 * bits - 8)
+    return storage.memory(width, images.depth) + logic(80 + 5 * bits) + Cost(carries=7 * bits - 8)
 
 
 def parallel_window(width: int, images: Images, taps: tuple[int, int]) -> Cost:
@@ -58,7 +58,7 @@ def parallel_window(width: int, images: Images, taps: tuple[int, int]) -> Cost:
 def reduce(width: int, lanes: int, beats: int, count: int, maximum: bool) -> Cost:
     """`fixed_reduce`: elements of so many bits, so many positions."""
     bits = width if maximum else width + clog2(count)
-    return storage.memory(lanes * bits, beats) + lanes * (logic(2.4 * bits) + sums(bits)) + counter(count) + logic(6)
+    return storage.memory(lanes * bits, beats) + lanes * (logic(1.2 * bits) + sums(bits)) + counter(count) + logic(6)
 
 
 def of_reduce(given: Given) -> Cost:
@@ -95,5 +95,5 @@ def _pool(given: Given, maximum: bool) -> Cost:
     images, lanes = Images.of(given), given["DATA_IN_0_PARALLELISM_DIM_0"]
     bits, count = given["DATA_IN_0_PRECISION_0"], images.kernel[0] * images.kernel[1]
     whole = not maximum and images.kernel == (images.rows, images.columns)
-    windows = Cost() if whole else sliding_window(lanes * bits, images)
+    windows = Cost() if whole else sliding_window(lanes * bits, images) + storage.skid_buffer(lanes * bits)
     return padding(lanes * bits, images) + windows + reduce(bits, lanes, images.beats, count, maximum)

@@ -13,7 +13,7 @@ from mase_server.hardware.timing.parameters import Given, NormWidths, clog2
 def row_reduce(width: int, lanes: int, beats: int, maximum: bool) -> Cost:
     """`fixed_row_reduce`"""
     bits = width if maximum else width + clog2(beats)
-    combined = (lanes - 1) * (logic(2.4 * bits) if maximum else Cost()) + (lanes - 1) * sums(bits + clog2(lanes))
+    combined = (lanes - 1) * (logic(1.2 * bits) if maximum else Cost()) + (lanes - 1) * sums(bits + clog2(lanes))
     return reduce(width, lanes, 1, beats, maximum) + combined + logic(3)
 
 
@@ -26,7 +26,7 @@ def row_statistic(width: int, lanes: int, beats: int, reduced: int, maximum: boo
 
 def divide(denominator: int, quotient: int) -> Cost:
     """`fixed_divide`: a subtraction that may be taken back for each bit."""
-    logic_of_all = logic(quotient * (denominator + 1) + 1.1 * denominator)
+    logic_of_all = logic(0.85 * quotient * (denominator + 1) + denominator)
     return logic_of_all + Cost(carries=quotient * ((denominator + 2) // 2) + 0.7 * denominator)
 
 

@@ -12,7 +12,9 @@ from mase_server.hardware.timing.parameters import Given, clog2
 _MOST_CELLS = 25
 #: Tables that a word of a read-only memory may take for each block memory that it would need instead.
 _MOST_TABLES = 160
-_BLOCK_WIDTH, _BLOCK_BITS = 36, 18432
+_BLOCK_WIDTH, _BLOCK_BITS, _BLOCK_DEPTH = 36, 18432, 2048
+#: What is left of them when synthesis has found what they have in common.
+_SHARED = 0.6
 #: Words that a table is chosen from without another one.
 _MOST_CHOSEN = 128
 
@@ -24,17 +26,18 @@ def memory(width: int, depth: int) -> Cost:
         return Cost(logic=width * (depth - 1), memory_bits=bits)
     cells = -(-width // 4) * banks
     if cells > _MOST_CELLS * _blocks(width, depth):
-        return Cost(logic=1.2 * width + 20, memory_bits=bits)
-    return Cost(logic=1.2 * width * (banks - 1), cells=cells, memory_bits=bits)
+        return Cost(logic=0.9 * width + 16, memory_bits=bits)
+    return Cost(logic=0.75 * width * (banks - 1), cells=cells, memory_bits=bits)
 
 
 def rom(width: int, depth: int, tables: int | None = None) -> Cost:
     """Words that are read. tables: how many they take, where that is known; as many as random words otherwise."""
     if not stands_in_tables(width, depth):
-        return Cost(memory_bits=width * depth)
+        deep = -(-depth // _BLOCK_DEPTH)
+        return Cost(logic=(0.7 * width + 3) * deep if deep > 1 else 0, memory_bits=width * depth)
     random = width * max(1, depth / 16) if depth > 4 else width / 2
-    chosen = 4 * width if depth > _MOST_CHOSEN else 0
-    return Cost(logic=(random if tables is None else tables) + chosen, memory_bits=width * depth)
+    chosen = 2 * width if depth > _MOST_CHOSEN else 0
+    return Cost(logic=_SHARED * (random if tables is None else tables) + chosen, memory_bits=width * depth)
 
 
 def stands_in_tables(width: int, depth: int) -> bool:
@@ -54,8 +57,8 @@ def skid_buffer(width: int) -> Cost:
 def fifo(width: int, depth: int) -> Cost:
     """So many beats; what is written where a block memory reads goes round it."""
     address, count = clog2(depth), clog2(depth + 1)
-    passed = logic(width + 4 * address) if depth > _MOST_DISTRIBUTED else Cost()
-    return memory(width, depth) + passed + logic(8 + 5 * address) + sums(count, count, address, address)
+    passed = logic(0.8 * width + 3 * address) if depth > _MOST_DISTRIBUTED else Cost()
+    return memory(width, depth) + passed + logic(6 + 4 * address) + sums(count, count, address, address)
 
 
 _MOST_DISTRIBUTED = 32
@@ -65,14 +68,14 @@ def repeat_buffer(width: int, length: int, passes: int, depth: int | None = None
     """Vectors of so many beats, each of them given several times."""
     depth = depth or 2 * length
     address, count, index = clog2(depth), clog2(depth + 1), clog2(length)
-    control = logic(16 + 7 * address) + sums(address, address, count, count, count, index, clog2(passes))
+    control = logic(12 + 5.5 * address) + sums(address, address, count, count, count, index, clog2(passes))
     return memory(width, depth) + control
 
 
 def bank_buffer(width: int, rows: int, beats: int, banks: int) -> Cost:
     """Two matrices of rows, several of which are read at once."""
     depth = 2 * rows * beats // banks
-    return memory(width, depth) * banks + logic(18 + 4 * clog2(depth) + 4 * (banks - 1)) + sums(clog2(depth))
+    return memory(width, depth) * banks + logic(14 + 3 * clog2(depth) + 3 * (banks - 1)) + sums(clog2(depth))
 
 
 def line_taps(width: int, length: int, number: int, dilation: int) -> Cost:
@@ -80,7 +83,7 @@ def line_taps(width: int, length: int, number: int, dilation: int) -> Cost:
     kept, address = (number - 1) * dilation * width, clog2(length)
     if length == 1:
         return logic(10)
-    return memory(kept, length) + logic(12 + 6 * address) + sums(address, address + 1)
+    return memory(kept, length) + logic(10 + 5 * address) + sums(address, address + 1)
 
 
 def of_fifo(given: Given) -> Cost:
@@ -100,7 +103,7 @@ def of_swap_buffer(given: Given) -> Cost:
     words = given["COLUMNS"] // lanes if given["TRANSPOSE"] else given["COLUMNS"] * given["BEATS"]
     address = clog2(rows // banks * words)
     chosen = logic(bits * banks * (lanes - 1)) if given["TRANSPOSE"] else Cost()
-    return bank_buffer(bits * lanes, rows, words, banks) + chosen + logic(20 + 5 * address) + sums(address, address)
+    return bank_buffer(bits * lanes, rows, words, banks) + chosen + logic(15 + 4 * address) + sums(address, address)
 
 
 def of_repeat_buffer(given: Given) -> Cost:

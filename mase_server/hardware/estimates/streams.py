@@ -39,4 +39,4 @@ def of_width_converter(given: Given) -> Cost:
 
 
 #: Tables of a shifted bit by the width of the counter that decides: Yosys makes wide ones of short counters.
-_OF_SHIFTED = {2: 2, 3: 4, 4: 8}
+_OF_SHIFTED = {2: 1.2, 3: 2, 4: 4}
