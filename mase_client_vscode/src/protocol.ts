@@ -89,6 +89,7 @@ export interface Hardware {
 export interface Emission {
   uri: string;
   module: string;
+  weights: string;
   files: [string, number][];
   folder: string | null;
   refusal: string | null;

@@ -10,7 +10,7 @@ from lsprotocol import types as lsp
 
 from mase_server.components import rtl_folder
 from mase_server.lsp.encoding import from_units
-from mase_server.lsp.hardware_texts import lens_text, source_text
+from mase_server.lsp.hardware_texts import source_text, totals_text
 from mase_server.lsp.source_map import Match, hardware_at, operations_on, python_of
 from mase_server.lsp.text import split_lines
 from mase_server.lsp.verilog import Sheet, component_text
@@ -75,7 +75,7 @@ async def lenses(ls: Server, uri: str) -> list[lsp.CodeLens]:
     if sheet is None or emission is None or sheet.component:
         return []
     target = {"path": sheet.path, "model": sheet.model}
-    titles = {SHOW: lens_text(emission), SIMULATE: "simulate", SAVE: "save to folder", SETTINGS: "settings"}
+    titles = {SHOW: totals_text(emission), SIMULATE: "simulate", SAVE: "save to folder", SETTINGS: "settings"}
     found = [_lens(0, title, command, target) for command, title in titles.items()]
     for operation in emission.told["operations"]:
         for line in sorted(first - 1 for first, _ in operation["lines"])[:1]:

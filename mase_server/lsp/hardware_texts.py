@@ -13,30 +13,29 @@ if TYPE_CHECKING:
 
 #: Most bottlenecks that a lens names.
 _MOST = 2
+#: Most names in a row of a card.
+_MOST_IN_CARD = 8
 _LONGEST = 90
 _BITS = ("kbit", "Mbit", "Gbit")
 
 
-def totals_text(emission: Emission) -> str:
-    """`52 multipliers · 1,250 LUTs · 16.0 kbit · 128 cycles a sample · latency 412 · slowest: fc1`."""
-    totals = emission.told["totals"]
-    parts = [*_cost(totals), *_pace(totals["interval"], totals["latency"])]
-    slowest = list(totals["bottlenecks"])
-    if slowest:
-        parts.append(f"slowest: {', '.join(slowest[:_MOST])}{', …' if len(slowest) > _MOST else ''}")
-    return " · ".join(parts)
-
-
 def lens_text(emission: Emission) -> str:
-    """`Verilog: ...`: the whole, what is missing of it, or why there is none."""
+    """`Verilog: 52 multipliers · 1,250 LUTs · 16.0 kbit · 128 cycles`; what is missing of it, or why there is none."""
     told, missing = emission.told, len(emission.told["unsupported"])
-    parts = ["Verilog" + (f" of {told['build']['scope']} alone" if told["build"]["scope"] else "")]
-    parts += ["stale"] if emission.stale else []
+    parts = ["stale"] if emission.stale else []
     if told["refusal"]:
         parts += ["not emitted", _short(told["refusal"])]
     else:
         parts += [f"{counted(missing, 'node')} without hardware"] if missing else []
-        parts.append(totals_text(emission))
+        parts += [*_cost(told["totals"]), counted(told["totals"]["interval"], "cycle")]
+    return f"Verilog{_part(told)}: {' · '.join(parts)}"
+
+
+def totals_text(emission: Emission) -> str:
+    """`52 multipliers · ... · 128 cycles a sample · latency 412 · slowest: fc1 · random weights (seed 0)`."""
+    told, totals = emission.told, emission.told["totals"]
+    slowest = [f"slowest: {_listed(totals['bottlenecks'], _MOST)}"] if totals["bottlenecks"] else []
+    parts = [*_cost(totals), *_pace(totals["interval"], totals["latency"]), *slowest, told["weights"]]
     return " · ".join(part for part in parts if part)
 
 
@@ -49,14 +48,15 @@ def operation_text(operation: Mapping[str, Any]) -> str:
 def model_rows(emission: Emission) -> Iterator[tuple[str, str]]:
     """The rows of a model's card: module, cost, pace, what is missing."""
     told, totals = emission.told, emission.told["totals"]
-    scope = told["build"]["scope"]
-    yield "module", f"`{told['module']}`" + (f", of `{scope}` alone" if scope else "")
+    yield "module", f"`{told['module']}`{_part(told, '`')}"
     yield "cost", " · ".join(_cost(totals)) or "unknown"
     yield "pace", ", ".join(_pace(totals["interval"], totals["latency"])) or "unknown"
     if totals["bottlenecks"]:
-        yield "slowest", ", ".join(f"`{name}`" for name in totals["bottlenecks"])
+        yield "slowest", _listed([f"`{name}`" for name in totals["bottlenecks"]], _MOST_IN_CARD)
     if told["unsupported"]:
-        yield "without hardware", ", ".join(f"`{each['node']}`" for each in told["unsupported"])
+        yield "without hardware", _listed([f"`{each['node']}`" for each in told["unsupported"]], _MOST_IN_CARD)
+    if told["weights"]:
+        yield "weights", told["weights"]
 
 
 def source_text(operation: Mapping[str, Any], place: tuple[str, int] | None) -> str:
@@ -108,6 +108,16 @@ def _pace(cycles: int, latency: int) -> Iterator[str]:
         yield f"{counted(cycles, 'cycle')} a sample"
     if latency:
         yield f"latency {latency:,}"
+
+
+def _part(told: Mapping[str, Any], quote: str = "") -> str:
+    """` of fc alone` where it is not the whole."""
+    scope = told["build"]["scope"]
+    return f" of {quote}{scope}{quote} alone" if scope else ""
+
+
+def _listed(names: Sequence[str], most: int) -> str:
+    return ", ".join([*names[:most], *(["…"] if len(names) > most else [])])
 
 
 def in_bits(number: float) -> str:

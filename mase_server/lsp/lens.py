@@ -35,9 +35,9 @@ async def code_lens(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens
         place = page.range(model)
         if place is not None:
             title = lens_text(model, page.view.stale)
-            commands = [*_of_pipeline(model), *_of_hardware(model)]
+            own = lsp.Command(title, RETRACE, None, [params.text_document.uri])
+            commands = [*_of_pipeline(model), own, *_of_hardware(model)]
             lenses += [lsp.CodeLens(place, command) for command in commands]
-            lenses.append(lsp.CodeLens(place, lsp.Command(title, RETRACE, None, [params.text_document.uri])))
     for part in page.view.parts():
         place = page.range(part)
         if place is not None:

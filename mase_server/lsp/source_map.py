@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from mase_server.lsp.assumptions import on_lines
 from mase_server.lsp.targets import mentions, parts, rows_of
 from mase_server.lsp.verilog import Sheet
 
@@ -95,11 +94,9 @@ def _file(emission: Emission, row: int) -> str:
 
 
 def _operations_at(page: Page, place: lsp.Range, emission: Emission) -> list[Operation]:
-    """The operations of what a range is on; none at the class of the model: everything would be."""
+    """The operations of what a range is on."""
     snapshot, model = emission.snapshot, emission.model
-    own = next(each for each in snapshot.all_models() if each.index == model)
-    at = page.range(own) if own.path == page.document.path else None
-    target = None if at is not None and on_lines(at, place) else parts(page, place, snapshot, model)
+    target = parts(page, place, snapshot, model)
     rows = frozenset[int]() if target is None else rows_of(snapshot, model, target.only)
     return [each for each in emission.told["operations"] if not rows.isdisjoint(each["rows"])]
 

@@ -4,7 +4,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from mase_server.lsp.hardware_texts import in_bits, lens_text, operation_text, simulation_text, source_text
+from mase_server.lsp.hardware_texts import (
+    in_bits,
+    lens_text,
+    model_rows,
+    operation_text,
+    simulation_text,
+    source_text,
+    totals_text,
+)
 
 NOTHING = {"multipliers": 0, "luts": 0, "memory_bits": 0, "cycles": 0, "latency": 0}
 SOME = {"multipliers": 64, "luts": 1250, "memory_bits": 16384, "cycles": 128, "latency": 20}
@@ -22,7 +30,7 @@ FIRST = {"output": "data_out_0", "vector": 3, "element": 7, "expected": -12, "go
 
 
 def emission(*, stale=False, **told):
-    whole = {"build": {"scope": ""}, "unsupported": [], "refusal": None, "totals": TOTALS}
+    whole = {"build": {"scope": ""}, "weights": "", "unsupported": [], "refusal": None, "totals": TOTALS}
     return SimpleNamespace(stale=stale, told={**whole, **told})
 
 
@@ -56,17 +64,38 @@ def test_an_instance_says_where_it_comes_from():
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({}, "Verilog · 52 multipliers · 128 cycles a sample · latency 412 · slowest: a, b, …"),
-        ({"stale": True}, "Verilog · stale · 52 multipliers · 128 cycles a sample · latency 412 · slowest: a, b, …"),
-        ({"totals": {**TOTALS, "latency": 0, "bottlenecks": ["a"]}},
-         "Verilog · 52 multipliers · 128 cycles a sample · slowest: a"),
-        ({"refusal": "it takes too much"}, "Verilog · not emitted · it takes too much"),
-        ({"unsupported": [{}, {}], "build": {"scope": "fc"}, "totals": {**TOTALS, "bottlenecks": []}},
-         "Verilog of fc alone · 2 nodes without hardware · 52 multipliers · 128 cycles a sample · latency 412"),
+        ({}, "Verilog: 52 multipliers · 128 cycles"),
+        ({"stale": True}, "Verilog: stale · 52 multipliers · 128 cycles"),
+        ({"refusal": "it takes too much"}, "Verilog: not emitted · it takes too much"),
+        ({"unsupported": [{}, {}], "build": {"scope": "fc"}},
+         "Verilog of fc alone: 2 nodes without hardware · 52 multipliers · 128 cycles"),
     ],
 )  # fmt: skip
-def test_the_lens_of_a_model(given, text):
+def test_the_lens_of_a_model_is_short(given, text):
     assert lens_text(emission(**given)) == text
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, "52 multipliers · 128 cycles a sample · latency 412 · slowest: a, b, …"),
+        ({"totals": {**TOTALS, "latency": 0, "bottlenecks": ["a"]}},
+         "52 multipliers · 128 cycles a sample · slowest: a"),
+        ({"totals": {**TOTALS, "bottlenecks": []}, "weights": "random weights (seed 0)"},
+         "52 multipliers · 128 cycles a sample · latency 412 · random weights (seed 0)"),
+    ],
+)  # fmt: skip
+def test_the_lens_of_the_document_says_all(given, text):
+    assert totals_text(emission(**given)) == text
+
+
+def test_a_card_names_some_of_many_and_whose_weights():
+    many = [{"node": f"n{number}"} for number in range(20)]
+    told = {"module": "net", "unsupported": many, "weights": "random weights (seed 0)", "build": {"scope": "fc"}}
+    rows = dict(model_rows(emission(**told)))
+    assert rows["module"] == "`net` of `fc` alone"
+    assert rows["without hardware"] == "`n0`, `n1`, `n2`, `n3`, `n4`, `n5`, `n6`, `n7`, …"
+    assert rows["weights"] == "random weights (seed 0)"
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ async def test_what_is_refused_says_why_and_offers_a_part(new_editor):
     assert (await editor.expect(lsp.WINDOW_SHOW_DOCUMENT)).uri.endswith("/Net.sv")
     known = await editor.request("mase/verilog", {"uri": path.as_uri(), "model": "Net"})
     assert (told["build"]["scope"], known.build.scope) == ("", "fc")
-    assert (await editor.lenses(path))[CLASS][0].startswith("Verilog of fc alone · 8 multipliers")
+    assert (await editor.lenses(path))[CLASS][1].startswith("Verilog of fc alone: 8 multipliers")
 
 
 @pytest.mark.parametrize(
@@ -393,8 +393,12 @@ async def test_lines_are_shown_by_command(new_editor):
 
 async def test_lenses_tell_the_whole_and_where_each_instance_is_from(new_editor):
     editor, path, uri = await documents(new_editor)
-    totals = "Verilog · 8 multipliers · 600 LUTs · 3.20 kbit · 20 cycles a sample · latency 50 · slowest: fc"
-    assert (await editor.lenses(path))[CLASS][:2] == [totals, "simulate"]
+    totals = (
+        "8 multipliers · 600 LUTs · 3.20 kbit · 20 cycles a sample · latency 50 · slowest: fc · random weights (seed 0)"
+    )
+    assert (await editor.lenses(path))[CLASS][1:] == [
+        "Verilog: 8 multipliers · 600 LUTs · 3.20 kbit · 20 cycles", "simulate",
+    ]  # fmt: skip
     params = lsp.CodeLensParams(lsp.TextDocumentIdentifier(uri))
     found = await editor.client.text_document_code_lens_async(params)
     lenses = [(lens.range.start.line, lens.command.title) for lens in found]
@@ -412,6 +416,7 @@ async def test_the_model_says_what_its_hardware_takes_only_while_it_has_some(edi
     await emit(editor, path)
     card = (await editor.hover(path, CLASS, 8)).contents.value
     assert "| cost | 8 multipliers · 600 LUTs · 3.20 kbit |" in card
+    assert "| weights | random weights (seed 0) |" in card
     assert "| pace | 20 cycles a sample, latency 50 |" in card
     await editor.command("mase.closeVerilog", {"uri": path.as_uri()})
     assert "Verilog" not in (await editor.hover(path, CLASS, 8)).contents.value
