@@ -35,7 +35,6 @@ class Emission:
     @classmethod
     def of(cls, snapshot: GraphSnapshot, model: int, build: Build, steps: tuple[str, ...], told: Any) -> Emission:
         """Of a map as a child sends it; KeyError, TypeError or ValueError for what is none."""
-        told = {"weights": ""} | told
         if missing := sorted(set(EMISSION_KEYS) - set(told)):
             raise ValueError(f"what was emitted lacks {', '.join(missing)}")
         places: dict[int, tuple[int, ...]] = {}

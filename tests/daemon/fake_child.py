@@ -57,7 +57,8 @@ def hardware(snapshot, params):
                  "lines": [[3, 4]], "scope": "fc", "estimate": {"multipliers": 4}}  # fmt: skip
     words = [params["model"], str(params["build"]["multipliers"]), *steps, f"of text {snapshot.sha256}"]
     return {
-        "model": params["model"], "build": params["build"], "steps": steps, "module": "net", "text": " ".join(words),
+        "model": params["model"], "build": params["build"], "steps": steps, "weights": "random weights",
+        "module": "net", "text": " ".join(words),
         "files": [["net.sv", 9]] if params["folder"] else [], "folder": params["folder"] or None,
         "operations": [operation], "unsupported": [], "totals": {"multipliers": 4}, "refusal": None, "scopes": [],
     }  # fmt: skip

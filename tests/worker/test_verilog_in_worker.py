@@ -91,7 +91,7 @@ def test_the_text_is_told_with_the_nodes_that_each_operation_stands_for(served):
     told = answer.value
     assert (answer.error, told.keys()) == ("", EMISSION_KEYS.keys())
     assert (told["model"], told["module"], told["folder"], told["files"]) == ("Net", "net", None, [])
-    assert told["build"]["multipliers"] == 12
+    assert (told["build"]["multipliers"], told["weights"]) == (12, "random weights (seed 0)")
     assert told["totals"].keys() == set(TOTAL_KEYS)
     found = {operation["name"]: names(job, operation["rows"]) for operation in told["operations"]}
     # The dropout is in no operation: it does nothing.

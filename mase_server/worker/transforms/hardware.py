@@ -47,7 +47,7 @@ def _built(subject: Subject, applied: Applied, ask: Ask, send: Send) -> dict[str
     # Emission is of no concern to a child that nobody asks for it.
     from mase_server.passes.verilog.told import build
 
-    wanted = ask.hardware
+    wanted, whose = ask.hardware, "" if subject.real is None else subject.real.how
 
     def tell(stage: str) -> None:
         send({"event": "progress", "message": stage, "fraction": None})
@@ -55,7 +55,7 @@ def _built(subject: Subject, applied: Applied, ask: Ask, send: Send) -> dict[str
     try:
         told = build(
             applied.graph, wanted.build, subject.traced.name,
-            folder=wanted.folder, vectors=wanted.vectors, inputs=wanted.inputs, tell=tell,
+            folder=wanted.folder, vectors=wanted.vectors, inputs=wanted.inputs, weights=whose, tell=tell,
         )  # fmt: skip
     except ValueError as error:
         raise AskError(str(error)) from error
