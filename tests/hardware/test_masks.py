@@ -8,7 +8,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from mase_server import MaseGraph, passes
+from mase_server.building import Build
+from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.emission import emit, random_inputs
+from mase_server.hardware.folding import fold
 from mase_server.hardware.lowering import lower
+from mase_server.hardware.twin import integer_graph
+from mase_server.passes.verilog.preparation import prepare
 from tests.hardware.simulating import check
 from tests.hardware.test_emission import VERILATOR, emitted, make
 from tests.hardware.test_lowering import config, integers, quantised
@@ -147,3 +153,28 @@ def test_attention_as_one_operator_is_written_out(given):
     graph, _ = passes.attention_swap_transform_pass(MaseGraph(model, {"x": values}), {"to": "eager"})
     graph, _ = passes.quantize_transform_pass(graph, config((12, 8), (12, 8), (12, 8)))
     assert (integers(graph, values) - model(values)).abs().max() < 0.05
+
+
+class Encoder(nn.Module):
+    """Torch's own encoder under a causal mask."""
+
+    def __init__(self, first):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=first, activation="gelu")
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+    def forward(self, x):
+        return self.encoder(x, mask=torch.ones(6, 6).triu(1).bool())
+
+
+@VERILATOR
+@pytest.mark.parametrize("first", [True, False])
+def test_torch_s_own_encoder_is_hardware_without_anything_asked(tmp_path, first):
+    torch.manual_seed(5)
+    model, values = Encoder(first).eval(), torch.randn(4, 6, 8)
+    design = lower(prepare(MaseGraph(model, {"x": values}), Build(precision="fixed(12,8)"))[0])
+    assert design.unsupported == ()
+    given = integer_graph(design).model(design.inputs[0].out.format.encode(values))
+    with torch.no_grad():
+        assert (FixedPoint(12, 8).decode(given) - model(values)).abs().max() < 0.15
+    check(emit(design, fold(design, multipliers=32), "Encoder", random_inputs(design, 8)), tmp_path)

@@ -16,6 +16,7 @@ from mase_server.ir.facts import Facts
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.number_formats import operator_of
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.attention.multihead import Multihead
 from mase_server.passes.attention.written_out import Attention, Finder, Term, UnfitError
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.error.measuring import PART_OF
@@ -31,6 +32,7 @@ def attention_swap_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any]
 
     to: "sdpa" for F.scaled_dot_product_attention, "eager" for attention written out.  only: nodes and modules to work
     on; without it, the whole graph.
+    nn.MultiheadAttention is written out with its projections.
     Written out attention is softmax(query @ keys * scale + masks) @ value; masks and biases are added, filled in or
     chosen by where, in any order with the scaling. Results differ by rounding alone; where a row is masked whole with
     minus infinity, one operator gives zeros, and what is written out here does too. Attention whose weights are used
@@ -114,12 +116,20 @@ def _with_term(graph: fx.Graph, mask: fx.Node | None, term: Term, dtype: torch.d
 
 def _unfuse_all(graph: MaseGraph, selection: Selection) -> Swap:
     facts, swapped = dict(graph.facts), []
+    kept: dict[str, str] = {}
     for node in list(graph.fx_graph.nodes):
+        layer = Multihead.of(node, graph.module, facts) if selection.covers(node) else None
+        if layer is not None:
+            try:
+                swapped.append(layer.put())
+            except UnfitError as error:
+                kept[node.name] = str(error)
+            continue
         is_call = node.op == "call_function" and operator_of(node, graph.module) == _FUSED
         if is_call and selection.covers(node):
             _WrittenOut(node, facts).put()
             swapped.append(node.name)
-    return swapped, {}
+    return swapped, kept
 
 
 class _WrittenOut:
