@@ -9,12 +9,12 @@ import torch
 from torch import fx
 
 from mase_server.hardware.arithmetic import Norm
-from mase_server.hardware.design import Design, Operation
+from mase_server.hardware.design import Constant, Design, Operation, Stream
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import integer_norm
 from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of
-from mase_server.hardware.kinds.settings import Settings
 from mase_server.hardware.kinds.kind import Kind, Rule, row_major
+from mase_server.hardware.kinds.settings import Settings
 from mase_server.hardware.kinds.softmax import reach_of_rows
 from mase_server.hardware.kinds.swap import in_order
 from mase_server.hardware.memories import words_of_bias
@@ -42,16 +42,22 @@ def _rule(centred: bool) -> Rule:
 
 
 def _norm(design: Design, operation: Operation) -> Norm:
-    """The arithmetic; NoHardware where it needs more bits than there are."""
-    weight, bias = operation.constants.get("weight"), operation.constants.get("bias")
-    return Norm(
-        operation.out.shape[-1],
-        design.operations[operation.inputs[0]].out.format,
-        operation.out.format,
-        None if weight is None else weight.format,
-        None if bias is None else bias.format,
-        **operation.options,
-    )
+    """The arithmetic."""
+    return _of(design.operations[operation.inputs[0]].out, operation.out, operation.constants, operation.options)
+
+
+def _of(source: Stream, out: Stream, constants: Mapping[str, Constant], options: Mapping[str, Any]) -> Norm:
+    weight, bias = (None if (found := constants.get(name)) is None else found.format for name in ("weight", "bias"))
+    return Norm.fitting(out.shape[-1], source.format, out.format, weight, bias, options["centred"], options["epsilon"])
+
+
+def _order(lowering: Lowering, unrounded: Unrounded, out: Stream) -> Stream:
+    """Row-major. NoHardware where its sums need more bits than there are."""
+    try:
+        _of(lowering.stream(unrounded.inputs[0]), out, unrounded.constants, unrounded.options)
+    except ValueError as why:
+        raise NoHardware(f"{why}; quantise its input to a narrower format") from why
+    return row_major(lowering, unrounded, out)
 
 
 def _node(maker: Maker, operation: Operation) -> fx.Node:
@@ -65,9 +71,20 @@ def _folds(design: Design, operation: Operation) -> Iterator[Fold]:
     """One beat a cycle, but a row takes as long as its root."""
     length = operation.out.shape[-1]
     norm = _norm(design, operation)
-    root = (norm.sum_width + 1) // 2 + norm.root_fraction + 4
+    scaled = norm.centred and length & (length - 1) != 0
+    products = 1 + (norm.weight is not None) + scaled
     for lanes in divisors(length):
-        yield Fold(lanes, lanes, operation.out.size // length * max(length // lanes, root), 0)
+        beats = length // lanes
+        cycles = operation.out.size // length * max(beats, _root_width(norm, beats, lanes) + 2)
+        yield Fold(lanes, lanes, cycles, products * lanes)
+
+
+def _root_width(norm: Norm, beats: int, lanes: int) -> int:
+    """Bits of the root, as `fixed_norm` works them out."""
+    bits = (norm.size - 1).bit_length()
+    centred = norm.data.width + (bits + 1 if norm.centred else 0)
+    summed = 2 * centred + (beats - 1).bit_length() + (lanes - 1).bit_length()
+    return (max(summed, norm.steps.bit_length()) + 2) // 2 + norm.root_fraction
 
 
 def _build(builder: Builder, operation: Operation) -> Tap:
@@ -97,4 +114,4 @@ def _build(builder: Builder, operation: Operation) -> Tap:
 
 _RULES = {"layer_norm": _rule(True), "rms_norm": _rule(False)}
 
-KIND = Kind("norm", _node, _build, _RULES, row_major, _folds, reach_of_rows, mixes=1)
+KIND = Kind("norm", _node, _build, _RULES, _order, _folds, reach_of_rows, mixes=1)
