@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from mase_server.daemon.api_files import tracked_of
 from mase_server.daemon.graph_snapshot import GraphSnapshot
 from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
-from mase_server.daemon.store import FileView
+from mase_server.daemon.store import FileView, SiteView
 from mase_server.daemon.transform import UNTOUCHED
 from mase_server.snapshot import COLUMNS, TRANSFORM_NODES
 from mase_server.wire import unpack_blobs
@@ -20,6 +20,7 @@ from mase_server.wire import unpack_blobs
 _AT_ONCE = 256
 _MOST = 100_000
 _SITES = 5_000
+_LINES = 32
 #: Columns of `mase/graph` as a trace has them, what passes made of them, and what has to be unpacked first.
 _TRACED = tuple(name for name in COLUMNS["nodes"] if name not in ("blob", "model"))
 _MADE = TRANSFORM_NODES[1:]
@@ -75,7 +76,7 @@ async def graph(api: Api, params: Params) -> dict[str, Any]:
     columns: dict[str, Any] = {"row": list(page)}
     for name in names:
         columns[name] = await _column(snapshot, model, name, page)
-    return {**told, **_tables(snapshot, columns), "columns": columns}
+    return {**told, **await _tables(snapshot, columns), "columns": columns}
 
 
 def _names(asked: Sequence[Any] | None) -> Sequence[str]:
@@ -136,7 +137,7 @@ async def _details(snapshot: GraphSnapshot, rows: Sequence[int]) -> AsyncIterato
         await asyncio.sleep(0)
 
 
-def _tables(snapshot: GraphSnapshot, columns: dict[str, Any]) -> dict[str, list[Any]]:
+async def _tables(snapshot: GraphSnapshot, columns: dict[str, Any]) -> dict[str, list[Any]]:
     """What the columns refer to, by new indices that leave out what they do not."""
     payload = snapshot.payload
     scopes = [[path, kind] for _, path, kind in payload["scopes"]]
@@ -144,7 +145,9 @@ def _tables(snapshot: GraphSnapshot, columns: dict[str, Any]) -> dict[str, list[
     made = {"values": ("value", payload["values"]), "scopes": ("scope", scopes), "files": ("file", files)}
     tables: dict[str, list[Any]] = {}
     for table, (name, every) in made.items():
-        used = dict.fromkeys(index for index in columns.get(name, ()) if index >= 0)
+        await asyncio.sleep(0)
+        used = dict.fromkeys(columns.get(name, ()))
+        used.pop(-1, None)
         new = {-1: -1} | {index: number for number, index in enumerate(used)}
         tables[table] = [every[index] for index in used]
         if name in columns:
@@ -157,22 +160,30 @@ async def tensors(api: Api, params: Params) -> dict[str, Any]:
 
     A site is {"line", "column", "end_line", "end_column", "name", "kind", "function", "values"}, a value
     {"value", "original", "model", "count"} as in `snapshot`.  first, last: of these lines alone.  all: expressions too.
-    next: the line that was not reached, or None.
+    next: the line that the rest begins at, or None.
     """
     view = view_of(api, params["path"])
     first, last = params.get("first", 1), params.get("last", 1 << 30)
-    found = view.sites(first, last, None if params.get("all") else _KINDS)
-    following = found[_SITES].line if len(found) > _SITES else None
-    kept = found if following is None else [site for site in found[:_SITES] if site.line < following]
-    told = {"path": view.path, "sha256": view.sha256, "stale": view.stale, "next": following}
-    sites = []
-    for number, site in enumerate(kept, 1):
-        extent = dict(zip(("line", "column", "end_line", "end_column"), site.extent, strict=True))
-        values = [{key: getattr(one, key) for key in ("value", "original", "model", "count")} for one in site.values]
-        sites.append({**extent, "name": site.name, "kind": site.kind, "function": site.function, "values": values})
-        if number % _AT_ONCE == 0:
-            await asyncio.sleep(0)
-    return {**told, "sites": sites}
+    last = min(last, _last_line(api, params["path"]))
+    kinds, sites = None if params.get("all") else _KINDS, list[dict[str, Any]]()
+    while first <= last and len(sites) < _SITES:
+        sites += [_site(site) for site in view.sites(first, min(first + _LINES - 1, last), kinds)]
+        first += _LINES
+        await asyncio.sleep(0)
+    told = {"path": view.path, "sha256": view.sha256, "stale": view.stale}
+    return {**told, "next": first if first <= last else None, "sites": sites}
+
+
+def _last_line(api: Api, path: str) -> int:
+    """The last line of a file that anything is known of."""
+    sites = [snapshot.payload["sites"] for snapshot in api.daemon.store.snapshots() if path in snapshot.files]
+    return max((max(each["line"], default=0) for each in sites), default=0)
+
+
+def _site(site: SiteView) -> dict[str, Any]:
+    extent = dict(zip(("line", "column", "end_line", "end_column"), site.extent, strict=True))
+    values = [{key: getattr(one, key) for key in ("value", "original", "model", "count")} for one in site.values]
+    return {**extent, "name": site.name, "kind": site.kind, "function": site.function, "values": values}
 
 
 async def problems(api: Api, params: Params) -> list[dict[str, Any]]:
@@ -250,10 +261,12 @@ async def compare(api: Api, params: Params) -> dict[str, Any]:
         raise ApiError("invalid-params", 'other is a map with "path", and "model" where a file has several')
     base = shown(api, other)
     before, after = [await _named(*each) for each in (base, (snapshot, model))]
-    common = [name for name in before if name in after]
-    changed = [
-        {"name": name, "before": before[name], "after": after[name]} for name in common if before[name] != after[name]
-    ]
+    changed = []
+    for number, name in enumerate(before):
+        if name in after and before[name] != after[name]:
+            changed.append({"name": name, "before": before[name], "after": after[name]})
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)
     added, removed = [[name for name in one if name not in two] for one, two in ((after, before), (before, after))]
     return {**_sides(base, (snapshot, model)), "changed": changed, "added": added, "removed": removed, "summary": None}
 
@@ -268,15 +281,15 @@ def _sides(before: tuple[GraphSnapshot, int], after: tuple[GraphSnapshot, int]) 
 
 
 async def _named(snapshot: GraphSnapshot, model: int) -> dict[str, Any]:
+    """For each node, by its name, what makes it the same as another: its operator and its value."""
     nodes, values = snapshot.payload["nodes"], snapshot.payload["values"]
-    await asyncio.sleep(0)
-    return {
-        nodes["name"][row]: {
-            "mase_op": nodes["mase_op"][row],
-            "value": values[nodes["value"][row]] if nodes["value"][row] >= 0 else None,
-        }
-        for row in _rows(snapshot, model, None)
-    }
+    found = {}
+    for number, row in enumerate(_rows(snapshot, model, None)):
+        value = nodes["value"][row]
+        found[nodes["name"][row]] = {"mase_op": nodes["mase_op"][row], "value": values[value] if value >= 0 else None}
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return found
 
 
 async def _passes_made(snapshot: GraphSnapshot, model: int) -> dict[str, Any]:

@@ -11,7 +11,16 @@ from typing import Any
 from mase_server.daemon.methods import Api, ApiError
 from mase_server.rpc.channel import ERROR, Channel
 from mase_server.rpc.dispatch import answer, error_map, told_of
-from mase_server.rpc.frames import MAX_STRANGER, FrameError, Message, Reader, Request, notification, response
+from mase_server.rpc.frames import (
+    MAX_STRANGER,
+    STRANGER_ELEMENTS,
+    FrameError,
+    Message,
+    Reader,
+    Request,
+    notification,
+    response,
+)
 from mase_server.rpc.front import Front
 from mase_server.rpc.outbox import Outbox
 from mase_server.rpc.pieces import response_pieces
@@ -27,7 +36,8 @@ class Connection(Channel):
     def __init__(self, front: Front, token: str = "") -> None:
         super().__init__(front)
         self._token = token
-        self._reader = Reader(MAX_STRANGER if token else self.limits.frame)
+        self._strange = bool(token)
+        self._reader = Reader(MAX_STRANGER, STRANGER_ELEMENTS) if token else Reader(self.limits.frame)
         self._backlog: deque[Message] = deque()
         self._running: dict[int, asyncio.Task[None]] = {}
         self._answered: set[int] = set()
@@ -68,6 +78,8 @@ class Connection(Channel):
 
     def received(self, data: memoryview) -> None:
         """Bytes came."""
+        if self._strange and not self._token and not self._reader.partial:
+            self._strange, self._reader = False, Reader(self.limits.frame)
         try:
             self._backlog.extend(self._reader.feed(data))
         except FrameError as error:
@@ -191,7 +203,6 @@ class Connection(Channel):
             self.after("end", self.limits.end_seconds / 10, "the token is not this server's")
             raise ApiError("unauthenticated", "the token is not this server's")
         self._token = ""
-        self._reader.limit = self.limits.frame
         self.cancel_timer("greeting")
         return {"authenticated": True}
 

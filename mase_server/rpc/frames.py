@@ -19,8 +19,8 @@ _MAX_ID = 1 << 32
 #: Bytes to begin with: the library's own choice is so many that asking the system for them takes longer than packing.
 _BUFFER = 4 << 10
 _EXPECTED = "expected [0, id, method, [params]] with an id from 0 below 2**32, or [2, method, [params]]"
-#: Elements of one array or map: room for all is made when they are announced.
-MAX_ELEMENTS = 16 << 10
+#: Elements of one array or map, for the same: room for all is made when they are announced, at every depth.
+MAX_ELEMENTS, STRANGER_ELEMENTS = 4 << 10, 16
 
 
 class FrameError(Exception):

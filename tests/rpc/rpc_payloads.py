@@ -51,7 +51,7 @@ def _graph(payload, index, blocks):
             last = len(payload["nodes"]["name"]) - 1
             target = f"blocks.{block}.{leaf}" if leaf else operator
             row = (f"{operator}_{block}_{place}", "call_module" if leaf else "call_function", target, operator, family)
-            _node(payload, index, (*row, flops, scope, 1 if leaf == "fc" else 0), [last], 2 + place)
+            _node(payload, index, (*row, flops, scope, 1 if leaf == "fc" else 0), [last], 2 + 3 * block + place)
     assert len(payload["nodes"]["name"]) == first + 1 + 3 * blocks
 
 

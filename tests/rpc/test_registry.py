@@ -10,6 +10,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import msgpack
 import pytest
 import pytest_asyncio
 from rpc_serving import Raw
@@ -267,6 +268,27 @@ async def test_a_stranger_may_send_little(tcp):
     client = await dial(tcp)
     client.send([0, 1, "mase/authenticate", [{"token": "x" * 8000}]])
     assert (await client.next())[2][0]["code"] == "bad-message"
+    await client.close()
+
+
+async def test_who_said_the_token_may_send_more(tcp):
+    client = await dial(tcp)
+    await client.result("mase/authenticate", token=tcp.token_file.read_text().strip())
+    error, _ = await client.ask("mase/subscribe", {"topics": ["x" * 10] * 900})
+    assert error["message"].startswith("there is no topic 'xxxxxxxxxx'")
+    await client.close()
+
+
+async def test_what_comes_with_the_token_is_read_as_well(tcp):
+    client = await dial(tcp)
+    token = tcp.token_file.read_text().strip()
+    hello, more = [0, 1, "mase/authenticate", [{"token": token}]], [0, 2, "mase/files", [{}]]
+    data = msgpack.packb(hello) + msgpack.packb(more)
+    client.send(data[:-3])
+    await client.writer.drain()
+    assert (await client.next())[:3] == [1, 1, None]
+    client.send(data[-3:])
+    assert (await client.next())[:3] == [1, 2, None]
     await client.close()
 
 

@@ -124,6 +124,17 @@ async def test_tensors_come_line_by_line(client, served):
     assert [site["line"] for site in told["sites"]] == [3]
 
 
+async def test_many_tensors_come_in_pages_without_a_gap(client, served):
+    path = served.show("lines.py", blocks=4000)
+    lines, start = [], 1
+    while start is not None:
+        told = await client.result("mase/tensors", path=path, first=start)
+        assert len(told["sites"]) <= 5100
+        lines += [site["line"] for site in told["sites"]]
+        start = told["next"]
+    assert lines == list(range(2, 12_002))
+
+
 async def test_problems_of_one_file_and_of_all(client, served):
     path = served.show("problems.py", problems=[(3, "error", "cannot multiply")])
     [problem] = (await client.result("mase/problems", path=path))["problems"]
