@@ -15,6 +15,7 @@ from mase_server.daemon.api_events import EVENTS
 from mase_server.daemon.api_files import FILES, opener
 from mase_server.daemon.api_graphs import GRAPHS
 from mase_server.daemon.api_outputs import OUTPUTS
+from mase_server.daemon.api_readings import READINGS
 from mase_server.daemon.api_workers import WORKERS
 from mase_server.daemon.graph_snapshot import GraphSnapshot, NodeView
 from mase_server.daemon.methods import Api, ApiMethod, Params
@@ -248,6 +249,7 @@ API = (
     *OUTPUTS,
     *FILES,
     *GRAPHS,
+    *READINGS,
     *WORKERS,
     *EVENTS,
 )
