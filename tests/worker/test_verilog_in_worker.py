@@ -35,6 +35,20 @@ class Odd(nn.Module):
         return self.last(z)
 
 
+def in_order(x):
+    return torch.sort(x)[0]
+
+
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, activation=in_order, batch_first=True)
+
+    def forward(self, t):
+        u = self.layer(t)
+        return u
+
+
 class Big(nn.Module):
     def __init__(self):
         super().__init__()
@@ -63,6 +77,7 @@ def failing_transform_pass(mg, pass_args={}):
 if __name__ == "__main__":
     Net()(torch.randn(3, 8))
     Odd()(torch.randn(3, 8))
+    Deep().eval()(torch.randn(1, 4, 8))
     Big()(torch.randn(1, 1 << 15))
     Broken()(torch.randn(3, 8))
 """
@@ -142,6 +157,14 @@ def test_a_node_without_hardware_is_told_with_its_row_and_the_rest_is_there(serv
     assert (operator, nodes["name"][row]) == ("sort", "sort")
     assert "z = torch.sort(z)[0]" in job.text.splitlines()[nodes["line"][row] - 1]
     assert "first_i" in told["text"]
+
+
+def test_what_is_inside_of_a_layer_of_torch_is_told_with_the_row_of_its_call(served):
+    job, child = served
+    told = emit(child, model="Deep").value
+    (row,) = {each["row"] for each in told["unsupported"] if each["operator"] == "sort"}
+    assert job.payload["nodes"]["name"][row] == "layer"
+    assert {name for each in told["operations"] for name in names(job, each["rows"])} == {"t", "layer"}
 
 
 def test_one_layer_can_be_built_alone(served):
