@@ -1,7 +1,7 @@
 /// The mean of every window of every channel, the border of zeros counted; images as rows, columns, channels, PAR of them
 /// at a time. The sum is exact, divided and rounded once: half to even, then saturated.
 /// An image takes windows * KERNEL_HEIGHT * KERNEL_WIDTH * CHANNELS / PAR cycles, if its pixels come in time.
-/// Six cycles of latency after the last beat of a window, four if that is the whole image. Stores the rows of one window,
+/// Seven cycles of latency after the last beat of a window, four if that is the whole image. Stores the rows of one window,
 /// and SPARE pixels more; nothing if the window is the whole image.
 /// Does not cut the ready path at its output. Is arithmetic.average_pool2d in Python.
 module fixed_average_pool2d #(
@@ -75,6 +75,9 @@ module fixed_average_pool2d #(
     assign window_valid = padded_valid;
     assign padded_ready = window_ready;
   end else begin : g_windows
+    logic [InWidth-1:0] read;
+    logic read_valid, read_ready;
+
     sliding_window #(
         .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
         .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
@@ -92,6 +95,20 @@ module fixed_average_pool2d #(
         .data_in_0(padded),
         .data_in_0_valid(padded_valid),
         .data_in_0_ready(padded_ready),
+        .data_out_0(read),
+        .data_out_0_valid(read_valid),
+        .data_out_0_ready(read_ready)
+    );
+
+    // Memories are slow to read: what they give has a register before it is compared or summed.
+    skid_buffer #(
+        .DATA_WIDTH(InWidth)
+    ) registers (
+        .clk,
+        .rst,
+        .data_in_0(read),
+        .data_in_0_valid(read_valid),
+        .data_in_0_ready(read_ready),
         .data_out_0(window),
         .data_out_0_valid(window_valid),
         .data_out_0_ready(window_ready)

@@ -1,6 +1,6 @@
 /// The largest element of every window of every channel, images as rows, columns, channels, PAR of them at a time.
 /// An image takes windows * KERNEL_HEIGHT * KERNEL_WIDTH * CHANNELS / PAR cycles, if its pixels come in time.
-/// Three cycles of latency after the last beat of a window. Stores the rows of one window, and SPARE pixels more.
+/// Four cycles of latency after the last beat of a window. Stores the rows of one window, and SPARE pixels more.
 /// Does not cut the ready path at its output. Is arithmetic.max_pool2d in Python.
 module fixed_max_pool2d #(
     parameter int DATA_IN_0_PRECISION_0       = 8,
@@ -29,8 +29,8 @@ module fixed_max_pool2d #(
     output logic                data_out_0_valid,
     input  logic                data_out_0_ready
 );
-  logic [InWidth-1:0] padded, window;
-  logic padded_valid, padded_ready, window_valid, window_ready;
+  logic [InWidth-1:0] padded, read, window;
+  logic padded_valid, padded_ready, read_valid, read_ready, window_valid, window_ready;
 
   if (PADDING_TOP + PADDING_BOTTOM + PADDING_LEFT + PADDING_RIGHT > 0) begin : g_padding
     image_padding #(
@@ -77,6 +77,20 @@ module fixed_max_pool2d #(
       .data_in_0(padded),
       .data_in_0_valid(padded_valid),
       .data_in_0_ready(padded_ready),
+      .data_out_0(read),
+      .data_out_0_valid(read_valid),
+      .data_out_0_ready(read_ready)
+  );
+
+  // Memories are slow to read: what they give has a register before it is compared or summed.
+  skid_buffer #(
+      .DATA_WIDTH(InWidth)
+  ) registers (
+      .clk,
+      .rst,
+      .data_in_0(read),
+      .data_in_0_valid(read_valid),
+      .data_in_0_ready(read_ready),
       .data_out_0(window),
       .data_out_0_valid(window_valid),
       .data_out_0_ready(window_ready)

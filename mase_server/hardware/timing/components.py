@@ -196,9 +196,11 @@ def _border(given: Given, place: Place) -> Iterable[Process]:
 
 
 def _reduced(images: Images, source: Link, out: Link, place: Place) -> Iterable[Process]:
-    ended = place.times()
+    ended, kept = place.times(), place.link()
     yield windows.pixels(source, ended, images)
-    yield windows.reduced_windows(source, out, ended, images)
+    yield windows.reduced_windows(source, kept, ended, images)
+    # The registers stand before what compares or sums; that makes no difference here.
+    yield streams.fifo(kept, out, 2)
 
 
 def _reduce(given: Given, place: Place) -> Iterable[Process]:
