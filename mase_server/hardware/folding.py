@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from math import gcd
 
 from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folds import Fold
@@ -33,74 +34,92 @@ def fold(design: Design, *, interval: int | None = None, multipliers: int | None
     """The folding of a design.
 
     interval: at most so many cycles from one sample to the next, with as few multipliers as that takes.  multipliers:
-    at most so many, and as fast as they allow.  Neither: one multiplier for each layer.
-    FoldingError where both cannot be kept, or the budget is below one multiplier for each layer.
+    at most so many, and as fast as they allow; all that multiply count.  Neither: each layer as small as it can be.
+    FoldingError where both cannot be kept, or the budget is below the smallest that there is.
     """
     ways = {
         name: tuple(KINDS[operation.kind].folds(design, operation)) for name, operation in design.operations.items()
     }
     ways = {name: folds for name, folds in ways.items() if folds}
-    least = sum(min(each.multipliers for each in folds) for folds in ways.values())
-    if multipliers is not None and multipliers < least:
-        raise FoldingError(f"{multipliers} multipliers are too few: the {len(ways)} layers need {least} at least")
-    if interval is None:
-        interval = _slowest(ways) if multipliers is None else _fastest(ways, multipliers)
-    chosen = _chosen(design, ways, interval)
-    used = sum(each.multipliers for each in chosen.values())
-    if multipliers is not None and used > multipliers:
-        possible = _fastest(ways, multipliers)
-        text = f"an interval of {interval} cycles takes {used} multipliers, {multipliers} are allowed"
-        raise FoldingError(f"{text}; with those {possible} cycles are possible")
-    return Folding(chosen, max((each.cycles for each in chosen.values()), default=1), used)
+    if interval is not None:
+        found = _at(design, ways, interval)
+        if multipliers is None or found.multipliers <= multipliers:
+            return found
+        possible = _within(design, ways, multipliers)
+        text = f"an interval of {interval} cycles takes {found.multipliers} multipliers, {multipliers} are allowed"
+        raise FoldingError(f"{text}; with those {possible.interval} cycles are possible")
+    return _at(design, ways, _slowest(ways)) if multipliers is None else _within(design, ways, multipliers)
 
 
 _Ways = Mapping[str, tuple[Fold, ...]]
+
+
+def _at(design: Design, ways: _Ways, interval: int) -> Folding:
+    """The smallest folding within an interval."""
+    chosen = _chosen(design, ways, interval)
+    slowest = max((each.cycles for each in chosen.values()), default=1)
+    return Folding(chosen, slowest, sum(each.multipliers for each in chosen.values()) + _products(design, chosen))
+
+
+def _within(design: Design, ways: _Ways, budget: int) -> Folding:
+    """The folding with the shortest interval within a budget."""
+    least = _at(design, ways, _slowest(ways)).multipliers
+    if budget < least:
+        raise FoldingError(f"{budget} multipliers are too few: the {len(ways)} layers need {least} at least")
+    intervals = sorted({each.cycles for folds in ways.values() for each in folds if each.cycles >= _fastest(ways)})
+    # Fewer cycles never take fewer multipliers of layers; what goes at the pace of its neighbours may take a few more.
+    first = bisect_left(intervals, True, key=lambda each: _least(ways, each) <= budget) if intervals else 0
+    found = (_at(design, ways, each) for each in intervals[first:])
+    return next((each for each in found if each.multipliers <= budget), _at(design, ways, _slowest(ways)))
 
 
 def _slowest(ways: _Ways) -> int:
     return max((max(each.cycles for each in folds) for folds in ways.values()), default=1)
 
 
-def _fastest(ways: _Ways, budget: int) -> int:
-    """The shortest interval that a budget allows. Fewer cycles never take fewer multipliers, so it can be halved."""
-    intervals = sorted({each.cycles for folds in ways.values() for each in folds})
-    low, high = 0, len(intervals) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if _least(ways, intervals[middle]) <= budget:
-            high = middle
-        else:
-            low = middle + 1
-    return intervals[low] if intervals else 1
+def _fastest(ways: _Ways) -> int:
+    """No interval is shorter than the fastest fold of the slowest layer."""
+    return max((min(each.cycles for each in folds) for folds in ways.values()), default=1)
 
 
-def _least(ways: _Ways, interval: int) -> float:
-    """The fewest multipliers for an interval; infinite where a layer cannot be that fast."""
-    fewest = (
-        min((each.multipliers for each in folds if each.cycles <= interval), default=float("inf"))
-        for folds in ways.values()
-    )
-    return sum(fewest)
+def _least(ways: _Ways, interval: int) -> int:
+    """The fewest multipliers of layers for an interval."""
+    return sum(min(each.multipliers for each in folds if each.cycles <= interval) for folds in ways.values())
 
 
 def _chosen(design: Design, ways: _Ways, interval: int) -> dict[str, Fold]:
-    """The smallest fold of each layer within the interval; of equals one that takes beats as wide as they come."""
+    """The smallest fold of each layer within the interval: the fewest multipliers, then the fewest tables."""
     chosen: dict[str, Fold] = {}
     for name, folds in ways.items():
         fitting = [each for each in folds if each.cycles <= interval]
         if not fitting:
             fastest = min(each.cycles for each in folds)
             raise FoldingError(f"{name} takes {fastest} cycles at least; an interval of {interval} is too short for it")
-        before = _width_before(design, design.operations[name], chosen)
-        chosen[name] = min(fitting, key=partial(_preference, before))
+        operation = design.operations[name]
+        before = _width_before(design, operation, chosen)
+        came = [each for each in fitting if _converted(design, operation, before, each) <= interval] or fitting
+        chosen[name] = min(came, key=lambda each: _size(operation, before, each))
     return chosen
 
 
-def _preference(before: int | None, fold: Fold) -> tuple[int, ...]:
-    """Few multipliers, then beats as wide as they come. Without any multiplier lanes are what costs, so few of them."""
-    if fold.multipliers:
-        return fold.multipliers, fold.par_in != before, fold.cycles, -fold.par_in
-    return 0, fold.par_in != before, abs(fold.par_in - (before or 1)), fold.cycles
+def _size(operation: Operation, before: int | None, fold: Fold) -> tuple[int, int, int, int]:
+    """What is to be small, in this order: multipliers, tables of lanes and of what converts beats, cycles."""
+    tables = _OF_LANE.get(operation.kind, _OF_OTHER_LANES) * fold.par_out
+    if before is not None and before != fold.par_in:
+        tables += _OF_NARROWER * before if before > gcd(before, fold.par_in) else _OF_WIDER
+    return fold.multipliers, tables, fold.cycles, -fold.par_in
+
+
+#: Tables of a lane of results, of a lane that a converter makes narrower, and of one that makes wider; about.
+_OF_LANE = {"norm": 600, "softmax": 250, "linear": 80, "conv2d": 80, "matmul": 80}
+_OF_OTHER_LANES, _OF_NARROWER, _OF_WIDER = 20, 16, 10
+
+
+def _converted(design: Design, operation: Operation, before: int | None, fold: Fold) -> int:
+    """Cycles of a sample through a converter, which goes by the greatest common divisor of both widths."""
+    if before is None or not operation.inputs:
+        return 0
+    return design.operations[operation.inputs[0]].out.size // gcd(before, fold.par_in)
 
 
 def _width_before(design: Design, operation: Operation, chosen: Mapping[str, Fold]) -> int | None:
@@ -110,3 +129,14 @@ def _width_before(design: Design, operation: Operation, chosen: Mapping[str, Fol
         if operation.name in chosen:
             return chosen[operation.name].par_out
     return None
+
+
+def _products(design: Design, chosen: Mapping[str, Fold]) -> int:
+    """Multipliers of products that nobody folds: as many as their widest operand has lanes."""
+    lanes: dict[str, int] = {}
+    found = 0
+    for name, operation in design.operations.items():
+        own = chosen.get(name)
+        lanes[name] = own.par_out if own else max((lanes[each] for each in operation.inputs), default=1)
+        found += lanes[name] if operation.options.get("function") == "mul" and own is None else 0
+    return found

@@ -29,3 +29,8 @@ def divisors(number: int) -> list[int]:
     """All divisors, the smallest first."""
     small = [each for each in range(1, isqrt(number) + 1) if number % each == 0]
     return sorted({*small, *(number // each for each in small)})
+
+
+def products_of_mean(count: int) -> int:
+    """Multiplications of a mean of so many numbers, by the reciprocal and back; a power of two is a shift."""
+    return 0 if count & (count - 1) == 0 else 2

@@ -1,17 +1,22 @@
 """Foldings against every combination of folds there is."""
 
 from itertools import pairwise, product
+from math import gcd
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.design import Constant, Design, Operation, Stream
+from mase_server.hardware.estimates import estimate
 from mase_server.hardware.folding import FoldingError, fold
 from mase_server.hardware.folds import divisors
 from mase_server.hardware.kinds import KINDS
+from mase_server.hardware.lowering import lower
+from tests.hardware.test_lowering import config, quantised
 
 FORMAT = FixedPoint(8, 4)
 
@@ -82,10 +87,46 @@ def test_without_wishes_a_layer_has_one_multiplier():
     assert (found.interval, found.bottlenecks) == (24, ("layer_0",))
 
 
-def test_of_equally_small_folds_one_that_needs_no_converter_is_chosen():
+def test_of_equally_small_folds_one_with_few_lanes_of_results_is_chosen():
+    """A lane of results has a rounding of its own; gathering beats for the next layer costs next to nothing."""
     found = fold(chain(8, 8, 8), interval=16)
+    assert [(each.par_in, each.par_out) for each in found.folds.values()] == [(4, 1), (4, 1)]
+
+
+def test_no_layer_waits_for_a_converter():
+    """Beats of 3 become beats of 2 element by element: 12 of them, for which an interval of 6 has no time."""
+    found = fold(chain(4, 12, 6), interval=12)
     first, second = found.folds.values()
-    assert first.par_out == second.par_in
+    assert 12 // gcd(first.par_out, second.par_in) <= 12
+    for interval in (6, 8, 12, 16, 24):
+        first, second = fold(chain(4, 12, 6), interval=interval).folds.values()
+        assert 12 // gcd(first.par_out, second.par_in) <= interval
+
+
+class Products(nn.Module):
+    """What multiplies beside layers: a norm, a mean of three by three, a product at the pace of its neighbours."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.gate, self.norm = nn.Linear(6, 12), nn.Linear(6, 12), nn.LayerNorm(12)
+
+    def forward(self, x):
+        return self.norm(self.up(x) * torch.tanh(self.gate(x)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 200))
+def test_all_that_multiplies_is_within_the_budget(budget):
+    design = lower(quantised(Products(), torch.randn(2, 6), config()))
+    least = fold(design).multipliers
+    if budget < least:
+        with pytest.raises(FoldingError, match=f"need {least} at least"):
+            fold(design, multipliers=budget)
+        return
+    found = fold(design, multipliers=budget)
+    assert found.multipliers <= budget
+    # Counted component by component, from the netlist.
+    assert estimate(design, found).totals["multipliers"] == found.multipliers
 
 
 def test_divisors():

@@ -11,7 +11,7 @@ from torch import fx
 
 from mase_server.hardware.arithmetic import Windows
 from mase_server.hardware.design import Design, Operation
-from mase_server.hardware.folds import Fold, divisors
+from mase_server.hardware.folds import Fold, divisors, products_of_mean
 from mase_server.hardware.functional import integer_average_pool2d, integer_max_pool2d
 from mase_server.hardware.held import Held, NoHardware, Unrounded
 from mase_server.hardware.kinds.images import arrival, by_pixels, image_parameters, pixels_of, reach_of_windows
@@ -95,10 +95,11 @@ def _node(maker: Maker, operation: Operation) -> fx.Node:
 def _folds(design: Design, operation: Operation) -> Iterator[Fold]:
     channels, *windows = image_size(operation.out.shape)
     kernel = operation.options["windows"].kernel
+    products = products_of_mean(prod(kernel)) if operation.options["mean"] else 0
     for lanes in divisors(channels):
         looked_at = prod(windows) * prod(kernel) * channels // lanes
         cycles = max(looked_at, arrival(design, operation, lanes, operation.options["windows"]))
-        yield Fold(lanes, lanes, cycles, 0)
+        yield Fold(lanes, lanes, cycles, products * lanes)
 
 
 def _build(builder: Builder, operation: Operation) -> Tap:

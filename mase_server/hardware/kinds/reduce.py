@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx
 
 from mase_server.hardware.design import Design, Operation
-from mase_server.hardware.folds import Fold, divisors
+from mase_server.hardware.folds import Fold, divisors, products_of_mean
 from mase_server.hardware.functional import integer_reduce
 from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of
 from mase_server.hardware.kinds.kind import Kind, Rule, row_major
@@ -84,8 +84,10 @@ def _count(design: Design, operation: Operation) -> int:
 
 
 def _folds(design: Design, operation: Operation) -> Iterator[Fold]:
+    products = products_of_mean(_count(design, operation)) if operation.options["function"] == "mean" else 0
     for lanes in divisors(operation.options["channels"]):
-        yield Fold(lanes, lanes, design.operations[operation.inputs[0]].out.size // lanes, 0)
+        cycles = design.operations[operation.inputs[0]].out.size // lanes
+        yield Fold(lanes, lanes, cycles, products * lanes)
 
 
 def _build(builder: Builder, operation: Operation) -> Tap:
