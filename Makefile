@@ -10,7 +10,7 @@ CODE := mase_server tests benchmarks docs/*.py
 
 HARDWARE := verilator yosys iverilog g++
 
-.PHONY: help venv tools hardware-tools hardware-nightly vsix editor demo test quick lint types bench docs clean
+.PHONY: help venv tools hardware-tools other-clients hardware-nightly vsix editor demo test quick lint types bench docs clean
 
 help:
 	@echo "make demo    every example with its hints, in the terminal"
@@ -48,6 +48,12 @@ hardware-tools:
 	    DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$missing; } || \
 	  { echo "The hardware tests need$$missing. Install them, then try again: sudo apt-get install$$missing" >&2; exit 1; }
 
+# Neovim asks the daemon as another program would; where it cannot be installed, those tests say that they need it.
+other-clients:
+	@command -v nvim >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -q && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends neovim; } || \
+	  echo "Neovim is not here, its tests are skipped. To run them: sudo apt-get install neovim" >&2
+
 # Other configurations than those of `make test`, and more of them: by hand or at night.
 hardware-nightly: venv hardware-tools
 	for seed in 2 3 4 5; do RTL_SEED=$$seed RTL_CONFIGURATIONS=40 $(BIN)/python -m pytest -q tests/rtl || exit 1; done
@@ -67,7 +73,7 @@ types: venv
 	$(BIN)/mypy
 
 # The browser's driver keeps an event loop of its own running, so the editor has a process of its own.
-test: lint types vsix hardware-tools
+test: lint types vsix hardware-tools other-clients
 	$(BIN)/python -m pytest -m "not editor"
 	$(BIN)/python -m pytest -m editor tests/editor
 
