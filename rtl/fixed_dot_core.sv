@@ -62,10 +62,10 @@ module fixed_dot_core #(
   // One step a cycle, as long as there is a place for what it completes.
   logic [  IndexWidth-1:0] index;
   logic [ PlacesWidth-1:0] places;
-  logic last, leaves, step;
+  // `last` and `full` are known a cycle before: ready is one gate, because long paths begin with it.
+  logic last, full, leaves, step;
 
-  assign last = index == IndexWidth'(BeatsIn - 1);
-  assign data_in_0_ready = !last || places != '0;
+  assign data_in_0_ready = !last || !full;
   assign step = data_in_0_valid && data_in_0_ready;
   assign leaves = data_out_0_valid && data_out_0_ready;
 
@@ -74,12 +74,18 @@ module fixed_dot_core #(
       index   <= '0;
       weight_address <= '0;
       places  <= PlacesWidth'(Places);
+      last    <= BeatsIn == 1;
+      full    <= 1'b0;
     end else begin
       if (step) begin
         index   <= last ? '0 : index + 1'b1;
+        last    <= BeatsIn == 1 || (!last && index == IndexWidth'(BeatsIn - 2));
         weight_address <= (weight_address == AddressWidth'(BeatsIn * BeatsOut - 1)) ? '0 : weight_address + 1'b1;
       end
-      if ((step && last) != leaves) places <= leaves ? places + 1'b1 : places - 1'b1;
+      if ((step && last) != leaves) begin
+        places <= leaves ? places + 1'b1 : places - 1'b1;
+        full   <= !leaves && places == PlacesWidth'(1);
+      end
     end
   end
 

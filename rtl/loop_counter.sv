@@ -17,10 +17,13 @@ module loop_counter #(
   end else begin : g_counts
     localparam int Width = $clog2(COUNT);
     logic [Width-1:0] index;
-    assign last = index == Width'(COUNT - 1);
+    // A register of its own: in nests `last` is at the head of long paths.
     always_ff @(posedge clk) begin
-      if (rst) index <= '0;
-      else if (step) index <= last ? '0 : index + 1'b1;
+      if (rst) {index, last} <= '0;
+      else if (step) begin
+        index <= last ? '0 : index + 1'b1;
+        last  <= index == Width'(COUNT - 2);
+      end
     end
   end
 endmodule

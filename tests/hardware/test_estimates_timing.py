@@ -23,10 +23,10 @@ CASES = {
     "separable": (Separable, (4, 9, 7), (5, 40)),
     "residual": (Block, (2, 6, 5), (2, 30)),
     "down": (Down, (2, 8, 8), (4, 30)),
-    "gate": (Gate, (6,), (3, 30)),
+    "gate": (Gate, (6,), (4, 30)),
     "attention": (Attention, (6, 8), (8,)),
     "mixer": (Mixer, (5, 4), (8,)),
-    "encoder": (Encoder, (6, 8), (8, 70)),
+    "encoder": (Encoder, (6, 8), (14, 70)),
     "vit": (lambda: Patches(Encoder()), (3, 8, 8), (24,)),
     "words": (Words, None, (2, 8)),
 }
