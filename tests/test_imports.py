@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "dtypes": (),
     "directories": (),
     "components": (),
+    "codes": (),
     "ops": ("formats", "dtypes", "snapshot"),
     "tracing": ("ops", *SHARED),
     "ir": ("formats", "ops", "tracing", "inputs", *SHARED),
@@ -38,7 +39,7 @@ MAY_IMPORT = {
     "lsp": ("daemon", "rpc", *SHARED, "worker.request", "directories", "components"),
     "rpc": ("daemon", *SHARED, "worker.request", "directories"),
     "client": (*SHARED, "directories", "rpc.frames", "rpc.addresses", "rpc.private", "rpc.registry"),
-    "cli": ("daemon", "lsp", "simulation", "client", "rpc", *SHARED, "worker.request", "directories"),
+    "cli": ("codes", "daemon", "lsp", "simulation", "client", "rpc", *SHARED, "worker.request", "directories"),
     "__main__": ("cli",),
 }
 #: library -> the parts that may import it.
