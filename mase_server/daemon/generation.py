@@ -109,6 +109,7 @@ class Generation:
             return self._fail("no_environment", (problem,), problem.message)
         limits = Limits(self._settings.time_limit, self._settings.memory_limit)
         worker = TraceWorker(child, self._request(), limits, Events(self._on_payload, self._on_stage))
+        tracked.interpreter = handshake.executable
         self._say("tracing", f"Python {handshake.python}, torch {handshake.torch} ({handshake.executable})")
         kept = False
         try:

@@ -25,7 +25,7 @@ _SCRATCH_SECONDS = 7 * 24 * 3600.0
 class Tracked:
     """A file that somebody is or was interested in. `source` is the newest content asked for.
 
-    openers: who looks at it now: the editor, connections of other tools.
+    openers: who looks at it now: the editor, connections of other tools.  interpreter: that traced it last, "" before.
     """
 
     path: str
@@ -38,6 +38,7 @@ class Tracked:
     status: Status | None = None
     task: asyncio.Task[None] | None = None
     worker: TraceWorker | None = None
+    interpreter: str = ""
     instrument: tuple[str, ...] = ()
     imports: dict[str, str] = field(default_factory=dict)
     fit: bytes | None = None
