@@ -66,7 +66,8 @@ def _within(design: Design, ways: _Ways, budget: int) -> Folding:
     least = _at(design, ways, _slowest(ways)).multipliers
     if budget < least:
         raise FoldingError(f"{budget} multipliers are too few: the {len(ways)} layers need {least} at least")
-    intervals = sorted({each.cycles for folds in ways.values() for each in folds if each.cycles >= _fastest(ways)})
+    fastest = _fastest(ways)
+    intervals = sorted({each.cycles for folds in ways.values() for each in folds if each.cycles >= fastest})
     # Fewer cycles never take fewer multipliers of layers; what goes at the pace of its neighbours may take a few more.
     first = bisect_left(intervals, True, key=lambda each: _least(ways, each) <= budget) if intervals else 0
     found = (_at(design, ways, each) for each in intervals[first:])
