@@ -49,7 +49,7 @@ LIBRARIES = {
     "typer": ("cli",),
     "rich": ("cli",),
     "torch": (*COMPILER, "worker"),
-    "numpy": (*COMPILER, "worker"),
+    "numpy": (*COMPILER, "worker", "client"),
     "watchdog": ("daemon",),
 }
 

@@ -95,7 +95,7 @@ class BlockingMethods:
         """
         return self.call("mase/pipeline", _given(path=path, model=model))
 
-    def set_pipeline(self, path: str, steps: list[Any], model: str | None = None) -> dict[str, Any]:
+    def set_pipeline(self, path: str, steps: list[str], model: str | None = None) -> dict[str, Any]:
         """Have just these steps, given as texts; `mase/pipeline`. One that fails stays, and is a warning at the
         class.
         """
@@ -152,6 +152,26 @@ class BlockingMethods:
         """Write a model with its weights, after its passes, as `{name}.pt` and `{name}.mz`: {"files", "weights"}."""
         return self.call("mase/exportCheckpoint", _given(path=path, model=model, name=name))
 
+    def import_checkpoint(self, path: str, name: str, model: str | None = None) -> dict[str, Any]:
+        """Take the graph and the weights of a checkpoint in place of a model's, as one more pass; `mase/pipeline`."""
+        return self.call("mase/importCheckpoint", _given(path=path, model=model, name=name))
+
+    def weights(
+        self,
+        path: str,
+        model: str | None = None,
+        names: list[str] | None = None,
+        original: bool | None = None,
+        start: int | None = None,
+        count: int | None = None,
+    ) -> dict[str, Any]:
+        """The parameters and buffers of a model, after its passes, as bytes: {"arrays", "total", "next",
+        "weights"}.
+        """
+        return self.call(
+            "mase/weights", _given(path=path, model=model, names=names, original=original, start=start, count=count)
+        )
+
     def draw(
         self,
         path: str,
@@ -164,7 +184,7 @@ class BlockingMethods:
         return self.call("mase/draw", _given(path=path, model=model, original=original, colours=colours, file=file))
 
     def open(
-        self, path: str, model: str | None = None, inputs: list[Any] | None = None, wait: bool | None = None
+        self, path: str, model: str | None = None, inputs: list[str] | None = None, wait: bool | None = None
     ) -> dict[str, Any]:
         """Look at the model file `path` until `mase/close` or the connection's end: it is traced now and at every
         save.
@@ -193,7 +213,7 @@ class BlockingMethods:
         found: list[dict[str, Any]] = result["inputs"]
         return found
 
-    def set_inputs(self, path: str, inputs: list[Any], model: str | None = None) -> dict[str, Any]:
+    def set_inputs(self, path: str, inputs: list[str], model: str | None = None) -> dict[str, Any]:
         """Trace a file with other inputs, from now on: texts such as "x: f32[1, 3, 224, 224]"; [] finds them
         again.
         """
@@ -206,7 +226,7 @@ class BlockingMethods:
         scope: str | None = None,
         start: int | None = None,
         count: int | None = None,
-        columns: list[Any] | None = None,
+        columns: list[str] | None = None,
     ) -> dict[str, Any]:
         """The graph of a model as columns, in order of execution: all of it, of a module (`scope`), or a page of
         it.
@@ -239,6 +259,14 @@ class BlockingMethods:
         """
         return self.call("mase/compare", _given(path=path, model=model, other=other))
 
+    def traced(
+        self, path: str, all: bool | None = None, passes: bool | None = None, first: int | None = None
+    ) -> dict[str, Any]:
+        """What the trace of the newest text of the model file `path` tells of that file; other files' traces add
+        nothing.
+        """
+        return self.call("mase/traced", _given(path=path, all=all, passes=passes, first=first))
+
     def workers(self) -> list[dict[str, Any]]:
         """The live trace children: {"path", "folder", "pid", "memory" (bytes), "generation", "idle" (seconds)}
         each.
@@ -263,7 +291,7 @@ class BlockingMethods:
         """
         return self.call("mase/session", _given(errors=errors))
 
-    def subscribe(self, topics: list[Any] | None = None, path: str | None = None) -> dict[str, Any]:
+    def subscribe(self, topics: list[str] | None = None, path: str | None = None) -> dict[str, Any]:
         """Be sent `mase/event` notifications: {"subscription": number, "topics"}."""
         return self.call("mase/subscribe", _given(topics=topics, path=path))
 

@@ -16,6 +16,7 @@ from mase_server.daemon.api_files import FILES, opener
 from mase_server.daemon.api_graphs import GRAPHS
 from mase_server.daemon.api_outputs import OUTPUTS
 from mase_server.daemon.api_readings import READINGS
+from mase_server.daemon.api_traced import TRACED
 from mase_server.daemon.api_workers import WORKERS
 from mase_server.daemon.graph_snapshot import GraphSnapshot, NodeView
 from mase_server.daemon.methods import Api, ApiMethod, Params
@@ -237,7 +238,7 @@ API = (
     ApiMethod("mase/redoPass", _MODEL, redo_pass, executes=True),
     ApiMethod("mase/resetPasses", _MODEL, reset_passes, executes=True),
     ApiMethod("mase/pipeline", _MODEL, pipeline),
-    ApiMethod("mase/setPipeline", {**_MODEL, "steps": list}, set_pipeline, executes=True),
+    ApiMethod("mase/setPipeline", {**_MODEL, "steps": list[str]}, set_pipeline, executes=True),
     ApiMethod("mase/pipelineSettings", {"path": str}, pipeline_settings),
     ApiMethod("mase/transformed", {**_MODEL, "original?": bool}, transformed, executes=True),
     ApiMethod(
@@ -250,6 +251,7 @@ API = (
     *FILES,
     *GRAPHS,
     *READINGS,
+    *TRACED,
     *WORKERS,
     *EVENTS,
 )

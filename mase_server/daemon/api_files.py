@@ -120,17 +120,15 @@ async def set_inputs(api: Api, params: Params) -> dict[str, Any]:
 
 def _options(before: TraceOptions, params: Params) -> TraceOptions:
     texts = params.get("inputs", list(before.inputs))
-    if not all(isinstance(text, str) for text in texts):
-        raise ApiError("invalid-params", 'inputs has to be a list of texts such as "x: f32[1, 784]"')
     model = params.get("model", before.model) or None
     return replace(before, inputs=tuple(texts), model=model, inputs_from="option" if texts else "settings")
 
 
 FILES = (
-    ApiMethod("mase/open", {"path": str, "model?": str, "inputs?": list, "wait?": bool}, open_file, executes=True),
+    ApiMethod("mase/open", {"path": str, "model?": str, "inputs?": list[str], "wait?": bool}, open_file, executes=True),
     ApiMethod("mase/close", {"path": str}, close_file),
     ApiMethod("mase/files", {}, files, answer="files"),
     ApiMethod("mase/fileStatus", {"path": str}, status),
     ApiMethod("mase/inputs", {"path": str}, inputs, answer="inputs"),
-    ApiMethod("mase/setInputs", {"path": str, "inputs": list, "model?": str}, set_inputs, executes=True),
+    ApiMethod("mase/setInputs", {"path": str, "inputs": list[str], "model?": str}, set_inputs, executes=True),
 )

@@ -154,7 +154,7 @@ async def _tables(snapshot: GraphSnapshot, columns: dict[str, Any]) -> dict[str,
 GRAPHS = (
     ApiMethod(
         "mase/graph",
-        {"path": str, "model?": str, "scope?": str, "start?": int, "count?": int, "columns?": list},
+        {"path": str, "model?": str, "scope?": str, "start?": int, "count?": int, "columns?": list[str]},
         graph,
     ),
 )

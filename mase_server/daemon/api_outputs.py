@@ -1,4 +1,4 @@
-"""API functions that write a model's graph: as a checkpoint, as a drawing."""
+"""API functions on what a model's graph holds: its weights as arrays, as a checkpoint out and in; its drawing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
+from mase_server.steps import Step
 
 _COLOURS = ("family", "format")
+#: Bytes of arrays in one answer: few, so that packing them takes the event loop a moment only.
+_PAGE = 4 << 20
 
 
 async def export_checkpoint(api: Api, params: Params) -> dict[str, Any]:
@@ -17,10 +20,41 @@ async def export_checkpoint(api: Api, params: Params) -> dict[str, Any]:
     name: an absolute path without ending; its folder has to be there.  weights: whose values, in words.
     `MaseGraph.from_checkpoint` reads them.
     """
+    return await api.daemon.passes.written("export", params["path"], params.get("model"), name=_name(params))
+
+
+async def import_checkpoint(api: Api, params: Params) -> dict[str, Any]:
+    """Take the graph and the weights of a checkpoint in place of a model's, as one more pass; `mase/pipeline`.
+
+    name: as `mase/exportCheckpoint` takes it.  Drawings, code, weights and hardware are of the checkpoint from then
+    on, until `mase/undoPass`. One of a model with other inputs is refused. Nothing of the files is executed.
+    """
+    step = Step("load_checkpoint", {"name": _name(params)})
+    return await api.daemon.passes.apply(params["path"], params.get("model"), step)
+
+
+def _name(params: Params) -> str:
     name = Path(params["name"])
     if not name.is_absolute():
         raise ApiError("invalid-params", f"name is {str(name)[:200]!r}; it has to be an absolute path, without ending")
-    return await api.daemon.passes.written("export", params["path"], params.get("model"), name=str(name))
+    return str(name)
+
+
+async def weights(api: Api, params: Params) -> dict[str, Any]:
+    """The parameters and buffers of a model, after its passes, as bytes: {"arrays", "total", "next", "weights"}.
+
+    An array is {"name", "dtype", "shape", "size", "offset", "data"}: dtype as torch calls it, e.g. "float32"; data:
+    row-major and little-endian, the bytes from `offset` on of `size`. names: which arrays, in this order; all of them
+    without it. original: as they are without passes. start, count: of the bytes of all those arrays in a row, this
+    page; count is at most 4 MiB, and with 0 only names and sizes come. total: bytes of them all. next: where the next
+    page starts, or None. weights: whose values, in words.
+    """
+    start, count = params.get("start", 0), min(params.get("count", _PAGE), _PAGE)
+    if start < 0 or count < 0:
+        raise ApiError("invalid-params", f"start is {start} and count {count}; they begin at 0")
+    page = {"names": params.get("names", []), "start": start, "count": count}
+    original = params.get("original", False)
+    return await api.daemon.passes.written("weights", params["path"], params.get("model"), original, **page)
 
 
 async def draw(api: Api, params: Params) -> dict[str, Any]:
@@ -49,5 +83,12 @@ _MODEL = {"path": str, "model?": str}
 
 OUTPUTS = (
     ApiMethod("mase/exportCheckpoint", {**_MODEL, "name": str}, export_checkpoint, executes=True),
+    ApiMethod("mase/importCheckpoint", {**_MODEL, "name": str}, import_checkpoint, executes=True),
+    ApiMethod(
+        "mase/weights",
+        {**_MODEL, "names?": list[str], "original?": bool, "start?": int, "count?": int},
+        weights,
+        executes=True,
+    ),
     ApiMethod("mase/draw", {**_MODEL, "original?": bool, "colours?": str, "file?": str}, draw, executes=True),
 )

@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Protocol, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin, get_type_hints
 
 from mase_server.daemon.schemas import parameters_schema, schema_of
 
@@ -99,15 +99,18 @@ class ApiMethod:
 
 
 def _fits(value: Any, kind: Any) -> bool:
+    inner = get_args(kind)
     if isinstance(kind, UnionType):
-        return any(_fits(value, one) for one in get_args(kind))
+        return any(_fits(value, one) for one in inner)
+    if inner:
+        return isinstance(value, get_origin(kind)) and all(_fits(each, inner[0]) for each in value)
     if kind in (int, float) and isinstance(value, bool):
         return False
     return isinstance(value, (int, float) if kind is float else kind)
 
 
 def _named(kind: Any) -> str:
-    return str(getattr(kind, "__name__", kind))
+    return str(kind) if get_args(kind) else str(getattr(kind, "__name__", kind))
 
 
 def _listed(params: Mapping[str, Any]) -> str:

@@ -134,16 +134,17 @@ class Passes:
         return str((await self.written("code", path, title, original))["text"])
 
     async def written(
-        self, method: str, path: str, title: str | None, original: bool = False, name: str = ""
+        self, method: str, path: str, title: str | None, original: bool = False, name: str = "", **more: Any
     ) -> dict[str, Any]:
         """What a child makes of the graph of a model, with its passes applied or as it was traced (`original`).
 
-        method: code, draw or export.  name: of the files of a checkpoint; what colours of a drawing mean.
+        method: code, draw, export or weights.  name: of the files of a checkpoint; what colours of a drawing mean.
+        more: what else the method takes.
         """
         worker = await self._host.ready(path)
         model = self._changes.model(path, title)
         steps = [] if original else [step.to_wire() for step in self.steps(path, model.title)]
-        params = {"model": model.title, "steps": steps, "original": original, "name": name}
+        params = {"model": model.title, "steps": steps, "original": original, "name": name, **more}
         try:
             answer: dict[str, Any] = await worker.call(method, params)
         except CallFailed as error:

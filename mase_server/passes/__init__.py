@@ -15,6 +15,7 @@ from mase_server.passes.gptq import gptq_transform_pass
 from mase_server.passes.granularity.lower_granularity import lower_granularity_transform_pass
 from mase_server.passes.granularity.raise_granularity import raise_granularity_transform_pass
 from mase_server.passes.hook_inspection import hook_inspection_analysis_pass
+from mase_server.passes.load_checkpoint import load_checkpoint_transform_pass
 from mase_server.passes.lora import fuse_lora_weights_transform_pass, insert_lora_adapter_transform_pass
 from mase_server.passes.metadata import (
     add_common_metadata_analysis_pass,
@@ -75,6 +76,7 @@ __all__ = [
     "hook_inspection_analysis_pass",
     "init_metadata_analysis_pass",
     "insert_lora_adapter_transform_pass",
+    "load_checkpoint_transform_pass",
     "logicnets_fusion_transform_pass",
     "lower_granularity_transform_pass",
     "measure_error_analysis_pass",

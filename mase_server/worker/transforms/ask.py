@@ -51,7 +51,7 @@ class Ask:
 
     trial: the last step is new, so that errors are of no interest if it fails.  memory: resident bytes that a fork may
     use.  seconds: that the call may take.  name: of what is written, or how.  hardware: what is made of it, for the
-    method that does.
+    method that does.  names: of the arrays that are wanted, () for all.  start, count: bytes of them all.
     """
 
     model: str = ""
@@ -63,6 +63,9 @@ class Ask:
     seconds: float = SECONDS
     name: str = ""
     hardware: HardwareAsk = field(default_factory=HardwareAsk)
+    names: tuple[str, ...] = ()
+    start: int = 0
+    count: int = 0
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> Ask:
@@ -77,4 +80,7 @@ class Ask:
             float(params.get("seconds") or SECONDS),
             str(params.get("name") or ""),
             HardwareAsk.of(params),
+            tuple(map(str, params.get("names") or ())),
+            int(params.get("start") or 0),
+            int(params.get("count") or 0),
         )

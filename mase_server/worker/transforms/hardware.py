@@ -47,7 +47,7 @@ def _built(subject: Subject, applied: Applied, ask: Ask, send: Send) -> dict[str
     # Emission is of no concern to a child that nobody asks for it.
     from mase_server.passes.verilog.told import build
 
-    wanted, whose = ask.hardware, "" if subject.real is None else subject.real.how
+    wanted, whose = ask.hardware, applied.weights or ("" if subject.real is None else subject.real.how)
 
     def tell(stage: str) -> None:
         send({"event": "progress", "message": stage, "fraction": None})

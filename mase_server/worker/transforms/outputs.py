@@ -1,4 +1,4 @@
-"""What a model's graph is written as: a checkpoint of the real one, a drawing."""
+"""What a model's graph is written as: a checkpoint of the real one, its weights as bytes, a drawing."""
 
 from __future__ import annotations
 
@@ -8,29 +8,53 @@ import torch
 
 from mase_server.inputs.making.real import Real
 from mase_server.worker.live import Live
+from mase_server.worker.transforms import arrays
 from mase_server.worker.transforms.ask import Ask, AskError
 from mase_server.worker.transforms.forks import Send
-from mase_server.worker.transforms.pipeline import Pipeline
+from mase_server.worker.transforms.pipeline import Applied, Pipeline
 from mase_server.worker.transforms.room import refusal
 from mase_server.worker.transforms.runs import Subject, raise_stopped, run_steps, useful_threads
 
 
 def checkpoint(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     """Write `{name}.pt` and `{name}.mz` of the model with its weights, after its steps: {"files", "weights"}."""
-    subject = Subject.of(live, ask.model, real)
     if real is None:
-        if problem := refusal(subject.traced, ask.memory):
-            raise AskError(problem, "limit")
-        send({"value": {"then": "measure"}})
-        return
-    torch.set_num_threads(useful_threads(real.model))
-    applied = run_steps(subject, Pipeline(ask.steps, subject.known()), send, real=True)
-    raise_stopped(applied.stopped)
+        return _later(live, ask, send)
+    applied = _applied(live, ask, real, send)
     try:
         applied.graph.export(ask.name)
     except ValueError as error:
         raise AskError(str(error), "pass") from error
-    send({"value": {"files": [f"{ask.name}.pt", f"{ask.name}.mz"], "weights": real.how}})
+    value = {"files": [f"{ask.name}.pt", f"{ask.name}.mz"], "weights": applied.weights or real.how}
+    return send({"value": value})
+
+
+def weights(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
+    """A page of the parameters and buffers after the steps: `arrays.page` and "weights", whose they are."""
+    if real is None:
+        return _later(live, ask, send)
+    applied = _applied(live, ask, real, send)
+    try:
+        page = arrays.page(applied.graph.model, ask.names, ask.start, ask.count)
+    except ValueError as error:
+        raise AskError(str(error)) from error
+    return send({"value": {**page, "weights": applied.weights or real.how}})
+
+
+def _later(live: Live, ask: Ask, send: Send) -> None:
+    """On meta it is only seen whether there is room for weights."""
+    if problem := refusal(Subject.of(live, ask.model).traced, ask.memory):
+        raise AskError(problem, "limit")
+    send({"value": {"then": "measure"}})
+
+
+def _applied(live: Live, ask: Ask, real: Real, send: Send) -> Applied:
+    subject = Subject.of(live, ask.model, real)
+    torch.set_num_threads(useful_threads(real.model))
+    steps = () if ask.original else ask.steps
+    applied = run_steps(subject, Pipeline(steps, subject.known()), send, real=True)
+    raise_stopped(applied.stopped)
+    return applied
 
 
 def drawing(live: Live, ask: Ask, real: Real | None, send: Send) -> None:

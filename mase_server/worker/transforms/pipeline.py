@@ -42,7 +42,7 @@ class Applied:
     """A graph after as many steps as could be applied.
 
     steps: as `snapshot.TRANSFORM_KEYS` has them.  notes: what became of calls whose nodes are gone.  rest: how many
-    steps were left for a graph with real weights.
+    steps were left for a graph with real weights.  weights: whose values a step put in, in words; "" for the model's.
     """
 
     graph: MaseGraph
@@ -50,6 +50,7 @@ class Applied:
     notes: dict[int, str] = field(default_factory=dict)
     stopped: Stopped | None = None
     rest: int = 0
+    weights: str = ""
 
     @property
     def recording(self) -> Recording:
@@ -123,6 +124,8 @@ class Pipeline:
         entry = {"title": pass_.title, "seconds": time.perf_counter() - started, "info": in_words(info)}
         report = info.get("report")
         entry["report"] = report[:LONGEST_REPORT] if isinstance(report, str) else None
+        if isinstance(whose := info.get("weights"), str):
+            applied.weights = whose
         applied.steps.append({**step.to_wire(), **entry})
 
 

@@ -178,4 +178,6 @@ def _errors(subject: Subject, applied: Applied) -> Measured:
     assert subject.real is not None
     original, graph = subject.graph(), applied.graph
     feed = original.knowledge.feed(subject.example.arguments)
-    return Measured(measure(original.model, graph.model, feed), subject.example.how, subject.real.how)
+    return Measured(
+        measure(original.model, graph.model, feed), subject.example.how, applied.weights or subject.real.how
+    )

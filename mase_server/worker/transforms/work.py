@@ -28,6 +28,7 @@ _WORK: dict[str, _Method] = {
     "verilog": hardware.emission,
     "export": outputs.checkpoint,
     "draw": outputs.drawing,
+    "weights": outputs.weights,
 }
 METHODS = frozenset(_WORK)
 
