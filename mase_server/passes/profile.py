@@ -17,7 +17,7 @@ from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import metadata_of
 from mase_server.ir.propagate import visit_for_real
 from mase_server.ir.values import part_of
-from mase_server.passes.arguments import Result, options
+from mase_server.passes.arguments import Result, options, with_common_metadata
 from mase_server.passes.data import DATA, load
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.report.tables import table
@@ -86,9 +86,7 @@ def profile_statistics_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, A
     8
     """
     given = options("profile_statistics_analysis_pass", pass_args, _DEFAULTS)
-    for node in graph.fx_graph.nodes:
-        if "mase_op" not in metadata_of(node, graph.module)["common"]:
-            raise ValueError(f"node {node.name!r} has no common metadata: run add_common_metadata_analysis_pass first")
+    with_common_metadata(graph)
     only = Selection.of(given["only"]).checked(graph.fx_graph)
     weights = _chosen(graph, only, given, "weight", {"args": _is_weight})
     outputs = {"results": _is_any} if given["profile_output_activation"] else {}

@@ -83,6 +83,18 @@ def test_hardware_without_common_metadata_says_what_to_run():
         passes.add_hardware_metadata_analysis_pass(MaseGraph(Mlp(), X))
 
 
+def test_what_a_transform_made_has_hardware_too():
+    graph = complete(Mlp(), X)
+    graph, _ = passes.quantize_transform_pass(graph, {"default": "fixed(8,3)"})
+    passes.add_hardware_metadata_analysis_pass(graph)
+    assert all("module" in node.meta["mase"]["hardware"] for node in graph.nodes)
+    parameters = node_named(graph, "fc1").meta["mase"]["hardware"]["verilog_param"]
+    assert (parameters["DATA_IN_0_PRECISION_0"], parameters["DATA_IN_0_PRECISION_1"]) == (8, 3)
+    assert (parameters["WEIGHT_PRECISION_0"], parameters["WEIGHT_PRECISION_1"]) == (8, 3)
+    graph, found = passes.calculate_avg_bits_mg_analysis_pass(graph)
+    assert found["w_avg_bit"] == found["data_avg_bit"] == 8
+
+
 def test_an_unknown_option_is_named_with_those_there_are():
     text = "has no option 'dummy_input'; it takes add_value, dummy_in, force_device_meta"
     with pytest.raises(ValueError, match=text):

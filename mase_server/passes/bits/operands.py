@@ -13,6 +13,7 @@ from mase_server.ir.build import attribute
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import metadata_of
 from mase_server.ir.number_formats import MOVES, Formats, format_text, number_formats, operator_of
+from mase_server.passes.arguments import with_common_metadata
 from mase_server.passes.weighted import is_mask
 
 #: Operators that multiply: there a bit more costs multipliers, and most of the memory is theirs.
@@ -40,11 +41,10 @@ class Operand:
 
 def operands(graph: MaseGraph) -> Iterator[Operand]:
     """Every tensor that a node reads, as the common metadata has it. ValueError where there is none."""
+    with_common_metadata(graph)
     formats, weights = number_formats(graph.fx_graph, graph.module), weight_nodes(graph.fx_graph, graph.module)
     for node in graph.fx_graph.nodes:
         common = metadata_of(node, graph.module)["common"]
-        if "mase_op" not in common:
-            raise ValueError(f"node {node.name!r} has no common metadata: run add_common_metadata_analysis_pass first")
         for name, entry in common["args"].items() if node.op.startswith("call_") else ():
             if isinstance(entry, dict) and entry.get("precision") and "shape" in entry:
                 source = entry.get("from")

@@ -15,7 +15,7 @@ from mase_server.ir.facts import call_of
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import metadata_of
 from mase_server.ir.number_formats import format_text
-from mase_server.passes.arguments import Result, options
+from mase_server.passes.arguments import Result, options, with_common_metadata
 from mase_server.passes.declaration import Argument, Pass
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"max_parallelism": None, "multipliers": None, "interval": None})
@@ -25,10 +25,10 @@ def add_hardware_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str
     """Add what a node becomes in hardware: implicitness, parallelism, parameters, interface.
 
     max_parallelism: elements per beat, innermost dimension first; None for none chosen yet.  The common metadata must
-    be there.  Of a graph that is rounded to fixed point it is what its Verilog has, folded for `multipliers` and
-    `interval` as by emit_verilog_top: parameters, module and components of each instance, and for a node that is part
-    of another one's instance, whose (`instance`).  Raises ValueError where metadata is missing or no folding keeps to
-    both, and for an unknown option.
+    be there; nodes that a transform made since then get theirs.  Of a graph that is rounded to fixed point it is what
+    its Verilog has, folded for `multipliers` and `interval` as by emit_verilog_top: parameters, module and components
+    of each instance, and for a node that is part of another one's, whose (`instance`).  Raises ValueError where the
+    graph was never annotated or no folding keeps to both, and for an unknown option.
 
     >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)}, add_metadata_args={})
     >>> graph, _ = passes.add_hardware_metadata_analysis_pass(graph, {"max_parallelism": [2, 1]})
@@ -37,12 +37,11 @@ def add_hardware_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str
     ('fixed_linear', 2)
     """
     given = options("add_hardware_metadata_analysis_pass", pass_args, _DEFAULTS)
+    with_common_metadata(graph)
     lanes = None if given["max_parallelism"] is None else [int(each) for each in given["max_parallelism"]]
     becomes = becoming(graph, given["multipliers"], given["interval"]) if lanes is None else {}
     for node in graph.fx_graph.nodes:
         metadata = metadata_of(node, graph.module)
-        if "mase_op" not in metadata["common"]:
-            raise ValueError(f"node {node.name!r} has no common metadata: run add_common_metadata_analysis_pass first")
         metadata["hardware"] = _hardware(node, graph, lanes) | metadata["hardware"]
         if node.name in becomes and _gives_tensor(metadata["common"]):
             metadata["hardware"] |= _of_instance(becomes[node.name])
