@@ -11,7 +11,7 @@ from torch import fx
 from mase_server.hardware.design import Design, Operation, Stream
 from mase_server.hardware.folding import Folding
 from mase_server.hardware.folds import Fold
-from mase_server.hardware.kinds.images import image_order
+from mase_server.hardware.kinds.settings import image_order
 from mase_server.hardware.library import components
 from mase_server.hardware.netlist import netlist
 from mase_server.hardware.wiring import Instance, Netlist, Parameters, Wide, precision

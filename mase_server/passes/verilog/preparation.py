@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mase_server.building import Build
+from mase_server.hardware.kinds import KINDS
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.number_formats import number_formats, operator_of
+from mase_server.ops.table import NAMES
 from mase_server.passes.arguments import Result
 from mase_server.passes.attention.attention_swap import attention_swap_transform_pass
 from mase_server.passes.fusion.conv_bn_fusion import conv_bn_fusion_transform_pass
@@ -30,6 +32,15 @@ _STRUCTURE: tuple[tuple[str, dict[str, Any], _Transform, str], ...] = (
     ("conv_bn_fusion", {}, conv_bn_fusion_transform_pass, "fused"),
     ("norm_to_conv", {}, norm_to_conv_transform_pass, "made"),
 )
+
+#: Further operators whose results hardware rounds, which a default of quantize leaves as they are.
+_FURTHER = (
+    frozenset(name for kind in ("table", "reduce", "linear", "matmul") for name in KINDS[kind].rules if name in NAMES)
+    - COMPUTES
+    - {"amax"}
+)
+#: Of these, what keeps the format of its operand, but for the lowest number: formats that a person chose stay there.
+_KEEPS = frozenset({"neg", "abs"})
 
 
 def prepare(graph: MaseGraph, build: Build) -> tuple[MaseGraph, list[str]]:
@@ -54,10 +65,13 @@ def prepare(graph: MaseGraph, build: Build) -> tuple[MaseGraph, list[str]]:
 def _quantisation(graph: MaseGraph, build: Build) -> dict[str, Any] | None:
     """The arguments of quantize; None where every operator is rounded."""
     formats = number_formats(graph.fx_graph, graph.module)
-    calls = [node for node in graph.fx_graph.nodes if node.op.startswith("call")]
-    computing = [node for node in calls if operator_of(node, graph.module) in COMPUTES]
-    unrounded = [node.name for node in computing if node not in formats]
-    if not unrounded:
+    named = {node: operator_of(node, graph.module) for node in graph.fx_graph.nodes if node.op.startswith("call")}
+    computing = [node for node, operator in named.items() if operator in COMPUTES | _FURTHER]
+    unrounded = [node for node in computing if node not in formats]
+    whole = len(unrounded) == len(computing)
+    wanted = [node for node in unrounded if whole or named[node] not in _KEEPS]
+    if not wanted:
         return None
-    arguments: dict[str, Any] = {"default": build.precision}
-    return arguments if len(unrounded) == len(computing) else {**arguments, "only": unrounded}
+    further = sorted({named[node] for node in wanted} - COMPUTES)
+    arguments: dict[str, Any] = {"default": build.precision, **dict.fromkeys(further, build.precision)}
+    return arguments if whole else {**arguments, "only": [node.name for node in wanted]}
