@@ -180,6 +180,9 @@ def verilog(
         ),
     ] = None,
     stall: Annotated[int, typer.Option(min=0, max=99, help="Both sides pause in so many percent of the cycles.")] = 0,
+    reset: Annotated[
+        int | None, typer.Option(min=1, metavar="CYCLE", help="Reset at this cycle, in flight, and begin again.")
+    ] = None,
     synthesize: Annotated[bool, typer.Option("--synthesize", help="Count what it takes on ECP5, with Yosys.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="The folder may hold files of others.")] = False,
     output: Annotated[Format, typer.Option("--format", help="A report, or a JSON object.")] = Format.TEXT,
@@ -208,7 +211,7 @@ def verilog(
         request = Request(
             Wanted((file,), inputs=tuple(inputs or ()), python=python),
             {key: value for key, value in asked.items() if value is not None},
-            tuple(passes or ()), model, folder, overwrite, simulate, vectors, stall, synthesize,
+            tuple(passes or ()), model, folder, overwrite, simulate, vectors, stall, reset, synthesize,
         )  # fmt: skip
         made = asyncio.run(emit(request, tell))
     if output is Format.JSON:

@@ -28,7 +28,7 @@ class Request:
 
     build: keys of `building.Build`.  passes: texts of steps that come first.  folder: where all is written, None for a
     place that is thrown away.  vectors: random samples to simulate, None for no simulation.  inputs: an .npz file with
-    samples in their place.
+    samples in their place.  stall, reset: as `simulate` has them.
     """
 
     wanted: Wanted
@@ -40,6 +40,7 @@ class Request:
     vectors: int | None = None
     inputs: Path | None = None
     stall: int = 0
+    reset: int | None = None
     synthesise: bool = False
 
     @property
@@ -146,9 +147,8 @@ async def _tried(request: Request, made: Made, folder: Path, tell: Callable[[str
     async with turn(cache / "verilog" / "turn", lambda: tell("waiting for another simulation")):
         simulation, results = None, None
         if request.simulates:
-            simulation = await simulate(
-                folder, cache=cache / "simulations", stall=request.stall, limit=None, progress=progress
-            )
+            wishes: dict[str, Any] = {"stall": request.stall, "reset": request.reset, "limit": None}
+            simulation = await simulate(folder, cache=cache / "simulations", progress=progress, **wishes)
             results = _written(request, folder) if simulation["status"] != "failed" else None
         synthesis, failure = None, None
         if request.synthesise:

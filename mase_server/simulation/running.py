@@ -48,11 +48,12 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a run said. status: as in SIMULATION_KEYS."""
+    """What a run said. status: as in SIMULATION_KEYS.  reset: beats in and out by then; None where there was none."""
 
     status: str
     inputs: tuple[Given, ...]
     outputs: tuple[Taken, ...]
+    reset: tuple[int, int] | None = None
 
     @property
     def cycles(self) -> int:
@@ -94,4 +95,5 @@ async def drive(program: Path, folder: Path, options: Sequence[str], on_share: C
     outputs = tuple(Taken(words[1], *map(int, words[2:])) for words in lines if words[:1] == ["out"])
     if not outputs:
         raise SimulationError(f"the simulation told of no output:\n{done.output}{errors}")
-    return Told(STATUSES[done.status], inputs, outputs)
+    resets = [(int(words[2]), int(words[3])) for words in lines if words[:1] == ["reset"]]
+    return Told(STATUSES[done.status], inputs, outputs, resets[0] if resets else None)

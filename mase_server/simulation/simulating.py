@@ -56,6 +56,8 @@ async def _simulated(folder: Path, cache: Path, options: list[str], progress: Pr
     built = time.perf_counter()
     progress("running", None)
     told = await drive(made, folder, options, lambda share: progress("running", share))
+    if "--reset" in options and told.reset is None:
+        raise SimulationError(f"all was over after {told.cycles} cycles, before the reset: it has to come earlier")
     ran = time.perf_counter()
     outputs = [stream for stream in known if stream.kind == "out"]
     return await asyncio.to_thread(_told, folder, outputs, told, {"build": built - begin, "run": ran - built})

@@ -14,9 +14,13 @@
 //   `in NAME beats total first_cycle last_cycle`
 //   `out NAME beats total mismatches first_mismatch changed surplus first_cycle last_cycle sample_cycle`
 // where `changed` counts beats that were withdrawn or altered while they waited, `sample_cycle` is that of the first
-// sample's last beat, and cycles count from the end of reset. Exit status: 0 all equal, 1 something differs, 2 it stood still, 3 the plan is wrong.
+// sample's last beat, and cycles count from the end of reset; before these `reset CYCLE in_beats out_beats`, if there was
+// one, with the beats that had moved by then. The last line says it in words.
+// Exit status: 0 all equal, 1 something differs, 2 it stood still, 3 an option, the plan or a file is wrong.
 #include "driver.h"
 
+#include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -64,6 +68,7 @@ Beat from_hex(const std::string& text, size_t words) {
   Beat beat(words, 0);
   size_t nibble = 0;
   for (size_t at = text.size(); at-- > 0; ++nibble) {
+    if (!std::isxdigit(static_cast<unsigned char>(text[at]))) refuse("the beat " + text + " is not hexadecimal");
     const uint32_t digit = std::stoul(text.substr(at, 1), nullptr, 16);
     if (nibble / 8 < words) beat[nibble / 8] |= digit << (nibble % 8 * 4);
     else if (digit != 0) refuse("the beat " + text + " is wider than its stream");
@@ -78,6 +83,14 @@ std::string to_hex(const Beat& beat, size_t bits) {
   return text;
 }
 
+long number(const std::string& name, const char* text, long most = 1000000000000) {
+  char* end = nullptr;
+  const long value = std::strtol(text, &end, 10);
+  if (end == text || *end || value < 0 || value > most)
+    refuse(name + " takes a whole number from 0 to " + std::to_string(most) + ", not " + text);
+  return value;
+}
+
 Options read_options(int argc, char** argv) {
   Options options;
   for (int at = 1; at < argc; ++at) {
@@ -87,10 +100,10 @@ Options read_options(int argc, char** argv) {
     else if (name == "--progress") options.progress = true;
     else if (name.rfind("--", 0) != 0) options.plan = name;
     else if (++at == argc) refuse(name + " lacks its number");
-    else if (name == "--stall") options.stall = std::stoul(argv[at]);
-    else if (name == "--seed") options.seed = std::stoul(argv[at]);
-    else if (name == "--reset") options.reset = std::stol(argv[at]);
-    else if (name == "--patience") options.patience = std::stol(argv[at]);
+    else if (name == "--stall") options.stall = number(name, argv[at], 99);
+    else if (name == "--seed") options.seed = number(name, argv[at]);
+    else if (name == "--reset") options.reset = number(name, argv[at]);
+    else if (name == "--patience") options.patience = number(name, argv[at]);
     else refuse(name + " is no option");
   }
   if (options.plan.empty()) refuse("no plan was named");
@@ -144,6 +157,7 @@ class Simulation {
     while (after_end < 200) {  // a while longer, for beats that should not come
       if (cycle_ == options_.reset) {
         options_.reset = -1;
+        std::cout << "reset " << cycle_ << " " << moved(true) << " " << moved(false) << "\n";
         reset();
       }
       since_moved = step() ? 0 : since_moved + 1;
@@ -162,13 +176,18 @@ class Simulation {
     const auto now = std::chrono::steady_clock::now();
     if (now - told_ < std::chrono::milliseconds(200)) return;
     told_ = now;
-    size_t moved = 0, total = 0;
-    for (const Stream& stream : streams_) {
-      if (stream.is_input) continue;
-      moved += stream.moved;
-      total += stream.beats.size();
-    }
-    std::cerr << "progress " << double(moved) / (total ? total : 1) << std::endl;
+    size_t total = 0;
+    for (const Stream& stream : streams_)
+      if (!stream.is_input) total += stream.beats.size();
+    std::cerr << "progress " << double(moved(false)) / (total ? total : 1) << std::endl;
+  }
+
+  // Beats of all inputs, or of all outputs.
+  size_t moved(bool of_inputs) const {
+    size_t count = 0;
+    for (const Stream& stream : streams_)
+      if (stream.is_input == of_inputs) count += stream.moved;
+    return count;
   }
 
   bool finished() const {
@@ -268,12 +287,44 @@ class Simulation {
                   << stream.surplus;
         std::ofstream file(stream.file + ".got");
         for (const Beat& beat : stream.got) file << to_hex(beat, stream.bits) << "\n";
+        file.close();
+        if (!file) refuse(stream.file + ".got cannot be written; is the disk full?");
       }
       std::cout << " " << stream.first_cycle << " " << stream.last_cycle;
       if (!stream.is_input) std::cout << " " << stream.sample_cycle;
       std::cout << "\n";
     }
+    std::cout << verdict(status) << std::endl;
     return status;
+  }
+
+  std::string verdict(int status) const {
+    static const char* const words[] = {"equal: all beats are the expected ones", "different", "it stood still"};
+    std::string text = words[status];
+    for (const Stream& stream : streams_) {
+      const auto told = [&](size_t count, const std::string& what) {
+        if (count) text += "; " + stream.name + ": " + std::to_string(count) + what;
+      };
+      told(stream.beats.size() - stream.moved, stream.is_input ? " beats were not taken" : " beats did not come");
+      told(stream.mismatches, " beats differ, the first is line " + std::to_string(stream.first_mismatch + 1) + " of " +
+                                  stream.file);
+      told(stream.changed, " beats were withdrawn or altered while they waited");
+      told(stream.surplus, " beats too many");
+      if (status == 0 && !stream.is_input && stream.sample_cycle >= 0) text += "; " + stream.name + ": " + pace(stream);
+    }
+    return text;
+  }
+
+  // Of an output whose beats all came.
+  std::string pace(const Stream& stream) const {
+    long begin = stream.sample_cycle;
+    for (const Stream& each : streams_)
+      if (each.is_input) begin = std::min(begin, each.first_cycle);
+    std::ostringstream text;
+    const size_t samples = stream.beats.size() / stream.sample;
+    text << samples << " samples, the first after " << stream.sample_cycle - begin << " cycles";
+    if (samples > 1) text << ", then one every " << double(stream.last_cycle - stream.sample_cycle) / (samples - 1);
+    return text.str();
   }
 
   Design& design_;

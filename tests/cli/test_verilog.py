@@ -96,6 +96,16 @@ def test_a_simulation_is_reported(mase, net):
 
 
 @VERILATOR
+def test_a_reset_in_flight_changes_no_integer(mase, net):
+    done = mase("verilog", net, "--simulate", 50, "--stall", 40, "--reset", 90, cwd=net.parent)
+    assert done.returncode == 0, done.stderr
+    assert "simulation: equal; 50 vectors, 0 mismatches, " in done.stdout
+    late = mase("verilog", net, "--simulate", 50, "--reset", 10**9, cwd=net.parent)
+    assert late.returncode == 2
+    assert "before the reset: it has to come earlier" in late.stdout
+
+
+@VERILATOR
 def test_the_persons_own_inputs_give_the_integers_of_the_model(mase, net):
     values = np.random.default_rng(1).normal(size=(7, 8)) * 3
     np.savez(net.parent / "mine.npz", x=values.astype(np.float32))

@@ -151,9 +151,9 @@ async def test_what_takes_too_long_is_ended(simulated):
 
 
 async def test_cancelling_ends_it(simulated, monkeypatch, tmp_path):
-    """A compiler that never ends: its process is gone when the task is."""
-    mark, slow = tmp_path / "pid", tmp_path / "slow"
-    slow.write_text(f"#!/bin/sh\n[ $1 = --version ] && exit\necho $$ >{mark}\nexec sleep 1000\n")
+    """Compilers that never end, several at once: their processes are gone when the task is."""
+    mark, slow = tmp_path / "pids", tmp_path / "slow"
+    slow.write_text(f"#!/bin/sh\n[ $1 = --version ] && exit\necho $$ >>{mark}\nexec sleep 1000\n")
     slow.chmod(0o755)
     monkeypatch.setenv("CXX", str(slow))
     task = asyncio.create_task(simulated())
@@ -162,8 +162,7 @@ async def test_cancelling_ends_it(simulated, monkeypatch, tmp_path):
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    pid = int(mark.read_text())
-    assert not _runs(pid)
+    assert not any(_runs(int(pid)) for pid in mark.read_text().split())
 
 
 def _runs(pid):
