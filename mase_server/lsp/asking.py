@@ -19,12 +19,14 @@ def as_map(given: Any) -> Mapping[str, Any]:
     return given if isinstance(given, Mapping) else {}
 
 
-async def ask(ls: Server, question: str, answers: Sequence[str]) -> str | None:
+async def ask(
+    ls: Server, question: str, answers: Sequence[str], kind: lsp.MessageType = lsp.MessageType.Info
+) -> str | None:
     """What the person chose; None for nothing. Without answers nothing is asked: text cannot be typed here."""
     if not answers:
         raise JsonRpcInvalidParams(f"{question}: give it with the command, {{'arguments': {{...}}}}")
     actions = [lsp.MessageActionItem(answer) for answer in answers]
-    params = lsp.ShowMessageRequestParams(lsp.MessageType.Info, question, actions)
+    params = lsp.ShowMessageRequestParams(kind, question, actions)
     answer = await ls.window_show_message_request_async(params)
     return None if answer is None or answer.title not in answers else answer.title
 

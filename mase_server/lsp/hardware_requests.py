@@ -11,7 +11,7 @@ from lsprotocol import types as lsp
 from mase_server.components import rtl_folder
 from mase_server.lsp.encoding import from_units
 from mase_server.lsp.hardware_texts import source_text, totals_text
-from mase_server.lsp.source_map import Match, hardware_at, operations_on, python_of
+from mase_server.lsp.source_map import Match, Place, calls_of, hardware_at, operations_on, python_of
 from mase_server.lsp.text import split_lines
 from mase_server.lsp.verilog import Sheet, component_text
 
@@ -77,12 +77,12 @@ async def lenses(ls: Server, uri: str) -> list[lsp.CodeLens]:
     target = {"path": sheet.path, "model": sheet.model}
     titles = {SHOW: totals_text(emission), SIMULATE: "simulate", SAVE: "save to folder", SETTINGS: "settings"}
     found = [_lens(0, title, command, target) for command, title in titles.items()]
-    for operation in emission.told["operations"]:
-        for line in sorted(first - 1 for first, _ in operation["lines"])[:1]:
-            places = python_of(ls, emission, [operation])
-            place = (places[0][0], places[0][1].start.line + 1) if places else None
-            given = {"path": place[0], "line": place[1]} if place else target
-            found.append(_lens(line, source_text(operation, place), PYTHON, given))
+    shown = [operation for operation in emission.told["operations"] if operation["lines"]]
+    for operation, call in zip(shown, calls_of(ls, emission, shown), strict=True):
+        place = None if call is None else (call[0], call[1].start.line + 1)
+        given = target if place is None else {"path": place[0], "line": place[1]}
+        first = min(line for line, _ in operation["lines"])
+        found.append(_lens(first - 1, source_text(operation, place), PYTHON, given))
     return found
 
 
@@ -101,7 +101,7 @@ def _match(ls: Server, uri: str, line: int) -> Match | None:
     return Match(sheet, emission, operations) if operations else None
 
 
-def _python(ls: Server, match: Match) -> list[tuple[str, lsp.Range]]:
+def _python(ls: Server, match: Match) -> list[Place]:
     return python_of(ls, match.emission, match.operations)
 
 

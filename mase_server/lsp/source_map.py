@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from mase_server.lsp.targets import mentions, parts, rows_of
+from mase_server.lsp.targets import meant, mentions, parts
 from mase_server.lsp.verilog import Sheet
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: An operation of a design, as `building.OPERATION_KEYS` has it.
 Operation = Mapping[str, Any]
+#: A path, and where something stands in it now.
+Place = tuple[str, lsp.Range]
 _NODE_PLACE = ("line", "column", "end_line", "end_column")
 
 
@@ -60,32 +62,53 @@ def operations_on(emission: Emission, line: int) -> list[Operation]:
     return [each for each in found if any(first <= line + 1 <= last for first, last in each["lines"])]
 
 
-def python_of(ls: Server, emission: Emission, operations: Iterable[Operation]) -> list[tuple[str, lsp.Range]]:
-    """Where operations come from, as (path, range now): the calls first, then where their layers are spoken of."""
-    found: dict[tuple[str, int, int], tuple[str, lsp.Range]] = {}
-    for path, place in _places(ls, emission, {row for operation in operations for row in operation["rows"]}):
-        found.setdefault((path, place.start.line, place.end.line), (path, place))
+def python_of(ls: Server, emission: Emission, operations: Iterable[Operation]) -> list[Place]:
+    """Where operations come from: the calls first, then where their layers are spoken of; each line once."""
+    pages, rows = _Pages(ls, emission), {row for operation in operations for row in operation["rows"]}
+    found: dict[tuple[str, int, int], Place] = {}
+    for path, at in _all(emission, rows, pages):
+        found.setdefault((path, at.start.line, at.end.line), (path, at))
     return list(found.values())
 
 
-def _places(ls: Server, emission: Emission, rows: set[int]) -> Iterator[tuple[str, lsp.Range]]:
+def calls_of(ls: Server, emission: Emission, operations: Iterable[Operation]) -> list[Place | None]:
+    """The first call of each operation, None where that is not known or its line was edited."""
+    pages = _Pages(ls, emission)
+    return [next(_calls(emission, operation["rows"], pages), None) for operation in operations]
+
+
+class _Pages:
+    """The pages of the texts that an emission was made of, each asked for once."""
+
+    def __init__(self, ls: Server, emission: Emission) -> None:
+        self._ls, self._snapshot = ls, emission.snapshot
+        self._known: dict[str, Page | None] = {}
+
+    def of(self, path: str) -> Page | None:
+        """The page of a file; None where its text is not known."""
+        if path not in self._known:
+            self._known[path] = self._ls.page_at(path, self._snapshot.sha256_of(path) or "")
+        return self._known[path]
+
+
+def _all(emission: Emission, rows: set[int], pages: _Pages) -> Iterator[Place]:
+    yield from _calls(emission, rows, pages)
     snapshot, nodes = emission.snapshot, emission.snapshot.payload["nodes"]
-    pages = {path: ls.page_at(path, snapshot.sha256_of(path) or "") for path in _files(emission, rows)}
-    for row in sorted(rows):
-        path = _file(emission, row)
-        page = pages.get(path)
-        place = None if page is None else page.place(*(nodes[key][row] for key in _NODE_PLACE))
-        if place is not None:
-            yield path, place
     layers = frozenset(str(nodes["target"][row]) for row in rows if nodes["op"][row] == "call_module")
-    for path, page in pages.items():
-        if page is not None:
+    files = [*filter(None, (_file(emission, row) for row in sorted(rows))), snapshot.path]  # that one makes layers
+    for path in dict.fromkeys(files):
+        if (page := pages.of(path)) is not None:
             yield from ((path, place) for place in mentions(page, snapshot, emission.model, layers))
 
 
-def _files(emission: Emission, rows: Iterable[int]) -> list[str]:
-    """The files of rows, the model's own last where none of them is in it: layers are made there."""
-    return list(dict.fromkeys([*filter(None, (_file(emission, row) for row in sorted(rows))), emission.snapshot.path]))
+def _calls(emission: Emission, rows: Iterable[int], pages: _Pages) -> Iterator[Place]:
+    nodes = emission.snapshot.payload["nodes"]
+    for row in sorted(rows):
+        path = _file(emission, row)
+        page = pages.of(path) if path else None
+        place = None if page is None else page.place(*(nodes[key][row] for key in _NODE_PLACE))
+        if place is not None:
+            yield path, place
 
 
 def _file(emission: Emission, row: int) -> str:
@@ -95,10 +118,10 @@ def _file(emission: Emission, row: int) -> str:
 
 def _operations_at(page: Page, place: lsp.Range, emission: Emission) -> list[Operation]:
     """The operations of what a range is on."""
-    snapshot, model = emission.snapshot, emission.model
-    target = parts(page, place, snapshot, model)
-    rows = frozenset[int]() if target is None else rows_of(snapshot, model, target.only)
-    return [each for each in emission.told["operations"] if not rows.isdisjoint(each["rows"])]
+    target = parts(page, place, emission.snapshot, emission.model)
+    rows = () if target is None else meant(emission.snapshot, emission.places, target.only)
+    found = sorted({index for row in rows for index in emission.places[row]})
+    return [emission.told["operations"][index] for index in found]
 
 
 def emissions(ls: Server, path: str) -> list[Emission]:

@@ -65,16 +65,14 @@ def mentions(page: Page, snapshot: GraphSnapshot, model: int, paths: frozenset[s
     yield from _Spot(page, nothing, snapshot, model).mentions(paths)
 
 
-def rows_of(snapshot: GraphSnapshot, model: int, only: Iterable[str]) -> frozenset[int]:
-    """The nodes, by their index, that names of nodes and paths of modules mean."""
+def meant(snapshot: GraphSnapshot, rows: Iterable[int], only: Iterable[str]) -> Iterator[int]:
+    """Those of some nodes, by their index, that names of nodes and paths of modules mean."""
     nodes, scopes, wanted = snapshot.payload["nodes"], snapshot.payload["scopes"], frozenset(only)
-
-    def means(row: int) -> bool:
+    for row in rows:
         scope = nodes["scope"][row]
         path = nodes["target"][row] if nodes["op"][row] == "call_module" else scopes[scope][1] if scope >= 0 else ""
-        return nodes["name"][row] in wanted or any(above in wanted for above in _and_above(path))
-
-    return frozenset(row for row, owner in enumerate(nodes["model"]) if owner == model and means(row))
+        if nodes["name"][row] in wanted or any(above in wanted for above in _and_above(path)):
+            yield row
 
 
 def _models(ls: Server, page: Page) -> list[tuple[GraphSnapshot, int]]:

@@ -18,7 +18,7 @@ from mase_server.lsp import builds
 from mase_server.lsp.asking import as_map, ask
 from mase_server.lsp.calls import called, model_of
 from mase_server.lsp.hardware_texts import simulation_text
-from mase_server.lsp.source_map import hardware_at, operations_on, python_of
+from mase_server.lsp.source_map import Place, hardware_at, operations_on, python_of
 from mase_server.lsp.verilog import Sheet
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ async def simulate_verilog(ls: Server, given: Any = None) -> Any:
     if told is None:
         return None
     emission = ls.verilog.emission(Sheet(**target))
-    summary = simulation_text(target["model"], told, None if emission is None else emission.told["totals"])
+    totals = None if emission is None or emission.stale else emission.told["totals"]
+    summary = simulation_text(target["model"], told, totals)
     if asked.get("show") is not False:
         ls.spawn(_tell(ls, summary, told["folder"], told["status"] == "equal"))
     return {**told, "summary": summary}
@@ -141,7 +142,7 @@ async def _offer_parts(ls: Server, target: Mapping[str, str], told: Mapping[str,
     text = f"{target['model']}: {told['refusal']}"
     if not scopes:
         ls.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Warning, text))
-    elif (answer := await ask(ls, text, list(scopes))) is not None:
+    elif (answer := await ask(ls, text, list(scopes), lsp.MessageType.Warning)) is not None:
         await emit_verilog(ls, {**target, "scope": scopes[answer]})
 
 
@@ -153,7 +154,7 @@ async def _written(ls: Server, target: Mapping[str, str], order: Mapping[str, An
     except JsonRpcException as error:
         if "overwrite" not in str(error) or order.get("overwrite"):
             raise
-        if await ask(ls, str(error), [_OVERWRITE]) is None:
+        if await ask(ls, str(error), [_OVERWRITE], lsp.MessageType.Warning) is None:
             return None
     return await _cancellable(ls, target, title, called(ls, "mase/emitVerilog", {**order, "overwrite": True}))
 
@@ -183,10 +184,10 @@ async def _folder(ls: Server, target: Mapping[str, str]) -> str | None:
 
 async def _tell(ls: Server, text: str, folder: str, fine: bool) -> None:
     """A message with a link to a folder, where the client opens such links."""
+    kind = lsp.MessageType.Info if fine else lsp.MessageType.Warning
     if not ls.can("window", "show_document", "support"):
-        kind = lsp.MessageType.Info if fine else lsp.MessageType.Warning
         ls.window_show_message(lsp.ShowMessageParams(kind, f"{text} · {folder}"))
-    elif await ask(ls, text, [_OPEN]) is not None:
+    elif await ask(ls, text, [_OPEN], kind) is not None:
         await ls.window_show_document_async(lsp.ShowDocumentParams(from_fs_path(folder) or folder, external=True))
 
 
@@ -194,7 +195,7 @@ def _without_text(told: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in told.items() if key != "text"}
 
 
-def _python_places(ls: Server, asked: Mapping[str, Any]) -> list[tuple[str, lsp.Range]]:
+def _python_places(ls: Server, asked: Mapping[str, Any]) -> list[Place]:
     sheet = ls.verilog.sheet(str(asked.get("uri")))
     emission = None if sheet is None else ls.verilog.emission(sheet)
     return [] if emission is None else python_of(ls, emission, operations_on(emission, _position(asked).line))

@@ -114,6 +114,7 @@ class Model:
     inputs_from = arguments_from = "main"
     inputs, arguments, comment, fixed = {}, {}, {}, ()
     found, mode, parameters, parameter_bytes, flops, nodes = "as it runs", "eval", 10, 40, None, 3
+    hardware = None
 
     def __init__(self, transform):
         self.transform = transform
