@@ -82,12 +82,16 @@ def test_inputs_go_by_name_or_in_order(tmp_path, names):
         ({"first": numpy.ones((0, 3)), "second": numpy.ones((0, 4))},
          "first in .* is [0, 3]; a batch of samples of [3] is needed"),
         ({"first": numpy.full((5, 3), 128), "second": numpy.ones((5, 4))},
-         "first in .* holds the integer 128; fixed(8,4) takes -128 to 127"),
+         "first in .* holds the integer 128; integers are those of fixed(8,4), -128 to 127, each worth 0.0625;"
+         " numbers with a point are rounded to it"),
+        ({"first": numpy.ones((5, 3)), "third": numpy.ones((5, 4))},
+         "holds first, third; it needs one array for each of first, second"),
         ({"first": numpy.ones((5, 3), dtype=complex), "second": numpy.ones((5, 4))},
          "first in .* is torch.complex128; an array of real numbers is needed"),
-        ({"first": numpy.full((5, 3), numpy.nan), "second": numpy.ones((5, 4))}, "has no integer for NaN"),
+        ({"first": numpy.full((5, 3), numpy.nan), "second": numpy.ones((5, 4))},
+         "first in .* holds NaN at [0, 0]; hardware has no such number"),
     ],
-    ids=["missing", "shape", "counts", "none", "range", "complex", "nan"],
+    ids=["missing", "shape", "counts", "none", "range", "another name", "complex", "nan"],
 )  # fmt: skip
 def test_what_does_not_fit_is_told(tmp_path, arrays, message):
     numpy.savez(tmp_path / "x.npz", **arrays)
@@ -100,11 +104,38 @@ def test_a_file_that_is_not_there_is_told(tmp_path):
         read(tmp_path / "x.npz", one())
 
 
-def test_indices_stay_below_the_tables_length(tmp_path):
-    graph = quantised(nn.Sequential(nn.Embedding(5, 2), nn.Linear(2, 2)), torch.zeros(1, 3, dtype=torch.long), config())
-    numpy.save(tmp_path / "x.npy", numpy.array([[0, 4, 5]]))
-    with pytest.raises(ValueError, match=r"the integer 5; .* takes 0 to 4"):
-        read(tmp_path / "x.npy", graph)
+def words():
+    model, values = nn.Sequential(nn.Embedding(5, 2), nn.Linear(2, 2)), torch.zeros(1, 3, dtype=torch.long)
+    return quantised(model, values, config())
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([0, 4, 5], r"the integer 5; an index is 0 to 4$"),
+        ([0, 4, -1], r"the integer -1; an index is 0 to 4$"),
+        ([0.0, 4.0, 5.0], r"the integer 5; an index is 0 to 4$"),
+        ([0.0, 1.5, 4.0], r"holds 1.5 at \[0, 1\]; an index is a whole number$"),
+        ([0.0, 1.0, numpy.inf], r"holds inf at \[0, 2\]; an index is a whole number$"),
+    ],
+)
+def test_indices_are_whole_and_stay_below_the_tables_length(tmp_path, row, message):
+    numpy.save(tmp_path / "x.npy", numpy.array([row]))
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path / "x.npy", words())
+
+
+def test_indices_may_be_written_with_a_point(tmp_path):
+    numpy.save(tmp_path / "x.npy", numpy.array([[0.0, 4.0, 2.0]]))
+    assert read(tmp_path / "x.npy", words())[0].tolist() == [[0, 4, 2]]
+
+
+def test_a_file_that_holds_no_arrays_is_told_without_advice_to_unpickle_it(tmp_path):
+    (tmp_path / "x.npz").write_text("no arrays")
+    with pytest.raises(
+        ValueError, match=r"x.npz cannot be read \(ValueError: it holds Python objects, or is no file of"
+    ):
+        read(tmp_path / "x.npz", one())
 
 
 def test_they_are_the_vectors_of_the_folder(tmp_path):

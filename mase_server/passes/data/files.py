@@ -31,6 +31,8 @@ def read(path: str) -> list[Any]:
         raise ValueError(f"data: {error}") from None
     except Exception as error:
         told = str(error).strip().partition("\n")[0]
+        if "allow_pickle" in told:  # what numpy says of any file that it does not know
+            told = "it holds Python objects, or is no file of arrays"
         raise ValueError(f"data: {path} cannot be read ({type(error).__name__}: {told})") from error
     return list(content) if isinstance(content, list) else [content]
 
