@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 from mase_server.daemon.api import API, ApiMethod
 
@@ -20,7 +20,10 @@ Every parameter that is None is left out; `mase/info` with `methods` describes a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from mase_server.answers import {answers}
 
 
 def _given(**params: Any) -> dict[str, Any]:
@@ -36,7 +39,9 @@ _OWN = frozenset({"mase/authenticate", "mase/cancel"})
 
 def sources() -> dict[str, str]:
     """The modules as they have to be, by their names."""
-    return {name: _formatted(f"{_HEAD}\n\n{_class(*each)}") for name, each in _CLASSES.items()}
+    names = ", ".join(sorted(set(re.findall(r"answers\.(\w+)", " ".join(str(method.gives) for method in API)))))
+    head = _HEAD.replace("{answers}", names)
+    return {name: _formatted(f"{head}\n\n{_class(*each)}") for name, each in _CLASSES.items()}
 
 
 def _formatted(text: str) -> str:
@@ -60,8 +65,7 @@ def _call(define: str) -> str:
 
 
 def _method(method: ApiMethod, define: str, wait: str) -> str:
-    hints = get_type_hints(method.function)
-    result = _typed(hints["return"]) if method.answer else "dict[str, Any]"
+    result = _typed(method.gives)
     required = [f"{_named(key)}: {_typed(kind)}" for key, kind in method.params.items() if not key.endswith("?")]
     optional = [
         f"{_named(key[:-1])}: {_typed(kind)} | None = None" for key, kind in method.params.items() if key.endswith("?")
@@ -72,12 +76,9 @@ def _method(method: ApiMethod, define: str, wait: str) -> str:
         f"    {define} {snake(method.name)}({', '.join(('self', *required, *optional))}) -> {result}:",
         f'        """{_wrapped(summary)}"""',
         f'        result = {wait}self.call("{method.name}", _given({given}))',
+        f'        return cast("{result}", result{chr(91) + repr(method.answer) + chr(93) if method.answer else ""})',
+        "",
     ]
-    if method.answer:
-        lines += [f'        found: {result} = result["{method.answer}"]', "        return found", ""]
-    else:
-        lines[-1] = lines[-1].replace("result = ", "return ")
-        lines += [""]
     return "\n".join(lines)
 
 
@@ -93,7 +94,7 @@ def _named(key: str) -> str:
 def _typed(kind: Any) -> str:
     plain = {dict: "dict[str, Any]", list: "list[Any]"}
     text = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
-    return plain.get(kind) or text.replace("typing.", "")
+    return plain.get(kind) or text.replace("typing.", "").replace("mase_server.answers.", "")
 
 
 def _wrapped(summary: str) -> str:

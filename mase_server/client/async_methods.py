@@ -5,7 +5,41 @@ Every parameter that is None is left out; `mase/info` with `methods` describes a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from mase_server.answers import (
+        Checkpoint,
+        Closed,
+        Comparison,
+        Costs,
+        Drawing,
+        Emission,
+        File,
+        FileStatus,
+        Graph,
+        Info,
+        Inputs,
+        Model,
+        Pass,
+        Pipeline,
+        Place,
+        Problem,
+        Restarted,
+        Root,
+        Session,
+        Simulation,
+        Statistics,
+        Status,
+        Subscription,
+        Tensors,
+        Text,
+        Traced,
+        Unsubscribed,
+        Verilog,
+        Weights,
+        Worker,
+    )
 
 
 def _given(**params: Any) -> dict[str, Any]:
@@ -21,93 +55,98 @@ class AsyncMethods:
         """Any method by its name."""
         raise NotImplementedError
 
-    async def info(self, methods: bool | None = None) -> dict[str, Any]:
+    async def info(self, methods: bool | None = None) -> Info:
         """{"name", "version", "pid", "files": the traced model files}, and with `methods`, {"methods"}: all there
         are.
         """
-        return await self.call("mase/info", _given(methods=methods))
+        result = await self.call("mase/info", _given(methods=methods))
+        return cast("Info", result)
 
-    async def models(self, path: str | None = None) -> list[dict[str, Any]]:
+    async def models(self, path: str | None = None) -> list[Model]:
         """The models of the file `path`, of every traced file without it: `snapshot.MODEL_KEYS` and "path",
         "sha256".
         """
         result = await self.call("mase/models", _given(path=path))
-        found: list[dict[str, Any]] = result["models"]
-        return found
+        return cast("list[Model]", result["models"])
 
-    async def node_at(self, path: str, line: int, column: int) -> dict[str, Any] | None:
+    async def node_at(self, path: str, line: int, column: int) -> Place | None:
         """The smallest place at a position, with every value seen there and the node that made it; None for no
         place.
         """
         result = await self.call("mase/nodeAt", _given(path=path, line=line, column=column))
-        found: dict[str, Any] | None = result["place"]
-        return found
+        return cast("Place | None", result["place"])
 
-    async def retrace(self, path: str) -> dict[str, Any]:
+    async def retrace(self, path: str) -> Status:
         """Trace `path` again whatever was known of it; its end status, as `mase/status` has it."""
-        return await self.call("mase/retrace", _given(path=path))
+        result = await self.call("mase/retrace", _given(path=path))
+        return cast("Status", result)
 
-    async def roots(self, path: str) -> list[dict[str, Any]]:
+    async def roots(self, path: str) -> list[Root]:
         """The models that show shapes in the file `path`: {"root", "path", "inputs_from", "found", "picked"} each."""
         result = await self.call("mase/roots", _given(path=path))
-        found: list[dict[str, Any]] = result["roots"]
-        return found
+        return cast("list[Root]", result["roots"])
 
-    async def pick_root(self, path: str, root: str | None = None) -> list[dict[str, Any]]:
+    async def pick_root(self, path: str, root: str | None = None) -> list[Root]:
         """Show in the file `path` the shapes of `root` alone where several models use a class; of all without
         `root`.
         """
         result = await self.call("mase/pickRoot", _given(path=path, root=root))
-        found: list[dict[str, Any]] = result["roots"]
-        return found
+        return cast("list[Root]", result["roots"])
 
-    async def passes(self, path: str | None = None) -> list[dict[str, Any]]:
+    async def passes(self, path: str | None = None) -> list[Pass]:
         """The passes that there are for the file `path`, the workspace's own among them: `Pass.to_wire` each; at
         once.
         """
         result = await self.call("mase/passes", _given(path=path))
-        found: list[dict[str, Any]] = result["passes"]
-        return found
+        return cast("list[Pass]", result["passes"])
 
     async def apply_pass(
         self, path: str, pass_: str, model: str | None = None, arguments: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
+    ) -> Pipeline:
         """Apply one more pass to a model (the first without `model`); `mase/pipeline` once its errors are
         measured.
         """
-        return await self.call("mase/applyPass", _given(path=path, model=model, pass_=pass_, arguments=arguments))
+        result = await self.call("mase/applyPass", _given(path=path, model=model, pass_=pass_, arguments=arguments))
+        return cast("Pipeline", result)
 
-    async def undo_pass(self, path: str, model: str | None = None) -> dict[str, Any]:
+    async def undo_pass(self, path: str, model: str | None = None) -> Pipeline:
         """Take the last pass back, or the one that is being applied; `mase/pipeline`."""
-        return await self.call("mase/undoPass", _given(path=path, model=model))
+        result = await self.call("mase/undoPass", _given(path=path, model=model))
+        return cast("Pipeline", result)
 
-    async def redo_pass(self, path: str, model: str | None = None) -> dict[str, Any]:
+    async def redo_pass(self, path: str, model: str | None = None) -> Pipeline:
         """Apply again what was taken back last; `mase/pipeline`."""
-        return await self.call("mase/redoPass", _given(path=path, model=model))
+        result = await self.call("mase/redoPass", _given(path=path, model=model))
+        return cast("Pipeline", result)
 
-    async def reset_passes(self, path: str, model: str | None = None) -> dict[str, Any]:
+    async def reset_passes(self, path: str, model: str | None = None) -> Pipeline:
         """Take all passes back; `mase/pipeline`."""
-        return await self.call("mase/resetPasses", _given(path=path, model=model))
+        result = await self.call("mase/resetPasses", _given(path=path, model=model))
+        return cast("Pipeline", result)
 
-    async def pipeline(self, path: str, model: str | None = None) -> dict[str, Any]:
+    async def pipeline(self, path: str, model: str | None = None) -> Pipeline:
         """The passes on a model: {"model", "steps", "undone", "summary", "problem", "complete", "running"}; at
         once.
         """
-        return await self.call("mase/pipeline", _given(path=path, model=model))
+        result = await self.call("mase/pipeline", _given(path=path, model=model))
+        return cast("Pipeline", result)
 
-    async def set_pipeline(self, path: str, steps: list[str], model: str | None = None) -> dict[str, Any]:
+    async def set_pipeline(self, path: str, steps: list[str], model: str | None = None) -> Pipeline:
         """Have just these steps, given as texts; `mase/pipeline`. One that fails stays, and is a warning at the
         class.
         """
-        return await self.call("mase/setPipeline", _given(path=path, model=model, steps=steps))
+        result = await self.call("mase/setPipeline", _given(path=path, model=model, steps=steps))
+        return cast("Pipeline", result)
 
-    async def pipeline_settings(self, path: str) -> dict[str, Any]:
+    async def pipeline_settings(self, path: str) -> dict[str, list[str]]:
         """The pipelines of a file's models as the setting `mase.pipelines` has them."""
-        return await self.call("mase/pipelineSettings", _given(path=path))
+        result = await self.call("mase/pipelineSettings", _given(path=path))
+        return cast("dict[str, list[str]]", result)
 
-    async def transformed(self, path: str, model: str | None = None, original: bool | None = None) -> dict[str, Any]:
+    async def transformed(self, path: str, model: str | None = None, original: bool | None = None) -> Text:
         """{"text", "language"}: the graph of a model as Python after its passes, or as it was traced (`original`)."""
-        return await self.call("mase/transformed", _given(path=path, model=model, original=original))
+        result = await self.call("mase/transformed", _given(path=path, model=model, original=original))
+        return cast("Text", result)
 
     async def emit_verilog(
         self,
@@ -118,20 +157,22 @@ class AsyncMethods:
         build: dict[str, Any] | None = None,
         folder: str | None = None,
         overwrite: bool | None = None,
-    ) -> dict[str, Any]:
+    ) -> Emission:
         """Make hardware of a model: a map of `building.EMISSION_KEYS`; from then on, each save makes its text
         again.
         """
-        return await self.call(
+        result = await self.call(
             "mase/emitVerilog",
             _given(
                 path=path, model=model, vectors=vectors, inputs=inputs, build=build, folder=folder, overwrite=overwrite
             ),
         )
+        return cast("Emission", result)
 
-    async def verilog(self, path: str, model: str | None = None) -> dict[str, Any]:
+    async def verilog(self, path: str, model: str | None = None) -> Verilog:
         """{"model", "build", "default", "emission", "stale", "running", "problem"} of a model's hardware; at once."""
-        return await self.call("mase/verilog", _given(path=path, model=model))
+        result = await self.call("mase/verilog", _given(path=path, model=model))
+        return cast("Verilog", result)
 
     async def simulate(
         self,
@@ -140,23 +181,27 @@ class AsyncMethods:
         vectors: int | None = None,
         inputs: str | None = None,
         stall: int | None = None,
-    ) -> dict[str, Any]:
+    ) -> Simulation:
         """Simulate the hardware of a model, and compare: a map of `building.SIMULATION_KEYS`."""
-        return await self.call(
+        result = await self.call(
             "mase/simulate", _given(path=path, model=model, vectors=vectors, inputs=inputs, stall=stall)
         )
+        return cast("Simulation", result)
 
-    async def forget_verilog(self, path: str, model: str | None = None) -> dict[str, Any]:
+    async def forget_verilog(self, path: str, model: str | None = None) -> Verilog:
         """Make no hardware of a model any longer; `mase/verilog`."""
-        return await self.call("mase/forgetVerilog", _given(path=path, model=model))
+        result = await self.call("mase/forgetVerilog", _given(path=path, model=model))
+        return cast("Verilog", result)
 
-    async def export_checkpoint(self, path: str, name: str, model: str | None = None) -> dict[str, Any]:
+    async def export_checkpoint(self, path: str, name: str, model: str | None = None) -> Checkpoint:
         """Write a model with its weights, after its passes, as `{name}.pt` and `{name}.mz`: {"files", "weights"}."""
-        return await self.call("mase/exportCheckpoint", _given(path=path, model=model, name=name))
+        result = await self.call("mase/exportCheckpoint", _given(path=path, model=model, name=name))
+        return cast("Checkpoint", result)
 
-    async def import_checkpoint(self, path: str, name: str, model: str | None = None) -> dict[str, Any]:
+    async def import_checkpoint(self, path: str, name: str, model: str | None = None) -> Pipeline:
         """Take the graph and the weights of a checkpoint in place of a model's, as one more pass; `mase/pipeline`."""
-        return await self.call("mase/importCheckpoint", _given(path=path, model=model, name=name))
+        result = await self.call("mase/importCheckpoint", _given(path=path, model=model, name=name))
+        return cast("Pipeline", result)
 
     async def weights(
         self,
@@ -166,13 +211,14 @@ class AsyncMethods:
         original: bool | None = None,
         start: int | None = None,
         count: int | None = None,
-    ) -> dict[str, Any]:
+    ) -> Weights:
         """The parameters and buffers of a model, after its passes, as bytes: {"arrays", "total", "next",
         "weights"}.
         """
-        return await self.call(
+        result = await self.call(
             "mase/weights", _given(path=path, model=model, names=names, original=original, start=start, count=count)
         )
+        return cast("Weights", result)
 
     async def draw(
         self,
@@ -181,47 +227,50 @@ class AsyncMethods:
         original: bool | None = None,
         colours: str | None = None,
         file: str | None = None,
-    ) -> dict[str, Any]:
+    ) -> Drawing:
         """The graph of a model as SVG: {"svg"}, or {"file"} where it was written to the absolute path `file`."""
-        return await self.call(
+        result = await self.call(
             "mase/draw", _given(path=path, model=model, original=original, colours=colours, file=file)
         )
+        return cast("Drawing", result)
 
     async def open(
         self, path: str, model: str | None = None, inputs: list[str] | None = None, wait: bool | None = None
-    ) -> dict[str, Any]:
+    ) -> FileStatus:
         """Look at the model file `path` until `mase/close` or the connection's end: it is traced now and at every
         save.
         """
-        return await self.call("mase/open", _given(path=path, model=model, inputs=inputs, wait=wait))
+        result = await self.call("mase/open", _given(path=path, model=model, inputs=inputs, wait=wait))
+        return cast("FileStatus", result)
 
-    async def close(self, path: str) -> dict[str, Any]:
+    async def close(self, path: str) -> Closed:
         """Look at a file no longer: {"path", "open": does somebody else?}. What was traced stays for a while."""
-        return await self.call("mase/close", _given(path=path))
+        result = await self.call("mase/close", _given(path=path))
+        return cast("Closed", result)
 
-    async def files(self) -> list[dict[str, Any]]:
+    async def files(self) -> list[File]:
         """Every file that somebody looks at or looked at: {"path", "folder", "open", "status"} each."""
         result = await self.call("mase/files", _given())
-        found: list[dict[str, Any]] = result["files"]
-        return found
+        return cast("list[File]", result["files"])
 
-    async def file_status(self, path: str) -> dict[str, Any]:
+    async def file_status(self, path: str) -> FileStatus:
         """Where the newest trace of the file `path` is: `daemon.status.Status` as a map."""
-        return await self.call("mase/fileStatus", _given(path=path))
+        result = await self.call("mase/fileStatus", _given(path=path))
+        return cast("FileStatus", result)
 
-    async def inputs(self, path: str) -> list[dict[str, Any]]:
+    async def inputs(self, path: str) -> list[Inputs]:
         """With which inputs the models of a file are traced: {"model", "inputs", "inputs_from", "found", "text"}
         each.
         """
         result = await self.call("mase/inputs", _given(path=path))
-        found: list[dict[str, Any]] = result["inputs"]
-        return found
+        return cast("list[Inputs]", result["inputs"])
 
-    async def set_inputs(self, path: str, inputs: list[str], model: str | None = None) -> dict[str, Any]:
+    async def set_inputs(self, path: str, inputs: list[str], model: str | None = None) -> Status:
         """Trace a file with other inputs, from now on: texts such as "x: f32[1, 3, 224, 224]"; [] finds them
         again.
         """
-        return await self.call("mase/setInputs", _given(path=path, inputs=inputs, model=model))
+        result = await self.call("mase/setInputs", _given(path=path, inputs=inputs, model=model))
+        return cast("Status", result)
 
     async def graph(
         self,
@@ -231,74 +280,82 @@ class AsyncMethods:
         start: int | None = None,
         count: int | None = None,
         columns: list[str] | None = None,
-    ) -> dict[str, Any]:
+    ) -> Graph:
         """The graph of a model as columns, in order of execution: all of it, of a module (`scope`), or a page of
         it.
         """
-        return await self.call(
+        result = await self.call(
             "mase/graph", _given(path=path, model=model, scope=scope, start=start, count=count, columns=columns)
         )
+        return cast("Graph", result)
 
     async def tensors(
         self, path: str, first: int | None = None, last: int | None = None, all: bool | None = None
-    ) -> dict[str, Any]:
+    ) -> Tensors:
         """The tensors of a source file, line by line: {"path", "sha256", "stale", "sites", "next"}."""
-        return await self.call("mase/tensors", _given(path=path, first=first, last=last, all=all))
+        result = await self.call("mase/tensors", _given(path=path, first=first, last=last, all=all))
+        return cast("Tensors", result)
 
-    async def problems(self, path: str | None = None) -> list[dict[str, Any]]:
+    async def problems(self, path: str | None = None) -> list[Problem]:
         """The problems in a source file, in all traced files without `path`: `snapshot.Problem` as maps."""
         result = await self.call("mase/problems", _given(path=path))
-        found: list[dict[str, Any]] = result["problems"]
-        return found
+        return cast("list[Problem]", result["problems"])
 
-    async def costs(self, path: str, model: str | None = None) -> dict[str, Any]:
+    async def costs(self, path: str, model: str | None = None) -> Costs:
         """What a model costs: {"model", "nodes", "flops", "parameters", "parameter_bytes", "modules",
         "operators"}.
         """
-        return await self.call("mase/costs", _given(path=path, model=model))
+        result = await self.call("mase/costs", _given(path=path, model=model))
+        return cast("Costs", result)
 
-    async def compare(self, path: str, model: str | None = None, other: dict[str, Any] | None = None) -> dict[str, Any]:
+    async def compare(self, path: str, model: str | None = None, other: dict[str, Any] | None = None) -> Comparison:
         """How a model differs from another (`other`: {"path", "model"?}), or, without it, from itself before its
         passes.
         """
-        return await self.call("mase/compare", _given(path=path, model=model, other=other))
+        result = await self.call("mase/compare", _given(path=path, model=model, other=other))
+        return cast("Comparison", result)
 
     async def traced(
         self, path: str, all: bool | None = None, passes: bool | None = None, first: int | None = None
-    ) -> dict[str, Any]:
+    ) -> Traced:
         """What the trace of the newest text of the model file `path` tells of that file; other files' traces add
         nothing.
         """
-        return await self.call("mase/traced", _given(path=path, all=all, passes=passes, first=first))
+        result = await self.call("mase/traced", _given(path=path, all=all, passes=passes, first=first))
+        return cast("Traced", result)
 
-    async def workers(self) -> list[dict[str, Any]]:
+    async def workers(self) -> list[Worker]:
         """The live trace children: {"path", "folder", "pid", "memory" (bytes), "generation", "idle" (seconds)}
         each.
         """
         result = await self.call("mase/workers", _given())
-        found: list[dict[str, Any]] = result["workers"]
-        return found
+        return cast("list[Worker]", result["workers"])
 
-    async def restart_workers(self, folder: str | None = None) -> dict[str, Any]:
+    async def restart_workers(self, folder: str | None = None) -> Restarted:
         """End the processes of `folder`, of all without it, and trace what is open again: {"folders"} concerned."""
-        return await self.call("mase/restartWorkers", _given(folder=folder))
+        result = await self.call("mase/restartWorkers", _given(folder=folder))
+        return cast("Restarted", result)
 
-    async def statistics(self) -> dict[str, Any]:
+    async def statistics(self) -> Statistics:
         """{"pid", "memory": resident bytes of the server alone, "files", "open", "states", "live", "nodes",
         "requests"}.
         """
-        return await self.call("mase/statistics", _given())
+        result = await self.call("mase/statistics", _given())
+        return cast("Statistics", result)
 
-    async def session(self, errors: str | None = None) -> dict[str, Any]:
+    async def session(self, errors: str | None = None) -> Session:
         """How this connection is spoken to: {"errors"}. errors: "map", or "pair" for clients that know [0, text]
         alone.
         """
-        return await self.call("mase/session", _given(errors=errors))
+        result = await self.call("mase/session", _given(errors=errors))
+        return cast("Session", result)
 
-    async def subscribe(self, topics: list[str] | None = None, path: str | None = None) -> dict[str, Any]:
+    async def subscribe(self, topics: list[str] | None = None, path: str | None = None) -> Subscription:
         """Be sent `mase/event` notifications: {"subscription": number, "topics"}."""
-        return await self.call("mase/subscribe", _given(topics=topics, path=path))
+        result = await self.call("mase/subscribe", _given(topics=topics, path=path))
+        return cast("Subscription", result)
 
-    async def unsubscribe(self, subscription: int) -> dict[str, Any]:
+    async def unsubscribe(self, subscription: int) -> Unsubscribed:
         """Be sent no more of them: {"ended": was there such a subscription?}."""
-        return await self.call("mase/unsubscribe", _given(subscription=subscription))
+        result = await self.call("mase/unsubscribe", _given(subscription=subscription))
+        return cast("Unsubscribed", result)

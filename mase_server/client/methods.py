@@ -5,7 +5,41 @@ Every parameter that is None is left out; `mase/info` with `methods` describes a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from mase_server.answers import (
+        Checkpoint,
+        Closed,
+        Comparison,
+        Costs,
+        Drawing,
+        Emission,
+        File,
+        FileStatus,
+        Graph,
+        Info,
+        Inputs,
+        Model,
+        Pass,
+        Pipeline,
+        Place,
+        Problem,
+        Restarted,
+        Root,
+        Session,
+        Simulation,
+        Statistics,
+        Status,
+        Subscription,
+        Tensors,
+        Text,
+        Traced,
+        Unsubscribed,
+        Verilog,
+        Weights,
+        Worker,
+    )
 
 
 def _given(**params: Any) -> dict[str, Any]:
@@ -21,93 +55,98 @@ class BlockingMethods:
         """Any method by its name."""
         raise NotImplementedError
 
-    def info(self, methods: bool | None = None) -> dict[str, Any]:
+    def info(self, methods: bool | None = None) -> Info:
         """{"name", "version", "pid", "files": the traced model files}, and with `methods`, {"methods"}: all there
         are.
         """
-        return self.call("mase/info", _given(methods=methods))
+        result = self.call("mase/info", _given(methods=methods))
+        return cast("Info", result)
 
-    def models(self, path: str | None = None) -> list[dict[str, Any]]:
+    def models(self, path: str | None = None) -> list[Model]:
         """The models of the file `path`, of every traced file without it: `snapshot.MODEL_KEYS` and "path",
         "sha256".
         """
         result = self.call("mase/models", _given(path=path))
-        found: list[dict[str, Any]] = result["models"]
-        return found
+        return cast("list[Model]", result["models"])
 
-    def node_at(self, path: str, line: int, column: int) -> dict[str, Any] | None:
+    def node_at(self, path: str, line: int, column: int) -> Place | None:
         """The smallest place at a position, with every value seen there and the node that made it; None for no
         place.
         """
         result = self.call("mase/nodeAt", _given(path=path, line=line, column=column))
-        found: dict[str, Any] | None = result["place"]
-        return found
+        return cast("Place | None", result["place"])
 
-    def retrace(self, path: str) -> dict[str, Any]:
+    def retrace(self, path: str) -> Status:
         """Trace `path` again whatever was known of it; its end status, as `mase/status` has it."""
-        return self.call("mase/retrace", _given(path=path))
+        result = self.call("mase/retrace", _given(path=path))
+        return cast("Status", result)
 
-    def roots(self, path: str) -> list[dict[str, Any]]:
+    def roots(self, path: str) -> list[Root]:
         """The models that show shapes in the file `path`: {"root", "path", "inputs_from", "found", "picked"} each."""
         result = self.call("mase/roots", _given(path=path))
-        found: list[dict[str, Any]] = result["roots"]
-        return found
+        return cast("list[Root]", result["roots"])
 
-    def pick_root(self, path: str, root: str | None = None) -> list[dict[str, Any]]:
+    def pick_root(self, path: str, root: str | None = None) -> list[Root]:
         """Show in the file `path` the shapes of `root` alone where several models use a class; of all without
         `root`.
         """
         result = self.call("mase/pickRoot", _given(path=path, root=root))
-        found: list[dict[str, Any]] = result["roots"]
-        return found
+        return cast("list[Root]", result["roots"])
 
-    def passes(self, path: str | None = None) -> list[dict[str, Any]]:
+    def passes(self, path: str | None = None) -> list[Pass]:
         """The passes that there are for the file `path`, the workspace's own among them: `Pass.to_wire` each; at
         once.
         """
         result = self.call("mase/passes", _given(path=path))
-        found: list[dict[str, Any]] = result["passes"]
-        return found
+        return cast("list[Pass]", result["passes"])
 
     def apply_pass(
         self, path: str, pass_: str, model: str | None = None, arguments: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
+    ) -> Pipeline:
         """Apply one more pass to a model (the first without `model`); `mase/pipeline` once its errors are
         measured.
         """
-        return self.call("mase/applyPass", _given(path=path, model=model, pass_=pass_, arguments=arguments))
+        result = self.call("mase/applyPass", _given(path=path, model=model, pass_=pass_, arguments=arguments))
+        return cast("Pipeline", result)
 
-    def undo_pass(self, path: str, model: str | None = None) -> dict[str, Any]:
+    def undo_pass(self, path: str, model: str | None = None) -> Pipeline:
         """Take the last pass back, or the one that is being applied; `mase/pipeline`."""
-        return self.call("mase/undoPass", _given(path=path, model=model))
+        result = self.call("mase/undoPass", _given(path=path, model=model))
+        return cast("Pipeline", result)
 
-    def redo_pass(self, path: str, model: str | None = None) -> dict[str, Any]:
+    def redo_pass(self, path: str, model: str | None = None) -> Pipeline:
         """Apply again what was taken back last; `mase/pipeline`."""
-        return self.call("mase/redoPass", _given(path=path, model=model))
+        result = self.call("mase/redoPass", _given(path=path, model=model))
+        return cast("Pipeline", result)
 
-    def reset_passes(self, path: str, model: str | None = None) -> dict[str, Any]:
+    def reset_passes(self, path: str, model: str | None = None) -> Pipeline:
         """Take all passes back; `mase/pipeline`."""
-        return self.call("mase/resetPasses", _given(path=path, model=model))
+        result = self.call("mase/resetPasses", _given(path=path, model=model))
+        return cast("Pipeline", result)
 
-    def pipeline(self, path: str, model: str | None = None) -> dict[str, Any]:
+    def pipeline(self, path: str, model: str | None = None) -> Pipeline:
         """The passes on a model: {"model", "steps", "undone", "summary", "problem", "complete", "running"}; at
         once.
         """
-        return self.call("mase/pipeline", _given(path=path, model=model))
+        result = self.call("mase/pipeline", _given(path=path, model=model))
+        return cast("Pipeline", result)
 
-    def set_pipeline(self, path: str, steps: list[str], model: str | None = None) -> dict[str, Any]:
+    def set_pipeline(self, path: str, steps: list[str], model: str | None = None) -> Pipeline:
         """Have just these steps, given as texts; `mase/pipeline`. One that fails stays, and is a warning at the
         class.
         """
-        return self.call("mase/setPipeline", _given(path=path, model=model, steps=steps))
+        result = self.call("mase/setPipeline", _given(path=path, model=model, steps=steps))
+        return cast("Pipeline", result)
 
-    def pipeline_settings(self, path: str) -> dict[str, Any]:
+    def pipeline_settings(self, path: str) -> dict[str, list[str]]:
         """The pipelines of a file's models as the setting `mase.pipelines` has them."""
-        return self.call("mase/pipelineSettings", _given(path=path))
+        result = self.call("mase/pipelineSettings", _given(path=path))
+        return cast("dict[str, list[str]]", result)
 
-    def transformed(self, path: str, model: str | None = None, original: bool | None = None) -> dict[str, Any]:
+    def transformed(self, path: str, model: str | None = None, original: bool | None = None) -> Text:
         """{"text", "language"}: the graph of a model as Python after its passes, or as it was traced (`original`)."""
-        return self.call("mase/transformed", _given(path=path, model=model, original=original))
+        result = self.call("mase/transformed", _given(path=path, model=model, original=original))
+        return cast("Text", result)
 
     def emit_verilog(
         self,
@@ -118,20 +157,22 @@ class BlockingMethods:
         build: dict[str, Any] | None = None,
         folder: str | None = None,
         overwrite: bool | None = None,
-    ) -> dict[str, Any]:
+    ) -> Emission:
         """Make hardware of a model: a map of `building.EMISSION_KEYS`; from then on, each save makes its text
         again.
         """
-        return self.call(
+        result = self.call(
             "mase/emitVerilog",
             _given(
                 path=path, model=model, vectors=vectors, inputs=inputs, build=build, folder=folder, overwrite=overwrite
             ),
         )
+        return cast("Emission", result)
 
-    def verilog(self, path: str, model: str | None = None) -> dict[str, Any]:
+    def verilog(self, path: str, model: str | None = None) -> Verilog:
         """{"model", "build", "default", "emission", "stale", "running", "problem"} of a model's hardware; at once."""
-        return self.call("mase/verilog", _given(path=path, model=model))
+        result = self.call("mase/verilog", _given(path=path, model=model))
+        return cast("Verilog", result)
 
     def simulate(
         self,
@@ -140,21 +181,25 @@ class BlockingMethods:
         vectors: int | None = None,
         inputs: str | None = None,
         stall: int | None = None,
-    ) -> dict[str, Any]:
+    ) -> Simulation:
         """Simulate the hardware of a model, and compare: a map of `building.SIMULATION_KEYS`."""
-        return self.call("mase/simulate", _given(path=path, model=model, vectors=vectors, inputs=inputs, stall=stall))
+        result = self.call("mase/simulate", _given(path=path, model=model, vectors=vectors, inputs=inputs, stall=stall))
+        return cast("Simulation", result)
 
-    def forget_verilog(self, path: str, model: str | None = None) -> dict[str, Any]:
+    def forget_verilog(self, path: str, model: str | None = None) -> Verilog:
         """Make no hardware of a model any longer; `mase/verilog`."""
-        return self.call("mase/forgetVerilog", _given(path=path, model=model))
+        result = self.call("mase/forgetVerilog", _given(path=path, model=model))
+        return cast("Verilog", result)
 
-    def export_checkpoint(self, path: str, name: str, model: str | None = None) -> dict[str, Any]:
+    def export_checkpoint(self, path: str, name: str, model: str | None = None) -> Checkpoint:
         """Write a model with its weights, after its passes, as `{name}.pt` and `{name}.mz`: {"files", "weights"}."""
-        return self.call("mase/exportCheckpoint", _given(path=path, model=model, name=name))
+        result = self.call("mase/exportCheckpoint", _given(path=path, model=model, name=name))
+        return cast("Checkpoint", result)
 
-    def import_checkpoint(self, path: str, name: str, model: str | None = None) -> dict[str, Any]:
+    def import_checkpoint(self, path: str, name: str, model: str | None = None) -> Pipeline:
         """Take the graph and the weights of a checkpoint in place of a model's, as one more pass; `mase/pipeline`."""
-        return self.call("mase/importCheckpoint", _given(path=path, model=model, name=name))
+        result = self.call("mase/importCheckpoint", _given(path=path, model=model, name=name))
+        return cast("Pipeline", result)
 
     def weights(
         self,
@@ -164,13 +209,14 @@ class BlockingMethods:
         original: bool | None = None,
         start: int | None = None,
         count: int | None = None,
-    ) -> dict[str, Any]:
+    ) -> Weights:
         """The parameters and buffers of a model, after its passes, as bytes: {"arrays", "total", "next",
         "weights"}.
         """
-        return self.call(
+        result = self.call(
             "mase/weights", _given(path=path, model=model, names=names, original=original, start=start, count=count)
         )
+        return cast("Weights", result)
 
     def draw(
         self,
@@ -179,45 +225,48 @@ class BlockingMethods:
         original: bool | None = None,
         colours: str | None = None,
         file: str | None = None,
-    ) -> dict[str, Any]:
+    ) -> Drawing:
         """The graph of a model as SVG: {"svg"}, or {"file"} where it was written to the absolute path `file`."""
-        return self.call("mase/draw", _given(path=path, model=model, original=original, colours=colours, file=file))
+        result = self.call("mase/draw", _given(path=path, model=model, original=original, colours=colours, file=file))
+        return cast("Drawing", result)
 
     def open(
         self, path: str, model: str | None = None, inputs: list[str] | None = None, wait: bool | None = None
-    ) -> dict[str, Any]:
+    ) -> FileStatus:
         """Look at the model file `path` until `mase/close` or the connection's end: it is traced now and at every
         save.
         """
-        return self.call("mase/open", _given(path=path, model=model, inputs=inputs, wait=wait))
+        result = self.call("mase/open", _given(path=path, model=model, inputs=inputs, wait=wait))
+        return cast("FileStatus", result)
 
-    def close(self, path: str) -> dict[str, Any]:
+    def close(self, path: str) -> Closed:
         """Look at a file no longer: {"path", "open": does somebody else?}. What was traced stays for a while."""
-        return self.call("mase/close", _given(path=path))
+        result = self.call("mase/close", _given(path=path))
+        return cast("Closed", result)
 
-    def files(self) -> list[dict[str, Any]]:
+    def files(self) -> list[File]:
         """Every file that somebody looks at or looked at: {"path", "folder", "open", "status"} each."""
         result = self.call("mase/files", _given())
-        found: list[dict[str, Any]] = result["files"]
-        return found
+        return cast("list[File]", result["files"])
 
-    def file_status(self, path: str) -> dict[str, Any]:
+    def file_status(self, path: str) -> FileStatus:
         """Where the newest trace of the file `path` is: `daemon.status.Status` as a map."""
-        return self.call("mase/fileStatus", _given(path=path))
+        result = self.call("mase/fileStatus", _given(path=path))
+        return cast("FileStatus", result)
 
-    def inputs(self, path: str) -> list[dict[str, Any]]:
+    def inputs(self, path: str) -> list[Inputs]:
         """With which inputs the models of a file are traced: {"model", "inputs", "inputs_from", "found", "text"}
         each.
         """
         result = self.call("mase/inputs", _given(path=path))
-        found: list[dict[str, Any]] = result["inputs"]
-        return found
+        return cast("list[Inputs]", result["inputs"])
 
-    def set_inputs(self, path: str, inputs: list[str], model: str | None = None) -> dict[str, Any]:
+    def set_inputs(self, path: str, inputs: list[str], model: str | None = None) -> Status:
         """Trace a file with other inputs, from now on: texts such as "x: f32[1, 3, 224, 224]"; [] finds them
         again.
         """
-        return self.call("mase/setInputs", _given(path=path, inputs=inputs, model=model))
+        result = self.call("mase/setInputs", _given(path=path, inputs=inputs, model=model))
+        return cast("Status", result)
 
     def graph(
         self,
@@ -227,74 +276,80 @@ class BlockingMethods:
         start: int | None = None,
         count: int | None = None,
         columns: list[str] | None = None,
-    ) -> dict[str, Any]:
+    ) -> Graph:
         """The graph of a model as columns, in order of execution: all of it, of a module (`scope`), or a page of
         it.
         """
-        return self.call(
+        result = self.call(
             "mase/graph", _given(path=path, model=model, scope=scope, start=start, count=count, columns=columns)
         )
+        return cast("Graph", result)
 
-    def tensors(
-        self, path: str, first: int | None = None, last: int | None = None, all: bool | None = None
-    ) -> dict[str, Any]:
+    def tensors(self, path: str, first: int | None = None, last: int | None = None, all: bool | None = None) -> Tensors:
         """The tensors of a source file, line by line: {"path", "sha256", "stale", "sites", "next"}."""
-        return self.call("mase/tensors", _given(path=path, first=first, last=last, all=all))
+        result = self.call("mase/tensors", _given(path=path, first=first, last=last, all=all))
+        return cast("Tensors", result)
 
-    def problems(self, path: str | None = None) -> list[dict[str, Any]]:
+    def problems(self, path: str | None = None) -> list[Problem]:
         """The problems in a source file, in all traced files without `path`: `snapshot.Problem` as maps."""
         result = self.call("mase/problems", _given(path=path))
-        found: list[dict[str, Any]] = result["problems"]
-        return found
+        return cast("list[Problem]", result["problems"])
 
-    def costs(self, path: str, model: str | None = None) -> dict[str, Any]:
+    def costs(self, path: str, model: str | None = None) -> Costs:
         """What a model costs: {"model", "nodes", "flops", "parameters", "parameter_bytes", "modules",
         "operators"}.
         """
-        return self.call("mase/costs", _given(path=path, model=model))
+        result = self.call("mase/costs", _given(path=path, model=model))
+        return cast("Costs", result)
 
-    def compare(self, path: str, model: str | None = None, other: dict[str, Any] | None = None) -> dict[str, Any]:
+    def compare(self, path: str, model: str | None = None, other: dict[str, Any] | None = None) -> Comparison:
         """How a model differs from another (`other`: {"path", "model"?}), or, without it, from itself before its
         passes.
         """
-        return self.call("mase/compare", _given(path=path, model=model, other=other))
+        result = self.call("mase/compare", _given(path=path, model=model, other=other))
+        return cast("Comparison", result)
 
     def traced(
         self, path: str, all: bool | None = None, passes: bool | None = None, first: int | None = None
-    ) -> dict[str, Any]:
+    ) -> Traced:
         """What the trace of the newest text of the model file `path` tells of that file; other files' traces add
         nothing.
         """
-        return self.call("mase/traced", _given(path=path, all=all, passes=passes, first=first))
+        result = self.call("mase/traced", _given(path=path, all=all, passes=passes, first=first))
+        return cast("Traced", result)
 
-    def workers(self) -> list[dict[str, Any]]:
+    def workers(self) -> list[Worker]:
         """The live trace children: {"path", "folder", "pid", "memory" (bytes), "generation", "idle" (seconds)}
         each.
         """
         result = self.call("mase/workers", _given())
-        found: list[dict[str, Any]] = result["workers"]
-        return found
+        return cast("list[Worker]", result["workers"])
 
-    def restart_workers(self, folder: str | None = None) -> dict[str, Any]:
+    def restart_workers(self, folder: str | None = None) -> Restarted:
         """End the processes of `folder`, of all without it, and trace what is open again: {"folders"} concerned."""
-        return self.call("mase/restartWorkers", _given(folder=folder))
+        result = self.call("mase/restartWorkers", _given(folder=folder))
+        return cast("Restarted", result)
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> Statistics:
         """{"pid", "memory": resident bytes of the server alone, "files", "open", "states", "live", "nodes",
         "requests"}.
         """
-        return self.call("mase/statistics", _given())
+        result = self.call("mase/statistics", _given())
+        return cast("Statistics", result)
 
-    def session(self, errors: str | None = None) -> dict[str, Any]:
+    def session(self, errors: str | None = None) -> Session:
         """How this connection is spoken to: {"errors"}. errors: "map", or "pair" for clients that know [0, text]
         alone.
         """
-        return self.call("mase/session", _given(errors=errors))
+        result = self.call("mase/session", _given(errors=errors))
+        return cast("Session", result)
 
-    def subscribe(self, topics: list[str] | None = None, path: str | None = None) -> dict[str, Any]:
+    def subscribe(self, topics: list[str] | None = None, path: str | None = None) -> Subscription:
         """Be sent `mase/event` notifications: {"subscription": number, "topics"}."""
-        return self.call("mase/subscribe", _given(topics=topics, path=path))
+        result = self.call("mase/subscribe", _given(topics=topics, path=path))
+        return cast("Subscription", result)
 
-    def unsubscribe(self, subscription: int) -> dict[str, Any]:
+    def unsubscribe(self, subscription: int) -> Unsubscribed:
         """Be sent no more of them: {"ended": was there such a subscription?}."""
-        return self.call("mase/unsubscribe", _given(subscription=subscription))
+        result = self.call("mase/unsubscribe", _given(subscription=subscription))
+        return cast("Unsubscribed", result)

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mase_server import __version__
+from mase_server import __version__, answers
 from mase_server.daemon.api_events import EVENTS
 from mase_server.daemon.api_files import FILES, opener
 from mase_server.daemon.api_graphs import GRAPHS
@@ -226,27 +226,33 @@ _ORDER = {**_MODEL, "vectors?": int, "inputs?": str}
 
 #: Every function that a front serves.
 API = (
-    ApiMethod("mase/info", {"methods?": bool}, info),
-    ApiMethod("mase/models", {"path?": str}, models, answer="models"),
-    ApiMethod("mase/nodeAt", {"path": str, "line": int, "column": int}, node_at, answer="place"),
-    ApiMethod("mase/retrace", {"path": str}, retrace, executes=True),
-    ApiMethod("mase/roots", {"path": str}, roots, answer="roots"),
-    ApiMethod("mase/pickRoot", {"path": str, "root?": str}, pick_root, answer="roots"),
-    ApiMethod("mase/passes", {"path?": str}, passes, answer="passes"),
-    ApiMethod("mase/applyPass", {**_MODEL, "pass": str, "arguments?": dict}, apply_pass, executes=True),
-    ApiMethod("mase/undoPass", _MODEL, undo_pass, executes=True),
-    ApiMethod("mase/redoPass", _MODEL, redo_pass, executes=True),
-    ApiMethod("mase/resetPasses", _MODEL, reset_passes, executes=True),
-    ApiMethod("mase/pipeline", _MODEL, pipeline),
-    ApiMethod("mase/setPipeline", {**_MODEL, "steps": list[str]}, set_pipeline, executes=True),
-    ApiMethod("mase/pipelineSettings", {"path": str}, pipeline_settings),
-    ApiMethod("mase/transformed", {**_MODEL, "original?": bool}, transformed, executes=True),
+    ApiMethod("mase/info", {"methods?": bool}, info, answers.Info),
+    ApiMethod("mase/models", {"path?": str}, models, list[answers.Model], answer="models"),
+    ApiMethod("mase/nodeAt", {"path": str, "line": int, "column": int}, node_at, answers.Place | None, answer="place"),
+    ApiMethod("mase/retrace", {"path": str}, retrace, answers.Status, executes=True),
+    ApiMethod("mase/roots", {"path": str}, roots, list[answers.Root], answer="roots"),
+    ApiMethod("mase/pickRoot", {"path": str, "root?": str}, pick_root, list[answers.Root], answer="roots"),
+    ApiMethod("mase/passes", {"path?": str}, passes, list[answers.Pass], answer="passes"),
     ApiMethod(
-        "mase/emitVerilog", {**_ORDER, "build?": dict, "folder?": str, "overwrite?": bool}, emit_verilog, executes=True
+        "mase/applyPass", {**_MODEL, "pass": str, "arguments?": dict}, apply_pass, answers.Pipeline, executes=True
     ),
-    ApiMethod("mase/verilog", _MODEL, verilog),
-    ApiMethod("mase/simulate", {**_ORDER, "stall?": int}, simulate, executes=True),
-    ApiMethod("mase/forgetVerilog", _MODEL, forget_verilog),
+    ApiMethod("mase/undoPass", _MODEL, undo_pass, answers.Pipeline, executes=True),
+    ApiMethod("mase/redoPass", _MODEL, redo_pass, answers.Pipeline, executes=True),
+    ApiMethod("mase/resetPasses", _MODEL, reset_passes, answers.Pipeline, executes=True),
+    ApiMethod("mase/pipeline", _MODEL, pipeline, answers.Pipeline),
+    ApiMethod("mase/setPipeline", {**_MODEL, "steps": list[str]}, set_pipeline, answers.Pipeline, executes=True),
+    ApiMethod("mase/pipelineSettings", {"path": str}, pipeline_settings, dict[str, list[str]]),
+    ApiMethod("mase/transformed", {**_MODEL, "original?": bool}, transformed, answers.Text, executes=True),
+    ApiMethod(
+        "mase/emitVerilog",
+        {**_ORDER, "build?": dict, "folder?": str, "overwrite?": bool},
+        emit_verilog,
+        answers.Emission,
+        executes=True,
+    ),
+    ApiMethod("mase/verilog", _MODEL, verilog, answers.Verilog),
+    ApiMethod("mase/simulate", {**_ORDER, "stall?": int}, simulate, answers.Simulation, executes=True),
+    ApiMethod("mase/forgetVerilog", _MODEL, forget_verilog, answers.Verilog),
     *OUTPUTS,
     *FILES,
     *GRAPHS,

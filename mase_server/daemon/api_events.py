@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mase_server import answers
 from mase_server.daemon.events import TOPICS
 from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params, Session
 
@@ -48,7 +49,7 @@ async def session(api: Api, params: Params) -> dict[str, Any]:
 
 
 EVENTS = (
-    ApiMethod("mase/session", {"errors?": str}, session),
-    ApiMethod("mase/subscribe", {"topics?": list[str], "path?": str}, subscribe),
-    ApiMethod("mase/unsubscribe", {"subscription": int}, unsubscribe),
+    ApiMethod("mase/session", {"errors?": str}, session, answers.Session),
+    ApiMethod("mase/subscribe", {"topics?": list[str], "path?": str}, subscribe, answers.Subscription),
+    ApiMethod("mase/unsubscribe", {"subscription": int}, unsubscribe, answers.Unsubscribed),
 )

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mase_server import answers
 from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
 from mase_server.worker.request import TraceOptions
 
@@ -125,10 +126,18 @@ def _options(before: TraceOptions, params: Params) -> TraceOptions:
 
 
 FILES = (
-    ApiMethod("mase/open", {"path": str, "model?": str, "inputs?": list[str], "wait?": bool}, open_file, executes=True),
-    ApiMethod("mase/close", {"path": str}, close_file),
-    ApiMethod("mase/files", {}, files, answer="files"),
-    ApiMethod("mase/fileStatus", {"path": str}, status),
-    ApiMethod("mase/inputs", {"path": str}, inputs, answer="inputs"),
-    ApiMethod("mase/setInputs", {"path": str, "inputs": list[str], "model?": str}, set_inputs, executes=True),
+    ApiMethod(
+        "mase/open",
+        {"path": str, "model?": str, "inputs?": list[str], "wait?": bool},
+        open_file,
+        answers.FileStatus,
+        executes=True,
+    ),
+    ApiMethod("mase/close", {"path": str}, close_file, answers.Closed),
+    ApiMethod("mase/files", {}, files, list[answers.File], answer="files"),
+    ApiMethod("mase/fileStatus", {"path": str}, status, answers.FileStatus),
+    ApiMethod("mase/inputs", {"path": str}, inputs, list[answers.Inputs], answer="inputs"),
+    ApiMethod(
+        "mase/setInputs", {"path": str, "inputs": list[str], "model?": str}, set_inputs, answers.Status, executes=True
+    ),
 )

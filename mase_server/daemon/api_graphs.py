@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from mase_server import answers
 from mase_server.daemon.api_files import tracked_of
 from mase_server.daemon.graph_snapshot import GraphSnapshot
 from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
@@ -156,5 +157,6 @@ GRAPHS = (
         "mase/graph",
         {"path": str, "model?": str, "scope?": str, "start?": int, "count?": int, "columns?": list[str]},
         graph,
+        answers.Graph,
     ),
 )

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from mase_server import answers
 from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
 from mase_server.steps import Step
 
@@ -82,13 +83,16 @@ async def draw(api: Api, params: Params) -> dict[str, Any]:
 _MODEL = {"path": str, "model?": str}
 
 OUTPUTS = (
-    ApiMethod("mase/exportCheckpoint", {**_MODEL, "name": str}, export_checkpoint, executes=True),
-    ApiMethod("mase/importCheckpoint", {**_MODEL, "name": str}, import_checkpoint, executes=True),
+    ApiMethod("mase/exportCheckpoint", {**_MODEL, "name": str}, export_checkpoint, answers.Checkpoint, executes=True),
+    ApiMethod("mase/importCheckpoint", {**_MODEL, "name": str}, import_checkpoint, answers.Pipeline, executes=True),
     ApiMethod(
         "mase/weights",
         {**_MODEL, "names?": list[str], "original?": bool, "start?": int, "count?": int},
         weights,
+        answers.Weights,
         executes=True,
     ),
-    ApiMethod("mase/draw", {**_MODEL, "original?": bool, "colours?": str, "file?": str}, draw, executes=True),
+    ApiMethod(
+        "mase/draw", {**_MODEL, "original?": bool, "colours?": str, "file?": str}, draw, answers.Drawing, executes=True
+    ),
 )

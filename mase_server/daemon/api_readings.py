@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from mase_server import answers
 from mase_server.daemon.api_files import tracked_of
 from mase_server.daemon.api_graphs import AT_ONCE, MADE, rows_of, shown, view_of
 from mase_server.daemon.graph_snapshot import GraphSnapshot
@@ -172,8 +173,8 @@ async def _passes_made(snapshot: GraphSnapshot, model: int) -> dict[str, Any]:
 _MODEL = {"path": str, "model?": str}
 
 READINGS = (
-    ApiMethod("mase/tensors", {"path": str, "first?": int, "last?": int, "all?": bool}, tensors),
-    ApiMethod("mase/problems", {"path?": str}, problems, answer="problems"),
-    ApiMethod("mase/costs", _MODEL, costs),
-    ApiMethod("mase/compare", {**_MODEL, "other?": dict}, compare),
+    ApiMethod("mase/tensors", {"path": str, "first?": int, "last?": int, "all?": bool}, tensors, answers.Tensors),
+    ApiMethod("mase/problems", {"path?": str}, problems, list[answers.Problem], answer="problems"),
+    ApiMethod("mase/costs", _MODEL, costs, answers.Costs),
+    ApiMethod("mase/compare", {**_MODEL, "other?": dict}, compare, answers.Comparison),
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from mase_server import answers
 from mase_server.daemon.api_files import tracked_of
 from mase_server.daemon.graph_snapshot import GraphSnapshot, SiteView, ValueView
 from mase_server.daemon.methods import Api, ApiMethod, Params
@@ -80,4 +81,6 @@ def _value(value: ValueView, passes: bool) -> dict[str, Any]:
     return {"value": before, "model": value.model, "count": value.count, "scopes": scopes}
 
 
-TRACED = (ApiMethod("mase/traced", {"path": str, "all?": bool, "passes?": bool, "first?": int}, traced),)
+TRACED = (
+    ApiMethod("mase/traced", {"path": str, "all?": bool, "passes?": bool, "first?": int}, traced, answers.Traced),
+)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from mase_server import answers
 from mase_server.daemon.limits import resident_bytes
 from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
 
@@ -71,7 +72,7 @@ def _own_memory() -> int:
 
 
 WORKERS = (
-    ApiMethod("mase/workers", {}, workers, answer="workers"),
-    ApiMethod("mase/restartWorkers", {"folder?": str}, restart_workers),
-    ApiMethod("mase/statistics", {}, statistics),
+    ApiMethod("mase/workers", {}, workers, list[answers.Worker], answer="workers"),
+    ApiMethod("mase/restartWorkers", {"folder?": str}, restart_workers, answers.Restarted),
+    ApiMethod("mase/statistics", {}, statistics, answers.Statistics),
 )

@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin
 
 from mase_server.daemon.schemas import parameters_schema, schema_of
 
@@ -61,13 +61,15 @@ class Api:
 class ApiMethod:
     """One function: its name on the wire, its parameters with their types (optional ones end in "?"), and itself.
 
-    since: the version that it came with.  answer: the name that a result which is no map has where results must be
-    maps.  executes: does it have code of the file `path` run, so that its folder must be trusted?
+    gives: the type of its result, see `answers`.  since: the version that it came with.  answer: the name that a
+    result which is no map has where results must be maps.  executes: does it have code of the file `path` run, so that
+    its folder must be trusted?
     """
 
     name: str
     params: Mapping[str, Any]
     function: Callable[[Api, Params], Awaitable[Any]]
+    gives: Any
     since: str = "0.1"
     answer: str = ""
     executes: bool = False
@@ -87,7 +89,7 @@ class ApiMethod:
 
     def described(self) -> dict[str, Any]:
         """{"name", "since", "description", "params", "result"}; params and result are JSON schemas."""
-        result = schema_of(get_type_hints(self.function)["return"])
+        result = schema_of(self.gives)
         if self.answer:
             result = {"type": "object", "properties": {self.answer: result}, "required": [self.answer]}
         told = {"name": self.name, "since": self.since, "description": inspect.getdoc(self.function) or ""}

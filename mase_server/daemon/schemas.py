@@ -43,5 +43,8 @@ def parameters_schema(params: Mapping[str, Any]) -> Schema:
 
 
 def _record(kind: Any) -> Schema:
-    properties = {key: schema_of(one) for key, one in get_type_hints(kind, include_extras=True).items()}
-    return {"type": "object", "properties": properties, "required": sorted(kind.__required_keys__)}
+    hints = get_type_hints(kind, include_extras=True)
+    # Where annotations are texts, the class itself does not see what they say of single keys.
+    required = [key for key in kind.__required_keys__ if get_origin(hints[key]) is not NotRequired]
+    properties = {key: schema_of(one) for key, one in hints.items()}
+    return {"type": "object", "properties": properties, "required": sorted(required)}

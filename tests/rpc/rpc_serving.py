@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import msgpack
+from rpc_answers import checked
 from rpc_payloads import payload_of
 
 from mase_server.daemon.daemon import Daemon, FolderSettings
@@ -130,7 +131,7 @@ class Raw:
     async def result(self, method, **params):
         error, result = await self.ask(method, params)
         assert error is None, error
-        return result
+        return checked(method, result)
 
     async def code(self, method, **params):
         error, result = await self.ask(method, params)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rpc_answers import checked
 from safetensors.torch import load_file
 
 from mase_server import MaseGraph
@@ -37,6 +38,13 @@ print(json.dumps([node.name for node in graph.fx_graph.nodes]))
 """
 
 
+class Checked(Client):
+    """A client that holds every answer against what is declared."""
+
+    def call(self, method, params=None, **options):
+        return checked(method, super().call(method, params, **options))
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     return tmp_path_factory.mktemp("outputs")
@@ -53,7 +61,7 @@ def client(project):
         command = [sys.executable, "-m", "mase_server", "serve", str(project), "--trust", "--python", sys.executable]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
-            with Client(server.stdout.readline().strip()) as client:
+            with Checked(server.stdout.readline().strip()) as client:
                 client.open(str(project / "net.py"))
                 yield client
         finally:
