@@ -86,7 +86,7 @@ def _described(
         width = widths.get(instance.ports.get(f"data_in_{index}", ""), stream.format.width)
         found |= _of_stream(f"DATA_IN_{index}", stream, width // stream.format.width)
     for name, constant in operation.constants.items():
-        sizes = tuple(reversed(constant.integers.shape))
+        sizes = tuple(reversed(constant.shape))
         lanes = _of_constant(operation.kind, fold, len(sizes))
         found |= {**_plain(precision(name.upper(), constant.format)), **_of_tensor(name.upper(), sizes, lanes)}
     lanes_out = widths[instance.ports["data_out_0"]] // operation.out.format.width

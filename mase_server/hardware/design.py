@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -58,12 +59,30 @@ def row_major(order: Tensor) -> Tensor | None:
     return None if torch.equal(order, torch.arange(len(order))) else order
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Constant:
-    """Integers that stand in the hardware: weights, biases, tables. int64."""
+    """Integers that stand in the hardware: weights, biases, tables.
 
-    integers: Tensor
+    given: the integers, int64, or real values without NaN, which are rounded when somebody reads the integers: what is
+    too large to be emitted is refused before.
+    """
+
+    given: Tensor
     format: FixedPoint
+
+    @cached_property
+    def integers(self) -> Tensor:
+        """int64."""
+        return self.format.encode(self.given) if self.given.is_floating_point() else self.given
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the integers."""
+        return tuple(self.given.shape)
+
+    def moved(self, function: Callable[[Tensor], Tensor]) -> Constant:
+        """With elements that stand elsewhere."""
+        return Constant(function(self.given), self.format)
 
 
 @dataclass(frozen=True, slots=True)

@@ -321,7 +321,7 @@ class Lowering:
                 assert isinstance(rounded, Whole)
                 return self.add(replace(move, inputs=(rounded.operation,)), format, node.name)
             case Known(values):
-                return Constant(_encoded(values, format, node), format)
+                return Constant(_encodable(values, format, node), format)
             case Floating(given):
                 return self._input(given, format, node.name)
             case Later(finish):
@@ -334,8 +334,8 @@ class Lowering:
                 return whole
             case Whole(name):
                 return self.add(Unrounded("requantise", (name,), node, options={"relu": False}), format)
-            case Constant(integers, before):
-                return Constant(format.encode(before.decode(integers)), format)
+            case Constant() as constant:
+                return Constant(constant.format.decode(constant.integers), format)
 
     def _input(self, given: fx.Node, format: FixedPoint, rounded: str) -> Whole:
         if given not in self.inputs or (self.gaps.lacks(given) and self.stream(self.inputs[given]).format != format):
@@ -363,7 +363,9 @@ def _values(held: Held) -> Tensor:
     return held.values if isinstance(held, Known) else held.format.decode(held.integers).float()
 
 
-def _encoded(values: Tensor, format: FixedPoint, node: fx.Node) -> Tensor:
+def _encodable(values: Tensor, format: FixedPoint, node: fx.Node) -> Tensor:
     if values.is_meta:
         raise NoHardware(f"what {node.name} rounds has no values; build the model with its weights")
-    return format.encode(values)
+    if bool(values.isnan().any()):
+        raise NoHardware(f"what {node.name} rounds holds NaN, which no integer of {format} is")
+    return values.detach() if values.is_floating_point() else values.double()

@@ -8,6 +8,7 @@ from torch import nn
 
 from mase_server import MaseGraph, passes
 from mase_server.building import EMISSION_KEYS, ESTIMATE_KEYS, OPERATION_KEYS, TOTAL_KEYS, Build
+from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware import memories
 from mase_server.hardware.kinds import RULES
 from mase_server.passes.verilog.told import build
@@ -159,6 +160,14 @@ def test_a_computed_weight_is_told():
     assert missing["why"] == "its weight is computed at each call; have it as a parameter, and quantise that"
 
 
+def test_a_weight_that_holds_no_number_is_told():
+    layer = nn.Linear(4, 3)
+    layer.weight.data[1, 2] = torch.nan
+    given = MaseGraph(nn.Sequential(nn.Linear(4, 4), layer).eval(), {"input": torch.randn(2, 4)})
+    (missing,) = build(given, Build(), "X")["unsupported"]
+    assert missing["why"].endswith("holds NaN, which no integer of fixed(8,4) is")
+
+
 def test_large_models_get_few_vectors_unless_more_are_asked_for(tmp_path):
     wide = nn.Sequential(nn.Linear(4096, 1024), nn.Linear(1024, 2))
     given = MaseGraph(wide.eval(), {"input": torch.randn(1, 100, 4096)})
@@ -203,7 +212,13 @@ def test_only_scopes_within_the_ceilings_are_offered_the_largest_first():
     assert told()["scopes"] == []
 
 
-def test_a_model_of_two_hundred_million_weights_is_refused_before_anything_is_packed(monkeypatch):
+def test_a_model_of_forty_million_weights_is_refused_before_any_is_rounded_or_packed(monkeypatch):
+    def rounded(format, values):
+        assert values.numel() < 1000
+        return encode(format, values)
+
+    encode = FixedPoint.encode
+    monkeypatch.setattr(FixedPoint, "encode", rounded)
     monkeypatch.setattr(memories, "_text", lambda *_: pytest.fail("a memory was filled"))
     table = nn.Sequential(nn.Embedding(1 << 20, 40), nn.Linear(40, 2))
     given = MaseGraph(table.eval(), {"input": torch.zeros(1, 4, dtype=torch.long)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -31,9 +31,8 @@ def _conv2d(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held
     source = pixels_of(lowering, given)
     settings, constants = Settings.of(lowering, node, given), lowering.weights(given, "weight")
     if settings.one_row:
-        weight = constants["weight"]
-        constants["weight"] = replace(weight, integers=weight.integers[:, :, None])
-    rows, columns = constants["weight"].integers.shape[2:]
+        constants["weight"] = constants["weight"].moved(lambda weight: weight[:, :, None])
+    rows, columns = constants["weight"].shape[2:]
     options = {"windows": settings.windows((rows, columns), 1), "groups": int(settings.get("groups", 1))}
     return Unrounded("conv2d", (source,), node, constants, {**options, "relu": False})
 
@@ -56,14 +55,11 @@ def _node(maker: Maker, operation: Operation) -> fx.Node:
 
 
 def _folds(design: Design, operation: Operation) -> Iterator[Fold]:
-    weight, windows, groups = (
-        operation.constants["weight"].integers,
-        operation.options["windows"],
-        operation.options["groups"],
-    )
-    filters, channels, *_ = weight.shape
+    shape, options = operation.constants["weight"].shape, operation.options
+    windows, groups = options["windows"], options["groups"]
+    filters, channels, *_ = shape
     for taps, par_in, par_out in product(_taps(windows.kernel), divisors(channels), divisors(filters // groups)):
-        steps = weight.numel() // (prod(taps) * par_in * par_out)
+        steps = prod(shape) // (prod(taps) * par_in * par_out)
         cycles = max(prod(operation.out.shape[1:]) * steps, arrival(design, operation, par_in, windows))
         yield Fold(par_in, par_out, cycles, prod(taps) * par_in * par_out, taps)
 
@@ -84,8 +80,8 @@ def filters(weight: Tensor, taps: tuple[int, int], par_in: int) -> Tensor:
 
 
 def _build(builder: Builder, operation: Operation) -> Tap:
-    fold, weight = builder.folding.folds[operation.name], operation.constants["weight"].integers
-    before, windows = builder.design.operations[operation.inputs[0]].out, operation.options["windows"]
+    fold, before = builder.folding.folds[operation.name], builder.design.operations[operation.inputs[0]].out
+    windows: Windows = operation.options["windows"]
     source = _ahead(builder, operation, builder.read(operation, fold.par_in))
     to = builder.wires(operation.name, fold.par_out, operation.out.format.width)
     parameters: Parameters = {
@@ -97,7 +93,7 @@ def _build(builder: Builder, operation: Operation) -> Tap:
         "GROUPS": operation.options["groups"],
         "WEIGHT_PARALLELISM_DIM_0": fold.taps[1],
         "WEIGHT_PARALLELISM_DIM_1": fold.taps[0],
-        **weights(builder, operation, fold, filters(weight, fold.taps, fold.par_in)),
+        **weights(builder, operation, fold, lambda weight: filters(weight, fold.taps, fold.par_in)),
     }
     builder.instance(f"{operation.name}_i", "fixed_conv2d", parameters, streams(source, to), operation.name)
     return to

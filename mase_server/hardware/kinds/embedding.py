@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,7 @@ from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import rows_of
 from mase_server.hardware.held import Floating, Held, NoHardware, Unrounded, node_of
 from mase_server.hardware.kinds.kind import Kind, row_major
-from mase_server.hardware.memories import words_of_bias
+from mase_server.hardware.memories import Words
 from mase_server.hardware.wiring import Parameters, Tap, streams
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def _embedding(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     indices = node_of(given["data_in_0"])
     weight = lowering.constant(node_of(given["weight"]))
-    held, count = lowering.held[indices], len(weight.integers)
+    held, count = lowering.held[indices], weight.shape[0]
     if not isinstance(held, Floating):
         raise NoHardware("its indices have to be an input of the model")
     if indices in lowering.inputs:
@@ -50,14 +51,14 @@ def _folds(design: Design, operation: Operation) -> Iterator[Fold]:
 
 def _build(builder: Builder, operation: Operation) -> Tap:
     fold, out = builder.folding.folds[operation.name], operation.out
-    weight = operation.constants["weight"].integers
+    weight, width = operation.constants["weight"], out.format.width
     source = builder.read(operation, 1)
-    to = builder.wires(f"{operation.name}_cast", fold.par_out, out.format.width)
-    words = words_of_bias(weight.flatten(), out.format.width, fold.par_out)
+    to = builder.wires(f"{operation.name}_cast", fold.par_out, width)
+    words = Words(prod(weight.shape) // fold.par_out, width, lambda: weight.integers.reshape(-1, fold.par_out))
     parameters: Parameters = {
         "DATA_IN_0_PRECISION_0": source.bits,
-        "NUM_EMBEDDINGS": len(weight),
-        "DATA_OUT_0_PRECISION_0": out.format.width,
+        "NUM_EMBEDDINGS": weight.shape[0],
+        "DATA_OUT_0_PRECISION_0": width,
         "DATA_OUT_0_TENSOR_SIZE_DIM_0": weight.shape[1],
         "DATA_OUT_0_PARALLELISM_DIM_0": fold.par_out,
         "FILE": builder.memory(operation, "weight", fold.par_out, words),

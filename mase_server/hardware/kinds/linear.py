@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from mase_server.hardware.functional import integer_linear
 from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of, vectors_in_order
 from mase_server.hardware.kinds.kind import Kind, row_major
 from mase_server.hardware.kinds.swap import in_order
-from mase_server.hardware.memories import words_of_bias, words_of_weight
+from mase_server.hardware.memories import Words, words_of_bias, words_of_weight
 from mase_server.hardware.wiring import Parameters, Tap, precision, streams
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def _addmm(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
         raise NoHardware("its alpha or beta is not 1; scale the operands instead")
     bias, source, weight = (each for each in node.args if isinstance(each, fx.Node))
     constants = {"weight": _turned(lowering.constant(weight)), "bias": lowering.constant(bias)}
-    if constants["bias"].integers.shape != constants["weight"].integers.shape[:1]:
-        raise NoHardware(f"it adds {list(constants['bias'].integers.shape)}; a vector for all rows has hardware")
+    if constants["bias"].shape != constants["weight"].shape[:1]:
+        raise NoHardware(f"it adds {list(constants['bias'].shape)}; a vector for all rows has hardware")
     return of_weights(lowering, node, source, constants)
 
 
@@ -55,7 +55,7 @@ def times_constant(lowering: Lowering, node: fx.Node, source: fx.Node, weight: C
 
 
 def _turned(weight: Constant) -> Constant:
-    return Constant(weight.integers.T.contiguous(), weight.format)
+    return weight.moved(lambda values: values.T.contiguous())
 
 
 def _node(maker: Maker, operation: Operation) -> fx.Node:
@@ -65,7 +65,7 @@ def _node(maker: Maker, operation: Operation) -> fx.Node:
 
 
 def _folds(design: Design, operation: Operation) -> Iterator[Fold]:
-    features_out, features_in = operation.constants["weight"].integers.shape
+    features_out, features_in = operation.constants["weight"].shape
     rows = prod(operation.out.shape[:-1])
     for par_in in divisors(features_in):
         for par_out in divisors(features_out):
@@ -75,32 +75,36 @@ def _folds(design: Design, operation: Operation) -> Iterator[Fold]:
 
 def _reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
     """A vector is needed to its end."""
-    features_out, features_in = operation.constants["weight"].integers.shape
+    features_out, features_in = operation.constants["weight"].shape
     return ((torch.arange(operation.out.size) // features_out + 1) * features_in - 1,)
 
 
 def _build(builder: Builder, operation: Operation) -> Tap:
-    fold, weight = builder.folding.folds[operation.name], operation.constants["weight"].integers
+    fold, length = builder.folding.folds[operation.name], operation.constants["weight"].shape[1]
     source, before = builder.read(operation, fold.par_in), builder.design.operations[operation.inputs[0]].out
     to = builder.wires(operation.name, fold.par_out, operation.out.format.width)
     parameters: Parameters = {
         **precision("DATA_IN_0", before.format),
-        "DATA_IN_0_TENSOR_SIZE_DIM_0": weight.shape[1],
+        "DATA_IN_0_TENSOR_SIZE_DIM_0": length,
         "DATA_IN_0_PARALLELISM_DIM_0": fold.par_in,
         # The columns of the weight stand in the order in which their elements come.
-        **weights(builder, operation, fold, weight[:, before.indices[: weight.shape[1]]]),
+        **weights(builder, operation, fold, lambda weight: weight[:, before.indices[:length]]),
     }
     builder.instance(f"{operation.name}_i", "fixed_linear", parameters, streams(source, to), operation.name)
     return to
 
 
-def weights(builder: Builder, operation: Operation, fold: Fold, weight: Tensor) -> Parameters:
-    """The parameters of a dot product with a weight of [out, in], and its memories."""
-    constants, bias = operation.constants, operation.constants.get("bias")
-    lanes = fold.par_in * prod(fold.taps)
-    words = words_of_weight(weight, constants["weight"].format.width, lanes, fold.par_out)
+def weights(builder: Builder, operation: Operation, fold: Fold, arranged: Callable[[Tensor], Tensor]) -> Parameters:
+    """The parameters of a dot product, and its memories. arranged: its weight as [out, in], as the elements come."""
+    weight, bias = operation.constants["weight"], operation.constants.get("bias")
+    lanes, width = fold.par_in * prod(fold.taps), weight.format.width
+    words = Words(
+        prod(weight.shape) // (lanes * fold.par_out),
+        width,
+        lambda: words_of_weight(arranged(weight.integers), width, lanes, fold.par_out).make(),
+    )
     found: Parameters = {
-        **precision("WEIGHT", constants["weight"].format),
+        **precision("WEIGHT", weight.format),
         "WEIGHT_FILE": builder.memory(operation, "weight", lanes * fold.par_out, words),
         "HAS_BIAS": int(bias is not None),
     }

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def _matmul(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     operands = [node_of(given[key]) for key in ("data_in_0", "data_in_1")]
     other = lowering.held[operands[1]]
-    if isinstance(other, Constant) and other.integers.dim() == 2:
+    if isinstance(other, Constant) and len(other.shape) == 2:
         return times_constant(lowering, node, operands[0], other)
     names = [lowering.whole(each) for each in operands]
     first, second = (lowering.stream(name).shape for name in names)

@@ -47,7 +47,9 @@ def _swapped(places: Tensor) -> tuple[int, int, int] | None:
     The smallest blocks; None where there are none.
     """
     size = len(places)
-    for block in divisors(size):
+    ends = torch.tensor(divisors(size))
+    begins = places[ends % size] == places[0] + ends  # where the second block begins as the first one does
+    for block in ends[begins | (ends == size)].tolist():
         first = places[:block]
         blocks = places.reshape(-1, block) - torch.arange(0, size, block)[:, None]
         if torch.equal(blocks, first.expand_as(blocks)) and (found := _sizes(first)) is not None:
@@ -57,14 +59,14 @@ def _swapped(places: Tensor) -> tuple[int, int, int] | None:
 
 def _sizes(places: Tensor) -> tuple[int, int, int] | None:
     size = len(places)
-    for inner in divisors(size):
-        if not torch.equal(places[:inner], torch.arange(inner)):
-            return None
-        for columns in divisors(size // inner):
-            rows = size // inner // columns
-            if torch.equal(_swap(torch.arange(size), rows, columns, inner), places) and rows > 1 < columns:
-                return rows, columns, inner
-    return None
+    moved = (places != torch.arange(size)).nonzero()
+    if not len(moved) or not (inner := int(moved[0])) or size % inner:
+        return None
+    # The first element that is not where it was is the first one of the second row.
+    columns, rest = divmod(int(places[inner]), inner)
+    if rest or columns < 2 or (size // inner) % columns or (rows := size // inner // columns) < 2:
+        return None
+    return (rows, columns, inner) if torch.equal(_swap(torch.arange(size), rows, columns, inner), places) else None
 
 
 def _swap(values: Tensor, rows: int, columns: int, inner: int) -> Tensor:
