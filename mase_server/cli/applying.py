@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mase_server.cli.session import Outcome, Silent, Wanted, daemon_for, outcome_of
+from mase_server.cli.reports import Report
+from mase_server.cli.session import Outcome, Silent, Wanted, daemon_for, outcome_of, traced
+from mase_server.cli.session import call as call
 from mase_server.cli.steps import UsageError, meant
-from mase_server.daemon.api import API, Api
 from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.graph_snapshot import GraphSnapshot, NodeView
 from mase_server.daemon.pipelines import PassError
 from mase_server.steps import Step
-
-_METHODS = {method.name: method for method in API}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,7 @@ class Applied:
     """What came of it. outcome: of the file, after the passes.  model: as `mase/models` has it, {} where there is none.
 
     layers: the nodes of which the transform tells something.  failure: why it stopped, None where all was applied.
+    report: the file with the shapes that passes made of it.
     """
 
     outcome: Outcome
@@ -50,6 +50,7 @@ class Applied:
     layers: Sequence[NodeView] = ()
     failure: str | None = None
     code: str | None = None
+    report: Report | None = None
 
     @property
     def was_applied(self) -> bool:
@@ -91,7 +92,8 @@ async def apply(request: Request, tell: Callable[[str], None]) -> Applied:
         models = await call(daemon, "mase/models", {"path": request.path})
         model = next(model for model in models if model["title"] == title)
         after = outcome_of(daemon, file, status)
-        return Applied(after, model, _layers(after.snapshot, model["title"]), failure, code)
+        layers = _layers(after.snapshot, model["title"])
+        return Applied(after, model, layers, failure, code, await traced(daemon, file, passes=True))
 
 
 async def passes_of(wanted: Wanted, folder: str | None, tell: Callable[[str], None]) -> list[dict[str, Any]]:
@@ -115,11 +117,6 @@ async def _run(daemon: Daemon, request: Request) -> str | None:
     except ValueError as error:
         raise UsageError(str(error)) from None
     return None
-
-
-async def call(daemon: Daemon, name: str, params: dict[str, Any]) -> Any:
-    """The answer of a function of the API."""
-    return await _METHODS[name].call(Api(daemon), params)
 
 
 def _layers(snapshot: GraphSnapshot | None, title: str) -> list[NodeView]:

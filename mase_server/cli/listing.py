@@ -1,84 +1,120 @@
-"""`mase-server shapes`: the source with its hints, then what is wrong."""
+"""`mase-server shapes`: the source with its hints, then what is wrong. rich is loaded for colours alone."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.syntax import Syntax
-from rich.text import Text as Styled
-
-from mase_server.cli.session import Outcome
+from mase_server.cli.lines import SEVERITY, Line, console_for_text, print_plain
+from mase_server.cli.reports import Report
+from mase_server.cli.terminal import is_coloured
 from mase_server.lsp.wording import EXPRESSIONS, NAMES, hint_text, lens_text, shown
-from mase_server.snapshot import Problem
+
+if TYPE_CHECKING:
+    from rich.text import Text as Styled
+
+    from mase_server.snapshot import Problem
 
 _THEME = "ansi_dark"
 _HINT = "dim italic cyan"
 _LENS = "dim"
-_SEVERITY = {"error": "bold red", "warning": "yellow", "information": "blue", "hint": "dim"}
-_ALL_LINES = (1, 1 << 30)
+#: The style of Python source, which is highlighted as a whole.
+_PYTHON = "python"
 
 
-def print_text(outcomes: Sequence[Outcome], everything: bool) -> None:
+def print_text(reports: Sequence[Report], everything: bool) -> None:
     """Print every file. Colours only on a terminal."""
-    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-    for number, outcome in enumerate(outcomes):
-        if len(outcomes) > 1:
-            console.print(f"{chr(10) if number else ''}── {outcome.file}", style="bold")
-        for line in listing(outcome, everything):
-            console.print(line)
-        for problem in outcome.problems:
-            console.print(problem_line(outcome.file, problem))
+    coloured = is_coloured(sys.stdout)
+    for number, report in enumerate(reports):
+        head = [Line(((f"{chr(10) if number else ''}── {report.file}", "bold"),))] if len(reports) > 1 else []
+        lines = [*head, *listing(report, everything), *_problems(report)]
+        if coloured:
+            _print_coloured(report, lines)
+        else:
+            print_plain(lines)
 
 
-def listing(outcome: Outcome, everything: bool = False) -> Iterator[Styled]:
+def listing(report: Report, everything: bool = False) -> Iterator[Line]:
     """The lines of the source, each with its hints behind the names, each model's facts above its class."""
-    source = "\n".join(outcome.text.line(index) for index in range(len(outcome.text.lines))).removesuffix("\n")
-    lines = Syntax(source, "python", theme=_THEME, background_color="default").highlight(source).split("\n")
-    hints = _hints(outcome, everything)
-    lenses = _lenses(outcome)
-    for number, line in enumerate(lines[: source.count("\n") + 1], 1):
+    hints = _hints(report, everything)
+    lenses = _lenses(report)
+    for number, line in enumerate(_source(report).split("\n"), 1):
         yield from lenses.get(number, ())
-        yield _with_hints(line, sorted(hints.get(number, ())))
+        yield Line(tuple(_with_hints(line, sorted(hints.get(number, ())))), number)
 
 
-def _hints(outcome: Outcome, everything: bool) -> dict[int, list[tuple[int, str]]]:
+def _source(report: Report) -> str:
+    return "\n".join(report.text.line(index) for index in range(len(report.text.lines))).removesuffix("\n")
+
+
+def _hints(report: Report, everything: bool) -> dict[int, list[tuple[int, str]]]:
     """By line: the column that each hint stands before, and its text."""
     found: dict[int, list[tuple[int, str]]] = {}
-    if outcome.view is None or not outcome.same_text:
-        return found
-    for site in outcome.view.sites(*_ALL_LINES, EXPRESSIONS if everything else NAMES):
+    for site in report.sites(EXPRESSIONS if everything else NAMES) if report.same_text else ():
         if shown(site):
-            follows = outcome.text.line(site.end_line - 1)[site.end_column :]
+            follows = report.text.line(site.end_line - 1)[site.end_column :]
             found.setdefault(site.end_line, []).append((site.end_column, hint_text(site, follows)))
     return found
 
 
-def _lenses(outcome: Outcome) -> dict[int, list[Styled]]:
-    found: dict[int, list[Styled]] = {}
-    if outcome.view is not None and outcome.same_text:
-        for model in outcome.view.models():
-            indent = " " * (len(outcome.text.line(model.line - 1)) - len(outcome.text.line(model.line - 1).lstrip()))
-            text = f"{indent}# {model.name}: {lens_text(model, outcome.view.stale)}"
-            found.setdefault(model.line, []).append(Styled(text, _LENS))
+def _lenses(report: Report) -> dict[int, list[Line]]:
+    found: dict[int, list[Line]] = {}
+    for model in report.lenses if report.same_text else ():
+        above = report.text.line(model.line - 1)
+        indent = " " * (len(above) - len(above.lstrip()))
+        found.setdefault(model.line, []).append(Line(((f"{indent}# {model.name}: {lens_text(model, False)}", _LENS),)))
     return found
 
 
-def _with_hints(line: Styled, hints: Sequence[tuple[int, str]]) -> Styled:
-    parts = line.divide([column for column, _ in hints])
-    told = Styled()
-    for part, (_, text) in zip(parts, hints, strict=False):
-        told.append_text(part).append(text, _HINT)
-    return told.append_text(parts[-1])
+def _with_hints(line: str, hints: Sequence[tuple[int, str]]) -> Iterator[tuple[str, str]]:
+    start = 0
+    for column, text in hints:
+        yield line[start:column], _PYTHON
+        yield text, _HINT
+        start = column
+    yield line[start:], _PYTHON
+
+
+def _print_coloured(report: Report, lines: Sequence[Line]) -> None:
+    from rich.syntax import Syntax
+
+    console = console_for_text()
+    source = _source(report)
+    python = Syntax(source, "python", theme=_THEME, background_color="default").highlight(source).split("\n")
+    for line in lines:
+        console.print(_highlighted(line, python[line.number - 1]) if line.number else line.styled)
+
+
+def _highlighted(line: Line, python: Styled) -> Styled:
+    """A line of the source, of which the Python parts look as in the whole."""
+    from rich.text import Text as Styled
+
+    told, column = Styled(), 0
+    for text, style in line.parts:
+        if style == _PYTHON:
+            told.append_text(python[column : column + len(text)] if text else Styled())
+            column += len(text)
+        else:
+            told.append(text, style)
+    return told
+
+
+def _problems(report: Report) -> Iterator[Line]:
+    for problem in report.problems:
+        yield Line(tuple(_problem(report.file, problem)))
+
+
+def _problem(file: str, problem: Problem) -> Iterator[tuple[str, str]]:
+    yield f"{file}:{problem.line}:{problem.column + 1}: ", ""
+    yield f"{problem.severity}[{problem.code}]", SEVERITY.get(problem.severity, "")
+    yield ": " + problem.message.replace("\n", "\n    "), ""
+    for place in problem.related:
+        yield f"\n    {place['file']}:{place['line']}: {place['message']}", "dim"
+    for fix in problem.fixes:
+        yield f"\n    fix: {fix['title']}", "green"
 
 
 def problem_line(file: str, problem: Problem) -> Styled:
     """A diagnostic as compilers tell one, with its places and fixes below."""
-    style = _SEVERITY.get(problem.severity, "")
-    told = Styled(f"{file}:{problem.line}:{problem.column + 1}: ")
-    told.append(f"{problem.severity}[{problem.code}]", style).append(": " + problem.message.replace("\n", "\n    "))
-    for place in problem.related:
-        told.append(f"\n    {place['file']}:{place['line']}: {place['message']}", "dim")
-    for fix in problem.fixes:
-        told.append(f"\n    fix: {fix['title']}", "green")
-    return told
+    return Line(tuple(_problem(file, problem))).styled

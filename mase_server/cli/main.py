@@ -1,6 +1,6 @@
 """`mase-server`: the entry point.
 
-`lsp` is taken before typer is imported: an editor waits for it.
+`lsp` is taken before typer is imported: an editor waits for it. So is `shapes` of files that a running daemon has.
 """
 
 from __future__ import annotations
@@ -15,7 +15,23 @@ def main() -> None:
         from mase_server.cli.lsp import lsp
 
         lsp(arguments[1:])
+    elif (status := _quick(arguments)) is not None:
+        sys.exit(status)
     else:
         from mase_server.cli.commands import app
 
-        app()
+        app(prog_name="mase-server")
+
+
+def _quick(arguments: list[str]) -> int | None:
+    """The exit status of what could be done at once, see `quick`; None for all else."""
+    if arguments == ["--version"]:
+        from mase_server import __version__
+
+        print(f"mase-server {__version__}")
+        return 0
+    if arguments[:1] != ["shapes"]:
+        return None
+    from mase_server.cli.quick import shapes
+
+    return shapes(arguments[1:])

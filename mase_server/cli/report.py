@@ -6,36 +6,33 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mase_server.cli.session import Outcome
-from mase_server.daemon.store import SiteView
+from mase_server.cli.reports import Report, Site
 from mase_server.lsp.labels import dimensions, has_tensor
 from mase_server.lsp.wording import EXPRESSIONS, NAMES
 from mase_server.snapshot import Problem
 
 _MODEL = ("name", "arguments", "inputs", "inputs_from", "arguments_from", "nodes", "parameters", "flops")
 _PLACE = ("line", "column", "end_line", "end_column")
-_ALL_LINES = (1, 1 << 30)
 
 
-def print_json(outcomes: Sequence[Outcome], everything: bool) -> None:
+def print_json(reports: Sequence[Report], everything: bool) -> None:
     """Print the report of every file."""
-    for outcome in outcomes:
-        print(json.dumps(report(outcome, everything), ensure_ascii=False))
+    for each in reports:
+        print(json.dumps(report(each, everything), ensure_ascii=False))
 
 
-def report(outcome: Outcome, everything: bool) -> dict[str, Any]:
+def report(found: Report, everything: bool) -> dict[str, Any]:
     """The report of one file. everything: rows of kind "expression" too."""
-    payload: Mapping[str, Any] = outcome.snapshot.payload if outcome.snapshot else {}
-    kinds = EXPRESSIONS if everything else NAMES
-    sites = outcome.view.sites(*_ALL_LINES, kinds) if outcome.view else []
+    told = found.told
+    sites = found.sites(EXPRESSIONS if everything else NAMES)
     return {
-        "file": outcome.file,
-        "python": payload.get("python"),
-        "torch": payload.get("torch"),
-        "seconds": payload.get("seconds", outcome.status.seconds),
-        "models": [_model(model) for model in payload.get("models", ())],
+        "file": found.file,
+        "python": told["python"],
+        "torch": told["torch"],
+        "seconds": told["seconds"] if told["seconds"] is not None else (told["status"] or {}).get("seconds"),
+        "models": [_model(model) for model in found.models],
         "tensors": [row for site in sites if (row := _tensor(site))["values"] and site.name != "self"],
-        "problems": [problem_map(problem) for problem in outcome.problems],
+        "problems": [problem_map(problem) for problem in found.problems],
     }
 
 
@@ -44,10 +41,10 @@ def _model(model: Mapping[str, Any]) -> dict[str, Any]:
     return {**{key: model[key] for key in _MODEL}, "inputs": inputs}
 
 
-def _tensor(site: SiteView) -> dict[str, Any]:
+def _tensor(site: Site) -> dict[str, Any]:
     place = {key: getattr(site, key) for key in (*_PLACE, "name", "kind", "function")}
     values = [
-        {**value_map(seen.value), "model": seen.model, "count": seen.count, "scopes": [path for path, _ in seen.scopes]}
+        {**value_map(seen.value), "model": seen.model, "count": seen.count, "scopes": list(seen.scopes)}
         for seen in site.values
         if has_tensor(seen.value)
     ]

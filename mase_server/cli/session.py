@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from mase_server.cli.reports import Report, here, report_of
+from mase_server.daemon.api import API, Api
 from mase_server.daemon.daemon import Daemon
+from mase_server.daemon.projects import project_of as project_of
 from mase_server.daemon.status import FolderSettings, Listener, Status
-from mase_server.daemon.store import FileView, GraphSnapshot
+from mase_server.daemon.store import GraphSnapshot
 from mase_server.directories import cache_dir, state_dir
 from mase_server.lsp.text import Text, decode
 from mase_server.snapshot import Problem
 from mase_server.worker.request import TraceOptions
 
-#: What makes a directory the root of a project.
-_ROOTS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
-_EXTENT = ("line", "column", "end_line", "end_column")
+_METHODS = {method.name: method for method in API}
 #: End states that explain themselves only by their message.
 _UNSHOWN = frozenset({"no_model", "no_environment", "crashed", "failed", "superseded", "untrusted"})
 
@@ -35,31 +38,12 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What tracing one file gave. view, snapshot: None where nothing was traced."""
+    """What tracing one file gave. snapshot: None where nothing was traced."""
 
     file: str
     path: str
-    text: Text
-    status: Status
-    view: FileView | None
     snapshot: GraphSnapshot | None
     problems: tuple[Problem, ...]
-
-    @property
-    def has_errors(self) -> bool:
-        """Was anything wrong, or nothing shown?"""
-        shown = self.snapshot is not None and bool(self.snapshot.payload["models"])
-        return not shown or any(problem.severity == "error" for problem in self.problems)
-
-    @property
-    def was_misused(self) -> bool:
-        """Could the inputs that the command line gave not be read?"""
-        return any(problem.code == "bad-inputs" for problem in self.problems)
-
-    @property
-    def same_text(self) -> bool:
-        """Do the view's positions speak of `text`?"""
-        return self.view is not None and self.view.sha256 == hashlib.sha256(Path(self.path).read_bytes()).hexdigest()
 
 
 class Silent:
@@ -90,10 +74,48 @@ class Silent:
         """Nothing to do."""
 
 
-async def trace(wanted: Wanted) -> list[Outcome]:
-    """Trace every file; the outcomes in the order of the files."""
+async def trace(wanted: Wanted, everything: bool = False) -> list[Report]:
+    """Trace every file; the reports in the order of the files. everything: with expressions."""
     async with daemon_for(wanted, Silent()) as daemon:
-        return [outcome_of(daemon, file, await daemon.wait(str(file.absolute()))) for file in wanted.files]
+        return [await traced(daemon, file, everything) for file in wanted.files]
+
+
+async def trace_each(wanted: Wanted) -> AsyncIterator[Report]:
+    """The reports of many files, each as soon as it is there; a few at once, so that few processes are alive."""
+    turns = asyncio.Semaphore(os.cpu_count() or 1)
+    async with daemon_for(replace(wanted, files=()), Silent()) as daemon:
+
+        async def one(file: Path) -> Report:
+            async with turns:
+                daemon.opened(str(file.absolute()))
+                try:
+                    return await traced(daemon, file)
+                finally:
+                    daemon.closed(str(file.absolute()))
+
+        for done in asyncio.as_completed([one(file) for file in wanted.files]):
+            yield await done
+
+
+async def traced(daemon: Daemon, file: Path, everything: bool = False, passes: bool = False) -> Report:
+    """The report of a file that the daemon has open, once it is traced. passes: as its passes made it."""
+    path = str(file.absolute())
+    await daemon.wait(path)
+    params = {"path": path, "all": everything, "passes": passes}
+    pages = [await call(daemon, "mase/traced", params)]
+    while (following := pages[-1]["next"]) is not None:
+        pages.append(await call(daemon, "mase/traced", params | {"first": following}))
+    return report_of(file, pages)
+
+
+async def call(daemon: Daemon, name: str, params: dict[str, Any]) -> Any:
+    """The answer of a function of the API."""
+    return await _METHODS[name].call(Api(daemon), params)
+
+
+async def told(daemon: Daemon, name: str, params: dict[str, Any]) -> dict[str, Any]:
+    """The same as a map, as it crosses a wire."""
+    return _METHODS[name].as_map(await call(daemon, name, params))
 
 
 @asynccontextmanager
@@ -122,31 +144,14 @@ async def daemon_for(wanted: Wanted, listener: Listener, folder: str | None = No
         await daemon.shutdown()
 
 
-def project_of(path: str) -> str:
-    """The directory of the project that a file belongs to: the nearest with a mark of one, else the file's own."""
-    parents = list(Path(path).parents)
-    marked = (parent for parent in parents if any((parent / mark).exists() for mark in _ROOTS))
-    return str(next(marked, parents[0]))
-
-
 def outcome_of(daemon: Daemon, file: Path, status: Status, overlays: bool = False) -> Outcome:
     """What tracing a file gave, as the daemon has it now. overlays: with the problems of passes and hardware."""
     path = str(file.absolute())
     text = Text(decode(file.read_bytes()))
     entry = daemon.store.entry(path)
-    problems = [_here(problem, path) for problem in (entry.told if overlays else entry.problems)]
+    problems = [here(problem, path) for problem in (entry.told if overlays else entry.problems)]
     if entry.shown is None and status.state in _UNSHOWN and not problems:
         code = status.state.replace("_", "-")
         problems.append(Problem(path, 1, 0, 1, len(text.line(0)), "error", code, status.message or code))
     problems.sort(key=lambda problem: (problem.line, problem.column))
-    return Outcome(str(file), path, text, status, daemon.store.view(path), entry.shown, tuple(problems))
-
-
-def _here(problem: Problem, path: str) -> Problem:
-    """A problem of another file, told at the place in this file that led to it."""
-    if problem.file == path:
-        return problem
-    message = f"{problem.file}:{problem.line}: {problem.message}"
-    place = next((place for place in problem.related if place["file"] == path), None)
-    line, column, end_line, end_column = (place[key] for key in _EXTENT) if place else (1, 0, 1, 0)
-    return Problem(path, line, column, end_line, end_column, problem.severity, problem.code, message, problem.related)
+    return Outcome(str(file), path, entry.shown, tuple(problems))

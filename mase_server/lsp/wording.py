@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mase_server.lsp.figures import counted, scaled
 from mase_server.lsp.labels import LIMIT, has_tensor, label
 
 if TYPE_CHECKING:
-    from mase_server.daemon.store import ModelView, SiteView
+    from mase_server.daemon.store import ModelView
 
 #: Most models that a lens names.
 MOST_ROOTS = 4
@@ -17,7 +17,27 @@ NAMES = frozenset({"parameter", "binding", "return"})
 EXPRESSIONS = NAMES | {"expression"}
 
 
-def hint_text(site: SiteView, follows: str, limit: int = LIMIT) -> str:
+class Seen(Protocol):
+    """A value that was seen somewhere."""
+
+    @property
+    def value(self) -> Any:
+        """As `snapshot` has values."""
+
+
+class Placed(Protocol):
+    """A place with values: a `SiteView`, or what another process tells of one."""
+
+    @property
+    def kind(self) -> str:
+        """One of `snapshot.KINDS`."""
+
+    @property
+    def values(self) -> Sequence[Seen]:
+        """In the order in which they were seen."""
+
+
+def hint_text(site: Placed, follows: str, limit: int = LIMIT) -> str:
     """The hint after `site`, of which the line goes on with `follows`.
 
     `: f32[B]` after a name, ` -> f32[B]` after a returned value; a name with an annotation keeps its only colon.
@@ -29,7 +49,7 @@ def hint_text(site: SiteView, follows: str, limit: int = LIMIT) -> str:
     return f" {text}" if annotated and site.kind != "expression" else f": {text}"
 
 
-def shown(site: SiteView) -> bool:
+def shown(site: Placed) -> bool:
     """Does this site get a hint: is there a tensor to tell of?"""
     return any(has_tensor(value.value) for value in site.values)
 

@@ -1,5 +1,6 @@
 """The pieces of `shapes` that need no trace: values as JSON, listings, problems of other files, project roots."""
 
+import asyncio
 import hashlib
 import sys
 from pathlib import Path
@@ -12,10 +13,13 @@ from fake_daemon import payload_of
 
 from mase_server.cli.listing import listing
 from mase_server.cli.report import report, value_map
-from mase_server.cli.session import Outcome, project_of
+from mase_server.cli.reports import report_of
+from mase_server.cli.session import project_of
+from mase_server.daemon.api_traced import traced
+from mase_server.daemon.methods import Api
 from mase_server.daemon.status import Status
 from mase_server.daemon.store import Entry, GraphSnapshot, Store
-from mase_server.lsp.text import Text
+from mase_server.daemon.tracked import Tracked
 from mase_server.snapshot import Problem
 
 SOURCE = """\
@@ -28,13 +32,24 @@ class Net:
 TENSOR = {"dtype": "f32", "shape": [2, 3], "symbols": ["B", "3"]}
 
 
-def outcome(path, text=SOURCE, problems=()):
+class Traced:
+    """A daemon that traced one file, for a function of the API."""
+
+    def __init__(self, path, problems):
+        snapshot = GraphSnapshot(payload_of(str(path), SOURCE))
+        self.store = Store()
+        self.store.put(Entry(str(path), snapshot.sha256, snapshot, problems=tuple(problems)))
+        status = Status(str(path), "ready", 1, snapshot.sha256, snapshot.sha256, False, True, 0.5, "")
+        self.tracked = Tracked(str(path), str(path.parent), status=status)
+
+    def file(self, path):
+        return self.tracked
+
+
+def told(path, text=SOURCE, problems=(), everything=False):
     path.write_text(text)
-    store = Store()
-    snapshot = GraphSnapshot(payload_of(str(path), SOURCE))
-    store.put(Entry(str(path), snapshot.sha256, snapshot))
-    status = Status(str(path), "ready", 1, snapshot.sha256, snapshot.sha256, False, True, 0.5, "")
-    return Outcome("net.py", str(path), Text(text), status, store.view(str(path)), snapshot, tuple(problems))
+    api = Api(Traced(path, problems))
+    return report_of(path, [asyncio.run(traced(api, {"path": str(path), "all": everything}))])
 
 
 @pytest.mark.parametrize(
@@ -55,7 +70,7 @@ def test_values_nest_as_deep_as_they_go(value, expected):
 
 
 def test_the_listing_puts_hints_behind_names_and_the_lens_above_the_class(tmp_path):
-    lines = [line.plain for line in listing(outcome(tmp_path / "net.py"))]
+    lines = [line.plain for line in listing(told(tmp_path / "net.py"))]
     assert lines[1].startswith("# Net: 3 nodes · 1,010 parameters")
     assert lines[3:] == [
         "    def forward(self, x: f32[B, 64]):  # => f32[B:2, 64]",
@@ -66,16 +81,16 @@ def test_the_listing_puts_hints_behind_names_and_the_lens_above_the_class(tmp_pa
 
 def test_a_listing_of_another_text_than_the_traced_one_has_no_hints(tmp_path):
     text = SOURCE.replace("64", "65")
-    assert [line.plain for line in listing(outcome(tmp_path / "net.py", text))] == text.splitlines()
+    assert [line.plain for line in listing(told(tmp_path / "net.py", text))] == text.splitlines()
 
 
 def test_expressions_are_listed_on_request(tmp_path):
-    lines = [line.plain for line in listing(outcome(tmp_path / "net.py"), everything=True)]
+    lines = [line.plain for line in listing(told(tmp_path / "net.py", everything=True), everything=True)]
     assert "        y f32[B, 10]: Tensor = self.a(x): f32[B, 10]  # => f32[B:2, 10]" in lines
 
 
 def test_a_report_leaves_out_what_is_no_tensor(tmp_path):
-    made = outcome(tmp_path / "net.py")
+    made = told(tmp_path / "net.py")
     assert [(row["name"], row["kind"]) for row in report(made, everything=False)["tensors"]] == [
         ("x", "parameter"),
         ("y", "binding"),
@@ -85,18 +100,17 @@ def test_a_report_leaves_out_what_is_no_tensor(tmp_path):
 
 def test_only_errors_make_an_outcome_bad(tmp_path):
     def problem(severity):
-        return Problem("net.py", 1, 0, 1, 1, severity, "code", "message")
+        return Problem(str(tmp_path / "net.py"), 1, 0, 1, 1, severity, "code", "message")
 
-    assert not outcome(tmp_path / "net.py", problems=[problem("warning"), problem("hint")]).has_errors
-    assert outcome(tmp_path / "net.py", problems=[problem("warning"), problem("error")]).has_errors
+    assert not told(tmp_path / "net.py", problems=[problem("warning"), problem("hint")]).has_errors
+    assert told(tmp_path / "net.py", problems=[problem("warning"), problem("error")]).has_errors
 
 
 def test_the_text_that_was_traced_is_known_by_its_hash(tmp_path):
-    made = outcome(tmp_path / "net.py")
+    made = told(tmp_path / "net.py")
     assert made.same_text
-    assert made.view.sha256 == hashlib.sha256(SOURCE.encode()).hexdigest()
-    (tmp_path / "net.py").write_text("changed since")
-    assert not made.same_text
+    assert made.told["sha256"] == hashlib.sha256(SOURCE.encode()).hexdigest()
+    assert not told(tmp_path / "net.py", "another text").same_text
 
 
 @pytest.mark.parametrize("mark", [".git", "pyproject.toml", "setup.py"])

@@ -1,0 +1,58 @@
+"""Lines of output in parts that have a style: rich is loaded for colours alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mase_server.cli.terminal import is_coloured
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text as Styled
+
+#: The style of each severity.
+SEVERITY = {"error": "bold red", "warning": "yellow", "information": "blue", "hint": "dim"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of output as (text, style) parts. number: of the line of a source that it shows, 0 for none."""
+
+    parts: tuple[tuple[str, str], ...] = ()
+    number: int = 0
+
+    @property
+    def plain(self) -> str:
+        """The text alone."""
+        return "".join(text for text, _ in self.parts)
+
+    @property
+    def styled(self) -> Styled:
+        """For rich."""
+        from rich.text import Text as Styled
+
+        return Styled.assemble(*self.parts)
+
+
+def print_lines(lines: Iterable[Line]) -> None:
+    """On standard output, with colours where they are welcome."""
+    if not is_coloured(sys.stdout):
+        return print_plain(list(lines))
+    console = console_for_text()
+    for line in lines:
+        console.print(line.styled)
+
+
+def print_plain(lines: Sequence[Line]) -> None:
+    """Without any style."""
+    sys.stdout.write("".join(f"{line.plain}\n" for line in lines))
+
+
+def console_for_text() -> Console:
+    """A console that prints what it is given: nothing wrapped, nothing guessed."""
+    from rich.console import Console
+
+    return Console(soft_wrap=True, highlight=False, markup=False, emoji=False)

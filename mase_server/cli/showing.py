@@ -1,0 +1,64 @@
+"""`mase-server shapes`, once; `watching` shows again at every save."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from mase_server.cli import attached
+from mase_server.cli.reports import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What to show, and how. model, inputs, python: of this command alone; a daemon has its own.
+
+    daemon: may one that runs be asked?
+    """
+
+    files: tuple[Path, ...]
+    everything: bool = False
+    json: bool = False
+    model: str | None = None
+    inputs: tuple[str, ...] = ()
+    python: str | None = None
+    daemon: bool = True
+
+    @property
+    def is_plain(self) -> bool:
+        """Is it a question that a daemon can answer?"""
+        return self.daemon and self.model is None and not self.inputs and self.python is None
+
+
+def show(asked: Asked) -> int:
+    """Print all of it; the exit status."""
+    found = attached.reports(asked.files, asked.everything) if asked.is_plain else {}
+    missing = tuple(file for file in asked.files if file not in found)
+    if missing:
+        found = found | dict(zip(missing, asyncio.run(_trace(asked, missing)), strict=True))
+    told = [found[file] for file in asked.files]
+    print_reports(told, asked)
+    if any(report.was_misused for report in told):
+        return 2
+    return 1 if any(report.has_errors for report in told) else 0
+
+
+async def _trace(asked: Asked, files: tuple[Path, ...]) -> list[Report]:
+    from mase_server.cli.session import Wanted, trace
+
+    return await trace(Wanted(files, asked.model, asked.inputs, asked.python), asked.everything)
+
+
+def print_reports(reports: list[Report], asked: Asked) -> None:
+    """As text or as JSON."""
+    if asked.json:
+        from mase_server.cli.report import print_json
+
+        print_json(reports, asked.everything)
+    else:
+        from mase_server.cli.listing import print_text
+
+        print_text(reports, asked.everything)
+    sys.stdout.flush()
