@@ -8,21 +8,43 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mase_server.cli import calling, serving
-from mase_server.cli.session import Outcome, Wanted, trace
-from mase_server.cli.steps import UsageError
-from mase_server.daemon.pipelines import PassError
+from mase_server.cli import calling, checking, doctor, graphing, serving, workers
+from mase_server.cli.completing import models, pass_names
+
+if TYPE_CHECKING:
+    from mase_server.cli.reports import Report
+
+_HELP = """A live compiler explorer for PyTorch models.
+
+Begin with `mase-server shapes FILE`: every tensor's shape beside the code, with nothing to prepare. `mase-server
+doctor` says what an environment lacks.
+
+Exit status of every command: 0 all is well, 1 something is wrong with what was asked about, 2 wrong usage.
+"""
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
-    help="A live compiler explorer for PyTorch models.",
+    help=_HELP,
 )
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version, and end.")] = False,
+) -> None:
+    """What comes before a command."""
+    if version:
+        from mase_server import __version__
+
+        print(f"mase-server {__version__}")
+        raise typer.Exit(0)
+
+
 _Files = Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, readable=True, help="Model files.")]
 
 
@@ -40,25 +62,32 @@ def shapes(
         Format, typer.Option("--format", help="Source with hints, or JSON, a file a line.")
     ] = Format.TEXT,
     inputs: Annotated[list[str] | None, typer.Option("--input", help="An input, e.g. 'x: f32[1,3,224,224]'.")] = None,
-    model: Annotated[str | None, typer.Option(help="The class to trace.")] = None,
+    model: Annotated[str | None, typer.Option(help="The class to trace.", autocompletion=models)] = None,
     everything: Annotated[bool, typer.Option("--all", help="Calls and sub-expressions too.")] = False,
     python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
+    daemon: Annotated[bool, typer.Option("--daemon/--no-daemon", help="Ask a daemon that runs.")] = True,
+    watching: Annotated[bool, typer.Option("--watch", help="Show again at every save, until interrupted.")] = False,
 ) -> None:
-    """Show every tensor's shape. Exit status: 0 shown, 1 errors found, 2 wrong usage."""
-    wanted = Wanted(files=tuple(files), model=model, inputs=tuple(inputs or ()), python=python)
-    outcomes = asyncio.run(trace(wanted))
-    if output is Format.JSON:
-        from mase_server.cli.report import print_json
+    """Show every tensor's shape, beside the code that makes it.
 
-        print_json(outcomes, everything)
-    else:
-        from mase_server.cli.listing import print_text
+    A daemon that serves the folder (an editor's, or `mase-server serve`) answers at once; without one the files are
+    traced here. So they are with --input, --model and --python, which are for this command alone.
 
-        print_text(outcomes, everything)
-    sys.stdout.flush()
-    if any(outcome.was_misused for outcome in outcomes):
-        raise typer.Exit(2)
-    raise typer.Exit(1 if any(outcome.has_errors for outcome in outcomes) else 0)
+    Examples:
+
+        mase-server shapes net.py
+
+        mase-server shapes --watch net.py
+
+        mase-server shapes --format json models/*.py | jq '.models[].parameters'
+
+    Exit status: 0 shown, 1 errors found, 2 wrong usage.
+    """
+    from mase_server.cli.showing import Asked, show
+    from mase_server.cli.watching import watch
+
+    asked = Asked(tuple(files), everything, output is Format.JSON, model, tuple(inputs or ()), python, daemon)
+    raise typer.Exit(watch(asked) if watching else show(asked))
 
 
 @app.command()
@@ -92,9 +121,14 @@ class Show(StrEnum):
 def apply(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A model file.")],
     steps: Annotated[
-        list[str], typer.Argument(metavar="PASS [KEY=VALUE]...", help="Passes, each with its arguments after it.")
+        list[str],
+        typer.Argument(
+            metavar="PASS [KEY=VALUE]...", help="Passes, each with its arguments after it.", autocompletion=pass_names
+        ),
     ],
-    model: Annotated[str | None, typer.Option(help="The model to apply them to, where the file has several.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model to apply them to, where the file has several.", autocompletion=models)
+    ] = None,
     output: Annotated[Format, typer.Option("--format", help="A table, or a JSON object.")] = Format.TEXT,
     show: Annotated[Show | None, typer.Option(help="The code or the shapes afterwards, too.")] = None,
     inputs: Annotated[list[str] | None, typer.Option("--input", help="An input, e.g. 'x: f32[1,3,224,224]'.")] = None,
@@ -108,6 +142,7 @@ def apply(
     from mase_server.cli import applied_report
     from mase_server.cli.applying import Request
     from mase_server.cli.applying import apply as run
+    from mase_server.cli.session import Wanted
     from mase_server.cli.steps import parsed
 
     with _told_mistakes(), _progress() as tell:
@@ -117,24 +152,27 @@ def apply(
         applied_report.print_json(done)
     else:
         applied_report.print_text(done, everything)
-        _show_more(done.code, done.outcome if show is Show.SHAPES else None)
+        _show_more(done.code, done.report if show is Show.SHAPES else None)
     sys.stdout.flush()
     raise typer.Exit(0 if done.was_applied else 1)
 
 
-def _show_more(code: str | None, outcome: Outcome | None) -> None:
+def _show_more(code: str | None, report: Report | None) -> None:
     if code is not None:
         print(f"\n{code.rstrip()}")
-    if outcome is not None:
+    if report is not None:
         from mase_server.cli.listing import print_text
 
         print()
-        print_text([outcome], False)
+        print_text([report], False)
 
 
 @contextmanager
 def _told_mistakes() -> Iterator[None]:
     """Mistakes in what was typed end the program with status 2, what cannot be done with status 1."""
+    from mase_server.cli.steps import UsageError
+    from mase_server.daemon.pipelines import PassError
+
     try:
         yield
     except UsageError as error:
@@ -204,6 +242,7 @@ def verilog(
     usage, no hardware for a part, too big, or a tool is missing.
     """
     from mase_server.cli import verilog_report
+    from mase_server.cli.session import Wanted
     from mase_server.cli.verilog import Request, emit
 
     asked = {"precision": precision, "multipliers": multipliers, "interval": interval, "scope": scope}
@@ -233,7 +272,8 @@ def trust(
     print(keep(folder, revoke))
 
 
-app.command()(serving.serve)
+for command in (checking.check, graphing.graph, graphing.draw, workers.workers, doctor.doctor, serving.serve):
+    app.command()(command)
 app.command(context_settings={"ignore_unknown_options": True})(calling.rpc)
 
 

@@ -1,0 +1,78 @@
+"""`mase-server doctor`: what an environment lacks, and how to mend it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from mase_server.cli.findings import Finding
+
+_STYLE = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+class Output(StrEnum):
+    """How `doctor` prints."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def doctor(
+    folder: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The folder of the models.")] = Path(),
+    python: Annotated[str | None, typer.Option(help="The interpreter that shall run the models.")] = None,
+    output: Annotated[Output, typer.Option("--format", help="A line for each finding, or a JSON list.")] = Output.TEXT,
+) -> None:
+    """Say what is wrong with this environment, and how to mend it.
+
+    Looked at: the interpreter that would run the models of a folder, and why that one; its torch and packages; how
+    processes and files are watched; the folders that things are kept in; the tools of hardware; daemons; trust.
+    An interpreter inside of a folder that is not trusted is not started, unless --python names it.
+
+    Examples:
+
+        mase-server doctor
+
+        mase-server doctor ~/project --format json | jq '.[] | select(.state != "ok")'
+
+    Exit status: 0 nothing fails, though there may be warnings; 1 something has to be mended; 2 wrong usage.
+    """
+    from mase_server.cli.findings import examined
+
+    found = []
+    for finding in examined(folder.resolve(), python):
+        found.append(finding)
+        if output is Output.TEXT:
+            _print(finding)
+    if output is Output.JSON:
+        told = ("check", "state", "text", "mend")
+        print(json.dumps([{key: getattr(each, key) for key in told} for each in found], ensure_ascii=False))
+    else:
+        _print_summary(found)
+    sys.stdout.flush()
+    raise typer.Exit(1 if any(each.state == "fail" for each in found) else 0)
+
+
+def _print(finding: Finding) -> None:
+    from mase_server.cli.lines import Line, print_lines
+
+    style = _STYLE[finding.state]
+    first, *rest = finding.text.split("\n")
+    lines = [Line(((f"{finding.state:4} ", style), (f"{finding.check:12} ", "bold"), (first, "")))]
+    lines += [Line(((f"{'':18}{line}", ""),)) for line in rest]
+    if finding.mend:
+        lines.append(Line(((f"{'':18}to mend it: ", "dim"), (finding.mend, ""))))
+    print_lines(lines)
+    sys.stdout.flush()
+
+
+def _print_summary(found: list[Finding]) -> None:
+    states = [each.state for each in found]
+    bad, odd = states.count("fail"), states.count("warn")
+    told = f"{bad} to mend, {odd} to know of" if bad else f"nothing to mend, {odd} to know of" if odd else "all well"
+    print(f"\n{told}")

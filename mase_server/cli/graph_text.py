@@ -1,0 +1,75 @@
+"""A graph as a table by modules, and as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+
+from mase_server.cli.graph_data import Graph, Node
+from mase_server.cli.lines import Line, print_lines
+from mase_server.cli.report import value_map
+from mase_server.cli.tables import columns
+from mase_server.lsp.figures import scaled
+from mase_server.lsp.labels import has_tensor, label
+from mase_server.lsp.wording import lens_text
+
+_HEAD = ("node", "operator", "result", "from", "FLOPs", "format", "line")
+#: Longest list of inputs that a row shows, in characters.
+_INPUTS = 40
+
+
+def print_text(graph: Graph) -> None:
+    """A row for each node, under the modules that it stands in."""
+    lens = lens_text(SimpleNamespace(**graph.model), graph.stale)  # type: ignore[arg-type]
+    head = Line(((f"{graph.model['title']}", "bold"), (f" ({_short(graph.path)}): {lens}", "")))
+    rows = list(_rows(graph))
+    used = [place for place, name in enumerate(_HEAD) if name != "format" or any(row[place] for row in rows)]
+    table = columns([_HEAD[place] for place in used], [[row[place] for place in used] for row in rows], right={4})
+    is_node = [True, *(bool(row[1]) for row in rows)]
+    print_lines([head, *(Line(((text, "" if of else "dim"),)) for text, of in zip(table, is_node, strict=True))])
+
+
+def _rows(graph: Graph) -> Iterator[tuple[str, ...]]:
+    shown: list[str] = []
+    for node in graph.nodes:
+        parts = node.scope.split(".") if node.scope else []
+        common = next((depth for depth, pair in enumerate(zip(shown, parts, strict=False)) if pair[0] != pair[1]),
+                      min(len(shown), len(parts)))  # fmt: skip
+        for depth in range(common, len(parts)):
+            kind = graph.types.get(".".join(parts[: depth + 1]), "")
+            yield "  " * depth + parts[depth] + (f": {kind}" if kind else ""), *[""] * (len(_HEAD) - 1)
+        shown = parts
+        yield _row(graph, node, len(parts))
+
+
+def _row(graph: Graph, node: Node, depth: int) -> tuple[str, ...]:
+    inputs = ", ".join(node.inputs)
+    inputs = inputs if len(inputs) <= _INPUTS else inputs[: _INPUTS - 1] + "…"
+    line = str(node.line) if node.file == graph.path else f"{Path(node.file).name}:{node.line}" if node.file else ""
+    flops = scaled(node.flops, "").strip() if node.flops else ""
+    return "  " * depth + name_of(node), node.mase_op, value_of(node), inputs, flops, node.format or "", line
+
+
+def name_of(node: Node) -> str:
+    """A layer by its own name, anything else by that of its node."""
+    return node.target.rpartition(".")[2] if node.op == "call_module" else node.name
+
+
+def value_of(node: Node) -> str:
+    """Its result, where there are tensors in it."""
+    return label([node.value]) if has_tensor(node.value) else ""
+
+
+def _short(path: str) -> str:
+    return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path
+
+
+def print_json(graph: Graph) -> None:
+    """One object: {"file", "model", "stale", "modules", "nodes"}."""
+    nodes = [asdict(node) | {"value": value_map(node.value), "inputs": list(node.inputs)} for node in graph.nodes]
+    told = {"file": graph.path, "model": graph.model["title"], "stale": graph.stale}
+    print(json.dumps({**told, "modules": dict(graph.types), "nodes": nodes}, ensure_ascii=False))
