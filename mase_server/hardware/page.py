@@ -20,7 +20,7 @@ _FIGURES = ("multipliers", "luts", "memory_bits", "cycles", "latency")
 def page(title: str, module: str, design: Design, made: Netlist, told: Estimates) -> str:
     """The text. title: of the model.  module: its top module."""
     totals = told.totals
-    costs = "{multipliers} multipliers, {luts} LUTs of four inputs, {memory_bits} bits of memory"
+    costs = "{multipliers:,} multipliers, {luts:,} LUTs of four inputs, {memory_bits:,} bits of memory"
     return Template(template("README.md")).substitute(
         name=title,
         module=module,
@@ -50,9 +50,11 @@ def _ports(design: Design, made: Netlist) -> Iterator[str]:
             yield _row(f"`data_{kind}_{index}`", operation.name, *_stream(operation.out, tap))
 
 
-def _stream(stream: Stream, tap: Tap) -> tuple[str, str, str]:
-    shape = "x".join(map(str, stream.shape))
-    return f"{shape}, {_order(stream)}", f"`{stream.format}`", f"{tap.lanes} x {tap.bits} bits"
+def _stream(stream: Stream, tap: Tap) -> tuple[str, str, str, str]:
+    """Shape and order, format, what a beat is, beats of a sample."""
+    shape = f"{'x'.join(map(str, stream.shape))}, {_order(stream)}" if stream.shape else "one number"
+    beat = f"{tap.lanes} element{'s' * (tap.lanes > 1)} of {tap.bits} bits"
+    return shape, f"`{stream.format}`", beat, str(stream.size // tap.lanes)
 
 
 def _order(stream: Stream) -> str:

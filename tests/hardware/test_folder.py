@@ -112,6 +112,19 @@ def test_an_order_that_is_not_row_major_is_described(tmp_path):
     assert "| 2x6x6, rows, columns, channels | `fixed(8,4)` |" in (tmp_path / "README.md").read_text()
 
 
+def test_the_page_tells_of_every_port_what_a_beat_is(tmp_path):
+    """Beats of a sample are those in the files of vectors, and the widths those of the text."""
+    _, emitted = written("chain", tmp_path, vectors=20)
+    ports = described(tmp_path)
+    table = re.findall(
+        r"^\| `(data_\w+)` .* \| (\d+) elements? of (\d+) bits \| (\d+) \|$", emitted.files["README.md"], re.M
+    )
+    assert [row[0] for row in table] == list(ports)
+    for name, lanes, bits, beats in table:
+        assert (int(lanes), int(bits)) == (ports[name]["lanes"], ports[name]["width"])
+        assert len((tmp_path / "sim" / f"{name}.hex").read_text().split()) == 20 * int(beats)
+
+
 def test_the_page_tells_pace_latency_and_what_each_operation_takes(tmp_path):
     design, _ = written("chain", tmp_path, vectors=20)
     page = (tmp_path / "README.md").read_text()
