@@ -10,6 +10,7 @@ from mase_server.passes.fusion import (
     norm_fusion_transform_pass,
     norm_to_conv_transform_pass,
     remove_dropout_transform_pass,
+    remove_loss_transform_pass,
 )
 from mase_server.passes.gptq import gptq_transform_pass
 from mase_server.passes.granularity.lower_granularity import lower_granularity_transform_pass
@@ -93,6 +94,7 @@ __all__ = [
     "quantize_transform_pass",
     "raise_granularity_transform_pass",
     "remove_dropout_transform_pass",
+    "remove_loss_transform_pass",
     "report_graph_analysis_pass",
     "report_node_hardware_type_analysis_pass",
     "report_node_meta_param_analysis_pass",

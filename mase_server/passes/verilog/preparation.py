@@ -16,6 +16,7 @@ from mase_server.passes.fusion.conv_bn_fusion import conv_bn_fusion_transform_pa
 from mase_server.passes.fusion.norm_fusion import norm_fusion_transform_pass
 from mase_server.passes.fusion.norm_to_conv import norm_to_conv_transform_pass
 from mase_server.passes.fusion.remove_dropout import remove_dropout_transform_pass
+from mase_server.passes.fusion.remove_loss import remove_loss_transform_pass
 from mase_server.passes.granularity.lower_granularity import lower_granularity_transform_pass
 from mase_server.passes.quantize.config import COMPUTES
 from mase_server.passes.quantize.transform import quantize_transform_pass
@@ -26,6 +27,7 @@ _Transform = Callable[[MaseGraph, Mapping[str, Any]], Result]
 #: Pass, its arguments, its function, and what it says that it did; in the order in which they make sense.
 _STRUCTURE: tuple[tuple[str, dict[str, Any], _Transform, str], ...] = (
     ("remove_dropout", {}, remove_dropout_transform_pass, "removed"),
+    ("remove_loss", {}, remove_loss_transform_pass, "removed"),
     ("lower_granularity", {}, lower_granularity_transform_pass, "lowered"),
     ("norm_fusion", {}, norm_fusion_transform_pass, "fused"),
     ("attention_swap", {"to": "eager"}, attention_swap_transform_pass, "swapped"),
