@@ -1,0 +1,197 @@
+"""Every component is compared on its own or within another one; a comparison sees every mistake; ends are reached."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.arithmetic import Affine, Norm, Windows
+from mase_server.hardware.library import components
+from tests.rtl import test_elements as elements
+from tests.rtl import test_images as images
+from tests.rtl import test_linear as layers
+from tests.rtl import test_matrices as matrices
+from tests.rtl import test_parts as parts
+from tests.rtl import test_rows as rows
+from tests.rtl import test_streams as streams
+from tests.rtl.bench import Bench
+from tests.rtl.build import RTL
+from tests.rtl.test_gather import gather
+
+DATA, NARROW = FixedPoint(8, 4), FixedPoint(6, 3)
+PLAIN = Affine(DATA, FixedPoint(8, 6), FixedPoint(16, 10), NARROW)
+PRODUCT = Affine(DATA, DATA, None, NARROW)
+KERNEL = Windows((3, 2), (1, 2), (1, 1))
+SHAPE = (4, 6, 7)
+
+
+def word(name, case):
+    """The case with all bits of one word of a memory the other way."""
+    width, words = case.memories[name]
+    wrong = words[0] ^ ((1 << width) - 1)
+    return replace(case, memories={**case.memories, name: (width, [wrong, *words[1:]])})
+
+
+def but(case, **parameters):
+    """The case with other parameters than its expected beats were computed for."""
+    assert parameters.keys() <= case.parameters.keys()
+    return replace(case, parameters={**case.parameters, **parameters})
+
+
+def written(case, right, wrong):
+    """The case with a mistake in the text that instantiates the component."""
+    assert right in case.body
+    return replace(case, body=case.body.replace(right, wrong))
+
+
+def _with_flipped_mask():
+    case = rows.softmax_case(5, 2, 8, DATA, FixedPoint(9, 8), 14, 3)
+    return word("MASK_FILE", case)
+
+
+#: The mistake -> a case that has it. Names begin with the component's.
+WRONG = {
+    "fixed_dot_core: weights of another fraction": lambda: but(
+        layers.layer(1, PLAIN, 8, 4, (4, 2)), WEIGHT_PRECISION_1=5
+    ),
+    "fixed_cast: rounds down": lambda: but(layers.cast(1, DATA, NARROW, 2, False, False), FLOOR=1),
+    "fixed_cast: saturates elsewhere": lambda: but(
+        layers.cast(2, FixedPoint(10, 3), NARROW, 2, False, False), DATA_IN_0_PRECISION_1=2
+    ),
+    "fixed_add: subtracts": lambda: but(elements.sum_case(1, DATA, DATA, NARROW, 2, False, False, False), SUBTRACT=1),
+    "fixed_multiply: keeps what is negative": lambda: but(
+        elements.product_case(1, DATA, DATA, NARROW, 2, False, True), RELU=0
+    ),
+    "fixed_table: a wrong word": lambda: word("FILE", elements.look_up_case(1, functional.gelu, NARROW, NARROW, 1)),
+    "fixed_linear: another bias": lambda: word("BIAS_FILE", layers.layer(1, PLAIN, 4, 4, (2, 2))),
+    "fixed_linear_core, rom: another weight": lambda: word("WEIGHT_FILE", layers.layer(1, PLAIN, 4, 4, (2, 1))),
+    "fixed_conv2d: rounds down": lambda: but(images.convolution(1, KERNEL, SHAPE, 4, 2, (2, 1), PLAIN), FLOOR=1),
+    "fixed_conv2d: a border on the other side": lambda: but(
+        images.convolution(1, KERNEL, SHAPE, 4, 1, (2, 2), PLAIN, (3, 2)), PADDING_LEFT=2, PADDING_RIGHT=0
+    ),
+    "sliding_window: taps side by side": lambda: but(
+        images.window(1, (2, 7, 7), 1, Windows((2, 2), dilation=(2, 2)), 1, 1, 3), DILATION_WIDTH=1
+    ),
+    "parallel_window: strides swapped": lambda: but(
+        parts.parallel_window(1, (2, 6, 6), 1, Windows((2, 2), (1, 2)), 1, 1, 2, 3), STRIDE_HEIGHT=2, STRIDE_WIDTH=1
+    ),
+    "line_taps: a window's lines side by side": lambda: but(parts.line_taps(1, 8, 3, 6, 2, 1, 2), DILATION=1),
+    "image_padding: the lowest in place of 0": lambda: but(
+        images.padding(1, 6, SHAPE, 2, (1, 0, 2, 1), False), LOWEST=1
+    ),
+    "fixed_max_pool2d: a row further": lambda: but(
+        images.max_pool(1, Windows((2, 2), (2, 2), (1, 1)), SHAPE, 2, DATA, DATA), PADDING_TOP=0, PADDING_BOTTOM=2
+    ),
+    "fixed_average_pool2d: half of it": lambda: but(
+        images.average_pool(1, Windows((2, 2), (2, 2)), SHAPE, 2, DATA, DATA), DATA_IN_0_PRECISION_1=5
+    ),
+    "fixed_reduce: two positions at once": lambda: but(parts.reduce(1, 8, 2, 2, True, 1), COUNT=2),
+    "fixed_mean: another divisor": lambda: but(images.mean_case(6, 8, DATA), DIVISOR=7),
+    "fixed_matmul: relu": lambda: but(matrices.product(1, PRODUCT, (3, 4, 4), (2, 2)), RELU=1),
+    "fixed_matmul, bank_buffer: rows as columns": lambda: but(
+        matrices.product(1, PRODUCT, (2, 4, 4), (2, 2)), DATA_IN_0_TENSOR_SIZE_DIM_1=4
+    ),
+    "swap_buffer: rows as columns": lambda: but(matrices.transposition(1, (1, 1), 2, 6, 8), ROWS=6, COLUMNS=2),
+    "stream_gather: a beat from elsewhere": lambda: word("FILE", gather(1, 8, 4, (3, 0, 0, 2))),
+    "fixed_softmax: a wrong power": lambda: word("FILE", rows.softmax_case(1, 2, 6, DATA, FixedPoint(9, 8), 4)),
+    "fixed_softmax: another is left out": _with_flipped_mask,
+    "row_statistic: a row of half the beats": lambda: written(
+        parts.row_statistic(1, 8, 2, 4, True), ".BEATS(4)", ".BEATS(2)"
+    ),
+    "fixed_row_reduce: half a row": lambda: but(parts.row_reduce(1, 8, 1, 4, True), BEATS=2),
+    "fixed_divide: another rounding": lambda: written(
+        parts.divide(1, 6, 6, 4, 6, 9), ".denominator,", ".denominator(denominator ^ 1'b1),"
+    ),
+    "stream_hold: a beat too long": lambda: written(parts.hold(1, 8, 3), ".COUNT(3)", ".COUNT(4)"),
+    "fixed_norm: without the mean": lambda: but(rows.norm_case(1, 2, Norm(8, DATA, DATA)), MEAN=0),
+    "fixed_root: another mean": lambda: but(parts.root(1, 12, 5, 2, 1), COUNT=4),
+    "embedding: a wrong row": lambda: word("FILE", streams.embeddings()[0]),
+    "constant_stream: a wrong constant": lambda: word("FILE", streams.constants()[0]),
+    "stream_concat: parts swapped": lambda: but(_uneven(streams.concats()), DATA_IN_0_BEATS=9),
+    "stream_split: parts swapped": lambda: but(_uneven(streams.splits()), DATA_OUT_0_BEATS=9),
+    "stream_fork: another consumer's beat": lambda: written(
+        streams.fork(1, 9, 3), "assign {data_out_1} = {data_in_0}", "assign {data_out_1} = ~{data_in_0}"
+    ),
+    "stream_join: one input is not waited for": lambda: written(
+        streams.join(1, 9, 2), "join_0 (.data_in_0_valid({{{data_in_1_valid}", "join_0 (.data_in_0_valid({{1'b1"
+    ),
+    "width_converter: an element too wide": lambda: but(streams.converter(1, 8, 2, 3), DATA_IN_0_PRECISION_0=7),
+    "width_upsizer: one beat more": lambda: but(parts.upsizer(1, 8, 3), RATIO=4),
+    "width_downsizer: one beat fewer": lambda: but(parts.downsizer(1, 8, 3), RATIO=2),
+    "repeat_buffer: once too often": lambda: but(streams.repeated(1, 8, 3, 2, 2), COUNT=3),
+    "skid_buffer: a bit is lost": lambda: but(streams.through("skid_buffer", 1, 9), DATA_WIDTH=8),
+    "fifo: a bit is lost": lambda: but(streams.through("fifo", 1, 9, DEPTH=3), DATA_WIDTH=8),
+}
+
+
+@pytest.fixture(scope="module")
+def noticed():
+    """The mistakes that the comparison saw, all in one program."""
+    cases = {name: make() for name, make in WRONG.items()}
+    results = Bench(list(cases.values())).run("--stall", 30, "--patience", 2000)
+    return {name for name, case in cases.items() if any(each.case is case and not each.fine for each in results)}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_mistake_is_noticed(noticed, mistake):
+    assert mistake in noticed
+
+
+def named():
+    """The components that the names of mistakes begin with."""
+    return {each for name in WRONG for each in name.split(":")[0].split(", ")}
+
+
+#: Components without streams of their own -> those that are compared and stand on them.
+INSIDE = {
+    "adder_tree": "fixed_linear",
+    "fixed_mac": "fixed_linear",
+    "fixed_requantise": "fixed_cast",
+    "fixed_round": "fixed_cast",
+    "fixed_saturate": "fixed_cast",
+    "loop_counter": "sliding_window",
+}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in RTL.glob("*.sv")))
+def test_no_component_is_without_a_control(name):
+    assert (name in named()) != (name in INSIDE)
+    if name in INSIDE:
+        assert INSIDE[name] in named()
+        assert RTL / f"{name}.sv" in components(INSIDE[name])
+
+
+#: Components that saturate -> the cases that they are compared in.
+SATURATING = {
+    "fixed_cast": lambda: parts.numbered(layers.cast, WIDE_CASTS),
+    "fixed_add": lambda: parts.numbered(elements.sum_case, st.tuples(*elements.OPERANDS, st.booleans())),
+    "fixed_multiply": lambda: parts.numbered(elements.product_case, st.tuples(*elements.OPERANDS)),
+    "fixed_linear": lambda: parts.numbered(layers.layer, layers.layers()),
+    "fixed_conv2d": lambda: parts.numbered(images.convolution, images.convolutions()),
+    "fixed_average_pool2d": lambda: parts.numbered(images.average_pool, images.pools()),
+    "fixed_matmul": lambda: parts.numbered(matrices.product, matrices.products()),
+    "fixed_norm": lambda: parts.numbered(rows.norm_case, rows.norms()),
+}
+WIDE_CASTS = st.tuples(layers.WIDE, layers.WIDE, st.integers(1, 5), st.booleans(), st.booleans())
+
+
+def at_the_ends(case):
+    """The share of an output's integers that are the lowest and the highest of its format."""
+    (out,), width = case.outputs.values(), case.parameters["DATA_OUT_0_PRECISION_0"]
+    integers = [beat >> at & ((1 << width) - 1) for beat in out.beats for at in range(0, out.width, width)]
+    low, high = 1 << (width - 1), (1 << (width - 1)) - 1
+    return integers.count(low) / len(integers), integers.count(high) / len(integers)
+
+
+@pytest.mark.parametrize("name", SATURATING)
+def test_the_drawn_cases_saturate_at_both_ends(name):
+    """Of formats with so many integers that chance alone is not at the ends that often."""
+    shares = [at_the_ends(case) for case in SATURATING[name]() if case.parameters["DATA_OUT_0_PRECISION_0"] >= 4]
+    assert sum(low > 0.1 for low, _ in shares) >= 2
+    assert sum(high > 0.1 for _, high in shares) >= 2
+
+
+def _uneven(cases):
+    return next(case for case in cases if 9 not in case.parameters.values())
