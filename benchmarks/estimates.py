@@ -1,0 +1,181 @@
+"""Estimates before synthesis beside the truth: cycles of Verilator's simulation, cells of Yosys' synthesis for ECP5.
+
+Every row is one network in one folding, emitted as a person's is. Ratios are estimate through truth. Tables are
+four-input ones, with what carries and small memories take the place of; multiplications that Yosys makes of tables
+(those by constants) count as tables there and here.
+
+Usage: python benchmarks/estimates.py [mlp lenet residual encoder vit] [--multipliers N ...] [--vectors N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mase_server import MaseGraph
+from mase_server.building import Build
+from mase_server.hardware.emission import emit, random_inputs
+from mase_server.hardware.estimates import estimate
+from mase_server.hardware.folding import fold
+from mase_server.hardware.lowering import lower
+from mase_server.passes.verilog.preparation import prepare
+from mase_server.simulation import simulate
+from mase_server.simulation.synthesising import synthesise
+
+KEPT = Path(__file__).parent.parent / "tests" / "output" / "simulations"
+COLUMNS = (
+    "network", "budget", "interval", "simulated", "ratio", "latency", "simulated", "ratio",
+    "tables", "synthesised", "ratio", "multipliers", "MULT18",
+)  # fmt: skip
+
+
+class LeNet(nn.Module):
+    """Two convolutions, three linear layers; images of 28 x 28."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 6, 5, padding=2), nn.Conv2d(6, 16, 5)
+        self.fc1, self.fc2, self.fc3 = nn.Linear(400, 120), nn.Linear(120, 84), nn.Linear(84, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of images [N, 1, 28, 28]."""
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(x.flatten(1))))))  # type: ignore[no-any-return]
+
+
+class Residual(nn.Module):
+    """A stem, a block that halves the image beside a convolution of a pixel, a mean and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.first = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 16, 3, 2, padding=1)
+        self.second, self.short = nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(8, 16, 1, 2)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of images [N, 3, H, W]."""
+        x = F.relu(self.stem(x))
+        x = F.relu(self.second(F.relu(self.first(x))) + self.short(x))
+        return self.head(F.adaptive_avg_pool2d(x, 1).flatten(1))  # type: ignore[no-any-return]
+
+
+class Patches(nn.Module):
+    """A small vision transformer: patches of 4 x 4, two blocks of torch's own encoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.head = nn.Conv2d(3, 16, 4, 4), nn.Linear(16, 10)
+        self.blocks = nn.ModuleList(encoder(16, 2, 32) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of images [N, 3, 16, 16]."""
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean(1))  # type: ignore[no-any-return]
+
+
+def mlp() -> nn.Module:
+    """The jet-tagging MLP."""
+    layers = [layer for sizes in pairwise((16, 64, 32, 32, 5)) for layer in (nn.Linear(*sizes), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])
+
+
+def encoder(features: int = 32, heads: int = 4, hidden: int = 64) -> nn.Module:
+    """A block of torch's own encoder."""
+    return nn.TransformerEncoderLayer(features, heads, hidden, dropout=0.0, activation="gelu", batch_first=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """How a model is made, its input and that one's sample, and the budgets that it is folded for."""
+
+    make: Callable[[], nn.Module]
+    input: str
+    shape: tuple[int, ...]
+    budgets: tuple[int, ...]
+
+
+NETWORKS: Mapping[str, Network] = {
+    "mlp": Network(mlp, "input", (16,), (4, 16, 52, 488)),
+    "lenet": Network(LeNet, "x", (1, 28, 28), (8, 60)),
+    "residual": Network(Residual, "x", (3, 12, 12), (16, 60)),
+    "encoder": Network(encoder, "src", (8, 32), (24, 100)),
+    "vit": Network(Patches, "x", (3, 16, 16), (60,)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What was estimated, what was simulated and what was synthesised of one folding: maps by the names of figures."""
+
+    estimated: Mapping[str, Any]
+    simulated: Mapping[str, Any]
+    synthesised: Mapping[str, Any]
+
+    def row(self) -> tuple[str, ...]:
+        """Estimate, truth and ratio of the interval, the latency and the tables; multipliers."""
+        pairs = (
+            (self.estimated["interval"], self.simulated["cycles_per_vector"]),
+            (self.estimated["latency"], self.simulated["latency"]),
+            (self.estimated["luts"], self.synthesised["luts"]),
+        )
+        figures = [figure for each in pairs for figure in (*map(_number, each), _ratio(*each))]
+        return (*figures, str(self.estimated["multipliers"]), str(self.synthesised["multipliers"]))
+
+
+def compare(name: str, budget: int, vectors: int) -> Compared:
+    """Estimate, simulate and synthesise one network in one folding. SimulationError where a tool is missing."""
+    network = NETWORKS[name]
+    torch.manual_seed(0)
+    values = {network.input: torch.randn(2, *network.shape)}
+    design = lower(prepare(MaseGraph(network.make().eval(), values), Build())[0])
+    folding = fold(design, multipliers=budget)
+    with tempfile.TemporaryDirectory() as folder:
+        emit(design, folding, name, random_inputs(design, vectors)).write(Path(folder))
+        simulated = asyncio.run(simulate(Path(folder), cache=KEPT, limit=3600))
+        synthesised = asyncio.run(synthesise(Path(folder), name, lambda message, fraction: None, limit=3600))
+    if simulated["status"] != "equal":
+        raise SystemExit(f"{name} at {budget} multipliers: the simulation is not equal, {simulated['status']}")
+    return Compared(estimate(design, folding).totals, simulated, synthesised.to_wire())
+
+
+def _number(figure: float) -> str:
+    return f"{figure:,.1f}".removesuffix(".0")
+
+
+def _ratio(estimated: float, true: float) -> str:
+    return f"{estimated / true:.3f}"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", help=f"{', '.join(NETWORKS)}; all of them by default")
+    parser.add_argument("--multipliers", type=int, nargs="*", help="budgets")
+    parser.add_argument("--vectors", type=int, default=20, help="samples that are simulated")
+    given = parser.parse_args()
+    table, console = Table(*COLUMNS), Console(width=200)
+    for name in given.networks or NETWORKS:
+        for budget in given.multipliers or NETWORKS[name].budgets:
+            row = name, str(budget), *compare(name, budget, given.vectors).row()
+            console.print(*row)
+            table.add_row(*row)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Estimates of what hardware takes, against Yosys; `benchmarks/estimates.py` has larger networks."""
+
+import asyncio
+
+import pytest
+import torch
+
+from mase_server.hardware.emission import emit, random_inputs
+from mase_server.hardware.estimates import estimate
+from mase_server.hardware.folding import fold
+from mase_server.hardware.lowering import lower
+from mase_server.simulation.synthesising import synthesise
+from tests.hardware.test_lowering import config, mlp, quantised
+from tests.hardware.test_residuals import Block
+
+CASES = {
+    "jet": (lambda: mlp(16, 64, 32, 32, 5), (16,), 52),
+    "residual": (Block, (2, 6, 5), 8),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_tables_are_within_a_quarter_of_those_of_yosys_and_multipliers_are_exact(tmp_path, name):
+    make, shape, multipliers = CASES[name]
+    torch.manual_seed(0)
+    design = lower(quantised(make(), torch.randn(2, *shape), config()))
+    folding = fold(design, multipliers=multipliers)
+    made = emit(design, folding, "Model", random_inputs(design, 1))
+    made.write(tmp_path)
+    found = asyncio.run(synthesise(tmp_path, made.name, lambda message, fraction: None))
+    totals = estimate(design, folding).totals
+    assert totals["multipliers"] == found.multipliers
+    assert 0.75 * found.luts <= totals["luts"] <= 1.25 * found.luts
