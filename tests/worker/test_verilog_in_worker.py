@@ -49,6 +49,16 @@ class Deep(nn.Module):
         return u
 
 
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, u):
+        v, _ = self.attention(u, u, u, need_weights=False)
+        return v
+
+
 class Big(nn.Module):
     def __init__(self):
         super().__init__()
@@ -78,6 +88,7 @@ if __name__ == "__main__":
     Net()(torch.randn(3, 8))
     Odd()(torch.randn(3, 8))
     Deep().eval()(torch.randn(1, 4, 8))
+    Heads().eval()(torch.randn(1, 4, 8))
     Big()(torch.randn(1, 1 << 15))
     Broken()(torch.randn(3, 8))
 """
@@ -165,6 +176,17 @@ def test_what_is_inside_of_a_layer_of_torch_is_told_with_the_row_of_its_call(ser
     (row,) = {each["row"] for each in told["unsupported"] if each["operator"] == "sort"}
     assert job.payload["nodes"]["name"][row] == "layer"
     assert {name for each in told["operations"] for name in names(job, each["rows"])} == {"t", "layer"}
+
+
+def test_every_part_of_attention_that_is_written_out_stands_for_its_layer(served):
+    job, child = served
+    told = emit(child, model="Heads").value
+    found = [(each["kind"], names(job, each["rows"])[:1]) for each in told["operations"] if each["kind"] != "input"]
+    assert [name for _, name in found] == [["attention"]] * len(found)
+    # Queries, keys, values, and what comes out.
+    assert [kind for kind, _ in found].count("linear") == 4
+    alone = emit(child, model="Heads", build={"scope": "attention"}).value
+    assert [each["name"] for each in alone["operations"]] == [each["name"] for each in told["operations"]]
 
 
 def test_one_layer_can_be_built_alone(served):

@@ -16,6 +16,7 @@ from mase_server.ir.build import attribute
 from mase_server.ir.facts import Facts
 from mase_server.passes.attention.written_out import UnfitError
 from mase_server.passes.error.measuring import GIVES
+from mase_server.passes.selection import LAYER
 
 _PARAMETERS = (
     "query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal",
@@ -120,4 +121,5 @@ class Multihead:
 
     def _noted(self, made: fx.Node) -> fx.Node:
         made.meta["scope"] = self.node.meta.get("scope")
+        made.meta[LAYER] = str(self.node.target)
         return made
