@@ -40,7 +40,9 @@ MAY_IMPORT = {
     "lsp": ("daemon", "rpc", *SHARED, "worker.request", "directories", "components"),
     "rpc": ("daemon", *SHARED, "worker.request", "directories"),
     "client": (*SHARED, "answers", "directories", "rpc.frames", "rpc.addresses", "rpc.private", "rpc.registry"),
-    "cli": ("codes", "daemon", "lsp", "simulation", "client", "rpc", *SHARED, "worker.request", "directories"),
+    "sweep": ("daemon", *SHARED, "worker.request", "directories"),
+    "jupyter": ("daemon", "lsp", "ir", *SHARED, "directories"),
+    "cli": ("codes", "daemon", "lsp", "simulation", "client", "rpc", "sweep", *SHARED, "worker.request", "directories"),
     "__main__": ("cli",),
 }
 #: library -> the parts that may import it.
@@ -49,9 +51,11 @@ LIBRARIES = {
     "pygls": ("lsp",),
     "typer": ("cli",),
     "rich": ("cli",),
-    "torch": (*COMPILER, "worker"),
+    "torch": (*COMPILER, "worker", "jupyter"),
     "numpy": (*COMPILER, "worker", "client"),
     "watchdog": ("daemon",),
+    "sqlite3": ("sweep",),
+    "IPython": ("jupyter",),
 }
 
 

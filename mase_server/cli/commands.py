@@ -14,6 +14,7 @@ import typer
 
 from mase_server.cli import calling, checking, doctor, graphing, serving, workers
 from mase_server.cli.completing import models, pass_names
+from mase_server.cli.sweep import sweep
 
 if TYPE_CHECKING:
     from mase_server.cli.reports import Report
@@ -274,6 +275,7 @@ def trust(
 
 for command in (checking.check, graphing.graph, graphing.draw, workers.workers, doctor.doctor, serving.serve):
     app.command()(command)
+app.command()(sweep)
 app.command(context_settings={"ignore_unknown_options": True})(calling.rpc)
 
 

@@ -113,6 +113,12 @@ class MaseGraph(Recorded):
 
         draw(self, file)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a table of its operations."""
+        from mase_server.ir.html import table
+
+        return table(self)
+
     # The recording
 
     def record(self, arguments: Mapping[str, Any]) -> None:

@@ -1,0 +1,176 @@
+"""`mase-server sweep`: a grid of models, pipelines and budgets, measured and compared."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from mase_server.sweep.engines import Engine
+    from mase_server.sweep.grid import Grid
+    from mase_server.sweep.points import Point
+    from mase_server.sweep.running import Sweep
+
+#: Where results are kept if neither a grid's name nor an option says it.
+_RESULTS = "sweep.sqlite"
+#: The exit status of what a person stopped.
+_INTERRUPTED = 130
+
+
+class Format(StrEnum):
+    """How the points are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    CSV = "csv"
+
+
+def sweep(
+    what: Annotated[
+        list[Path],
+        typer.Argument(metavar="GRID.toml | FILE...", exists=True, dir_okay=False, help="A grid, or models."),
+    ],
+    pipelines: Annotated[
+        list[str] | None, typer.Option("--pipeline", help="Passes as `apply` takes them; {name} is filled in.")
+    ] = None,
+    vary: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE,...", help="What {name} in a pipeline stands for, in turn.")
+    ] = None,
+    multipliers: Annotated[str | None, typer.Option(metavar="N,...", help="Budgets of hardware.")] = None,
+    interval: Annotated[str | None, typer.Option(metavar="N,...", help="Most cycles a sample, in turn.")] = None,
+    precision: Annotated[str | None, typer.Option(help="Formats of hardware that no pass quantised, in turn.")] = None,
+    objectives: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="What is compared, e.g. sqnr,luts,cycles.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The model, where the files have several.")] = None,
+    inputs: Annotated[list[str] | None, typer.Option("--input", help="An input, e.g. 'x: f32[1,3,224,224]'.")] = None,
+    results: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="The SQLite file of results; the grid's name, or sweep.sqlite.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Points at once; as many as there are processors.")] = None,
+    on: Annotated[
+        str, typer.Option(help="this machine: local. A cluster: dask://HOST:PORT, or dask for one made here.")
+    ] = "local",
+    retry: Annotated[bool, typer.Option("--retry", help="Measure again what failed.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Measure all again.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Print every point, not the best alone.")] = False,
+    output: Annotated[Format, typer.Option("--format", help="A table, a JSON object, or CSV; these have all.")] = (
+        Format.TEXT
+    ),
+    python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
+) -> None:
+    """Measure every model with every pipeline at every budget, and print those that no other one beats.
+
+    What is known already is not measured again: after an interruption the same command goes on where it was.
+
+    Examples:
+
+        mase-server sweep mlp.py --pipeline "quantize default='fixed({w},4)'" --vary w=6,8 --multipliers 16,64
+
+        mase-server sweep grid.toml --jobs 4 --objectives sqnr,luts,cycles
+
+    Exit status: 0 all measured, 1 a point failed or the engine did, 2 wrong usage, 130 interrupted.
+    """
+    from mase_server.cli import sweep_report
+    from mase_server.cli.sweep_grid import Options, grid_of
+
+    with _told_mistakes():
+        options = Options(pipelines, vary, multipliers, interval, precision, objectives, model, inputs)
+        grid = grid_of(what, options)
+        done, stopped = _swept(grid, _results(what, results), _Way(on, jobs, python, retry, again))
+    rows = done.rows(grid.compared)
+    if output is Format.TEXT:
+        sweep_report.print_text(done, rows, grid.compared, everything)
+    else:
+        print_as = sweep_report.print_json if output is Format.JSON else sweep_report.print_csv
+        print_as(rows, grid.compared, len(done.pending))
+    sys.stdout.flush()
+    if stopped:
+        told = f"interrupted: {len(done.results)} of {len(done.keys)} points are kept in {done.store.path}"
+        print(f"{told}; the same command goes on from there", file=sys.stderr)
+        raise typer.Exit(_INTERRUPTED)
+    raise typer.Exit(1 if any(row.result.error for row in rows) else 0)
+
+
+def _results(what: Sequence[Path], given: Path | None) -> Path:
+    named = what[0].with_suffix(".sqlite") if what[0].suffix == ".toml" else Path(_RESULTS)
+    return given or named
+
+
+class _Way:
+    """How the points are measured, as it was typed."""
+
+    def __init__(self, on: str, jobs: int | None, python: str | None, retry: bool, again: bool) -> None:
+        self.on, self.jobs, self.python, self.retry, self.again = on, jobs, python, retry, again
+
+
+def _swept(grid: Grid, results: Path, way: _Way) -> tuple[Sweep, bool]:
+    """The sweep after its run, and was it interrupted?"""
+    from mase_server.cli.sweep_progress import progress
+    from mase_server.sweep.running import Sweep, planned
+    from mase_server.sweep.store import Store
+
+    around, keys = planned(grid.points(), results, way.python, grid.depends)
+    found = Sweep(Store(results, around), keys, way.retry, way.again)
+    if not found.pending:
+        return found, False
+    engine = _engine(way, found)
+    try:
+        with progress(len(found.keys), len(found.results)) as tell:
+            asyncio.run(found.run(engine, tell))
+    except KeyboardInterrupt:
+        return found, True
+    return found, False
+
+
+def _engine(way: _Way, found: Sweep) -> Engine:
+    """Where the points are measured; BadParameter for what is none."""
+    from mase_server.sweep.dask import Dask
+    from mase_server.sweep.engines import Local, usual_jobs
+
+    jobs = way.jobs or usual_jobs()
+    if way.on == "local":
+        return Local(jobs, way.python, found.wants, _checked)
+    if way.on == "dask":
+        return Dask("", jobs, way.python)
+    if way.on.startswith("dask://"):
+        return Dask(f"tcp://{way.on.removeprefix('dask://')}", jobs, way.python)
+    raise typer.BadParameter(f"{way.on!r} is none of local, dask and dask://HOST:PORT", param_hint="--on")
+
+
+def _checked(point: Point, passes: list[dict[str, Any]]) -> Point:
+    """The point with its passes' proper names; UsageError for a pass or an argument that there is not."""
+    from dataclasses import replace
+
+    from mase_server.cli.steps import meant
+    from mase_server.steps import Step
+
+    if not passes:
+        return point
+    steps = meant(map(Step.parse, point.pipeline), passes)
+    return replace(point, pipeline=tuple(map(str, steps)))
+
+
+@contextmanager
+def _told_mistakes() -> Iterator[None]:
+    """Mistakes in what was typed end the program with status 2, what cannot be done with status 1."""
+    from mase_server.cli.steps import UsageError
+    from mase_server.sweep.dask import EngineError
+    from mase_server.sweep.grid import GridError
+    from mase_server.sweep.store import StoreError
+
+    try:
+        yield
+    except (UsageError, GridError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(2) from None
+    except (StoreError, EngineError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None

@@ -1,0 +1,112 @@
+"""What `mase-server sweep` prints: for each model the points that no other one beats, or all of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from mase_server.cli.tables import columns
+from mase_server.lsp.figures import counted
+from mase_server.sweep.figures import FIGURES, Figure
+from mase_server.sweep.running import Row, Sweep
+
+#: Figures that are shown though nobody compares them.
+_TOLD = ("max_error", "multipliers", "latency")
+
+
+def print_text(sweep: Sweep, rows: Sequence[Row], objectives: Sequence[Figure], everything: bool) -> None:
+    """For people: a table for each model; colours only on a terminal."""
+    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+    for line in _lines(rows, objectives, everything):
+        console.print(line, style="bold" if line.startswith("*") else None)
+    failed = [row for row in rows if row.result.error]
+    if failed:
+        again = "; --retry tries again" if any(row.result.kind in ("died", "limit") for row in failed) else ""
+        console.print(f"{counted(len(failed), 'point')} failed{again}", style="red")
+        for row in failed:
+            console.print(f"  {row.point}: {row.result.error}")
+    console.print(f"{counted(len(rows), 'point')} of {len(sweep.keys):,} in {sweep.store.path}")
+
+
+def _lines(rows: Sequence[Row], objectives: Sequence[Figure], everything: bool) -> Iterator[str]:
+    names = " and ".join(f"{'high' if each.more_is_better else 'low'} {each.name}" for each in objectives)
+    for file, model in dict.fromkeys((row.point.file, row.result.model) for row in rows):
+        mine = [row for row in rows if (row.point.file, row.result.model) == (file, model) and row.result.figures]
+        best = [row for row in mine if row.best]
+        if not mine:
+            continue
+        yield f"{file}: {model}"
+        yield f"{counted(len(best), 'point')} of {len(mine):,} that no other one beats in {names}"
+        yield from _table(_sorted(mine if everything else best, objectives), objectives)
+        facts = mine[0].result.facts
+        if facts.get("inputs"):
+            yield f"measured with {facts.get('weights')} on {facts['inputs']}"
+        yield ""
+
+
+def _sorted(rows: Sequence[Row], objectives: Sequence[Figure]) -> list[Row]:
+    def place(row: Row) -> list[float]:
+        values = ((each, row.result.figures.get(each.name)) for each in objectives)
+        return [math.inf if value is None else -value if each.more_is_better else value for each, value in values]
+
+    return sorted(rows, key=place)
+
+
+def _table(rows: Sequence[Row], objectives: Sequence[Figure]) -> Iterator[str]:
+    names = [each.name for each in objectives] + [name for name in _TOLD if FIGURES[name] not in objectives]
+    shown = [name for name in names if any(row.result.figures.get(name) is not None for row in rows)]
+    budgets = ["budget"] if any(row.point.budget for row in rows) else []
+    head = ("", "pipeline", *budgets, *(name.replace("_", " ") for name in shown))
+    cells = [
+        ["*" if row.best else "", "; ".join(row.point.pipeline) or "as it is", *([row.point.budget] if budgets else [])]
+        + [_cell(row.result.figures.get(name)) for name in shown]
+        for row in rows
+    ]
+    return columns(head, cells, range(2 + len(budgets), len(head)))
+
+
+def _cell(value: float | None) -> str:
+    if value is None or math.isinf(value):
+        return "" if value is None else "exact"
+    return f"{value:,}" if isinstance(value, int) or value.is_integer() else f"{value:.4g}"
+
+
+def row_map(row: Row) -> dict[str, Any]:
+    """A point as JSON has it. sqnr is "inf" where nothing differs; a figure is None where there is none."""
+    figures = {name: row.result.figures.get(name) for name in FIGURES}
+    return {
+        "file": row.point.file,
+        "model": row.result.model,
+        "inputs": list(row.point.inputs),
+        "pipeline": list(row.point.pipeline),
+        "build": None if row.point.build is None else dict(row.point.build),
+        "best": row.best,
+        **{name: "inf" if value is not None and math.isinf(value) else value for name, value in figures.items()},
+        "error": row.result.error,
+        "kind": row.result.kind,
+        "facts": dict(row.result.facts),
+        "seconds": row.result.seconds,
+    }
+
+
+def print_json(rows: Sequence[Row], objectives: Sequence[Figure], pending: int) -> None:
+    """One object. pending: points that were not measured."""
+    told = {"objectives": [each.name for each in objectives], "pending": pending, "points": list(map(row_map, rows))}
+    print(json.dumps(told, ensure_ascii=False))
+
+
+def print_csv(rows: Sequence[Row], objectives: Sequence[Figure], pending: int) -> None:
+    """A line each, under one of names."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(("file", "model", "pipeline", "budget", "best", *FIGURES, "error"))
+    for row in rows:
+        told = row_map(row)
+        figures = ["" if told[name] is None else told[name] for name in FIGURES]
+        start = (row.point.file, row.result.model, "; ".join(row.point.pipeline), row.point.budget, int(row.best))
+        writer.writerow((*start, *figures, row.result.error))

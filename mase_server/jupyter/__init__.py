@@ -1,0 +1,23 @@
+"""`%load_ext mase_server.jupyter`: the magic `%mase` of IPython and Jupyter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Called by `%load_ext`."""
+    from mase_server.jupyter.magics import MaseMagics
+
+    shell.register_magics(MaseMagics(shell))
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Called by `%unload_ext`: ends the process that cells were traced in."""
+    from mase_server.jupyter.magics import MaseMagics
+
+    for magics in list(shell.magics_manager.registry.values()):
+        if isinstance(magics, MaseMagics):
+            magics.close()
+    for kind in ("line", "cell"):
+        shell.magics_manager.magics[kind].pop("mase", None)

@@ -1,0 +1,1 @@
+"""Grids of models, pipelines and hardware budgets: measured, kept, and compared."""

@@ -1,0 +1,133 @@
+"""The figures of one point, asked of the live child that holds its model.
+
+Nothing is applied to what a daemon shows: each question is answered in a fork of the child, so many may run at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mase_server.building import Build
+from mase_server.daemon.graph_snapshot import GraphSnapshot
+from mase_server.daemon.orders import Order, Subject, emission_of
+from mase_server.daemon.pipelines import PassError, Steps
+from mase_server.daemon.runs import ask_child
+from mase_server.daemon.supervisor import Limits, TraceWorker
+from mase_server.steps import Step
+from mase_server.sweep.figures import FIGURES
+from mase_server.sweep.points import Point, Result, sha256_of
+from mase_server.wire import Message
+
+#: As a person's passes have it in the editor: seconds, and bytes.
+LIMITS = Limits(300.0, 4 << 30)
+#: So many operators without hardware are named.
+_NAMED = 3
+_MEASURED = tuple(each for each in FIGURES.values() if not each.hardware)
+_HARDWARE = tuple(each for each in FIGURES.values() if each.hardware)
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A model that a live child holds. title: of the model.  passes: files of the workspace's own passes, by name."""
+
+    worker: TraceWorker
+    snapshot: GraphSnapshot
+    title: str
+    passes: Mapping[str, str] = field(default_factory=dict)
+
+    def result(self, point: Point) -> Result:
+        """A result without figures: the versions, and the files that it rests on."""
+        payload = self.snapshot.payload
+        known = {each["path"]: each["sha256"] for each in payload["files"] if not each["library"]}
+        names = (Step.parse(text).name for text in point.pipeline)
+        files = (point.file, *payload["imports"], *(self.passes[name] for name in names if name in self.passes))
+        facts = {name: str(payload[name]) for name in ("python", "torch")}
+        return Result(self.title, facts=facts, sources={path: known.get(path) or sha256_of(path) for path in files})
+
+
+@dataclass(slots=True)
+class Comparisons:
+    """What pipelines did to the models of one file, each asked for once however many budgets there are."""
+
+    known: dict[tuple[object, ...], asyncio.Task[dict[str, Any]]] = field(default_factory=dict)
+
+    async def of(self, traced: Traced, steps: Steps) -> dict[str, Any]:
+        """What a transform tells (`snapshot.TRANSFORM_KEYS`), its errors measured."""
+        key = (id(traced.worker), traced.title, *map(str, steps))
+        if key not in self.known:
+            self.known[key] = asyncio.create_task(_transform(traced, steps))
+        try:
+            return await asyncio.shield(self.known[key])
+        except Exception:
+            self.known.pop(key, None)  # whoever tries again asks again
+            raise
+
+    async def close(self) -> None:
+        """Stop what runs."""
+        for task in self.known.values():
+            task.cancel()
+        await asyncio.gather(*self.known.values(), return_exceptions=True)
+
+
+async def measured(point: Point, traced: Traced, comparisons: Comparisons) -> Result:
+    """The figures of a point. PassError where a pass or the hardware fails; WorkerGone where the child ends."""
+    result, steps = traced.result(point), tuple(map(Step.parse, point.pipeline))
+    if point.build is None:
+        return _compared(result, steps, await comparisons.of(traced, steps))
+    subject = Subject(traced.snapshot, traced.title, steps)
+    told = (await emission_of(traced.worker, subject, Order(Build.from_wire(point.build)), LIMITS)).told
+    # What is compared with the model is what becomes hardware: with the steps that this needs besides.
+    whole = tuple(map(Step.parse, told["steps"]))
+    result = _compared(result, whole, await comparisons.of(traced, whole))
+    if why := _without_hardware(told):
+        return result if result.error else replace(result, error=why, kind="hardware")
+    hardware = {each.name: told["totals"][each.source] for each in _HARDWARE}
+    return replace(result, figures={**result.figures, **hardware})
+
+
+def _compared(result: Result, steps: Steps, told: Mapping[str, Any]) -> Result:
+    """With the figures of a comparison."""
+    if told["failed"] is not None:
+        raise PassError("pass", str(told["problem"]))
+    summary = told["summary"]
+    figures = {each.name: _number(summary.get(each.source)) for each in _MEASURED}
+    if not steps:
+        figures |= {"sqnr": math.inf, "max_error": 0}  # it is the model itself, so nothing was run
+    facts = {**result.facts, **{name: str(told[name]) for name in ("weights", "inputs")}}
+    unmeasured = figures["sqnr"] is None
+    error = told["problem"] or "its error could not be measured" if unmeasured else ""
+    return replace(result, figures=figures, facts=facts, error=error, kind="pass" if unmeasured else "")
+
+
+def _number(value: Any) -> float | None:
+    """Of a summary: pairs before and after, "inf", numbers. Whole ones are integers, as they come back from a file."""
+    last = value[-1] if isinstance(value, list | tuple) else value
+    if last is None:
+        return None
+    number = float(last)
+    return int(number) if number.is_integer() else number
+
+
+def _without_hardware(told: Mapping[str, Any]) -> str:
+    """Why an emission is not all of the model; "" where it is."""
+    if told["unsupported"]:
+        names = [f"{each['node']} ({each['operator']}): {each['why']}" for each in told["unsupported"]]
+        more = f"; and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return f"no hardware for {'; '.join(names[:_NAMED])}{more}"
+    return str(told["refusal"] or "")
+
+
+async def _transform(traced: Traced, steps: Steps) -> dict[str, Any]:
+    """Have the child apply steps to the model, run both, and tell."""
+    heard: list[Message] = []
+    params = {"model": traced.title, "steps": [step.to_wire() for step in steps], "measure": True, "trial": False}
+    what = f"the passes on {traced.title}"
+    await ask_child(traced.worker, "transform", params, LIMITS, what, heard.append)
+    told = [message["transform"] for message in heard if message["event"] == "transform"]
+    if not told:
+        raise PassError("internal", f"The worker said nothing of what the passes made of {traced.title}.")
+    return {key: value for key, value in told[-1].items() if key not in ("rows", "nodes")}
