@@ -27,4 +27,9 @@ def claim(folder: str, overwrite: bool = False) -> None:
 
 
 def _is_foreign(place: Path) -> bool:
-    return place.is_dir() and not (place / MARKER).is_file() and any(place.iterdir())
+    """Are there files of somebody else? A link is one wherever it is: what is written to it lands elsewhere."""
+    if not place.is_dir():
+        return False
+    if (place / MARKER).is_file():
+        return any(each.is_symlink() for each in place.rglob("*"))
+    return any(place.iterdir())

@@ -46,3 +46,16 @@ def test_a_file_where_a_folder_is_wanted_is_told(tmp_path, below):
     with pytest.raises(PassError, match=r"^nothing can be written to .*net.*: (File exists|Not a directory)$"):
         claim(str(file / below))
     assert file.read_text() == "a file"
+
+
+@pytest.mark.parametrize("link", ["net.sv", "rtl", MARKER])
+def test_nothing_is_written_through_a_link_also_where_a_folder_says_that_it_is_ours(tmp_path, link):
+    folder, elsewhere = tmp_path / "net", tmp_path / "elsewhere"
+    claim(str(folder))
+    (folder / link).unlink(missing_ok=True)
+    elsewhere.mkdir()
+    (elsewhere / "mine.txt").write_text("mine")
+    (folder / link).symlink_to(elsewhere if link == "rtl" else elsewhere / "mine.txt")
+    with pytest.raises(PassError, match="holds files that were not written by mase-server"):
+        claim(str(folder))
+    assert (elsewhere / "mine.txt").read_text() == "mine"

@@ -100,6 +100,19 @@ async def test_a_second_simulation_of_a_model_stops_the_first(tmp_path):
     assert (simulator.ended, simulator.most) == (["cancelled", "done"], 1)
 
 
+async def test_a_third_one_stops_the_second_and_the_end_is_told_once(tmp_path):
+    file, simulator, simulations = made(tmp_path)
+    tasks = []
+    for count in (1, 2, 3):
+        tasks.append(asyncio.create_task(simulations.simulate(PATH, None)))
+        await simulator.begins(count)
+    simulator.gate.set()
+    assert await tasks[-1] == EQUAL
+    await asyncio.wait(tasks)
+    assert (simulator.ended, simulator.most) == (["cancelled", "cancelled", "done"], 1)
+    assert [one for one in told(file) if one[0] == "verilog ended"] == [("verilog ended", PATH, "Net")]
+
+
 async def test_models_of_one_server_take_turns(tmp_path):
     file, simulator, simulations = made(tmp_path, "Net", "Other")
     tasks = [asyncio.create_task(simulations.simulate(PATH, title)) for title in file.names]

@@ -251,6 +251,28 @@ async def test_a_save_while_a_person_waits_begins_it_anew():
     assert file.verilog.tell(PATH)["stale"] is False
 
 
+async def test_a_file_that_is_saved_again_and_again_is_given_up_at_last():
+    file = FakeFile()
+    file.child.hardware.clear()
+    answer = asyncio.create_task(file.verilog.emit(PATH, None))
+    for _ in range(5):
+        await file.child.hears("verilog")
+        file.begin()
+        file.finish()
+        file.child.hardware.clear()
+    with pytest.raises(PassError, match=r"^net.py was saved again and again meanwhile; nothing was emitted.$") as gone:
+        await answer
+    assert (gone.value.kind, file.verilog.tell(PATH)["build"]) == ("cancelled", None)
+
+
+async def test_the_limits_are_those_of_the_folder():
+    file = FakeFile()
+    file.settings = FolderSettings(trusted=True, pass_seconds=17.0, memory_limit=3 << 30)
+    await file.verilog.emit(PATH, None)
+    (params,) = asked(file)
+    assert (params["seconds"], params["memory"]) == (17.0, 3 << 30)
+
+
 async def test_a_child_that_died_is_told_and_nothing_is_remembered():
     file = FakeFile()
     file.child.hardware.clear()
@@ -287,7 +309,9 @@ async def test_progress_is_told_to_whoever_asked_and_a_save_is_quiet():
 
 async def test_what_is_forgotten_is_neither_shown_nor_made_again():
     file = await emitted()
+    file.ear.said.clear()
     assert file.verilog.forget(PATH)
+    assert file.ear.said[-1] == ("verilog", PATH, "Net")
     assert not file.verilog.forget(PATH)
     assert (file.verilog.tell(PATH)["build"], file.verilog.emission(PATH)) == (None, None)
     assert (model_view(file).hardware, node_view(file).hardware) == (None, ())

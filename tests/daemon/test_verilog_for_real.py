@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from mase_server.daemon.output_folder import MARKER
 from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.process import DEFAULT_JOB
 
-from .conftest import Bench
+from .conftest import Bench, gone, is_running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -191,6 +192,72 @@ async def test_many_saves_leave_no_process_and_no_folder_behind(real, tmp_path, 
     # The child and the fork that holds its model, as before; a parent may have made a spare of itself.
     assert family(os.getpid()) <= before + 1
     assert len(list(tmp_path.iterdir())) == 1
+
+
+# Ends that nobody wanted
+
+
+GPT = (Path(__file__).parents[2] / "examples" / "gpt.py").read_text().replace("50304", "512").replace("= 384", "= 96")
+
+
+async def under_way(real, path):
+    """(the answer to come, the process that makes it): the model is there, and hardware is being made of it."""
+    real.ear.said.clear()
+    answer = asyncio.create_task(real.api("emitVerilog", path))
+    await real.ear.until(lambda: ("verilog", path, "GPT", "quantising", None) in real.ear.said)
+    (holder,) = children(real.daemon.worker(path).child.pid)
+    (fork,) = children(holder)
+    return answer, holder, fork
+
+
+def children(pid):
+    return [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
+
+
+async def test_who_gives_up_ends_the_fork_of_a_real_model_and_the_next_one_is_made(real):
+    path = await real.open_net("gpt_given_up.py", GPT)
+    answer, holder, fork = await under_way(real, path)
+    answer.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await answer
+    assert await gone(fork)
+    assert is_running(holder)
+    assert (await real.api("verilog", path))["build"] is None
+    told = await real.api("emitVerilog", path, build={"scope": "blocks.0.mlp"})
+    assert [each["kind"] for each in told["operations"]].count("linear") == 2
+
+
+async def test_a_process_that_is_killed_midway_is_told_and_asking_again_is_enough(real):
+    path = await real.open_net("gpt_killed.py", GPT)
+    answer, _, fork = await under_way(real, path)
+    os.kill(fork, 9)
+    with pytest.raises(PassError, match="SIGKILL"):
+        await answer
+    answer, _, _ = await under_way(real, path)
+    os.kill(real.daemon.worker(path).child.pid, 9)
+    with pytest.raises(PassError, match="ended meanwhile") as killed:
+        await answer
+    assert killed.value.kind == "gone"
+    assert (await real.api("emitVerilog", path, build={"scope": "blocks.0.mlp"}))["text"]
+
+
+async def test_in_a_folder_that_is_not_trusted_nothing_runs_and_nothing_is_written(tmp_path):
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    bench = HardwareBench(folder, tmp_path, job=DEFAULT_JOB)
+    bench.settings = replace(bench.settings, trusted=False)
+    path, before = str(folder / "net.py"), family(os.getpid())
+    await asyncio.to_thread(Path(path).write_text, NET)
+    bench.daemon.opened(path)
+    assert (await bench.daemon.wait(path)).state == "untrusted"
+    for name, more in (("emitVerilog", {}), ("emitVerilog", {"folder": str(tmp_path / "out")}), ("simulate", {})):
+        with pytest.raises(PassError, match="not trusted") as refused:
+            await bench.api(name, path, **more)
+        assert refused.value.kind == "untrusted"
+    assert family(os.getpid()) == before
+    assert not (tmp_path / "out").exists()
+    assert not (bench.cache_dir / "verilog").exists()
+    await bench.daemon.shutdown()
 
 
 def family(pid):
