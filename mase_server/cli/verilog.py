@@ -17,6 +17,7 @@ from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.turns import turn
 from mase_server.directories import cache_dir
 from mase_server.simulation import SimulationError, Synthesis, simulate, synthesise, write_results
+from mase_server.simulation.kept import digest
 
 #: How a simulation ends where the hardware is at fault.
 _WRONG = frozenset({"different", "stood still"})
@@ -93,11 +94,20 @@ class Made:
 async def emit(request: Request, tell: Callable[[str], None]) -> Made:
     """Trace, emit, then simulate and synthesise. UsageError for what cannot be meant."""
     with _place(request) as folder:
-        made = await _emitted(request, folder, tell)
-        if made.emission.get("folder") is None or made.failure is not None:
-            return made
-        tried = await _tried(request, made, Path(made.emission["folder"]), tell)
-        return tried if request.folder is not None else tried.without_folder()
+        if request.folder is None:
+            return await _made(request, folder, tell)
+        # Two commands that write to one folder would simulate each other's files.
+        lock = cache_dir() / "verilog" / "folders" / digest([folder])
+        async with turn(lock, lambda: tell(f"waiting for another command that writes to {folder}")):
+            return await _made(request, folder, tell)
+
+
+async def _made(request: Request, folder: str, tell: Callable[[str], None]) -> Made:
+    made = await _emitted(request, folder, tell)
+    if made.emission.get("folder") is None or made.failure is not None:
+        return made
+    tried = await _tried(request, made, Path(made.emission["folder"]), tell)
+    return tried if request.folder is not None else tried.without_folder()
 
 
 @contextmanager

@@ -1,9 +1,11 @@
 """`mase-server verilog` as a person runs it: the text, the folder, the simulation, and what goes wrong."""
 
+import asyncio
 import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -151,6 +153,34 @@ def test_synthesis_stands_beside_the_estimate(mase, net):
     cells = (net.parent / "out" / "synth.txt").read_text()
     for cell, count in told["synthesis"]["cells"].items():
         assert re.search(rf"^ +{cell} +{count}$", cells, re.M)
+
+
+async def test_two_commands_never_write_to_one_folder_at_once(tmp_path, monkeypatch):
+    """The second one begins when the first has simulated what it wrote; one for another folder waits for nobody."""
+    told, last = [], asyncio.Event()
+
+    async def emitted(request, folder, tell):
+        told.append(("emitted", folder))
+        return verilog.Made(None, {"folder": folder})
+
+    async def tried(request, made, folder, tell):
+        if folder.name == "one":
+            await last.wait()
+        told.append(("tried", str(folder)))
+        last.set()
+        return made
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(verilog, "_emitted", emitted)
+    monkeypatch.setattr(verilog, "_tried", tried)
+    waits = []
+    names = [str(tmp_path / name) for name in ("one", "one", "other")]
+    requests = [verilog.Request(None, {}, folder=Path(name)) for name in names]
+    await asyncio.gather(*(verilog.emit(request, waits.append) for request in requests))
+    one, _, other = names
+    assert [step for step, folder in told if folder == one] == ["emitted", "tried", "emitted", "tried"]
+    assert told.index(("tried", other)) < told.index(("tried", one))
+    assert waits == [f"waiting for another command that writes to {one}"]
 
 
 def test_a_part_without_hardware_is_named_and_status_two(mase, net):
