@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mase_server.hardware.design import Design, Operation
+from mase_server.hardware.faults import made
 from mase_server.hardware.kinds import KINDS
 
 
@@ -80,7 +81,8 @@ class Ways:
     def reach(self, operation: Operation) -> tuple[Tensor, ...]:
         """For each operand, the last of its elements that each element of the result needs (see `Kind`)."""
         if operation.name not in self.reaches:
-            self.reaches[operation.name] = KINDS[operation.kind].reach(self.design, operation)
+            with made(operation):
+                self.reaches[operation.name] = KINDS[operation.kind].reach(self.design, operation)
         return self.reaches[operation.name]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from mase_server.hardware.design import Design, Operation
+from mase_server.hardware.faults import made
 from mase_server.hardware.folds import Fold
 from mase_server.hardware.kinds import KINDS
 
@@ -37,10 +38,12 @@ def fold(design: Design, *, interval: int | None = None, multipliers: int | None
     at most so many, and as fast as they allow; all that multiply count.  Neither: each layer as small as it can be.
     FoldingError where both cannot be kept, or the budget is below the smallest that there is.
     """
-    ways = {
-        name: tuple(KINDS[operation.kind].folds(design, operation)) for name, operation in design.operations.items()
-    }
-    ways = {name: folds for name, folds in ways.items() if folds}
+    ways = {}
+    for name, operation in design.operations.items():
+        with made(operation):
+            folds = tuple(KINDS[operation.kind].folds(design, operation))
+        if folds:
+            ways[name] = folds
     if interval is not None:
         found = _at(design, ways, interval)
         if multipliers is None or found.multipliers <= multipliers:

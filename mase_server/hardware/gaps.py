@@ -9,8 +9,8 @@ from torch import fx
 
 from mase_server.hardware.design import Design, Operation, Unsupported
 from mase_server.hardware.entries import is_given
-from mase_server.hardware.held import Floating, Held, NoHardware, Whole
-from mase_server.ir.number_formats import operator_of
+from mase_server.hardware.held import Floating, Held, NoHardware, Unrounded, Whole
+from mase_server.ir.number_formats import format_text, operator_of
 from mase_server.ops.types import TensorType
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ class Gaps:
         """Note that a node is missing; what may stand for it, if its samples are where they usually are."""
         self.missing.add(node)
         if not isinstance(why, FollowsGap):
-            self.told.append(Unsupported(node.name, operator_of(node, self.lowering.model), str(why)))
+            computes = self._computes(node)
+            self.told.append(Unsupported(computes.name, operator_of(computes, self.lowering.model), str(why)))
         for source in node.all_input_nodes:
             if isinstance(held := self._held(source), Whole):
                 self.wanted[held.operation] = None
@@ -58,6 +59,11 @@ class Gaps:
         from_outside = {self.lowering.inputs[node] for node in self.missing if node in self.lowering.inputs}
         kept = {name: each for name, each in operations.items() if name in found}
         return Design(kept, (*outputs, *cut), tuple(self.told), frozenset(cut) | (from_outside & found))
+
+    def _computes(self, node: fx.Node) -> fx.Node:
+        """The node, or of a rounding the node that computes what it rounds: people know that one."""
+        held = self._held(node.all_input_nodes[0]) if format_text(node) is not None else None
+        return held.node if isinstance(held, Unrounded) else node
 
     def _held(self, node: fx.Node) -> Held | None:
         return self.lowering.held.get(node)

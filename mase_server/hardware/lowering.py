@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.design import Constant, Design, Operation, Stream
 from mase_server.hardware.effects import LIKE_ANOTHER, OF_SIZES, changes_in_place, check_alone, fields_of, needed
 from mase_server.hardware.entries import is_given
+from mase_server.hardware.faults import failure
 from mase_server.hardware.gaps import FollowsGap, Gaps, holds_tensors
 from mase_server.hardware.held import (
     Floating,
@@ -40,14 +42,14 @@ from mase_server.ops.table import named_arguments
 from mase_server.ops.types import TensorType
 
 
-def lower(graph: MaseGraph) -> Design:
+def lower(graph: MaseGraph, failed: Mapping[str, str] = MappingProxyType({})) -> Design:
     """The design of a graph whose values are rounded to signed fixed point (see quantize_transform_pass).
 
     Sizes are those of the recorded inputs; their first dimension is the batch, and hardware takes one sample at a time.
     Nodes without hardware are left out and listed; what they would read and give are streams to outside.  Parameters
-    must have values.
+    must have values.  failed: nodes of which no hardware could be made before, and why; they are left out.
     """
-    return Lowering(graph).run()
+    return Lowering(graph, failed).run()
 
 
 #: Operators that give parts of a tensor.
@@ -57,8 +59,9 @@ _PARTING = frozenset({"unbind", "chunk", "split", "split_with_sizes", "tensor_sp
 class Lowering:
     """A graph on its way to a design, as the rules of kinds see it."""
 
-    def __init__(self, graph: MaseGraph) -> None:
+    def __init__(self, graph: MaseGraph, failed: Mapping[str, str] = MappingProxyType({})) -> None:
         self.graph, self.model, self.facts = graph.fx_graph, graph.module, graph.facts
+        self.failed = failed
         self.operations: dict[str, Operation] = {}
         self.held: dict[fx.Node, Held] = {}
         self.inputs: dict[fx.Node, str] = {}
@@ -82,8 +85,7 @@ class Lowering:
             except NoHardware as why:
                 held = self.gaps.left_out(node, why)
             except Exception as error:  # noqa: BLE001 - the border to operators, which are run on constants and indices
-                told = f"working it out failed with {type(error).__name__}: {error}"
-                held = self.gaps.left_out(node, NoHardware(told.partition("\n")[0]))
+                held = self.gaps.left_out(node, NoHardware(failure(error)))
             if held is not None:
                 self.held[node] = held
         return self.gaps.closed(self.outputs)
@@ -91,6 +93,8 @@ class Lowering:
     def _lower(self, node: fx.Node) -> Held | None:
         """What a node gives; None for what is no tensor of the data."""
         self.gaps.check(node)
+        if node.name in self.failed:
+            raise NoHardware(self.failed[node.name])
         if node.op == "output":
             self._output(node)
             return None

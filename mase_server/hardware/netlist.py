@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from mase_server.hardware import pace
 from mase_server.hardware.buffers import Ways, depths
 from mase_server.hardware.design import Design, Operation
+from mase_server.hardware.faults import made
 from mase_server.hardware.folding import Folding
 from mase_server.hardware.kinds import KINDS
 from mase_server.hardware.wiring import Instance, Memory, Netlist, Parameters, Tap, Wires, streams
@@ -36,7 +37,8 @@ class Builder:
     def run(self) -> Netlist:
         """All operations, in the order of the data."""
         for operation in self.design.operations.values():
-            tap = KINDS[operation.kind].build(self, operation)
+            with made(operation):
+                tap = KINDS[operation.kind].build(self, operation)
             readers = len(self.design.users(operation.name)) + self.design.outputs.count(operation.name)
             self.taps[operation.name] = [tap] if readers < 2 else self._forked(operation, tap, readers)
         self.made.outputs += [self.taps[name].pop(0) for name in self.design.outputs]

@@ -8,6 +8,7 @@ import torch
 from torch import fx, nn
 
 from mase_server.hardware.design import Constant, Design, Operation
+from mase_server.hardware.faults import made
 from mase_server.hardware.kinds import KINDS
 from mase_server.ir.graph import MaseGraph
 
@@ -23,7 +24,8 @@ def integer_graph(design: Design) -> MaseGraph:
     nodes: dict[str, fx.Node] = {}
     maker = Maker(root, graph, design, nodes)
     for operation in design.operations.values():
-        nodes[operation.name] = KINDS[operation.kind].node(maker, operation)
+        with made(operation):
+            nodes[operation.name] = KINDS[operation.kind].node(maker, operation)
     graph.output(tuple(nodes[name] for name in design.outputs) if len(design.outputs) > 1 else nodes[design.outputs[0]])
     return MaseGraph(fx.GraphModule(root, graph, "Integers"))
 

@@ -11,6 +11,7 @@ from mase_server.building import TOTAL_KEYS, Build
 from mase_server.hardware.design import Design
 from mase_server.hardware.emission import Top, random_inputs, top, whole
 from mase_server.hardware.estimates import Estimates, estimate
+from mase_server.hardware.faults import OperationError
 from mase_server.hardware.folding import Folding, FoldingError, fold
 from mase_server.hardware.lowering import lower
 from mase_server.hardware.parts import part
@@ -38,6 +39,15 @@ class Wanted:
     inputs: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is made, of which model, and whose its weights are, in words."""
+
+    build: Build
+    title: str
+    weights: str
+
+
 def build(
     graph: MaseGraph,
     build: Build,
@@ -58,15 +68,7 @@ def build(
     recorded = calls(graph.fx_graph)
     tell("quantising")
     graph, steps = prepare(graph, build)
-    tell("lowering")
-    design, places = lower(graph), Places.of(graph, recorded)
-    if build.scope:
-        design = _scope(design, places, build.scope)
-    tell("estimating")
-    plan = Plan.of(design, build, title, weights)
-    files: list[list[Any]] = []
-    if folder and not plan.refusal:
-        files = _written(plan, Wanted(folder, vectors, inputs), arguments_of(graph), tell)
+    plan, places, files = _made(graph, recorded, Asked(build, title, weights), Wanted(folder, vectors, inputs), tell)
     return {
         "model": title,
         "build": build.to_wire(),
@@ -76,6 +78,27 @@ def build(
         "folder": str(Path(folder).absolute()) if files else None,
         **_told(plan, places),
     }
+
+
+def _made(
+    graph: MaseGraph, recorded: Mapping[str, str], asked: Asked, wanted: Wanted, tell: Tell
+) -> tuple[Plan, Places, list[list[Any]]]:
+    """The hardware of a graph that is fit for it, and its files; without the operations whose kinds fail."""
+    failed: dict[str, str] = {}
+    while True:
+        tell("lowering")
+        design, places = lower(graph, failed), Places.of(graph, recorded)
+        if asked.build.scope:
+            design = _scope(design, places, asked.build.scope)
+        try:
+            tell("estimating")
+            plan = Plan.of(design, asked)
+            return plan, places, _written(plan, wanted, arguments_of(graph), tell)
+        except OperationError as error:
+            node = error.node(design)
+            if node is None or node in failed:
+                raise
+            failed[node] = str(error)
 
 
 def _scope(design: Design, places: Places, scope: str) -> Design:
@@ -93,10 +116,11 @@ class Plan:
     refusal: str | None
 
     @classmethod
-    def of(cls, design: Design, build: Build, title: str, weights: str = "") -> Plan:
+    def of(cls, design: Design, asked: Asked) -> Plan:
         """Of a design and what was asked for."""
+        build = asked.build
         folding, why = _folded(design, build)
-        made = top(design, folding, title, weights)
+        made = top(design, folding, asked.title, asked.weights)
         figures = estimate(design, folding, made.made) if design.outputs else _NOTHING
         nothing = None if design.outputs else "nothing of it has hardware"
         return cls(design, build, made, figures, nothing or why or refusal(build, figures.totals, figures.operations))
@@ -115,7 +139,9 @@ def _folded(design: Design, build: Build) -> tuple[Folding, str | None]:
 
 
 def _written(plan: Plan, wanted: Wanted, arguments: Mapping[str, str], tell: Tell) -> list[list[Any]]:
-    """Write the folder; its files and their sizes."""
+    """Write the folder, if one is wanted; its files and their sizes."""
+    if not wanted.folder or plan.refusal:
+        return []
     design = plan.design
     tell("packing memories")
     count = usual_count(plan.made.folding) if wanted.vectors is None else wanted.vectors
