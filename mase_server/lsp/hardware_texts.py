@@ -65,15 +65,24 @@ def source_text(operation: Mapping[str, Any], place: tuple[str, int] | None) -> 
     return " · ".join(part for part in (operation["name"], where, operation_text(operation)) if part)
 
 
-def simulation_text(title: str, told: Mapping[str, Any], totals: Mapping[str, Any] | None) -> str:
-    """`Net: 100 vectors, 0 mismatches, 128.0 cycles a vector (estimate 128), latency 412 cycles (estimate 410)`."""
+def simulation_text(title: str, told: Mapping[str, Any], emitted: Mapping[str, Any] | None) -> str:
+    """`Net: 100 vectors, 0 mismatches, 128.0 cycles a vector (estimate 128), latency 412 cycles (estimate 410)`.
+
+    told: as `building.SIMULATION_KEYS` has it.  emitted: what was simulated, as `building.EMISSION_KEYS` has it; None
+    where that is not known. A part, or what is not whole, is said to be.
+    """
+    what, totals = title, None
+    if emitted is not None:
+        missing, totals = len(emitted["unsupported"]), emitted["totals"]
+        gap = f", but for {counted(missing, 'node')} without hardware" if missing else ""
+        what = f"{title}{_part(emitted)}{gap}"
     if told["status"] in ("failed", "stood still"):
-        return f"{title}: the simulation {told['status']}. {_short(_last_line(told['log']))}".rstrip()
+        return f"{what}: the simulation {told['status']}. {_short(_last_line(told['log']))}".rstrip()
     parts = [f"{counted(told['vectors'], 'vector')}, {_mismatches(told)}"]
     if told["cycles_per_vector"] is not None:
         parts.append(f"{told['cycles_per_vector']:,.1f} cycles a vector{_estimate(totals, 'interval')}")
     parts.append(f"latency {counted(told['latency'], 'cycle')}{_estimate(totals, 'latency')}")
-    return f"{title}: {', '.join(parts)}{_first(told['first'])}"
+    return f"{what}: {', '.join(parts)}{_first(told['first'])}"
 
 
 def _mismatches(told: Mapping[str, Any]) -> str:

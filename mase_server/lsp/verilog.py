@@ -65,7 +65,7 @@ class Verilog:
             return ""
         if self._server.daemon.store.entry(sheet.path).stale:
             return f"{Path(sheet.path).name} cannot be traced now"
-        return _line(emission.problem)
+        return _line(emission.problem).rstrip(".")
 
     def path(self, uri: str) -> str | None:
         """The model file of a document."""

@@ -63,8 +63,8 @@ async def simulate_verilog(ls: Server, given: Any = None) -> Any:
     if told is None:
         return None
     emission = ls.verilog.emission(Sheet(**target))
-    totals = None if emission is None or emission.stale else emission.told["totals"]
-    summary = simulation_text(target["model"], told, totals)
+    emitted = None if emission is None or emission.stale else emission.told
+    summary = simulation_text(target["model"], told, emitted)
     if asked.get("show") is not False:
         ls.spawn(_tell(ls, summary, told["folder"], told["status"] == "equal"))
     return {**told, "summary": summary}

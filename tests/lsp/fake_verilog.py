@@ -1,7 +1,8 @@
 """Hardware without a compiler: two instances, `fc` of line 4 and `out` of the last line, in a text of nine lines.
 
 A model with `# refuse` in its file is refused, and offers the scope `fc`; with `# sort` its second node has none;
-`# slow` keeps its emission until cancelled, `# long simulation` its simulation.
+`# slow` keeps its emission until cancelled, `# long simulation` its simulation; of a text with `# no hardware` nothing
+can be made.
 """
 
 import asyncio
@@ -77,9 +78,14 @@ class FakeVerilog:
         """A fresh snapshot: what was built before is built again."""
         for path, title in self.builds:
             if path == snapshot.path and title in snapshot.titles:
-                self.emissions[path, title] = self._made(snapshot, title, "")
+                self.emissions[path, title] = self._follows(snapshot, title)
                 self.listener.verilog_changed(path, title)
         return snapshot.with_hardware(self._over(snapshot))
+
+    def _follows(self, snapshot, title):
+        if "# no hardware" in Path(snapshot.path).read_text():
+            return self.emissions[snapshot.path, title].outdated("quantize: there is\nnothing to round.")
+        return self._made(snapshot, title, "")
 
     def outdate(self, path):
         """The newest text cannot be traced."""

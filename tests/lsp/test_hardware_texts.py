@@ -113,4 +113,23 @@ def test_a_card_names_some_of_many_and_whose_weights():
     ],
 )  # fmt: skip
 def test_the_figures_of_a_simulation(told, text):
-    assert simulation_text("Net", {**EQUAL, **told}, TOTALS) == text
+    assert simulation_text("Net", {**EQUAL, **told}, emission().told) == text
+
+
+@pytest.mark.parametrize(
+    ("emitted", "what"),
+    [
+        (None, "Net: "),
+        ({"unsupported": [{}]}, "Net, but for 1 node without hardware: "),
+        ({"build": {"scope": "fc"}}, "Net of fc alone: "),
+        ({"build": {"scope": "fc"}, "unsupported": [{}, {}]}, "Net of fc alone, but for 2 nodes without hardware: "),
+    ],
+)
+def test_a_simulation_says_what_of_the_model_it_is_of(emitted, what):
+    known = None if emitted is None else emission(**emitted).told
+    for told in (EQUAL, {**EQUAL, "status": "failed", "log": "no"}):
+        assert simulation_text("Net", told, known).startswith(what)
+
+
+def test_without_an_emission_of_the_present_text_there_is_no_estimate():
+    assert "estimate" not in simulation_text("Net", EQUAL, None)

@@ -254,6 +254,16 @@ async def test_the_document_is_there_follows_a_save_and_says_when_it_is_stale(ne
     assert await content(editor, uri) == fresh
 
 
+async def test_why_nothing_can_be_made_of_a_new_text_stands_in_the_first_line(new_editor):
+    editor, path, uri = await documents(new_editor)
+    fresh = await content(editor, uri)
+    assert await save(editor, path, TWO, TWO + "# no hardware\n") == "ready"
+    await editor.expect(lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT_REFRESH)
+    stale = (await content(editor, uri)).split("\n")
+    words = "STALE, quantize: there is nothing to round: Net: 2 operations, 8 multipliers."
+    assert stale == [f"/// {words}", *fresh.split("\n")[1:]]
+
+
 async def test_a_save_that_leaves_the_hardware_as_it_is_asks_for_no_text(new_editor):
     editor, path, uri = await documents(new_editor)
     await content(editor, uri)
