@@ -28,6 +28,9 @@ class Build:
     max_memory_bits: int = 1 << 28
 
     def __post_init__(self) -> None:
+        for name in ("precision", "scope"):
+            if not isinstance(value := getattr(self, name), str):
+                raise ValueError(f"{name} is {value!r}; it takes a text")
         for name in ("multipliers", "interval", "max_multipliers", "max_memory_bits"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):

@@ -43,13 +43,20 @@ async def open_file(api: Api, params: Params) -> dict[str, Any]:
     `mase/setInputs` has them.
     """
     path = params["path"]
-    if not Path(path).is_file():
+    if not _is_file(path):
         raise ApiError("not-found", f"there is no file {path}", {"path": path})
     given = {key: params[key] for key in ("model", "inputs") if key in params}
     api.daemon.opened(path, _options(TraceOptions(), given) if given else None, by=opener(api, path))
     if params.get("wait", True):
         return asdict(await api.daemon.wait(path))
     return await status(api, params)
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except OSError:  # e.g. a name that is too long
+        return False
 
 
 def opener(api: Api, path: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import reprlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin
 
@@ -73,17 +73,23 @@ class ApiMethod:
     since: str = "0.1"
     answer: str = ""
     executes: bool = False
+    _known: Mapping[str, Any] = field(init=False)
+    _required: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Every request looks at these.
+        object.__setattr__(self, "_known", {key.removesuffix("?"): kind for key, kind in self.params.items()})
+        object.__setattr__(self, "_required", tuple(key for key in self.params if not key.endswith("?")))
 
     async def call(self, api: Api, params: Params) -> Any:
         """Check the parameters and run; ValueError says which parameter is missing, unknown or of another type."""
-        known = {key.removesuffix("?"): kind for key, kind in self.params.items()}
         for key, value in params.items():
-            if key not in known:
+            if key not in self._known:
                 raise ValueError(f"{self.name} has no parameter {key!r}; it takes {_listed(self.params)}")
-            if not _fits(value, known[key]):
-                raise ValueError(f"{self.name}: {key} is {_SHORT.repr(value)}, expected {_named(known[key])}")
-        for key in self.params:
-            if not key.endswith("?") and key not in params:
+            if not _fits(value, kind := self._known[key]):
+                raise ValueError(f"{self.name}: {key} is {_SHORT.repr(value)}, expected {_named(kind)}")
+        for key in self._required:
+            if key not in params:
                 raise ValueError(f"{self.name}: parameter {key!r} is missing; it takes {_listed(self.params)}")
         return await self.function(api, params)
 
@@ -101,6 +107,10 @@ class ApiMethod:
 
 
 def _fits(value: Any, kind: Any) -> bool:
+    if kind is dict:
+        return isinstance(value, dict) and all(isinstance(key, str) for key in value)
+    if type(value) is kind:
+        return True
     inner = get_args(kind)
     if isinstance(kind, UnionType):
         return any(_fits(value, one) for one in inner)

@@ -23,7 +23,7 @@ from mase_server.rpc.frames import (
 )
 from mase_server.rpc.front import Front
 from mase_server.rpc.outbox import Outbox
-from mase_server.rpc.pieces import response_pieces
+from mase_server.rpc.pieces import response_pieces, whole_response
 from mase_server.rpc.session import ConnectionSession
 
 AUTHENTICATE, CANCEL, EVENT = "mase/authenticate", "mase/cancel", "mase/event"
@@ -147,7 +147,11 @@ class Connection(Channel):
         try:
             result = await self._result(message)
             self._answered.add(ident)
-            await self.send_pieces(response_pieces(ident, result))
+            whole = whole_response(ident, result) if self.writable else None
+            if whole is not None:
+                self.send(whole)
+            else:
+                await self.send_pieces(response_pieces(ident, result))
         except Exception as error:  # noqa: BLE001  (the request's border)
             self._answered.add(ident)
             self._refuse(ident, error)

@@ -15,27 +15,30 @@ _SCALARS_AT_ONCE = 4096
 #: Answers with fewer elements than this in all are packed in one go.
 _SMALL = 512
 _DEPTH = 4
+_HOLDERS = frozenset({dict, list, tuple})
+
+
+def whole_response(ident: int, result: dict[str, Any]) -> bytes | None:
+    """The bytes of a response that went well, if it is small enough to be packed in one go; FrameError."""
+    return pack([RESPONSE, ident, None, result]) if _weight(result, _DEPTH) < _SMALL else None
 
 
 def response_pieces(ident: int, result: dict[str, Any]) -> Iterator[bytes]:
     """The bytes of a response that went well; each piece takes well under a millisecond to make."""
     packer = msgpack.Packer(buf_size=64)
-    if _weight(result, _DEPTH) < _SMALL:
-        yield pack([RESPONSE, ident, None, result])
-        return
     yield packer.pack_array_header(4) + pack(RESPONSE) + pack(ident) + pack(None)
     yield from _pieces(packer, result, _DEPTH)
 
 
 def _weight(value: Any, depth: int) -> int:
-    """About how many elements a value has; stops counting once it is no longer small."""
-    if not isinstance(value, dict | list | tuple) or depth == 0:
+    """About how many elements a value has; stops counting once it is no longer small. Every request pays for this."""
+    if type(value) not in _HOLDERS:
         return 1
-    if len(value) >= _SMALL:
-        return len(value)
     total = len(value)
+    if depth == 0 or total >= _SMALL:
+        return total
     for each in value.values() if isinstance(value, dict) else value:
-        if isinstance(each, dict | list | tuple):
+        if type(each) in _HOLDERS:
             total += _weight(each, depth - 1)
             if total >= _SMALL:
                 break

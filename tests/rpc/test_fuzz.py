@@ -1,14 +1,20 @@
 """Hostile clients: whatever they send, the server answers the next one, and holds no more than before."""
 
 import asyncio
+import contextlib
 import gc
+import os
 import random
+from dataclasses import fields
+from pathlib import Path
 
 import msgpack
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from rpc_serving import Raw
 
+from mase_server.building import Build
 from mase_server.daemon.api import API
 from mase_server.daemon.limits import resident_bytes
 
@@ -43,12 +49,33 @@ def likely_params(draw):
         int: st.integers(-(1 << 70), 1 << 62),
         bool: st.booleans(),
     }
-    kinds |= {list: st.lists(VALUES, max_size=4), dict: st.dictionaries(st.text(max_size=8), VALUES, max_size=4)}
+    kinds |= {
+        list[str]: st.lists(st.text(max_size=8) | st.sampled_from(["name", "graph"]), max_size=4),
+    }
+    kinds |= {dict: st.dictionaries(st.text(max_size=8) | st.just("path"), VALUES, max_size=4)}
     given = {key.removesuffix("?"): draw(kinds[kind]) for key, kind in method.params.items() if draw(st.booleans())}
     for key, value in given.items():
         if isinstance(value, int):
             given[key] = max(-(1 << 63), min(value, (1 << 64) - 1))
     return method.name, given
+
+
+#: For each declared type a value of another one.
+NUMBERS = st.integers(-(1 << 63), (1 << 64) - 1)
+OTHERS = {str: NUMBERS | st.binary() | st.lists(st.text()), int: st.text() | st.booleans() | st.floats()}
+OTHERS |= {bool: NUMBERS | st.text(), dict: st.text() | st.dictionaries(NUMBERS, st.none(), min_size=1)}
+OTHERS |= {list[str]: st.text() | st.lists(NUMBERS | st.none(), min_size=1)}
+RIGHT = {str: "x", int: 1, bool: False, dict: {}, list[str]: ["x"]}
+EXECUTING = [method for method in API if method.executes]
+
+
+@st.composite
+def one_wrong_parameter(draw):
+    """Parameters of a method that executes; one of them is of another type than is declared."""
+    method = draw(st.sampled_from([method for method in EXECUTING if len(method.params) > 1]))
+    given = {key.removesuffix("?"): RIGHT[kind] for key, kind in method.params.items()}
+    wrong = draw(st.sampled_from([key for key in method.params if key != "path"]))
+    return method.name, given | {wrong.removesuffix("?"): draw(OTHERS[method.params[wrong]])}, wrong.removesuffix("?")
 
 
 fuzzed = settings(
@@ -84,6 +111,31 @@ async def test_parameters_of_the_right_types_with_any_values_are_no_fault_of_our
         assert isinstance(result, dict) if error is None else error["code"] != "internal-error"
         error, result = await client.ask(method, params | ({"path": path} if "path" in params else {}))
         assert isinstance(result, dict) if error is None else error["code"] != "internal-error"
+
+
+@fuzzed
+@given(asked=one_wrong_parameter())
+async def test_what_executes_does_not_with_a_parameter_of_another_type(served, asked):
+    method, params, wrong = asked
+    path = served.show("executing.py")
+    async with served.client() as client:
+        error, _ = await client.ask(method, params | {"path": path})
+        assert error["code"] == "invalid-params"
+        assert error["message"].startswith(f"{method}: {wrong} is ")
+
+
+@fuzzed
+@given(st.dictionaries(st.sampled_from([field.name for field in fields(Build)]) | st.text(max_size=5), VALUES))
+async def test_a_build_of_any_values_is_one_or_is_refused(data):
+    with contextlib.suppress(ValueError):
+        assert Build.from_wire(data).to_wire().items() >= data.items()
+
+
+@pytest.mark.parametrize("path", ["/" + "x" * 5000, "/a\0b.py", "/dev/zero", "/", "//", "/."], ids=ascii)
+async def test_a_path_that_is_no_file_is_refused(served, path):
+    async with served.client() as client:
+        assert await client.code("mase/open", path=path) == "not-found"
+        assert await client.code("mase/graph", path=path) == "not-open"
 
 
 @fuzzed
@@ -151,8 +203,6 @@ async def _settled(served):
 
 
 async def test_nothing_grows(served):
-    import os
-
     dice = random.Random(5)
     good = msgpack.packb([0, 1, "mase/info", [{"methods": True}]]) * 3
 
@@ -168,6 +218,49 @@ async def test_nothing_grows(served):
     await round_of(300)
     tasks = len(asyncio.all_tasks())
     before = await round_of(1)
+    files = len(list(Path("/proc/self/fd").iterdir()))
     after = await round_of(1500)
     assert after - before < 8 << 20
     assert len(asyncio.all_tasks()) <= tasks + 1
+    assert len(list(Path("/proc/self/fd").iterdir())) <= files
+    assert not served.daemon.events._subscribers
+
+
+BEGUN = msgpack.packb([0, 1, "mase/info", [{}]])[:-3]
+
+
+async def begin(client, number):
+    """One of the ways to hold a connection without ever finishing anything."""
+    match number % 5:
+        case 0:
+            client.send(BEGUN)
+        case 1:
+            client.send(b"\xdd\x00\x00\x0f\xff" + b"\x91" * 100)
+        case 2:
+            client.send(BEGUN[:1])
+            client.writer.write_eof()
+        case 3:
+            client.send(msgpack.packb([0, 1, "mase/info", ["x" * 1000]])[:700])
+        case 4:
+            client.send(b"".join(msgpack.packb([0, each, "mase/info", [{"methods": True}]]) for each in range(40)))
+            client.send(BEGUN)
+
+
+async def test_five_hundred_that_never_finish_are_ended_while_another_is_served(limited):
+    served = await limited(frame_seconds=1.0, end_seconds=0.5, drain_seconds=1.0, send_buffer=1 << 14)
+    files = len(list(Path("/proc/self/fd").iterdir()))
+    slow = []
+    for number in range(500):
+        slow.append(await Raw.connected(served.path))
+        await begin(slow[-1], number)
+    async with served.client() as other:
+        answered = 0
+        while len(served.front.connections) > 1 or answered < 20:
+            assert (await other.result("mase/files"))["files"] == []
+            answered += 1
+    assert served.front.counts.connections == 501
+    for client in slow:
+        client.writer.transport.abort()
+    await _settled(served)
+    await asyncio.sleep(0)
+    assert len(list(Path("/proc/self/fd").iterdir())) <= files + 1

@@ -2,10 +2,15 @@
 
 import asyncio
 import struct
+from operator import attrgetter
 
 import msgpack
 import pytest
 
+from mase_server.daemon.api import API
+
+OPENING = ("mase/open", "mase/retrace")
+NAME = attrgetter("name")
 ONE_MAP = "mase/info takes one map, as the one element of an array of parameters"
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -93,6 +98,30 @@ async def test_a_question_about_a_closed_file_names_it(client, served):
     error, _ = await client.ask("mase/tensors", {"path": path})
     assert (error["code"], error["data"]) == ("not-open", {"path": path})
     assert await client.code("mase/close", path=path) == "not-open"
+
+
+@pytest.mark.parametrize("method", [one for one in API if "path" in one.params and one.name not in OPENING], ids=NAME)
+async def test_every_method_names_a_file_that_nobody_has_open(client, served, method):
+    path = served.write("never.py", "")
+    others = {str: "x", int: 1, bool: True, dict: {}, list[str]: []}
+    given = {key: others[kind] for key, kind in method.params.items() if not key.endswith("?")}
+    error, _ = await client.ask(method.name, given | {"path": path})
+    assert error["code"] == "not-open"
+    assert error["message"] == f"{path} is not open: open it with mase/open first"
+    assert error["data"] == {"path": path}
+
+
+async def test_what_comes_in_the_wrong_order_is_named(client, served):
+    path = served.show("order.py")
+    for method, told in (
+        ("mase/undoPass", "there is nothing to undo: no pass is applied to Net"),
+        ("mase/redoPass", "there is nothing to redo on Net"),
+        ("mase/close", f"{path} was not opened by this connection"),
+    ):
+        error, _ = await client.ask(method, {"path": path})
+        assert error["message"] == told
+    assert await client.result("mase/unsubscribe", subscription=9) == {"ended": False}
+    assert await client.result("mase/forgetVerilog", path=path)
 
 
 async def test_an_unanswered_number_cannot_be_used_again(client, served):
