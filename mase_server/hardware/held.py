@@ -80,7 +80,14 @@ class Masked:
     mask: Tensor
 
 
-Held = Whole | Unrounded | Floating | Known | Moved | Constant | Later | Masked
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """Minus infinity wherever a stream of flags is one, else zero: what is added to scores. flags: an operation."""
+
+    flags: str
+
+
+Held = Whole | Unrounded | Floating | Known | Moved | Constant | Later | Masked | Barred
 
 
 def node_of(value: Any) -> fx.Node:

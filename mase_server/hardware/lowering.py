@@ -13,12 +13,15 @@ from torch import Tensor, fx
 
 from mase_server.formats import parse
 from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.composed import RULES
+from mase_server.hardware.counts import finished
 from mase_server.hardware.design import Constant, Design, Operation, Stream
 from mase_server.hardware.effects import LIKE_ANOTHER, OF_SIZES, changes_in_place, check_alone, fields_of, needed
 from mase_server.hardware.entries import is_given
 from mase_server.hardware.faults import failure
 from mase_server.hardware.gaps import FollowsGap, Gaps, holds_tensors
 from mase_server.hardware.held import (
+    Barred,
     Floating,
     Held,
     Known,
@@ -31,7 +34,9 @@ from mase_server.hardware.held import (
     node_of,
     run,
 )
-from mase_server.hardware.kinds import KINDS, MIXED, RULES
+from mase_server.hardware.indices import fewest_rows
+from mase_server.hardware.kinds import KINDS, MIXED
+from mase_server.hardware.kinds.reduce import LARGEST
 from mase_server.hardware.names import identifier
 from mase_server.hardware.samples import Layout, moved_samples
 from mase_server.ir.build import attribute, underlying
@@ -120,7 +125,8 @@ class Lowering:
         if changes_in_place(node):
             check_alone(node)
         self._follow_batch(node, name)
-        return RULES[name](self, node, named_arguments(call_of(node, self.facts, self.model)))
+        given = named_arguments(call_of(node, self.facts, self.model))
+        return finished(self, node, RULES[name](self, node, given))
 
     def _output(self, node: fx.Node) -> None:
         """The results of the model that are there."""
@@ -139,7 +145,8 @@ class Lowering:
 
     def _no_tensor(self, node: fx.Node) -> None:
         """What gives no tensor: parts of one, sizes, and changes of a part in place."""
-        if operator_of(node, self.model) in _PARTING:
+        name = operator_of(node, self.model)
+        if name in _PARTING or (name in LARGEST and len(node.all_input_nodes) == 1):
             self.parts[node] = node.all_input_nodes[0]
         elif changes_in_place(node):
             held = [self.held[each] for each in node.all_input_nodes if each in self.held]
@@ -147,7 +154,6 @@ class Lowering:
                 raise NoHardware("it changes a part of a tensor in place; use torch.cat or torch.where")
             self._known(node)
         elif holds_tensors(self.facts.get(node)) and not (_packs(node) or is_given(node, self.facts)):
-            name = operator_of(node, self.model)
             raise NoHardware(f"there is no component for {name}; docs/hardware.md lists what there is")
 
     def _follow_batch(self, node: fx.Node, operator: str) -> None:
@@ -330,7 +336,7 @@ class Lowering:
                 return self._input(given, format, node.name)
             case Later(finish):
                 return finish(format)
-            case Masked():
+            case Masked() | Barred():
                 raise NoHardware(f"{node.name} rounds minus infinity to a moderate number; leave masked scores alone")
             case Unrounded() as unrounded:
                 return self.add(unrounded, format, node.name)
@@ -343,7 +349,9 @@ class Lowering:
 
     def _input(self, given: fx.Node, format: FixedPoint, rounded: str) -> Whole:
         if given not in self.inputs or (self.gaps.lacks(given) and self.stream(self.inputs[given]).format != format):
-            return self.add(Unrounded("input", (), given), format, rounded)
+            count = None if format.is_signed else fewest_rows(self, given)
+            options = {} if count is None else {"below": count}
+            return self.add(Unrounded("input", (), given, options=options), format, rounded)
         known = self.inputs[given]
         if (other := self.stream(known).format) != format:
             raise NoHardware(f"the input {given.name} is rounded to {other} and to {format}; one is needed")

@@ -27,7 +27,7 @@ def masked_fill(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> 
     """masked_fill(x, mask, value)."""
     arguments = dict(zip(("input", "mask", "value"), node.args, strict=False)) | node.kwargs
     mask = _known(lowering, arguments["mask"])
-    return filled(lowering, node, arguments["input"], mask, _number(lowering, arguments["value"]))
+    return filled(lowering, node, arguments["input"], mask, number(lowering, arguments["value"]))
 
 
 def where(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
@@ -37,8 +37,8 @@ def where(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     mask, first, second = node.args
     kept = _known(lowering, mask)
     if isinstance(second, fx.Node) and lowering.values(second) is None:
-        return filled(lowering, node, second, kept, _number(lowering, first))
-    return filled(lowering, node, first, ~kept, _number(lowering, second))
+        return filled(lowering, node, second, kept, number(lowering, first))
+    return filled(lowering, node, first, ~kept, number(lowering, second))
 
 
 def filled(lowering: Lowering, node: fx.Node, source: Any, mask: Tensor, value: float) -> Held:
@@ -127,7 +127,8 @@ def _known(lowering: Lowering, mask: Any) -> Tensor:
     return values.bool()
 
 
-def _number(lowering: Lowering, value: Any) -> float:
+def number(lowering: Lowering, value: Any) -> float:
+    """What is filled in. NoHardware for a tensor of several numbers, or that depends on the inputs."""
     values = lowering.values(value) if isinstance(value, fx.Node) else None
     if values is not None and values.numel() == 1:
         return float(values)

@@ -133,7 +133,6 @@ class Odd(nn.Module):
         (nn.ConstantPad3d((0, 0, 0, 0, 0, 1), 0.0), "other dimensions than the rows and columns"),
         (nn.Upsample(scale_factor=2, mode="bilinear"), "'bilinear' mixes pixels"),
         (nn.BatchNorm2d(2), "conv_bn_fusion and norm_to_conv"),
-        (nn.ConvTranspose2d(2, 2, 2), "a transposed convolution"),
         (nn.AvgPool2d(3, padding=1, count_include_pad=False), "count_include_pad"),
         (nn.AvgPool2d(2, divisor_override=3), "divisor_override"),
         (nn.AdaptiveAvgPool2d(2), "no multiple"),

@@ -10,7 +10,7 @@ from mase_server import MaseGraph, passes
 from mase_server.building import EMISSION_KEYS, ESTIMATE_KEYS, OPERATION_KEYS, TOTAL_KEYS, Build
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware import memories
-from mase_server.hardware.kinds import RULES
+from mase_server.hardware.composed import RULES
 from mase_server.passes.verilog.told import build
 from tests.hardware.test_emission import VERILATOR, make
 

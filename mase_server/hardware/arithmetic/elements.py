@@ -57,7 +57,8 @@ def table(function: Callable[[Tensor], Tensor], data: FixedPoint, out: FixedPoin
             f"a table for {data} has 2**{data.width} words; quantise to {WIDEST_TABLE} bits or fewer first"
         )
     addresses = torch.arange(1 << data.width)
-    return out.encode(function(data.decode(_signed(addresses, data.width))))
+    integers = _signed(addresses, data.width) if data.is_signed else addresses
+    return out.encode(function(data.decode(integers)))
 
 
 def look_up(values: Tensor, words: Tensor) -> Tensor:

@@ -41,10 +41,6 @@ def _norm(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     raise NoHardware("a batch norm has none of its own; apply conv_bn_fusion and norm_to_conv before quantize")
 
 
-def _transposed(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    raise NoHardware("a transposed convolution has none; enlarge the image (nearest) and convolve that")
-
-
 def _node(maker: Maker, operation: Operation) -> fx.Node:
     (source,) = maker.inputs(operation)
     weight, bias, formats = maker.weights(operation)
@@ -131,7 +127,6 @@ def _rows_before(design: Design, operation: Operation) -> int:
 _RULES = {
     **dict.fromkeys(("conv1d", "conv2d"), _conv2d),
     **dict.fromkeys(("batch_norm", "batch_norm1d", "batch_norm2d"), _norm),
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d"), _transposed),
 }
 
 KIND = Kind("conv2d", _node, _build, _RULES, by_pixels, _folds, reach_of_windows)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, fx
 
-from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import rows_of
-from mase_server.hardware.held import Floating, Held, NoHardware, Unrounded, node_of
+from mase_server.hardware.held import Floating, Held, Later, Moved, NoHardware, Unrounded, node_of
+from mase_server.hardware.indices import as_input
 from mase_server.hardware.kinds.kind import Kind, row_major
 from mase_server.hardware.memories import Words
 from mase_server.hardware.wiring import Parameters, Tap, streams
@@ -27,14 +27,11 @@ if TYPE_CHECKING:
 def _embedding(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     indices = node_of(given["data_in_0"])
     weight = lowering.constant(node_of(given["weight"]))
-    held, count = lowering.held[indices], weight.shape[0]
-    if not isinstance(held, Floating):
-        raise NoHardware("its indices have to be an input of the model")
-    if indices in lowering.inputs:
-        raise NoHardware("its indices are used elsewhere too; give them twice")
-    format = FixedPoint(max(1, (count - 1).bit_length()), 0, is_signed=False)
-    source = lowering.add(Unrounded("input", (), indices, options={"below": count}), format)
-    table = Unrounded("embedding", (source.operation,), node, {"weight": weight})
+    if not isinstance(lowering.held[indices], Floating | Moved | Later):
+        raise NoHardware(
+            "its indices are computed; those that are an input of the model, or a part of one, have hardware"
+        )
+    table = Unrounded("embedding", (as_input(lowering, indices),), node, {"weight": weight})
     return lowering.add(table, weight.format)
 
 

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from mase_server.hardware.netlist import Builder
     from mase_server.hardware.twin import Maker
 
-_IMAGES = frozenset({"conv2d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d"})
-_ROWS = frozenset({"conv1d", "max_pool1d", "avg_pool1d", "adaptive_avg_pool1d"})
+_IMAGES = frozenset(
+    {"conv2d", "conv_transpose2d", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "adaptive_max_pool2d"}
+)
+_ROWS = frozenset(
+    {"conv1d", "conv_transpose1d", "max_pool1d", "avg_pool1d", "adaptive_avg_pool1d", "adaptive_max_pool1d"}
+)
 
 
 def _node(maker: Maker, operation: Operation) -> fx.Node:

@@ -14,7 +14,7 @@ from torch import Tensor, fx
 from mase_server.hardware.design import Design, Operation, Stream, row_major
 from mase_server.hardware.folds import Fold, divisors
 from mase_server.hardware.functional import move
-from mase_server.hardware.held import Held, Later, NoHardware, Unrounded, Whole, node_of
+from mase_server.hardware.held import Barred, Floating, Held, Later, Moved, NoHardware, Unrounded, Whole, node_of
 from mase_server.hardware.kinds.kind import Kind
 from mase_server.hardware.kinds.settings import Settings, image_order
 from mase_server.hardware.memories import words_of
@@ -119,7 +119,10 @@ def _gathered(lowering: Lowering, node: fx.Node, source: fx.Node, places: Tensor
     def made(name: str) -> Whole:
         return Whole(arranged(lowering, name, places, lowering.sample(node), order, (node.name,)))
 
-    if isinstance(lowering.held[source], Unrounded | Later):
+    held = lowering.held[source]
+    if isinstance(held, Barred):
+        return Barred(made(held.flags).operation)
+    if isinstance(held, Unrounded | Later | Floating | Moved):
         return Later(lambda format: made(lowering.rounded(source, format)))
     return made(lowering.whole(source))
 

@@ -10,7 +10,7 @@ from torch import fx
 
 from mase_server.hardware.design import Operation, Stream, row_major
 from mase_server.hardware.functional import move
-from mase_server.hardware.held import Floating, Held, Later, Moved, NoHardware, Unrounded, node_of
+from mase_server.hardware.held import Barred, Floating, Held, Later, Moved, NoHardware, Unrounded, node_of
 from mase_server.hardware.kinds.kind import Kind
 from mase_server.hardware.wiring import Tap
 
@@ -30,8 +30,9 @@ def _move(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
         return Moved(held, moved)
     if isinstance(held, Unrounded | Later):
         return Later(lambda format: lowering.add(replace(moved, inputs=(lowering.rounded(source, format),)), format))
-    name = lowering.whole(source)
-    return lowering.add(replace(moved, inputs=(name,)), lowering.stream(name).format)
+    name = held.flags if isinstance(held, Barred) else lowering.whole(source)
+    made = lowering.add(replace(moved, inputs=(name,)), lowering.stream(name).format)
+    return Barred(made.operation) if isinstance(held, Barred) else made
 
 
 def _same(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:

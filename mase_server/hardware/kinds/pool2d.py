@@ -43,10 +43,21 @@ def _average(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Hel
 
 
 def _adaptive(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    return Unrounded("pool2d", *_adapted(lowering, node, given, mean=True))
+
+
+def _adaptive_max(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    unrounded = Unrounded("pool2d", *_adapted(lowering, node, given, mean=False))
+    return lowering.add(unrounded, lowering.stream(unrounded.inputs[0]).format)
+
+
+def _adapted(
+    lowering: Lowering, node: fx.Node, given: Mapping[str, Any], *, mean: bool
+) -> tuple[tuple[str], fx.Node, dict[str, Any], dict[str, Any]]:
     source = pixels_of(lowering, given)
     _, *size = image_size(lowering.stream(source).shape)
     _, *count = image_size(lowering.sample(node))
-    return Unrounded("pool2d", (source,), node, options={"windows": _equal(size, count), "mean": True})
+    return (source,), node, {}, {"windows": _equal(size, count), "mean": mean}
 
 
 def _equal(size: list[int], count: list[int]) -> Windows:
@@ -120,6 +131,7 @@ _RULES = {
     **dict.fromkeys(("max_pool1d", "max_pool2d"), _max),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d"), _average),
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d"), _adaptive),
+    **dict.fromkeys(("adaptive_max_pool1d", "adaptive_max_pool2d"), _adaptive_max),
 }
 
 KIND = Kind("pool2d", _node, _build, _RULES, by_pixels, _folds, reach_of_windows)

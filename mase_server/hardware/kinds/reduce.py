@@ -27,20 +27,38 @@ if TYPE_CHECKING:
 def _rule(function: str) -> Rule:
     def rule(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
         source = node_of(given["data_in_0"])
-        name, (dims, keeps) = lowering.whole(source), _dims(lowering, node, source)
-        layout, shape = lowering.layout(source), lowering.facts[source].shape
-        if layout.dim in dims:
-            raise NoHardware(f"it goes over dimension {layout.dim}, which has the samples")
-        before = 0 if keeps else sum(dim < layout.dim for dim in dims)
-        lowering.stand(node, Layout(layout.samples, layout.dim - before, layout.inner))
-        alone = layout.alone(shape)
-        inner = tuple(dim - (alone and dim > layout.dim) for dim in dims)
-        name, channels = _grouped(lowering, name, inner)
-        options = {"function": function, "dims": inner, "channels": channels}
-        unrounded = Unrounded("reduce", (name,), node, options=options)
-        return lowering.add(unrounded, lowering.stream(name).format) if function == "max" else unrounded
+        return reduced(lowering, node, source, function, _dims(lowering, node, source))
 
     return rule
+
+
+def reduced(
+    lowering: Lowering, node: fx.Node, source: fx.Node, function: str, over: tuple[tuple[int, ...], bool]
+) -> Held:
+    """What a node gives that is the mean, the sum or the largest of another one's values.
+
+    over: the dimensions, and whether they stay with one element.
+    """
+    name, (dims, keeps) = lowering.whole(source), over
+    layout, shape = lowering.layout(source), lowering.facts[source].shape
+    if layout.dim in dims:
+        raise NoHardware(f"it goes over dimension {layout.dim}, which has the samples")
+    before = 0 if keeps else sum(dim < layout.dim for dim in dims)
+    lowering.stand(node, Layout(layout.samples, layout.dim - before, layout.inner))
+    alone = layout.alone(shape)
+    inner = tuple(dim - (alone and dim > layout.dim) for dim in dims)
+    name, channels = grouped(lowering, name, inner)
+    options = {"function": function, "dims": inner, "channels": channels}
+    unrounded = Unrounded("reduce", (name,), node, options=options)
+    return lowering.add(unrounded, lowering.stream(name).format) if function == "max" else unrounded
+
+
+def largest_part(lowering: Lowering, node: fx.Node, call: fx.Node) -> Held:
+    """One of the two results of a maximum over a dimension. NoHardware for the places of the largest."""
+    if node.args[1] not in (0, "values"):
+        raise NoHardware("where the largest is has no hardware; the largest itself has")
+    source = call.all_input_nodes[0]
+    return reduced(lowering, node, source, "max", _dims(lowering, call, source))
 
 
 def _dims(lowering: Lowering, node: fx.Node, source: fx.Node) -> tuple[tuple[int, ...], bool]:
@@ -54,7 +72,7 @@ def _dims(lowering: Lowering, node: fx.Node, source: fx.Node) -> tuple[tuple[int
     return tuple(sorted(each % rank for each in dims)), bool(given.get("keepdim", False))
 
 
-def _grouped(lowering: Lowering, name: str, dims: tuple[int, ...]) -> tuple[str, int]:
+def grouped(lowering: Lowering, name: str, dims: tuple[int, ...]) -> tuple[str, int]:
     """The stream with what is taken together behind one another, and how many elements stand between two of those.
 
     As it comes, if that will do.
@@ -124,6 +142,9 @@ def _reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
     place = torch.arange(operation.out.size)
     return (place // channels * (channels * count) + channels * (count - 1) + place % channels,)
 
+
+#: Operators that give the largest of a dimension, and where it is.
+LARGEST = frozenset({"max"})
 
 _RULES = {"mean": _rule("mean"), "sum": _rule("sum"), "amax": _rule("max")}
 

@@ -32,12 +32,22 @@ def _table(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     if (width := lowering.stream(name).format.width) > WIDEST_TABLE:
         raise NoHardware(f"its table would have 2**{width} words; quantise its input to {WIDEST_TABLE} bits or fewer")
 
+    known = {each: value.double() for each in node.all_input_nodes if (value := _float(lowering, each)) is not None}
+
     def function(values: Tensor) -> Tensor:
         """0 where there is no value, such as the root of a negative number: the graph has NaN there."""
-        return lowering.evaluated(node, {source: values}).nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
+        found = lowering.evaluated(node, {source: values, **known})
+        return found.nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
 
     function(torch.zeros(1, dtype=torch.float64))  # what cannot be computed so is told now
     return Unrounded("table", (name,), node, options={"function": function})
+
+
+def _float(lowering: Lowering, node: fx.Node) -> Tensor | None:
+    """A constant operand that is no integer; None for all else."""
+    fact = lowering.facts.get(node)
+    is_float = isinstance(fact, TensorType) and fact.dtype.startswith(("float", "bfloat"))
+    return lowering.values(node) if is_float else None
 
 
 def by_number(lowering: Lowering, node: fx.Node) -> Held | None:

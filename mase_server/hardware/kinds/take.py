@@ -11,10 +11,12 @@ from torch import Tensor, fx
 
 from mase_server.hardware.design import Design, Operation, Stream, row_major
 from mase_server.hardware.functional import move
-from mase_server.hardware.held import Held, Later, Unrounded, Whole, node_of
+from mase_server.hardware.held import Barred, Floating, Held, Later, Moved, Unrounded, Whole, node_of
 from mase_server.hardware.kinds.gather import arranged
 from mase_server.hardware.kinds.kind import Kind
+from mase_server.hardware.kinds.reduce import LARGEST, largest_part
 from mase_server.hardware.wiring import Tap
+from mase_server.ir.number_formats import operator_of
 
 if TYPE_CHECKING:
     from mase_server.hardware.lowering import Lowering
@@ -25,19 +27,37 @@ if TYPE_CHECKING:
 def _take(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     whole = node.args[0]
     assert isinstance(whole, fx.Node)
+    if operator_of(whole, lowering.model) in LARGEST:
+        return largest_part(lowering, node, whole)
     source = lowering.parts.get(whole) or node_of(given["data_in_0"])
-    places = lowering.places(node, source)
-    if isinstance(lowering.held[source], Unrounded | Later):
-        return Later(lambda format: _taken(lowering, node, lowering.rounded(source, format), places))
-    return _taken(lowering, node, lowering.whole(source), places)
+    places, shape = lowering.places(node, source), lowering.sample(node)
+
+    def made(name: str) -> Whole:
+        return Whole(taken(lowering, name, places, shape, (node.name,)))
+
+    held = lowering.held[source]
+    if isinstance(held, Barred):
+        return Barred(made(held.flags).operation)
+    if isinstance(held, Unrounded | Later | Floating | Moved):
+        return Later(lambda format: made(lowering.rounded(source, format)))
+    return made(lowering.whole(source))
 
 
-def _taken(lowering: Lowering, node: fx.Node, name: str, places: Tensor) -> Whole:
-    first = _first(lowering.stream(name), places)
+def taken(lowering: Lowering, name: str, places: Tensor, shape: tuple[int, ...], nodes: tuple[str, ...]) -> str:
+    """The operation that gives some elements of a stream under another shape.
+
+    places: for each row-major index of it, the one that its element had.  nodes: the graph's nodes that it is.
+    """
+    first = _first(before := lowering.stream(name), places)
     if first is None:
-        return Whole(arranged(lowering, name, places, lowering.sample(node), nodes=(node.name,)))
-    options = {"places": places, "first": first}
-    return lowering.add(Unrounded("take", (name,), node, options=options), lowering.stream(name).format)
+        return arranged(lowering, name, places, shape, nodes=nodes)
+    if len(places) == before.size and torch.equal(places, torch.arange(before.size)):
+        return name if shape == before.shape else arranged(lowering, name, places, shape, nodes=nodes)
+    now = torch.full((before.size,), -1)
+    now[places] = torch.arange(len(places))
+    flowing = now[before.indices]
+    out = Stream(before.format, shape, row_major(flowing[flowing >= 0]))
+    return lowering.insert(Operation(nodes[0], "take", (name,), out, nodes, options={"places": places, "first": first}))
 
 
 def _first(stream: Stream, places: Tensor) -> int | None:
@@ -48,15 +68,6 @@ def _first(stream: Stream, places: Tensor) -> int | None:
     position[stream.indices] = torch.arange(stream.size)
     first, last = int(position[places].min()), int(position[places].max())
     return first if last - first + 1 == len(places) else None
-
-
-def _order(lowering: Lowering, unrounded: Unrounded, out: Stream) -> Stream:
-    """As its elements came before."""
-    before, places = lowering.stream(unrounded.inputs[0]), unrounded.options["places"]
-    now = torch.full((before.size,), -1)
-    now[places] = torch.arange(len(places))
-    flowing = now[before.indices]
-    return Stream(out.format, out.shape, row_major(flowing[flowing >= 0]))
 
 
 def _node(maker: Maker, operation: Operation) -> fx.Node:
@@ -96,4 +107,4 @@ def _reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
     return (torch.arange(operation.out.size) + operation.options["first"],)
 
 
-KIND = Kind("take", _node, _build, {"getitem": _take, "select": _take, "narrow": _take}, _order, reach=_reach)
+KIND = Kind("take", _node, _build, {"getitem": _take, "select": _take, "narrow": _take}, reach=_reach)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +26,9 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 _HOLDER = "integers"
 #: Bits of the integers that a type of numbers holds exactly, sign included.
 _EXACT = {torch.float64: 54, torch.float32: 25, torch.float16: 12, torch.bfloat16: 9}
+
+#: Kinds that compute nothing.
+_MOVING = frozenset({"move", "take", "gather", "concat", "pad", "swap"})
 
 #: Kinds that compute each row, or each number, for itself.
 _BY_ROWS = frozenset({"linear", "norm", "softmax", "table"})
@@ -67,9 +70,9 @@ class _Replacing:
     def run(self) -> dict[str, str]:
         """Replace all that computes otherwise; the kinds by node."""
         found = {}
-        for operation in self.design.operations.values():
-            node = self.nodes.get(operation.nodes[0]) if operation.nodes else None
-            if node is None or _is_exact(self.design, operation, _type_of(self.lowering, node)):
+        for name, operations in self._by_node().items():
+            node, operation = self.nodes.get(name), operations[-1]
+            if node is None or self._is_exact(node, operations):
                 continue
             if not self._is_placed(node, operation):
                 self.left[node.name] = "its samples are not in the first dimension, as its integers' are"
@@ -77,6 +80,20 @@ class _Replacing:
                 self._replace(node, operation)
                 found[node.name] = operation.kind
         return found
+
+    def _by_node(self) -> dict[str, list[Operation]]:
+        """The operations of each node, in their order: the last one gives its value."""
+        found: dict[str, list[Operation]] = {}
+        for operation in self.design.operations.values():
+            if operation.nodes and operation.kind != "constant":
+                found.setdefault(operation.nodes[0], []).append(operation)
+        return found
+
+    def _is_exact(self, node: fx.Node, operations: Sequence[Operation]) -> bool:
+        """Several operations round in between, unless all but one only move."""
+        if sum(operation.kind not in _MOVING for operation in operations) > 1:
+            return False
+        return all(_is_exact(self.design, each, _type_of(self.lowering, node)) for each in operations)
 
     def _is_placed(self, node: fx.Node, operation: Operation) -> bool:
         """Are samples where the integer function expects them, or may they be anywhere?"""
@@ -100,7 +117,7 @@ class _Replacing:
             self.root.add_module(_HOLDER, nn.Module())
         sources: dict[str, fx.Node] = {}
         maker = Maker(self.root.get_submodule(_HOLDER), self.graph, self.design, sources, f"{_HOLDER}.")
-        for name in operation.inputs:
+        for name in sorted(operation.inputs, key=self._is_constant):
             sources[name] = self._encoded(node, name, maker)
         # A ReLU is a node of its own here, and clamping after rounding is the same.
         plain = {**operation.options, **({"relu": False} if "relu" in operation.options else {})}
@@ -114,9 +131,23 @@ class _Replacing:
         if source.kind == "constant":
             return KINDS[source.kind].node(maker, source)
         same = [each for each, held in self.lowering.held.items() if held == Whole(name)]
+        if not same:
+            return self._inner(node, source, maker)
         before = [each for each in node.all_input_nodes if each in same] or same
         value = max((each for each in before if self.order[each] < self.order[node]), key=self.order.__getitem__)
         return self.graph.call_function(encode, (value, str(source.out.format)))
+
+    def _inner(self, node: fx.Node, operation: Operation, maker: Maker) -> fx.Node:
+        """The integers of an operation in between: no node has its value."""
+        sources = dict(maker.nodes)
+        for name in sorted(operation.inputs, key=self._is_constant):
+            sources[name] = self._encoded(node, name, Maker(maker.root, self.graph, self.design, sources, maker.prefix))
+        inner = Maker(maker.root, self.graph, self.design, sources, maker.prefix)
+        return KINDS[operation.kind].node(inner, operation)
+
+    def _is_constant(self, name: str) -> bool:
+        """What stands still takes the number of samples from what does not."""
+        return self.design.operations[name].kind == "constant"
 
     def _drop(self, node: fx.Node) -> None:
         """Take out a node that nobody reads any more, and then those before it."""

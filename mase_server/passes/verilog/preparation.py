@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mase_server.building import Build
+from mase_server.hardware.composed import COMPUTING
 from mase_server.hardware.kinds import KINDS
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.number_formats import number_formats, operator_of
@@ -37,10 +38,8 @@ _STRUCTURE: tuple[tuple[str, dict[str, Any], _Transform, str], ...] = (
 
 #: Further operators whose results hardware rounds, which a default of quantize leaves as they are.
 _FURTHER = (
-    frozenset(name for kind in ("table", "reduce", "linear", "matmul") for name in KINDS[kind].rules if name in NAMES)
-    - COMPUTES
-    - {"amax"}
-)
+    frozenset(name for kind in ("table", "reduce", "linear", "matmul") for name in KINDS[kind].rules) | COMPUTING
+) & NAMES - COMPUTES - {"amax"}
 #: Of these, what keeps the format of its operand, but for the lowest number: formats that a person chose stay there.
 _KEEPS = frozenset({"neg", "abs"})
 

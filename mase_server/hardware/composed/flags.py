@@ -1,0 +1,298 @@
+"""Comparisons, logic, and what is chosen by them: streams of zeros and ones, of fixed(2,0)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, fx
+
+from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware import masks
+from mase_server.hardware.composed.steps import Steps, both, saturated
+from mase_server.hardware.counts import is_count
+from mase_server.hardware.design import Constant
+from mase_server.hardware.held import Barred, Held, Known, Masked, NoHardware, Whole, node_of
+from mase_server.hardware.indices import as_input
+from mase_server.hardware.kinds import RULES
+from mase_server.hardware.kinds.kind import Rule
+from mase_server.ir.number_formats import operator_of
+from mase_server.ops.types import TensorType
+
+if TYPE_CHECKING:
+    from mase_server.hardware.lowering import Lowering
+
+FLAGS = FixedPoint(2, 0)
+#: So far below every score, exp is less than half a step of its table: nothing is left of it in a softmax.
+_NOTHING = 11
+
+_COMPARED: Mapping[str, Callable[[Tensor, float], Tensor]] = {
+    "gt": torch.gt, "greater": torch.gt, "ge": torch.ge, "lt": torch.lt, "less": torch.lt, "le": torch.le,
+    "eq": torch.eq, "ne": torch.ne, "not_equal": torch.ne,
+}  # fmt: skip
+
+
+def stream_of(lowering: Lowering, node: fx.Node) -> str:
+    """The stream of a tensor, an input of integers or flags too, which nobody rounds."""
+    held = lowering.held[node]
+    if isinstance(held, Whole):
+        return held.operation
+    if isinstance(held, Known | Constant | Masked | Barred):
+        raise NoHardware(f"{node.name} is a constant or a mask where a stream is needed")
+    name = as_input(lowering, node)
+    before = lowering.stream(name).format
+    if before.is_signed:
+        return name
+    return Steps(lowering, node).table(name, torch.clone, FixedPoint(before.width + 1, before.fraction_width))
+
+
+def _cast(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    """Numbers stay what they are under another type; of integers and flags floats can be made, of numbers flags."""
+    source = node_of(given["data_in_0"])
+    before, after = (_sort(lowering.facts[each].dtype) for each in (source, node))
+    if after == before:
+        lowering.same_places(node, source)
+        return lowering.held[source]
+    if before not in ("bool", "int") and after != "bool":
+        words = f"it makes {lowering.facts[node].dtype} of its input, whose roundings no component has"
+        raise NoHardware(words)
+    name = stream_of(lowering, source)
+    if after == "bool":
+        return Whole(Steps(lowering, node).table(name, lambda values: (values != 0).double(), FLAGS))
+    lowering.same_places(node, source)
+    return Whole(name)
+
+
+def _sort(dtype: str) -> str:
+    """Half precision is another one: its roundings matter."""
+    if dtype in ("float32", "float64"):
+        return "float"
+    return "int" if dtype.startswith(("int", "uint")) else dtype
+
+
+def _compare(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    """Of one tensor with a number: a table. Of two: that of their difference."""
+    operands = [each for each in node.all_input_nodes if isinstance(lowering.facts.get(each), TensorType)]
+    if any(isinstance(lowering.held[each], Masked) for each in operands):
+        return masks.equal(lowering, node, given)
+    steps, name = Steps(lowering, node), operator_of(node, lowering.model)
+    streams = [each for each in operands if lowering.values(each) is None]
+    if len(operands) == 1:
+        single = operands[0]
+        return Whole(steps.table(stream_of(lowering, single), _alone(lowering, node, single), FLAGS))
+    ranks = {len(lowering.facts[each].shape) for each in streams}
+    if len(ranks) > 1:
+        raise NoHardware("its operands have different numbers of dimensions; unsqueeze one of them")
+    first = stream_of(lowering, streams[0])
+    if len(streams) == 2:
+        difference = _difference(steps, first, stream_of(lowering, streams[1]))
+        return Whole(steps.table(difference, _than_zero(_COMPARED[name]), FLAGS))
+    constant = next(each for each in operands if each not in streams)
+    swapped = node.args[0] is constant
+    return Whole(_with_constant(steps, first, _beside(steps, constant), _MIRRORED.get(name, name) if swapped else name))
+
+
+#: What x < y is, said of y.
+_MIRRORED = {"gt": "lt", "greater": "lt", "lt": "gt", "less": "gt", "ge": "le", "le": "ge"}
+
+
+def _alone(lowering: Lowering, node: fx.Node, source: fx.Node) -> Callable[[Tensor], Tensor]:
+    return lambda values: lowering.evaluated(node, {source: values}).double()
+
+
+def _than_zero(function: Callable[[Tensor, float], Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda values: function(values, 0.0).double()
+
+
+def _difference(steps: Steps, first: str, second: str) -> str:
+    """Its sign is that of the exact one, whatever it saturates at."""
+    exact = both(steps.stream(first).format, steps.stream(second).format)
+    return steps.paired("sub", first, second, saturated(FixedPoint(exact.width + 1, exact.fraction_width)))
+
+
+def _beside(steps: Steps, node: fx.Node) -> Tensor:
+    """A constant beside one sample of the result."""
+    values = steps.lowering.values(node)
+    assert values is not None
+    return steps.lowering.same_for_all(values, steps.node)
+
+
+def _with_constant(steps: Steps, name: str, constant: Tensor, operator: str) -> str:
+    """x > c is x > floor(c) in steps of x, and x >= c is x >= ceil(c); what is no step equals none."""
+    format = steps.stream(name).format
+    low, high = format.integers
+    exact = constant.double() * 2.0**format.fraction_width
+    whole = exact.ceil() if operator in ("ge", "lt", "less") else exact.floor()
+    if operator in ("eq", "ne", "not_equal"):
+        whole = torch.where(exact == exact.round(), exact, float(high + 1))
+    wide = FixedPoint(format.width + 2, format.fraction_width)
+    values = wide.decode(whole.clamp(low - 1, high + 1).to(torch.int64))
+    other = steps.constant(values, wide, tuple(values.shape), None)
+    difference = steps.paired("sub", name, other, saturated(FixedPoint(wide.width + 1, wide.fraction_width)))
+    return steps.table(difference, _than_zero(_COMPARED[operator]), FLAGS)
+
+
+def _invert(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    steps, source = Steps(lowering, node), node.all_input_nodes[0]
+    if lowering.facts[source].dtype != "bool":
+        raise NoHardware("it inverts the bits of integers; of flags there is hardware")
+    return Whole(inverted(steps, stream_of(lowering, source)))
+
+
+def inverted(steps: Steps, flags: str) -> str:
+    """One where flags are zero."""
+    return steps.table(flags, lambda values: 1 - values, FLAGS)
+
+
+def _logic(function: str) -> Rule:
+    def rule(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+        if any(lowering.facts[each].dtype != "bool" for each in node.all_input_nodes):
+            raise NoHardware("it combines the bits of integers; of flags there is hardware")
+        steps = Steps(lowering, node)
+        first, second = (_flags(steps, each) for each in node.all_input_nodes)
+        # A sum of two saturates at one; of a difference the square is asked.
+        if function == "xor":
+            difference = steps.paired("sub", first, second)
+            return Whole(steps.table(difference, torch.abs, FLAGS))
+        return Whole(steps.paired("mul" if function == "and" else "add", first, second, FLAGS))
+
+    return rule
+
+
+def _flags(steps: Steps, node: fx.Node) -> str:
+    """Flags that may be constant."""
+    if steps.lowering.values(node) is None:
+        return stream_of(steps.lowering, node)
+    values = _beside(steps, node).double()
+    return steps.constant(values, FLAGS, tuple(values.shape))
+
+
+def _masked_fill(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    arguments = dict(zip(("input", "mask", "value"), node.args, strict=False)) | node.kwargs
+    source, mask = arguments["input"], arguments["mask"]
+    if not isinstance(source, fx.Node) or not isinstance(mask, fx.Node) or lowering.values(mask) is not None:
+        return masks.masked_fill(lowering, node, given)
+    value, steps = masks.number(lowering, arguments["value"]), Steps(lowering, node)
+    flags = stream_of(lowering, mask)
+    return filled(steps, source, flags, value)
+
+
+def filled(steps: Steps, source: fx.Node, flags: str, value: float) -> Held:
+    """A tensor with a number wherever flags are one."""
+    held, lowering = steps.lowering.held[source], steps.lowering
+    if (known := lowering.values(source)) is not None:
+        if bool((known == 0).all()) and value < _LOW:
+            return Barred(flags)
+        raise NoHardware("it fills in a number where a constant is")
+    name = held.source if isinstance(held, Masked) else lowering.whole(source)
+    if value >= _LOW or not masks.vanishes(value, lowering.stream(name)):
+        if isinstance(held, Masked):
+            raise NoHardware(f"it fills {value} into scores that are masked")
+        return Whole(_chosen(steps, flags, value, name))
+    made = barred(steps, name, flags)
+    return Masked(made, held.mask) if isinstance(held, Masked) else Whole(made)
+
+
+#: What is filled in below this is meant as minus infinity.
+_LOW = -1e3
+
+
+def barred(steps: Steps, name: str, flags: str) -> str:
+    """Scores that are so low wherever flags are one that a softmax leaves nothing of them."""
+    format = steps.stream(name).format
+    steps_below = _NOTHING << max(format.fraction_width, 0) if format.fraction_width >= 0 else _NOTHING
+    lowest = format.integers[0] - steps_below
+    width = (-lowest - 1).bit_length() + 1
+    if width > 16:
+        raise NoHardware(f"scores of {format} leave no room for what is masked out in 16 bits; use fewer bits for them")
+    wide = FixedPoint(width, format.fraction_width)
+    low = float(wide.decode(torch.tensor(lowest)))
+    kept = steps.paired("mul", name, inverted(steps, flags), format)
+    return steps.paired("add", kept, steps.table(flags, lambda values: values * low, wide), wide)
+
+
+def _chosen(steps: Steps, flags: str, first: float | str, second: float | str) -> str:
+    """The first where flags are one, else the second; one of them is a stream, and its format is the result's."""
+    formats = [steps.stream(each).format for each in (first, second) if isinstance(each, str)]
+    format = formats[0] if len(formats) == 1 or formats[0] == formats[-1] else both(*formats)
+    parts = []
+    for value, where in ((first, flags), (second, inverted(steps, flags))):
+        if isinstance(value, str):
+            parts.append(steps.paired("mul", value, where, format))
+        elif value:
+            parts.append(steps.table(where, _times(value), format))
+    return parts[0] if len(parts) == 1 else steps.paired("add", parts[0], parts[1], format)
+
+
+def _times(value: float) -> Callable[[Tensor], Tensor]:
+    return lambda values: values * value
+
+
+def _where(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    mask, *choices = node.args
+    if len(choices) != 2 or not isinstance(mask, fx.Node) or lowering.values(mask) is not None:
+        return masks.where(lowering, node, given)
+    steps = Steps(lowering, node)
+    flags = stream_of(lowering, mask)
+    values = [_choice(steps, each) for each in choices]
+    numbers = [each for each in values if isinstance(each, float)]
+    if len(numbers) == 2:
+        raise NoHardware("it chooses between two numbers; multiply the condition, as numbers, and add")
+    if numbers and numbers[0] < _LOW:
+        place = values.index(numbers[0])
+        source = choices[1 - place]
+        assert isinstance(source, fx.Node)
+        return filled(steps, source, flags if place == 0 else inverted(steps, flags), numbers[0])
+    return Whole(_chosen(steps, flags, *values))
+
+
+def _choice(steps: Steps, value: Any) -> float | str:
+    """A number, or the stream of a tensor, a constant one too."""
+    if not isinstance(value, fx.Node):
+        return float(value)
+    known, held = steps.lowering.values(value), steps.lowering.held[value]
+    if known is None:
+        return steps.lowering.whole(value)
+    if known.numel() == 1:
+        return float(known)
+    if not isinstance(held, Constant):
+        raise NoHardware(f"{value.name} is not rounded to fixed point; quantise it first, e.g. to fixed(8,4)")
+    values = _beside(steps, value)
+    return steps.constant(values, held.format, tuple(values.shape))
+
+
+def with_barred(lowering: Lowering, node: fx.Node, scores: fx.Node, mask: Barred) -> Held:
+    """Scores plus what is minus infinity where flags are one."""
+    held, steps = lowering.held[scores], Steps(lowering, node)
+    if isinstance(held, Masked):
+        return Masked(barred(steps, held.source, mask.flags), held.mask)
+    return Whole(barred(steps, lowering.whole(scores), mask.flags))
+
+
+def _add(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    operands = [each for each in node.all_input_nodes if isinstance(lowering.facts.get(each), TensorType)]
+    if len(operands) == 2:
+        for scores, other in (operands, operands[::-1]):
+            if isinstance(mask := lowering.held[other], Barred):
+                return with_barred(lowering, node, scores, mask)
+            if isinstance(mask, Whole) and is_count(lowering, other) and not is_count(lowering, scores):
+                low = Steps(lowering, node).table(mask.operation, lambda values: (values < _LOW).double(), FLAGS)
+                return with_barred(lowering, node, scores, Barred(low))
+    return RULES["add"](lowering, node, given)
+
+
+_AND = ("bitwise_and", "logical_and", "and")
+_OR = ("bitwise_or", "logical_or", "or")
+
+COMPOSED: Mapping[str, Rule] = {
+    **dict.fromkeys(_COMPARED, _compare),
+    **dict.fromkeys(("invert", "bitwise_not", "logical_not", "not"), _invert),
+    **dict.fromkeys(_AND, _logic("and")),
+    **dict.fromkeys(_OR, _logic("or")),
+    **dict.fromkeys(("bitwise_xor", "logical_xor"), _logic("xor")),
+    **dict.fromkeys(("masked_fill", "masked_fill_"), _masked_fill),
+    **dict.fromkeys(("to", "float", "double", "type", "type_as", "bool", "int", "long", "cast"), _cast),
+    "where": _where,
+    "add": _add,
+}

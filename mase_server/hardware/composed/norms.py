@@ -1,0 +1,152 @@
+"""Norms over groups of channels, over several dimensions, and vectors of length one: rows of `fixed_norm`.
+
+A vector divided by its length is an RMS norm of it, divided by the root of how many numbers it has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, fx
+
+from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.composed.steps import UNIT, Shape, Steps, dim_of
+from mase_server.hardware.design import Constant
+from mase_server.hardware.held import Held, Later, NoHardware, Whole, node_of
+from mase_server.hardware.kinds import KINDS
+from mase_server.hardware.kinds.settings import Settings
+
+if TYPE_CHECKING:
+    from mase_server.hardware.lowering import Lowering
+
+#: What a norm gives before it is scaled: a few standard deviations, with as many bits after the point as it computes.
+_NORMAL = FixedPoint(18, 12)
+
+
+def _group_norm(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    groups = Settings.of(lowering, node, given).get("num_groups")
+    return _by_groups(lowering, node, given, int(groups))
+
+
+def _instance_norm(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    settings = Settings.of(lowering, node, given)
+    if settings.get("running_mean") is not None and not settings.get("use_input_stats", False):
+        raise NoHardware("its mean and variance are kept ones; norm_to_conv makes a convolution of a batch norm")
+    return _by_groups(lowering, node, given, lowering.sample(node_of(given["data_in_0"]))[0])
+
+
+def _by_groups(lowering: Lowering, node: fx.Node, given: Mapping[str, Any], groups: int) -> Held:
+    """Rows of all numbers of a group; then each channel has a factor and an offset of its own."""
+    steps, name = Steps(lowering, node), lowering.whole(node_of(given["data_in_0"]))
+    shape, epsilon = steps.stream(name).shape, float(Settings.of(lowering, node, given).get("eps", 1e-5))
+    constants = lowering.weights(given)
+    rows = steps.by_rows(steps.reshaped(name, (groups, math.prod(shape) // groups)))
+    if not constants:
+        return _as_later(steps, rows, shape, {"centred": True, "epsilon": epsilon})
+    normal = steps.reshaped(_norm(steps, rows, _NORMAL, centred=True, epsilon=epsilon), shape)
+    order = steps.stream(normal).indices
+    channels = {key: _by_channel(steps, each, shape, order) for key, each in constants.items()}
+    if "weight" not in channels:
+        return steps.last_pair("add", normal, channels["bias"])
+    if "bias" not in channels:
+        return steps.last_pair("mul", normal, channels["weight"])
+    return steps.last_pair("add", steps.paired("mul", normal, channels["weight"]), channels["bias"])
+
+
+def _by_channel(steps: Steps, constant: Constant, shape: Shape, order: Tensor) -> str:
+    values = constant.format.decode(constant.integers).reshape(-1, *(1 for _ in shape[1:]))
+    return steps.constant(values, constant.format, shape, order)
+
+
+def _norm(
+    steps: Steps, rows: str, format: FixedPoint, *, centred: bool, epsilon: float, scale: float | None = None
+) -> str:
+    """Rows normalised, and scaled by a number."""
+    shape, options = steps.stream(rows).shape, {"centred": centred, "epsilon": epsilon}
+    return steps.add("norm", [rows], format, shape, options, _scale(shape[-1], scale))
+
+
+def _scale(size: int, scale: float | None) -> dict[str, Constant]:
+    return {} if scale is None else {"weight": Constant(UNIT.encode(torch.full((size,), scale)), UNIT)}
+
+
+def _as_later(steps: Steps, rows: str, shape: Shape, options: Mapping[str, Any], scale: float | None = None) -> Later:
+    """Rows normalised, under the shape of the node."""
+
+    def finish(format: FixedPoint) -> Whole:
+        before = steps.stream(rows).shape
+        made = steps.add("norm", [rows], format, before, options, _scale(before[-1], scale))
+        return Whole(steps.reshaped(made, shape))
+
+    return Later(finish)
+
+
+def _layer_norm(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    """Over the last dimension there is a component; several of them are one longer row."""
+    settings = Settings.of(lowering, node, given)
+    over = settings.get("normalized_shape")
+    source = node_of(given["data_in_0"])
+    if not isinstance(over, tuple | list) or len(over) < 2 or source in lowering.layouts:
+        return KINDS["norm"].rules["layer_norm"](lowering, node, given)
+    steps, name = Steps(lowering, node), lowering.whole(source)
+    shape = steps.stream(name).shape
+    if shape[-len(over) :] != tuple(over):
+        raise NoHardware(f"it goes over {list(over)}, and a sample has {list(shape)}")
+    flat = {key: each.moved(torch.flatten) for key, each in lowering.weights(given).items()}
+    rows = steps.by_rows(steps.reshaped(name, (*shape[: -len(over)], math.prod(over))))
+    options = {"centred": True, "epsilon": float(settings.get("eps", 1e-5))}
+
+    def finish(format: FixedPoint) -> Whole:
+        return Whole(steps.reshaped(steps.add("norm", [rows], format, steps.stream(rows).shape, options, flat), shape))
+
+    return Later(finish)
+
+
+def _normalize(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    settings, source = Settings.of(lowering, node, given), node_of(given["data_in_0"])
+    if settings.get("p", 2.0) != 2:
+        raise NoHardware(f"its length is that of p={settings.get('p')}; that of p=2 has hardware")
+    steps, name = Steps(lowering, node), lowering.whole(source)
+    rows, back = _vectors(steps, name, dim_of(steps, int(settings.get("dim", 1)), source))
+    length = steps.stream(rows).shape[-1]
+    scale, epsilon = length**-0.5, float(settings.get("eps", 1e-12)) ** 2 / length
+
+    def finish(format: FixedPoint) -> Whole:
+        made = _norm(steps, rows, format, centred=False, epsilon=epsilon, scale=scale)
+        return Whole(steps.turned(made, back))
+
+    return Later(finish)
+
+
+def _vectors(steps: Steps, name: str, dim: int) -> tuple[str, list[int]]:
+    """The vectors along a dimension as rows, and the order of dimensions that turns them back."""
+    rank = len(steps.stream(name).shape)
+    turned = [each for each in range(rank) if each != dim] + [dim]
+    return steps.by_rows(steps.turned(name, turned)), [turned.index(each) for each in range(rank)]
+
+
+def _cosine(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    """The sum of the products of two vectors of length one."""
+    steps, settings = Steps(lowering, node), Settings.of(lowering, node, given)
+    dim, parts = int(settings.get("dim", 1)), []
+    for key in ("data_in_0", "data_in_1"):
+        source = node_of(given[key])
+        rows, _ = _vectors(steps, lowering.whole(source), dim_of(steps, dim, source))
+        length = steps.stream(rows).shape[-1]
+        epsilon = float(settings.get("eps", 1e-8)) ** 2 / length
+        parts.append(_norm(steps, rows, UNIT, centred=False, epsilon=epsilon, scale=length**-0.5))
+    products = steps.paired("mul", parts[0], parts[1])
+    source_name, options = steps.reducing("sum", products, [len(steps.stream(products).shape) - 1])
+    return steps.last("reduce", [source_name], options)
+
+
+COMPOSED = {
+    "layer_norm": _layer_norm,
+    "group_norm": _group_norm,
+    **dict.fromkeys(("instance_norm", "instance_norm1d", "instance_norm2d"), _instance_norm),
+    "normalize": _normalize,
+    "cosine_similarity": _cosine,
+}
