@@ -69,7 +69,8 @@ def interpreter_findings(place: Place) -> Iterator[Finding]:
             yield from _packages(candidate.path, told)
             return
         refused.append(f"{candidate.path} ({candidate.reason}): {told if isinstance(told, str) else why}")
-    mend = f"{found[-1].path} -m pip install torch, or choose another: --python, or the setting mase.interpreter"
+    other = "choose another: --python, or the setting mase.interpreter"
+    mend = f"{found[-1].path} -m pip install torch, or {other}" if "has no torch" in refused[-1] else other
     yield Finding("interpreter", "fail", "none can trace:\n" + "\n".join(refused), mend)
 
 
