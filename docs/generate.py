@@ -12,7 +12,8 @@ REFERENCE = Path(__file__).parent / "reference"
 _TOOLS = {
     "cli.md": "The command line", "comments.md": "`# mase:` comments", "diagnostics.md": "Diagnostics",
     "requests.md": "Requests of the editor's protocol", "settings.md": "Settings",
-    "shapes-json.md": "The JSON of `shapes`", "apply-json.md": "The JSON of `apply`", "passes.md": "Passes by name",
+    "shapes-json.md": "The JSON of `shapes`", "apply-json.md": "The JSON of `apply`",
+    "verilog-json.md": "The JSON of `verilog`", "passes.md": "Passes by name",
 }  # fmt: skip
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from docs.library import grid
+from mase_server.building import EMISSION_KEYS, OPERATION_KEYS, SIMULATION_KEYS
 from mase_server.cli import report
 from mase_server.snapshot import KINDS, MODEL_KEYS
 
@@ -66,6 +67,52 @@ LAYER_KEYS = {
     "sqnr": "as above, of its result", "max_error": "as above, of its result",
     "note": "what became of a node that is gone, else null",
 }  # fmt: skip
+#: What the JSON of `mase-server verilog` has beside EMISSION_KEYS, which are missing where nothing could be emitted.
+VERILOG_KEYS = {
+    "file": "the path as it was given",
+    "simulation": "see below; null where none was asked for",
+    "synthesis": "see below; null where none was asked for, or where it failed",
+    "results": "with `--vectors`, the .npz file with the integers that the hardware gave; else null",
+    "problems": "diagnostics of the file, as in [the JSON of `shapes`](shapes-json.md)",
+    "failure": "why there is no emission, or no synthesis; else null",
+}
+
+#: What tables of the program say in the program's own words.
+_IN_WORDS = {
+    "build": "what was asked for: precision, multipliers, interval, scope, and the ceilings",
+    "folder": "the absolute path that it was written to; null where that was nowhere",
+    "operations": "a list in the order of the data, see below",
+    "totals": "the estimates of the whole, see below",
+    "unsupported": "what is without hardware, and so not in `text`: a list of maps with `node`, `operator`, `why` and "
+    "the `nodes` that it stands for",
+    "refusal": "why nothing was emitted although everything has hardware (a ceiling, a budget); else null",
+    "kind": "what it computes: linear, conv2d, ...",
+    "rows": "rows of its nodes in the table of the trace",
+    "lines": "where it is in `text`: a list of [first, last], from 1, both included",
+    "estimate": "see below",
+}
+_SIMULATION_IN_WORDS = {
+    "status": '"equal", "different", "stood still" (nothing moved any more), or "failed" (there was no comparison)',
+    "cycles_per_vector": "from the last beat of the first result to that of the last, over the others; null for one",
+    "cycles": "from the end of reset to the last beat",
+    "first": "the first mismatch: `output`, `vector`, `element` (row-major, from 0), `expected` and `got`; else null",
+    "folder": "where it ran; null where that is thrown away",
+    "seconds": "`build` and `run`",
+    "log": "what is wrong beside integers; the tool's own words, where it failed",
+}
+#: Of an operation without `interval` and `bottlenecks`, of the whole without `cycles`.
+ESTIMATE_MEANINGS = {
+    "multipliers": "of 18 x 18 bits", "luts": "look-up tables of four inputs",
+    "memory_bits": "of weights, buffers and tables", "cycles": "of one operation, from one sample to the next",
+    "interval": "of the whole, cycles from one sample to the next",
+    "latency": "of the whole, cycles from the first beat of a sample to the last of its result; of an operation, to its"
+    " own first beat",
+    "bottlenecks": "of the whole, the names of the slowest operations",
+}  # fmt: skip
+SYNTHESIS_KEYS = {
+    "luts": "look-up tables of four inputs, with those in carries and small memories", "flip_flops": "registers",
+    "multipliers": "blocks of 18 x 18 bits", "memories": "blocks of 16 kbit", "cells": "all cells of ECP5 by kind",
+}  # fmt: skip
 PROBLEM_KEYS = {
     "line": "from 1", "column": "from 0, in Unicode code points",
     "end_line": "of the end", "end_column": "of the end, exclusive",
@@ -88,6 +135,32 @@ def apply() -> Iterator[str]:
     for title, meanings in tables:
         rows = ((f"`{key}`", told) for key, told in meanings.items())
         yield f"## {title}\n\n{grid(('key', 'meaning'), rows)}"
+
+
+def verilog() -> Iterator[str]:
+    """The page on the JSON of `mase-server verilog`."""
+    yield (
+        "# The JSON of `mase-server verilog --format json`\n\nOne object. [The command](cli.md); "
+        "[hardware](../hardware.md).\n"
+    )
+    tables = (
+        ("The object", _worded(EMISSION_KEYS, _IN_WORDS) | VERILOG_KEYS),
+        ("One of `operations`", _worded(OPERATION_KEYS, _IN_WORDS)),
+        ("`totals`, and `estimate` of an operation", ESTIMATE_MEANINGS),
+        ("`simulation`", _worded(SIMULATION_KEYS, _SIMULATION_IN_WORDS)),
+        ("`synthesis`", SYNTHESIS_KEYS),
+    )  # fmt: skip
+    for title, meanings in tables:
+        rows = ((f"`{key}`", told) for key, told in meanings.items())
+        yield f"## {title}\n\n{grid(('key', 'meaning'), rows)}"
+    yield (
+        "The file of `results` has for each output an array of int64, [samples, ...], and its format: value = integer "
+        "/ 2^fraction_width. Its keys are `data_out_0`, `data_out_0_width`, `data_out_0_fraction_width`, and so on.\n"
+    )
+
+
+def _worded(meanings: Mapping[str, str], words: Mapping[str, str]) -> dict[str, str]:
+    return {key: words.get(key, told) for key, told in meanings.items()}
 
 
 def shapes() -> Iterator[str]:

@@ -38,6 +38,7 @@ def tool_pages() -> dict[str, str]:
     makers = {
         "cli.md": _cli, "requests.md": _requests, "settings.md": _settings, "diagnostics.md": _diagnostics,
         "comments.md": _comments, "shapes-json.md": json_output.shapes, "apply-json.md": json_output.apply,
+        "verilog-json.md": json_output.verilog,
         "passes.md": passes.index,
     }  # fmt: skip
     return {name: "\n".join([*maker(), _BACK]) for name, maker in makers.items()}
