@@ -58,7 +58,7 @@ def _cli() -> Iterator[str]:
 def _typed(command: str, callback: Any) -> Iterator[tuple[str, str, str]]:
     """A row for each parameter of a typer command."""
     made = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
-    options = {each.name: each.opts for each in made.params}
+    options = {each.name: [*each.opts, *each.secondary_opts] for each in made.params}
     hints = get_type_hints(callback, include_extras=True)
     for name, parameter in inspect.signature(callback).parameters.items():
         kind, info = get_args(hints[name]) if get_origin(hints[name]) is Annotated else (hints[name], None)
@@ -67,7 +67,7 @@ def _typed(command: str, callback: Any) -> Iterator[tuple[str, str, str]]:
         several = "..." if get_origin(kind) is list else ""
         called = (info.metavar or f"{name.upper()}{several}") if is_argument else ", ".join(options[name])
         value = parameter.default
-        default = "" if value in (parameter.empty, None, False) else f"`{getattr(value, 'value', value)}`"
+        default = "" if value in (parameter.empty, None, False, True) else f"`{getattr(value, 'value', value)}`"
         yield f"`{called}`", default, " ".join(filter(None, (info.help or "The folder.", choices and f"{choices}.")))
 
 

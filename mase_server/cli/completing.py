@@ -12,8 +12,11 @@ import typer
 def models(context: typer.Context, incomplete: str) -> list[str]:
     """The classes of the named files that begin so; read from their syntax trees, since nothing may run for a tab."""
     given: Any = context.params.get("file") or context.params.get("files") or []
+    files = given if isinstance(given, list | tuple) else [given]
+    # Behind an option that has no value yet nothing is told apart, and all words are left over.
+    words = [word for word in context.args if word.endswith(".py")]
     found: dict[str, None] = {}
-    for file in given if isinstance(given, list | tuple) else [given]:
+    for file in (*files, *words):
         found |= dict.fromkeys(_classes(Path(file)))
     return [name for name in found if name.startswith(incomplete)]
 

@@ -47,9 +47,9 @@ class Graph:
     stale: bool = False
 
     @cached_property
-    def made(self) -> frozenset[str]:
-        """The names of the nodes that are here: with a scope, inputs may come from outside."""
-        return frozenset(node.name for node in self.nodes)
+    def by_name(self) -> Mapping[str, Node]:
+        """The nodes that are here: with a scope, inputs may come from outside."""
+        return {node.name: node for node in self.nodes}
 
 
 def fetch(subject: Subject, model: str | None, scope: str | None) -> Graph:

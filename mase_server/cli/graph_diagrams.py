@@ -47,7 +47,7 @@ def _title(graph: Graph, module: Module) -> str:
 
 
 def _edges(graph: Graph) -> Iterator[tuple[Node, Node]]:
-    known = {node.name: node for node in graph.nodes}
+    known = graph.by_name
     yield from ((known[name], node) for node in graph.nodes for name in node.inputs if name in known)
 
 

@@ -47,7 +47,7 @@ def _rows(graph: Graph) -> Iterator[tuple[str, ...]]:
 
 
 def _row(graph: Graph, node: Node, depth: int) -> tuple[str, ...]:
-    inputs = ", ".join(node.inputs)
+    inputs = ", ".join(_called(graph.by_name.get(name), name, node.scope) for name in node.inputs)
     inputs = inputs if len(inputs) <= _INPUTS else inputs[: _INPUTS - 1] + "…"
     line = str(node.line) if node.file == graph.path else f"{Path(node.file).name}:{node.line}" if node.file else ""
     flops = scaled(node.flops, "").strip() if node.flops else ""
@@ -57,6 +57,13 @@ def _row(graph: Graph, node: Node, depth: int) -> tuple[str, ...]:
 def name_of(node: Node) -> str:
     """A layer by its own name, anything else by that of its node."""
     return node.target.rpartition(".")[2] if node.op == "call_module" else node.name
+
+
+def _called(node: Node | None, name: str, scope: str) -> str:
+    """A node as a row of this module speaks of it: a layer by its path, or by its own name in the same module."""
+    if node is None or node.op != "call_module":
+        return name
+    return name_of(node) if node.scope == scope else node.target
 
 
 def value_of(node: Node) -> str:
