@@ -38,6 +38,7 @@ from mase_server.hardware.indices import fewest_rows
 from mase_server.hardware.kinds import KINDS, MIXED
 from mase_server.hardware.kinds.reduce import LARGEST
 from mase_server.hardware.names import identifier
+from mase_server.hardware.reasons import missing
 from mase_server.hardware.samples import Layout, moved_samples
 from mase_server.ir.build import attribute, underlying
 from mase_server.ir.facts import call_of
@@ -121,7 +122,7 @@ class Lowering:
         if name in OF_SIZES:
             return Known(self.evaluated(node, {}))
         if name not in RULES:
-            raise NoHardware(f"there is no component for {name}; docs/hardware.md lists what there is")
+            raise NoHardware(missing(name))
         if changes_in_place(node):
             check_alone(node)
         self._follow_batch(node, name)
@@ -154,7 +155,7 @@ class Lowering:
                 raise NoHardware("it changes a part of a tensor in place; use torch.cat or torch.where")
             self._known(node)
         elif holds_tensors(self.facts.get(node)) and not (_packs(node) or is_given(node, self.facts)):
-            raise NoHardware(f"there is no component for {name}; docs/hardware.md lists what there is")
+            raise NoHardware(missing(name))
 
     def _follow_batch(self, node: fx.Node, operator: str) -> None:
         """Samples stay where they were, unless an operator moves them. NoHardware for one that wants them first."""
@@ -179,7 +180,9 @@ class Lowering:
 
     def _known(self, node: fx.Node) -> Known | None:
         """What a node gives that depends on no input."""
-        inputs = [self.parts.get(each, each) for each in node.all_input_nodes]
+        sources = node.all_input_nodes
+        sources = sources[:1] if operator_of(node, self.model) in LIKE_ANOTHER else sources
+        inputs = [self.parts.get(each, each) for each in sources]
         tensors = [each for each in inputs if isinstance(self.facts.get(each), TensorType)]
         held = {each: self.held[each] for each in tensors}
         if not all(isinstance(each, Known | Constant) for each in held.values()):

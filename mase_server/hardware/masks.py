@@ -13,6 +13,7 @@ from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.design import Constant, Stream
 from mase_server.hardware.held import Held, Known, Masked, NoHardware, Unrounded, Whole
 from mase_server.hardware.kinds.constant import constant_stream
+from mase_server.ir.number_formats import format_text
 
 if TYPE_CHECKING:
     from mase_server.hardware.lowering import Lowering
@@ -77,19 +78,22 @@ def added(lowering: Lowering, node: fx.Node, scores: fx.Node, mask: Tensor) -> H
     if not rest.any():
         return filled(lowering, node, scores, left_out, low) if low else held
     sum_ = _biased(lowering, node, held.source if isinstance(held, Masked) else lowering.whole(scores), rest)
+    if not isinstance(held, Masked) and not left_out.any():
+        rounded = any(format_text(user) for user in node.users)
+        return sum_ if rounded else lowering.add(sum_, stream.format)
     before = held.mask if isinstance(held, Masked) else torch.tensor(False)
-    return Masked(sum_, (lowering.same_for_all(left_out, node) | before).expand(lowering.sample(node)))
+    name = lowering.add(sum_, stream.format).operation
+    return Masked(name, (lowering.same_for_all(left_out, node) | before).expand(lowering.sample(node)))
 
 
-def _biased(lowering: Lowering, node: fx.Node, name: str, rest: Tensor) -> str:
+def _biased(lowering: Lowering, node: fx.Node, name: str, rest: Tensor) -> Unrounded:
     """Scores and a constant bias that stood in one tensor with a mask, so that nobody has rounded it: it gets their
-    format, and so does the sum."""
+    format."""
     stream = lowering.stream(name)
     values = Constant(stream.format.encode(lowering.same_for_all(rest, node)), stream.format)
     like = Stream(stream.format, stream.shape, stream.order)
     sources = name, constant_stream(lowering, node, values, like)
-    unrounded = Unrounded("elementwise", sources, node, options={"function": "add", "relu": False})
-    return lowering.add(unrounded, stream.format).operation
+    return Unrounded("elementwise", sources, node, options={"function": "add", "relu": False})
 
 
 def _range(stream: Stream) -> float:

@@ -45,6 +45,7 @@ EXACT = {
     "minimum": (two(torch.minimum), ROWS),
     "largest of a dimension": (after(nn.Conv1d(3, 5, 1), lambda x: x.max(2)[0]), LINES),
     "values of the largest": (after(nn.Conv1d(3, 5, 1), lambda x: x.max(dim=-1).values), LINES),
+    "largest before a rounding": (Calls(lambda x, f: f(F.max_pool2d(x, 3, 2, 1)), nn.Conv2d(2, 4, 1)), IMAGES),
     "adaptive max": (after(nn.Conv2d(2, 4, 1), lambda x: F.adaptive_max_pool2d(x, (3, 1)).flatten(1)), IMAGES),
     "greater": (two(lambda x, y: x * (y > 0.3)), ROWS),
     "at least": (two(lambda x, y: x * (y >= x)), ROWS),
@@ -79,6 +80,17 @@ ROUNDED = {
     "cosine": (two(F.cosine_similarity), ROWS),
     "glu": (after(nn.Linear(6, 8), F.glu), ROWS),
     "glu of channels": (after(nn.Conv1d(3, 6, 3), lambda x: F.glu(x, 1)), LINES),
+    "bilinear": (after(nn.Conv2d(2, 3, 1), lambda x: F.interpolate(x, scale_factor=2, mode="bilinear")), IMAGES),
+    "bilinear, aligned": (
+        after(nn.Conv2d(2, 3, 1), lambda x, up: up(x), nn.Upsample((7, 4), mode="bilinear", align_corners=True)),
+        IMAGES,
+    ),
+    "linear": (after(nn.Conv1d(3, 4, 1), lambda x: F.interpolate(x, 11, mode="linear")), LINES),
+    "uneven windows": (after(nn.Conv2d(2, 3, 1), lambda x: F.adaptive_avg_pool2d(x, (4, 3))), IMAGES),
+    "means without a border": (
+        after(nn.Conv2d(2, 3, 1), lambda x: F.avg_pool2d(x, 3, 1, 1, count_include_pad=False)),
+        IMAGES,
+    ),
     "quotient": (two(lambda x, y: x / (1 + y.abs())), ROWS),
     "quotient by a constant": (
         after(nn.Linear(6, 5), lambda x: x / torch.tensor([0.3, 1.0, -2.0, 5.0, 7.0])),
@@ -138,6 +150,7 @@ def test_others_are_off_by_one_step_at_most_and_seldom(name):
         ("maximum", "logic", "where", "normalize"),
         ("transposed", "transposed, cropped", "group norm", "adaptive max"),
         ("transposed, uneven", "slopes of channels", "normalize channels"),
+        ("bilinear", "means without a border", "uneven windows"),
         ("einsum of matrices",),
     ],
     ids="+".join,

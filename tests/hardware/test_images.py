@@ -126,16 +126,13 @@ class Odd(nn.Module):
     [
         (nn.MaxPool2d(2, dilation=2), "dilation"),
         (nn.Conv2d(2, 2, 2, padding="same"), "padding 'same' of 1 rows and 1 columns is uneven"),
-        (nn.AvgPool2d(2, ceil_mode=True), "ceil_mode"),
         (nn.ZeroPad2d(-1), "not all of it with a border"),
         (Reflected(), "its border is not zero"),
         (nn.ConstantPad2d(1, 3.0), "its border is not zero"),
         (nn.ConstantPad3d((0, 0, 0, 0, 0, 1), 0.0), "other dimensions than the rows and columns"),
-        (nn.Upsample(scale_factor=2, mode="bilinear"), "'bilinear' mixes pixels"),
         (nn.BatchNorm2d(2), "conv_bn_fusion and norm_to_conv"),
-        (nn.AvgPool2d(3, padding=1, count_include_pad=False), "count_include_pad"),
         (nn.AvgPool2d(2, divisor_override=3), "divisor_override"),
-        (nn.AdaptiveAvgPool2d(2), "no multiple"),
+        (nn.AdaptiveMaxPool2d(2), "no multiple"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )

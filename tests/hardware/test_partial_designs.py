@@ -140,7 +140,7 @@ def test_what_only_follows_something_missing_is_not_told_as_well():
 
 def test_a_layer_that_gives_a_tuple_is_told_by_its_own_name():
     design = lower(quantised(Recurrent(), torch.randn(2, 3, 4), config()))
-    assert [(each.operator, each.why.split(";")[0]) for each in design.unsupported] == [
+    assert [(each.operator, each.why.split(":")[0]) for each in design.unsupported] == [
         ("lstm", "there is no component for lstm")
     ]
 
@@ -174,7 +174,8 @@ def test_the_text_says_what_is_missing_and_which_ports_are_in_its_place():
     about = [line for line in emitted(Middle(), 4).top.text.splitlines() if line.startswith("///")]
     assert about[2:] == [
         "/// It is not whole. Without hardware:",
-        "/// - cumsum (cumsum): there is no component for cumsum; docs/hardware.md lists what there is",
+        "/// - cumsum (cumsum): there is no component for cumsum: each of its results needs the one before, and "
+        "streams have no way back; do it outside of the hardware",
         "/// data_in_1 takes what cumsum would give.",
         "/// data_out_2 gives what of first a missing node would read.",
     ]
@@ -209,3 +210,21 @@ def test_inputs_in_a_dict_are_inputs_of_their_own():
     values = run(graph, given)
     (found,) = results(design, values).values()
     assert torch.equal(found, graph.model(given)["sum"])
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (lambda x: x + torch.randn_like(x), "for randn_like: it draws random numbers"),
+        (lambda x: torch.sort(x, 1)[0], "for sort: it gives places of values"),
+        (lambda x: torch.cumsum(x, 1), "for cumsum: each of its results needs the one before"),
+        (torch.lgamma, "for lgamma; docs/hardware.md lists what there is"),
+    ],
+)
+def test_the_reason_says_what_a_person_could_do(function, why):
+    class Called(nn.Module):
+        def forward(self, x):
+            return function(x)
+
+    (told,) = lower(quantised(nn.Sequential(nn.Linear(4, 4), Called()), torch.randn(2, 4), config())).unsupported
+    assert f"there is no component {why}" in told.why

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,16 @@ from mase_server.hardware.arithmetic import Windows
 from mase_server.hardware.design import Design, Operation
 from mase_server.hardware.folds import Fold, divisors, products_of_mean
 from mase_server.hardware.functional import integer_average_pool2d, integer_max_pool2d
-from mase_server.hardware.held import Held, NoHardware, Unrounded
-from mase_server.hardware.kinds.images import arrival, by_pixels, image_parameters, pixels_of, reach_of_windows
-from mase_server.hardware.kinds.kind import Kind
+from mase_server.hardware.held import Floating, Held, Later, Moved, NoHardware, Unrounded, Whole, node_of
+from mase_server.hardware.kinds.images import (
+    arrival,
+    by_pixels,
+    image_parameters,
+    pixels_of,
+    pixels_of_stream,
+    reach_of_windows,
+)
+from mase_server.hardware.kinds.kind import Kind, Rule
 from mase_server.hardware.kinds.pad import padded
 from mase_server.hardware.kinds.settings import Settings, image_size
 from mase_server.hardware.wiring import Parameters, Tap, precision, streams
@@ -26,14 +33,30 @@ if TYPE_CHECKING:
     from mase_server.hardware.twin import Maker
 
 
-def _max(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    source, windows = _windows(lowering, node, given, lowest=True)
-    unrounded = Unrounded("pool2d", (source,), node, options={"windows": windows, "mean": False})
-    return lowering.add(unrounded, lowering.stream(source).format)
+#: (lowering, node, arguments, image) -> the image that windows look at, and where they lie.
+_Found = Callable[["Lowering", fx.Node, Mapping[str, Any], str], tuple[str, Windows]]
+
+
+def _largest(found: _Found) -> Rule:
+    """The largest of windows is the same before and after a rounding, so it may wait for one."""
+
+    def rule(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+        source = node_of(given["data_in_0"])
+
+        def made(name: str) -> Whole:
+            image, windows = found(lowering, node, given, pixels_of_stream(lowering, name))
+            unrounded = Unrounded("pool2d", (image,), node, options={"windows": windows, "mean": False})
+            return lowering.add(unrounded, lowering.stream(image).format)
+
+        if isinstance(lowering.held[source], Floating | Moved | Later | Unrounded):
+            return Later(lambda format: made(lowering.rounded(source, format)))
+        return made(lowering.whole(source))
+
+    return rule
 
 
 def _average(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    source, windows = _windows(lowering, node, given)
+    source, windows = _windows(lowering, node, given, pixels_of(lowering, given), lowest=False)
     settings = Settings.of(lowering, node, given)
     if windows.padding != (0, 0) and not settings.get("count_include_pad", True):
         raise NoHardware("count_include_pad=False divides by another number at the border; pad with zeros instead")
@@ -43,21 +66,15 @@ def _average(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Hel
 
 
 def _adaptive(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    return Unrounded("pool2d", *_adapted(lowering, node, given, mean=True))
+    source, windows = _adapted(lowering, node, given, pixels_of(lowering, given))
+    return Unrounded("pool2d", (source,), node, options={"windows": windows, "mean": True})
 
 
-def _adaptive_max(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    unrounded = Unrounded("pool2d", *_adapted(lowering, node, given, mean=False))
-    return lowering.add(unrounded, lowering.stream(unrounded.inputs[0]).format)
-
-
-def _adapted(
-    lowering: Lowering, node: fx.Node, given: Mapping[str, Any], *, mean: bool
-) -> tuple[tuple[str], fx.Node, dict[str, Any], dict[str, Any]]:
-    source = pixels_of(lowering, given)
+def _adapted(lowering: Lowering, node: fx.Node, given: Mapping[str, Any], source: str) -> tuple[str, Windows]:
+    """An image and the windows of one size that a node has."""
     _, *size = image_size(lowering.stream(source).shape)
     _, *count = image_size(lowering.sample(node))
-    return (source,), node, {}, {"windows": _equal(size, count), "mean": mean}
+    return source, _equal(size, count)
 
 
 def _equal(size: list[int], count: list[int]) -> Windows:
@@ -70,10 +87,9 @@ def _equal(size: list[int], count: list[int]) -> Windows:
 
 
 def _windows(
-    lowering: Lowering, node: fx.Node, given: Mapping[str, Any], *, lowest: bool = False
+    lowering: Lowering, node: fx.Node, given: Mapping[str, Any], source: str, *, lowest: bool = True
 ) -> tuple[str, Windows]:
     """What they look at, and where they lie. lowest: what is beyond the border is never the result."""
-    source = pixels_of(lowering, given)
     settings = Settings.of(lowering, node, given)
     kernel = settings.pair("kernel_size")
     windows = settings.windows(kernel, kernel)
@@ -128,10 +144,10 @@ def _build(builder: Builder, operation: Operation) -> Tap:
 
 
 _RULES = {
-    **dict.fromkeys(("max_pool1d", "max_pool2d"), _max),
+    **dict.fromkeys(("max_pool1d", "max_pool2d"), _largest(_windows)),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d"), _average),
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d"), _adaptive),
-    **dict.fromkeys(("adaptive_max_pool1d", "adaptive_max_pool2d"), _adaptive_max),
+    **dict.fromkeys(("adaptive_max_pool1d", "adaptive_max_pool2d"), _largest(_adapted)),
 }
 
 KIND = Kind("pool2d", _node, _build, _RULES, by_pixels, _folds, reach_of_windows)
