@@ -222,6 +222,8 @@ def verilog(
     reset: Annotated[
         int | None, typer.Option(min=1, metavar="CYCLE", help="Reset at this cycle, in flight, and begin again.")
     ] = None,
+    max_multipliers: Annotated[int | None, typer.Option(min=1, help="More than so many are refused.")] = None,
+    max_memory_bits: Annotated[int | None, typer.Option(min=1, help="More memory than this is refused.")] = None,
     synthesize: Annotated[bool, typer.Option("--synthesize", help="Count what it takes on ECP5, with Yosys.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="The folder may hold files of others.")] = False,
     output: Annotated[Format, typer.Option("--format", help="A report, or a JSON object.")] = Format.TEXT,
@@ -247,6 +249,7 @@ def verilog(
     from mase_server.cli.verilog import Request, emit
 
     asked = {"precision": precision, "multipliers": multipliers, "interval": interval, "scope": scope}
+    asked |= {"max_multipliers": max_multipliers, "max_memory_bits": max_memory_bits}
     with _told_mistakes(), _progress() as tell:
         request = Request(
             Wanted((file,), inputs=tuple(inputs or ()), python=python),

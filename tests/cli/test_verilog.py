@@ -199,6 +199,19 @@ def test_what_is_too_big_is_refused_with_what_would_do(mase, net):
     assert "information[verilog-refused]" in done.stderr
 
 
+def test_above_a_ceiling_layers_are_offered_that_can_be_built_alone(mase, net):
+    words = ("--multipliers", 16, "--max-multipliers", 8, "--max-memory-bits", 1 << 40, "--format", "json")
+    done = mase("verilog", net, *words, cwd=net.parent)
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["text"]) == (2, "")
+    count = told["totals"]["multipliers"]
+    assert count > 8
+    assert told["refusal"].startswith(f"it takes {count} multipliers, and 8 are allowed (max_multipliers)")
+    assert set(told["scopes"]) == {"a", "b"}
+    alone = mase("verilog", net, "--scope", told["scopes"][0], *words, "--multipliers", 8, cwd=net.parent)
+    assert alone.returncode == 0
+
+
 def test_one_layer_can_be_built_alone(mase, net):
     done = mase("verilog", net, "--scope", "b", "--format", "json", cwd=net.parent)
     assert done.returncode == 0, done.stderr
@@ -223,6 +236,8 @@ def test_passes_can_come_first(mase, net):
         (["--pass", "quantize("], "quantize("),
         (["--multipliers", "0"], "Invalid value for '--multipliers'"),
         (["--vectors", "none.npz"], "does not exist"),
+        (["--stall", "40"], "say --simulate N or --vectors FILE, too"),
+        (["--reset", "40"], "say --simulate N or --vectors FILE, too"),
     ],
 )
 def test_what_cannot_be_meant_is_status_two(mase, net, words, message):
