@@ -57,6 +57,7 @@ other-clients:
 # Other configurations than those of `make test`, and more of them: by hand or at night.
 hardware-nightly: venv hardware-tools
 	for seed in 2 3 4 5; do RTL_SEED=$$seed RTL_CONFIGURATIONS=40 $(BIN)/python -m pytest -q tests/rtl || exit 1; done
+	$(BIN)/python benchmarks/exact.py
 
 vsix: tools
 	@cd $(CLIENT) && export PATH="$(CURDIR)/.tools/bin:$$PATH" && { cmp -s package-lock.json node_modules/.installed || \

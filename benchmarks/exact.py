@@ -6,8 +6,8 @@ Cycles a vector and latency are those of the plain run, beside the estimates bef
 
 Usage: python benchmarks/exact.py [NAME ...] [--vectors N] [--multipliers N] [--small] [--list]
 
-`--small` takes the first folding of each network of `networks/`, over few vectors. The exit status is 1 where anything
-differs, has no hardware, or fails.
+Without names the networks run that `make hardware-nightly` runs; `--list` names those that take hours, too. `--small`
+takes the first folding of each, over few vectors. The exit status is 1 where anything differs, has no hardware, or fails.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _FEW = 5
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A model file. budgets: of multipliers, None for none given.  options: more words of the command line."""
+    """A model file. budgets: of multipliers, None for none given.  is_large: it takes hours, and runs if it is named."""
 
     file: Path
     vectors: int
     budgets: tuple[int | None, ...]
-    options: tuple[str, ...] = ()
+    is_large: bool = False
 
 
 CASES: Mapping[str, Network] = {
@@ -58,11 +58,11 @@ CASES: Mapping[str, Network] = {
     "resnet8": Network(NETWORKS / "resnet8.py", 20, (200, 800)),
     "encoder_block": Network(NETWORKS / "encoder_block.py", 20, (64, None, 256)),
     "vit_tiny": Network(NETWORKS / "vit_tiny.py", 20, (256,)),
-    "gpt": Network(EXAMPLES / "gpt.py", 3, (256,)),
-    "llama": Network(EXAMPLES / "llama.py", 3, (256,)),
-    "transformer_encoder": Network(EXAMPLES / "transformer_encoder.py", 3, (256,)),
-    "vit": Network(EXAMPLES / "vit.py", 2, (512,)),
-    "resnet": Network(EXAMPLES / "resnet.py", 2, (512,)),
+    "gpt": Network(EXAMPLES / "gpt.py", 3, (256,), is_large=True),
+    "llama": Network(EXAMPLES / "llama.py", 3, (256,), is_large=True),
+    "transformer_encoder": Network(EXAMPLES / "transformer_encoder.py", 3, (256,), is_large=True),
+    "vit": Network(EXAMPLES / "vit.py", 2, (512,), is_large=True),
+    "resnet": Network(EXAMPLES / "resnet.py", 2, (512,), is_large=True),
 }
 
 
@@ -99,7 +99,7 @@ def _number(value: float | None) -> str:
 
 def measure(network: Network, budget: int | None, vectors: int, folder: Path) -> Result | str:
     """Emit to a folder and simulate; why it is not, where it is not."""
-    words = ["-m", "mase_server", "verilog", str(network.file), "-o", str(folder), "--format", "json", *network.options]
+    words = ["-m", "mase_server", "verilog", str(network.file), "-o", str(folder), "--format", "json"]
     words += ["--simulate", str(vectors), *(() if budget is None else ("--multipliers", str(budget)))]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     if not done.stdout:
@@ -152,7 +152,7 @@ def main() -> int:
 def _designs(given: argparse.Namespace) -> Iterator[tuple[str, Network, int | None]]:
     for name in given.names or CASES:
         network = CASES[name]
-        if given.small and not given.names and network.file.parent != NETWORKS:
+        if network.is_large and not given.names:
             continue
         budgets = (given.multipliers,) if given.multipliers else network.budgets[:1] if given.small else network.budgets
         yield from ((name, network, budget) for budget in budgets)
