@@ -7,7 +7,7 @@ Cycles a vector and latency are those of the plain run, beside the estimates bef
 Usage: python benchmarks/exact.py [NAME ...] [--vectors N] [--multipliers N] [--small] [--list]
 
 Without names the networks run that `make hardware-nightly` runs; `--list` names those that take hours, too. `--small`
-takes the first folding of each, over few vectors. The exit status is 1 where anything differs, has no hardware, or fails.
+takes the first folding of each, over few vectors. The exit status is 1 where anything differs, lacks hardware, or fails.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FEW = 5
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A model file. budgets: of multipliers, None for none given.  is_large: it takes hours, and runs if it is named."""
+    """A model file. budgets: of multipliers, None for none given.  is_large: it takes hours, and runs where named."""
 
     file: Path
     vectors: int
