@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from torch import nn
 
 from mase_server.hardware import netlist, pace
 from mase_server.hardware.emission import emit, random_inputs
-from mase_server.hardware.estimates import estimate
+from mase_server.hardware.estimates import estimate, estimating
 from mase_server.hardware.folding import fold
 from mase_server.hardware.lowering import lower
 from tests.hardware.simulating import latency, simulated
@@ -66,3 +67,26 @@ def test_a_design_stands_still_in_time_as_it_does_in_hardware(monkeypatch):
     monkeypatch.setattr(netlist, "_SLACK", -1)
     monkeypatch.setattr(pace, "waiting", lambda *_: {})
     assert estimate(design, folding).totals["latency"] == 0
+
+
+class Tokens(nn.Module):
+    """One token is there at once, the others come slowly: what is between the two must not be evened out."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches, self.token = nn.Conv2d(3, 190, 8, 8), nn.Parameter(torch.randn(1, 1, 190))
+        self.norm, self.out = nn.LayerNorm(190), nn.Linear(190, 180)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        return self.out(self.norm(torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)))
+
+
+@pytest.mark.parametrize("name", ["jet", "lenet", "residual", "tokens"])
+def test_the_latency_of_a_design_too_large_to_be_followed_is_within_two_percent(monkeypatch, name):
+    monkeypatch.setitem(CASES, "tokens", (Tokens, (3, 32, 32), (5,)))
+    design = designed(name)
+    folding = fold(design, multipliers=CASES[name][2][0])
+    exact = estimate(design, folding).totals["latency"]
+    monkeypatch.setattr(estimating, "_MOST_BEATS", 0)
+    assert estimate(design, folding).totals["latency"] == pytest.approx(exact, rel=0.02)

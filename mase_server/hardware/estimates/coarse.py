@@ -12,14 +12,21 @@ import torch
 from torch import Tensor
 
 from mase_server.hardware.buffers import Ways
-from mase_server.hardware.design import Design, Operation
+from mase_server.hardware.design import Design, Operation, Stream
 from mase_server.hardware.folding import Folding
 from mase_server.hardware.wiring import Netlist
 
 #: Groups of a stream.
 _GROUPS = 512
-#: Cycles through the registers of an operation.
+#: Cycles through the registers of an operation, by its kind.
 _REGISTERS = 12
+_FEWER = {
+    **dict.fromkeys(("move", "constant"), 0),
+    **dict.fromkeys(("concat", "pad", "requantise", "table", "take"), 1),
+    **dict.fromkeys(("elementwise", "embedding", "gather", "swap"), 3),
+}
+#: Kinds that work on operands as they come: when the last one is there, all others have been worked on.
+_AS_THEY_COME = ("linear", "conv2d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,7 @@ def latency(design: Design, folding: Folding, made: Netlist) -> int:
     ways, flows = Ways(design), dict[str, _Flow]()
     inputs = {operation.name: tap.lanes for operation, tap in zip(design.inputs, made.inputs, strict=True)}
     for operation in design.operations.values():
-        ends = _ends(operation.out.size)
+        ends = _ends(operation.out)
         if operation.name in inputs:
             flows[operation.name] = _Flow(ends, (ends + 1) / inputs[operation.name])
             continue
@@ -54,9 +61,14 @@ def latency(design: Design, folding: Folding, made: Netlist) -> int:
     return round(max((float(flows[name].times[-1]) for name in design.outputs), default=0.0))
 
 
-def _ends(size: int) -> Tensor:
-    groups = min(size, _GROUPS)
-    return (torch.arange(1, groups + 1) * size) // groups - 1
+def _ends(stream: Stream) -> Tensor:
+    """Groups of about one size. None goes over the end of a row, or of a pixel: the next may come much later."""
+    groups = min(stream.size, _GROUPS)
+    ends = {(group * stream.size) // groups - 1 for group in range(1, groups + 1)}
+    row = stream.shape[-1 if stream.order is None else 0] if stream.shape else 1
+    if stream.size // row <= _GROUPS:
+        ends |= set(range(row - 1, stream.size, row))
+    return torch.tensor(sorted(ends))
 
 
 def _given(operation: Operation, folding: Folding, ends: Tensor, ready: list[Tensor]) -> Tensor:
@@ -67,5 +79,6 @@ def _given(operation: Operation, folding: Folding, ends: Tensor, ready: list[Ten
     lanes = fold.par_out if fold is not None else 1
     beat = fold.cycles * lanes / operation.out.size if fold is not None else 0.0
     counted = (ends // lanes).double() * beat
-    latest = torch.stack(ready).amax(0) + _REGISTERS + beat
+    registers = _FEWER.get(operation.kind, _REGISTERS) + (0 if operation.kind in _AS_THEY_COME else beat)
+    latest = torch.stack(ready).amax(0) + registers
     return (latest - counted).cummax(0).values + counted
