@@ -7,7 +7,7 @@ Cycles a vector and latency are those of the plain run, beside the estimates bef
 Usage: python benchmarks/exact.py [NAME ...] [--vectors N] [--multipliers N] [--small] [--list]
 
 Without names the networks run that `make hardware-nightly` runs; `--list` names those that take hours, too. `--small`
-takes the first folding of each, over few vectors. The exit status is 1 where anything differs, lacks hardware, or fails.
+takes the first folding of each, over few vectors. The exit status is 1 if anything differs, lacks hardware, or fails.
 """
 
 from __future__ import annotations
