@@ -9,6 +9,7 @@ from torch import fx
 
 from mase_server.formats import parse
 from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.effects import LIKE_ANOTHER, OF_SIZES
 from mase_server.hardware.held import NoHardware
 from mase_server.ir.facts import call_of
 from mase_server.ir.number_formats import format_text, operator_of
@@ -71,8 +72,14 @@ def _rows(lowering: Lowering, node: fx.Node, seen: set[fx.Node]) -> Iterator[int
             given: Any = named_arguments(call_of(user, lowering.facts, lowering.model))
             if getattr(given.get("data_in_0"), "node", None) is node and given.get("weight") is not None:
                 yield int(given["weight"].shape[0])
-        elif _is_index(lowering.facts.get(user)):
+        elif _is_index(lowering.facts.get(user)) and _holds(lowering, user, node):
             yield from _rows(lowering, user, seen)
+
+
+def _holds(lowering: Lowering, user: fx.Node, node: fx.Node) -> bool:
+    """Are the numbers of a node among those that another one gives? Not where only its size matters."""
+    operator = operator_of(user, lowering.model)
+    return operator not in OF_SIZES and (operator not in LIKE_ANOTHER or user.all_input_nodes[0] is node)
 
 
 def _is_index(fact: Any) -> bool:

@@ -234,6 +234,42 @@ def test_masks_that_depend_on_the_inputs(model):
     assert (difference == 0).float().mean() > 0.97
 
 
+class Placed(Padded):
+    """Words and their places, which have a smaller table."""
+
+    def __init__(self):
+        super().__init__()
+        self.places = nn.Embedding(6, 8)
+
+    def forward(self, x):
+        places = torch.arange(x.shape[1]).unsqueeze(0).expand_as(x)
+        return self.query(self.words(x) + self.places(places))
+
+
+def test_an_input_is_as_wide_as_the_tables_that_it_is_an_index_of():
+    words = sentences()
+    graph = prepared(Placed(), words)
+    assert [each.options["below"] for each in lower(graph).inputs] == [12]
+    (found,), _ = given(graph, words)
+    assert torch.equal(found, graph.model(words))
+
+
+def test_columns_of_one_input_may_be_indices_of_several_tables():
+    class Columns(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tables = nn.ModuleList([nn.Embedding(9, 4), nn.Embedding(5, 4)])
+
+        def forward(self, x):
+            return torch.cat([table(x[:, index]) for index, table in enumerate(self.tables)], 1)
+
+    columns = torch.randint(0, 5, (7, 2))
+    graph = prepared(Columns(), columns)
+    assert [each.options["below"] for each in lower(graph).inputs] == [5]
+    (found,), _ = given(graph, columns)
+    assert torch.equal(found, graph.model(columns))
+
+
 def test_what_is_masked_out_decides_nothing():
     model, words = Padded(), sentences()
     graph = prepared(model, words)
