@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +15,8 @@ import typer
 if TYPE_CHECKING:
     from mase_server.client import Client
 
+#: Parameters that are paths: from where the command is typed.
+_PATHS = ("path", "name", "file", "folder", "inputs")
 _NOBODY = "no daemon serves {}: open it in an editor, or run `mase-server serve {}`"
 
 
@@ -24,7 +29,11 @@ def rpc(
     token_file: Annotated[Path | None, typer.Option(help="Where the token for --address stands.")] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds to wait; without it, as long as it takes.")] = None,
 ) -> None:
-    """Ask a running daemon; the answer is JSON. `mase-server rpc info '{"methods": true}'` tells all that can be asked.
+    """Ask a running daemon; the answer is JSON. Without METHOD all that can be asked is listed.
+
+    `mase-server rpc info '{"methods": true}'` describes it, with schemas. Paths may be relative. `mase-server rpc
+    subscribe '{"topics": ["graph"]}'` prints news as they come, a line each, until interrupted, or until none came
+    within --timeout.
 
     Exit status: 0 answered, 1 refused or there is no daemon, 2 wrong usage.
     """
@@ -34,11 +43,13 @@ def rpc(
         if where:
             print(_found(workspace))
             return
-        if method is None:
-            raise typer.BadParameter("name a method, e.g. mase/info", param_hint="METHOD")
         given = _parameters(sys.stdin.read() if params == "-" else params)
         with Client(address, workspace=workspace, token_file=token_file, timeout=timeout, reconnect=False) as client:
+            if method is None:
+                return _list(client)
             answer = _answer(client, method if "/" in method else f"mase/{method}", given)
+            if "subscription" in answer:
+                return _follow(client, timeout)
     except RpcError as error:
         print(json.dumps(error.map, ensure_ascii=False), file=sys.stderr)
         raise typer.Exit(1) from None
@@ -46,6 +57,27 @@ def rpc(
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
     print(json.dumps(answer, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None, default=_as_text))
+    return None
+
+
+def _list(client: Client) -> None:
+    """A line for each method: what it takes, and the first sentence that is said of it."""
+    methods = client.info(methods=True)["methods"]
+    taken = [f"{each['name']} {' '.join(_takes(each['params']))}".rstrip() for each in methods]
+    width = min(48, max(map(len, taken)))
+    for head, each in zip(taken, methods, strict=True):
+        print(f"{head:{width}}  {each['description'].partition(chr(10))[0]}")
+
+
+def _takes(schema: Mapping[str, Any]) -> list[str]:
+    return [key if key in schema["required"] else f"{key}?" for key in schema["properties"]]
+
+
+def _follow(client: Client, timeout: float | None) -> None:
+    """Print news until the person, or the silence, ends it."""
+    with contextlib.suppress(KeyboardInterrupt):
+        for event in client.events(timeout):
+            print(json.dumps(event, ensure_ascii=False), flush=True)
 
 
 def _answer(client: Client, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -81,7 +113,11 @@ def _parameters(text: str) -> dict[str, Any]:
         raise typer.BadParameter(
             f'a map is wanted, e.g. {{"path": "/work/net.py"}}, not {text[:80]}', param_hint="JSON"
         )
-    return given
+    return {key: _from_here(value) if key in _PATHS else value for key, value in given.items()}
+
+
+def _from_here(value: Any) -> Any:
+    return os.path.normpath(Path(value).expanduser().absolute()) if isinstance(value, str) and value else value
 
 
 def _as_text(value: Any) -> Any:

@@ -8,12 +8,25 @@ import gc
 import logging
 import signal
 import sys
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from mase_server.rpc.registry import Registration
+
 _Workspace = Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The folder that is served.")]
+
+
+class Level(StrEnum):
+    """What is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 def serve(
@@ -25,7 +38,7 @@ def serve(
     ] = None,
     python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
     trust: Annotated[bool, typer.Option("--trust", help="Trust every folder that a client names a file of.")] = False,
-    log: Annotated[str, typer.Option(help="What goes to standard error: debug, info, warning or error.")] = "warning",
+    log: Annotated[Level, typer.Option(help="What goes to standard error.")] = Level.WARNING,
 ) -> None:
     """Serve tools over MessagePack-RPC until interrupted. The address is printed; `mase-server rpc --where` tells it.
 
@@ -34,7 +47,7 @@ def serve(
     """
     from mase_server.rpc import addresses
 
-    logging.basicConfig(level=log.upper(), stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=log.value.upper(), stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     try:
         if socket is not None and tcp is not None:
             raise ValueError("--socket and --tcp exclude each other")
@@ -49,8 +62,22 @@ def serve(
     try:
         asyncio.run(_serve(workspace.resolve(), address, token_file, python, trust))
     except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_in_words(error)}", file=sys.stderr)
         raise typer.Exit(1) from None
+
+
+def _note(other: Registration | None, workspace: str) -> None:
+    """Say on standard error that another server has the same workspace, and which one is found."""
+    if other is not None and other.workspace == workspace:
+        found = "that one" if other.kind == "editor" else "this one"
+        also = f"{other.kind} (process {other.pid}) serves {workspace} too, at {other.address}"
+        print(f"note: {also}; tools that look for a server find {found}", file=sys.stderr)
+
+
+def _in_words(error: OSError | ValueError) -> str:
+    """Our own texts are whole; the system's name the file."""
+    own = isinstance(error, OSError) and error.filename is None and error.strerror
+    return str(own or error)
 
 
 async def _serve(workspace: Path, address: object, token_file: Path | None, python: str | None, trusted: bool) -> None:
@@ -62,6 +89,7 @@ async def _serve(workspace: Path, address: object, token_file: Path | None, pyth
     from mase_server.rpc.addresses import TcpAddress, UnixAddress
     from mase_server.rpc.front import Front
     from mase_server.rpc.listening import Listening
+    from mase_server.rpc.registry import find, runtime_dir
 
     state = state_dir()
 
@@ -77,9 +105,11 @@ async def _serve(workspace: Path, address: object, token_file: Path | None, pyth
     try:
         where = await listening.start()
         await daemon.start()
+        before = await asyncio.to_thread(lambda: find(runtime_dir(), str(workspace)))
         await listening.register([str(workspace)], "serve")
         gc.freeze()  # what is imported by now stays, and need not be looked through again
         print(where, flush=True)
+        _note(before, str(workspace))
         await _interrupted()
     finally:
         await listening.close()

@@ -5,7 +5,9 @@ Files are absolute paths; lines count from 1, columns from 0 in Unicode code poi
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import AsyncIterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +38,16 @@ async def info(api: Api, params: Params) -> dict[str, Any]:
     """
     files = [snapshot.path for snapshot in api.daemon.store.snapshots()]
     told = {"name": "mase-server", "version": __version__, "pid": os.getpid(), "files": files}
-    return told | ({"methods": [method.described() for method in API]} if params.get("methods") else {})
+    return told | ({"methods": [each async for each in _described()]} if params.get("methods") else {})
+
+
+async def _described() -> AsyncIterator[dict[str, Any]]:
+    """Every method; made once, and not in one turn of the event loop, since schemas take a while."""
+    for method in API:
+        if method.name not in _SCHEMAS:
+            _SCHEMAS[method.name] = method.described()
+            await asyncio.sleep(0)
+        yield _SCHEMAS[method.name]
 
 
 async def models(api: Api, params: Params) -> list[dict[str, Any]]:
@@ -221,6 +232,7 @@ def _order(params: Params) -> dict[str, Any]:
     return {"vectors": params.get("vectors"), "inputs": inputs}
 
 
+_SCHEMAS: dict[str, dict[str, Any]] = {}
 _MODEL = {"path": str, "model?": str}
 _ORDER = {**_MODEL, "vectors?": int, "inputs?": str}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import lru_cache
@@ -69,7 +70,7 @@ def _given(method: ApiMethod, params: Any) -> dict[str, Any]:
 @lru_cache(1024)
 def _absolute(path: str) -> str | None:
     """A path as the daemon writes it; None for one that is relative."""
-    return str(Path(path)) if Path(path).is_absolute() else None
+    return os.path.normpath(path) if Path(path).is_absolute() else None
 
 
 def told_of(error: BaseException) -> ErrorMap:

@@ -59,7 +59,10 @@ def token_of(path: Path) -> str:
         token = read_private(path).strip()
     except FileNotFoundError:
         token = secrets.token_urlsafe(32)
-        write_private(path, token + "\n")
+        try:
+            write_private(path, token + "\n")
+        except OSError as error:
+            raise OSError(error.errno, f"cannot write a token to {path}: {error.strerror}") from error
     if len(token) < _SHORTEST_TOKEN:
         raise ValueError(f"the token in {path} has {len(token)} characters, {_SHORTEST_TOKEN} are the fewest")
     return token

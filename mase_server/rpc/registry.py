@@ -50,12 +50,29 @@ class Registration:
 
 
 def runtime_dir() -> Path:
-    """The folder of sockets and registrations, this user's alone; NotPrivate where it is not."""
+    """The folder of sockets and registrations, this user's alone; NotPrivate where it is not, OSError for none."""
     if chosen := os.environ.get(VARIABLE):
-        return private_folder(Path(chosen))
+        return _made(Path(chosen))
     folder = _usual_folder()
     longest = folder / f"{os.getpid()}-00000000.sock"
-    return private_folder(_temporary_folder() if len(str(longest).encode()) > MAX_PATH else folder)
+    if len(str(longest).encode()) <= MAX_PATH:
+        try:
+            return private_folder(folder)
+        except NotPrivate:
+            raise
+        except OSError:
+            pass  # the session's variable names a folder that is not there, or another user's
+    return _made(_temporary_folder())
+
+
+def _made(folder: Path) -> Path:
+    try:
+        return private_folder(folder)
+    except NotPrivate:
+        raise
+    except OSError as error:
+        told = f"the folder for sockets, {folder}, cannot be made ({error.strerror}); set {VARIABLE} to one that can"
+        raise OSError(error.errno, told) from error
 
 
 def _usual_folder() -> Path:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -87,6 +88,18 @@ async def test_without_a_runtime_folder_of_the_session_one_in_the_temporary_fold
     monkeypatch.setattr(registry, "private_folder", lambda path: path)
     with warnings.catch_warnings(action="error"):
         assert registry.runtime_dir() == tmp_path / "mase-server-4000000"
+
+
+async def test_a_runtime_folder_that_cannot_be_made_is_said_or_another_is_taken(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MASE_RUNTIME_DIR", str(tmp_path / "file" / "run"))
+    told = f"the folder for sockets, {tmp_path}/file/run, cannot be made (File exists); set MASE_RUNTIME_DIR to one"
+    with pytest.raises(OSError, match=re.escape(told)):
+        registry.runtime_dir()
+    monkeypatch.delenv("MASE_RUNTIME_DIR")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
+    monkeypatch.setattr(registry.tempfile, "gettempdir", lambda: str(tmp_path))
+    assert registry.runtime_dir() == tmp_path / f"mase-server-{os.getuid()}"
 
 
 async def test_a_folder_that_others_can_enter_is_refused(tmp_path, monkeypatch):

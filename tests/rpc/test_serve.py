@@ -119,6 +119,12 @@ def test_tcp_needs_the_token(project, serving, tmp_path):
         (["--tcp", "0.0.0.0:8000"], 2, "'0.0.0.0' is not this machine's loopback"),
         (["--socket", "/tmp/x.sock", "--tcp", "127.0.0.1:0"], 2, "--socket and --tcp exclude each other"),
         (["--token-file", "x"], 2, "--token-file is for --tcp"),
+        (["--log", "chatty"], 2, "'chatty' is not one of"),
+        (
+            ["--tcp", "127.0.0.1:0", "--token-file", "/nowhere/x"],
+            1,
+            "error: cannot write a token to /nowhere/x: No such file",
+        ),
         (["--socket", "/nowhere/at/all.sock"], 1, "cannot listen at /nowhere/at/all.sock: No such file or directory"),
     ],
 )
@@ -139,6 +145,86 @@ def test_everything_can_be_asked_for_by_what_info_says(project, serving):
     node_at = told["mase/nodeAt"]
     assert node_at["params"]["required"] == ["path", "line", "column"]
     assert node_at["params"]["properties"]["line"] == {"type": "integer"}
+
+
+def test_paths_are_from_where_the_command_is_typed(project, serving):
+    serving("--trust")
+    (project / "deep").mkdir()
+    told = json.loads(rpc(project, "open", '{"path": "deep/../net.py"}'))
+    assert (told["path"], told["state"]) == (str(project / "net.py"), "ready")
+
+
+def test_all_that_can_be_asked_is_listed(project, serving):
+    serving()
+    lines = rpc(project).splitlines()
+    [line] = [line for line in lines if line.startswith("mase/nodeAt ")]
+    assert line.startswith("mase/nodeAt path line column ")
+    assert line.endswith(
+        "The smallest place at a position, with every value seen there and the node that made it; None for no place."
+    )
+    assert len(lines) == len(json.loads(rpc(project, "info", '{"methods": true}'))["methods"])
+
+
+def test_news_are_printed_as_they_come(project, serving):
+    serving("--trust")
+    rpc(project, "open", '{"path": "net.py"}')
+    command = [sys.executable, "-m", "mase_server", "rpc", "subscribe", '{"topics": ["worker"]}']
+    following = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=project)
+    try:
+        while json.loads(rpc(project, "statistics"))["requests"]["now"] < 2:
+            pass
+        rpc(project, "retrace", '{"path": "net.py"}')
+        while (event := json.loads(following.stdout.readline()))["state"] != "ready":
+            pass
+        assert (event["topic"], event["path"], event["generation"]) == ("worker", str(project / "net.py"), 2)
+        following.send_signal(signal.SIGINT)
+        assert following.wait(10) == 0
+    finally:
+        following.kill()
+        following.wait()
+
+
+def test_silence_ends_the_news(project, serving):
+    serving()
+    assert rpc(project, "subscribe", "--timeout", "0.1") == ""
+
+
+def test_another_server_of_the_same_folder_is_told(project, serving):
+    first, address = serving()
+    second, newer = serving()
+    told = f"note: serve (process {first.pid}) serves {project} too, at {address}; tools that look for a server "
+    assert second.stderr.readline().strip() == f"{told}find this one"
+    assert rpc(project, "--where").strip() == newer
+    second.send_signal(signal.SIGINT)
+    assert second.wait(10) == 0
+    assert rpc(project, "--where").strip() == address
+
+
+def test_an_editor_and_a_server_are_attached_to_one_workspace(project, serving):
+    from mase_server.client import Client
+
+    served, address = serving("--trust")
+    editor = subprocess.Popen(
+        [sys.executable, "-m", "mase_server", "lsp", "--trust"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        folder = {"uri": project.as_uri(), "name": "project"}
+        params = {"processId": os.getpid(), "capabilities": {}, "rootUri": folder["uri"], "workspaceFolders": [folder]}
+        for message in ({"id": 1, "method": "initialize", "params": params}, {"method": "initialized", "params": {}}):
+            data = json.dumps({"jsonrpc": "2.0", **message}).encode()
+            editor.stdin.write(b"Content-Length: %d\r\n\r\n%s" % (len(data), data))
+            editor.stdin.flush()
+        while (found := find(project.parent / "run", str(project))).kind != "editor":
+            pass
+        path = str(project / "net.py")
+        with Client(address) as one, Client(found.address) as other:
+            assert one.open(path)["state"] == other.open(path)["state"] == "ready"
+            assert one.info()["pid"] == served.pid != other.info()["pid"] == editor.pid
+            assert one.tensors(path)["sites"] == other.tensors(path)["sites"] != []
+    finally:
+        editor.kill()
+        editor.wait()
+    assert rpc(project, "--where").strip() == address
 
 
 def test_an_editors_server_answers_tools_too(project):
