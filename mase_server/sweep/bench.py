@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,8 +15,9 @@ from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.projects import project_of
 from mase_server.daemon.quiet import Quiet
 from mase_server.daemon.status import FolderSettings
+from mase_server.daemon.supervisor import TraceWorker
 from mase_server.directories import cache_dir, state_dir
-from mase_server.sweep.measuring import Comparisons, Traced, measured
+from mase_server.sweep.measuring import Comparisons, Traced, measured, sources_of
 from mase_server.sweep.points import Point, Result, sha256_of
 from mase_server.worker.request import TraceOptions
 
@@ -27,18 +29,36 @@ _DEATHS = ("the process that ran the passes ", "the process with the real model 
 _FINAL = frozenset({"no_model", "no_environment", "untrusted"})
 
 
+#: So many files stay on the bench though no point looks at them.
+_KEPT = 8
+
+
 class Untraceable(Exception):
     """A file whose models cannot be had; the text says why."""
 
 
 @dataclass(slots=True, eq=False)
 class _File:
-    """A model file on the bench. lock: held while it is traced.  hopeless: why nobody need try again."""
+    """A model file on the bench, as it was traced last. lock: held while it is traced.  busy: points that look at it.
+
+    hopeless: why nobody need try again with this text.
+    """
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     comparisons: Comparisons = field(default_factory=Comparisons)
-    passes: list[dict[str, Any]] | None = None
+    passes: list[dict[str, Any]] = field(default_factory=list)
+    sources: Mapping[str, str] = field(default_factory=dict)
     hopeless: str = ""
+    busy: int = 0
+
+    @property
+    def changed(self) -> bool:
+        """Is any of its texts another one now?"""
+        return any(sha256_of(path) != known for path, known in self.sources.items())
+
+    def own_passes(self) -> dict[str, str]:
+        """The files of the workspace's own passes, by name."""
+        return {each["name"]: each["source"] for each in self.passes if each["source"]}
 
 
 @dataclass(slots=True, eq=False)
@@ -55,25 +75,36 @@ class Bench:
 
     async def measure(self, point: Point) -> Result:
         """The figures of a point, or why there are none. A process that ends under it costs one of ATTEMPTS."""
-        started = time.perf_counter()
+        started, file = time.perf_counter(), self._file(point)
+        file.busy += 1
+        try:
+            result = await self._measured(point)
+        finally:
+            file.busy -= 1
+            await self._make_room()
+        return replace(result, seconds=time.perf_counter() - started)
+
+    async def _measured(self, point: Point) -> Result:
         for attempt in range(1, ATTEMPTS + 1):
             result = await self._tried(point)
             if result.kind != "died":
                 break
             result = replace(result, error=f"{result.error} (tried {attempt} times)")
-        return replace(result, seconds=time.perf_counter() - started)
+        return result
 
     async def passes(self, point: Point) -> list[dict[str, Any]]:
         """The passes that there are for the file of a point; [] where it cannot be traced."""
         with suppress(Untraceable, PassError, WorkerGone, ValueError):
             await self._traced(point)
-        return self._file(point).passes or []
+        return self._file(point).passes
 
-    async def done_with(self, point: Point) -> None:
-        """No more points of this file come: its process may end."""
-        if (file := self._files.pop((point.file, point.inputs), None)) is not None:
+    async def _make_room(self) -> None:
+        """Let go of the files that were asked for longest ago, where there are many."""
+        idle = [key for key, file in self._files.items() if not file.busy]
+        for path, inputs in idle[: max(0, len(self._files) - _KEPT)]:
+            file = self._files.pop((path, inputs))
             await file.comparisons.close()
-            self._daemon(point).closed(point.file)
+            self._daemons[inputs].closed(path)
 
     async def close(self) -> None:
         """End every process."""
@@ -84,7 +115,7 @@ class Bench:
         traced: Traced | None = None
         try:
             traced = await self._traced(point)
-            return await measured(point, traced, self._file(point).comparisons)
+            return await measured(point, traced)
         except Untraceable as error:
             kind, text = "trace", str(error)
         except WorkerGone as error:
@@ -98,35 +129,47 @@ class Bench:
         return replace(plain if traced is None else traced.result(point), error=text, kind=kind)
 
     async def _traced(self, point: Point) -> Traced:
-        """The model of a point in a live child. ValueError for a title that there is not."""
+        """The model of a point in a live child that has the present text. ValueError for a title that there is not."""
         daemon, file = self._daemon(point), self._file(point)
         async with file.lock:
+            if file.changed:
+                file.hopeless = ""
             if file.hopeless:
                 raise Untraceable(file.hopeless)
-            worker = daemon.worker(point.file) or await self._trace(daemon, point)
+            worker = daemon.worker(point.file)
+            if worker is None or not file.sources or file.changed:
+                worker = await self._trace(daemon, point, file)
             snapshot = daemon.store.snapshot(point.file)
             if worker is None or snapshot is None or not snapshot.titles:
                 file.hopeless = _why_not(daemon, point.file)
                 raise Untraceable(file.hopeless)
-            if file.passes is None:
-                file.passes = await daemon.passes.refresh(point.file)
-        sources = {each["name"]: each["source"] for each in file.passes if each["source"]}
-        return Traced(worker, snapshot, daemon.passes.title(point.file, point.model or None), sources)
+        title = daemon.passes.title(point.file, point.model or None)
+        return Traced(worker, snapshot, title, file.comparisons, file.sources, file.own_passes())
 
     @staticmethod
-    async def _trace(daemon: Daemon, point: Point) -> Any:
+    async def _trace(daemon: Daemon, point: Point, file: _File) -> TraceWorker | None:
         """The live child, after a trace, and a second one where the first was lost."""
-        daemon.opened(
-            point.file, TraceOptions(inputs=point.inputs, inputs_from="option" if point.inputs else "settings")
-        )
-        status = await daemon.wait(point.file)
-        if daemon.worker(point.file) is None and status.state not in _FINAL:
-            daemon.retrace(point.file)
-            await daemon.wait(point.file)
-        return daemon.worker(point.file)
+        path, came_from = point.file, "option" if point.inputs else "settings"
+        was_traced = daemon.file(path) is not None
+        file.sources, file.comparisons = {path: sha256_of(path)}, Comparisons()
+        daemon.opened(path, TraceOptions(inputs=point.inputs, inputs_from=came_from))
+        if was_traced:
+            daemon.retrace(path)
+        status = await daemon.wait(path)
+        if daemon.worker(path) is None and status.state not in _FINAL:
+            daemon.retrace(path)
+            await daemon.wait(path)
+        if (worker := daemon.worker(path)) is not None and (snapshot := daemon.store.snapshot(path)) is not None:
+            file.sources = sources_of(snapshot)
+            file.passes = await daemon.passes.refresh(path)
+        return worker
 
     def _file(self, point: Point) -> _File:
-        return self._files.setdefault((point.file, point.inputs), _File())
+        """The newest last."""
+        key = (point.file, point.inputs)
+        found = self._files.pop(key) if key in self._files else _File()
+        self._files[key] = found
+        return found
 
     def _daemon(self, point: Point) -> Daemon:
         if (known := self._daemons.get(point.inputs)) is not None:

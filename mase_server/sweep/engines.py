@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -41,7 +40,7 @@ class Local:
 
     async def run(self, points: Sequence[Point]) -> AsyncGenerator[Measured, None]:
         """Each point with its result; what `check` raises ends it."""
-        bench, left = Bench(self.python), Counter(map(_subject, points))
+        bench = Bench(self.python)
         queue = list(reversed(points))
         news = asyncio.Queue[Measured | asyncio.Task[None]]()
 
@@ -51,9 +50,6 @@ class Local:
                 checked = self.check(point, await bench.passes(point))
                 if self.wanted(point):
                     news.put_nowait((point, await bench.measure(checked)))
-                left[_subject(point)] -= 1
-                if not left[_subject(point)]:
-                    await bench.done_with(point)
 
         workers = [asyncio.create_task(work()) for _ in range(min(self.jobs, len(points)))]
         for worker in workers:
@@ -71,7 +67,3 @@ class Local:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
             await bench.close()
-
-
-def _subject(point: Point) -> tuple[object, ...]:
-    return point.file, point.inputs

@@ -30,34 +30,15 @@ _MEASURED = tuple(each for each in FIGURES.values() if not each.hardware)
 _HARDWARE = tuple(each for each in FIGURES.values() if each.hardware)
 
 
-@dataclass(frozen=True, slots=True)
-class Traced:
-    """A model that a live child holds. title: of the model.  passes: files of the workspace's own passes, by name."""
-
-    worker: TraceWorker
-    snapshot: GraphSnapshot
-    title: str
-    passes: Mapping[str, str] = field(default_factory=dict)
-
-    def result(self, point: Point) -> Result:
-        """A result without figures: the versions, and the files that it rests on."""
-        payload = self.snapshot.payload
-        known = {each["path"]: each["sha256"] for each in payload["files"] if not each["library"]}
-        names = (Step.parse(text).name for text in point.pipeline)
-        files = (point.file, *payload["imports"], *(self.passes[name] for name in names if name in self.passes))
-        facts = {name: str(payload[name]) for name in ("python", "torch")}
-        return Result(self.title, facts=facts, sources={path: known.get(path) or sha256_of(path) for path in files})
-
-
 @dataclass(slots=True)
 class Comparisons:
-    """What pipelines did to the models of one file, each asked for once however many budgets there are."""
+    """What pipelines did to the models of one trace, each asked for once however many budgets there are."""
 
-    known: dict[tuple[object, ...], asyncio.Task[dict[str, Any]]] = field(default_factory=dict)
+    known: dict[tuple[str, ...], asyncio.Task[dict[str, Any]]] = field(default_factory=dict)
 
     async def of(self, traced: Traced, steps: Steps) -> dict[str, Any]:
         """What a transform tells (`snapshot.TRANSFORM_KEYS`), its errors measured."""
-        key = (id(traced.worker), traced.title, *map(str, steps))
+        key = (traced.title, *map(str, steps))
         if key not in self.known:
             self.known[key] = asyncio.create_task(_transform(traced, steps))
         try:
@@ -73,16 +54,45 @@ class Comparisons:
         await asyncio.gather(*self.known.values(), return_exceptions=True)
 
 
-async def measured(point: Point, traced: Traced, comparisons: Comparisons) -> Result:
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A model that a live child holds. title: of the model.  sources: sha256 of the file and of what it imports.
+
+    passes: files of the workspace's own passes, by name.
+    """
+
+    worker: TraceWorker
+    snapshot: GraphSnapshot
+    title: str
+    comparisons: Comparisons
+    sources: Mapping[str, str]
+    passes: Mapping[str, str]
+
+    def result(self, point: Point) -> Result:
+        """A result without figures: the versions, and the files that it rests on."""
+        names = (Step.parse(text).name for text in point.pipeline)
+        own = {path: sha256_of(path) for path in (self.passes[name] for name in names if name in self.passes)}
+        facts = {name: str(self.snapshot.payload[name]) for name in ("python", "torch")}
+        return Result(self.title, facts=facts, sources={**self.sources, **own})
+
+
+def sources_of(snapshot: GraphSnapshot) -> dict[str, str]:
+    """The sha256 of a traced file and of what it imports from its workspace: as traced, where the trace tells."""
+    payload = snapshot.payload
+    known = {each["path"]: each["sha256"] for each in payload["files"] if not each["library"]}
+    return {path: known.get(path) or sha256_of(path) for path in (snapshot.path, *payload["imports"])}
+
+
+async def measured(point: Point, traced: Traced) -> Result:
     """The figures of a point. PassError where a pass or the hardware fails; WorkerGone where the child ends."""
     result, steps = traced.result(point), tuple(map(Step.parse, point.pipeline))
     if point.build is None:
-        return _compared(result, steps, await comparisons.of(traced, steps))
+        return _compared(result, steps, await traced.comparisons.of(traced, steps))
     subject = Subject(traced.snapshot, traced.title, steps)
     told = (await emission_of(traced.worker, subject, Order(Build.from_wire(point.build)), LIMITS)).told
     # What is compared with the model is what becomes hardware: with the steps that this needs besides.
     whole = tuple(map(Step.parse, told["steps"]))
-    result = _compared(result, whole, await comparisons.of(traced, whole))
+    result = _compared(result, whole, await traced.comparisons.of(traced, whole))
     if why := _without_hardware(told):
         return result if result.error else replace(result, error=why, kind="hardware")
     hardware = {each.name: told["totals"][each.source] for each in _HARDWARE}

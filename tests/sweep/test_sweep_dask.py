@@ -1,24 +1,39 @@
 """The same command on a cluster of Dask, made here for the tests."""
 
-import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 
 import pytest
 
-distributed = pytest.importorskip("distributed")
+from tests.sweep.conftest import descendants, wait_for
+
+pytest.importorskip("distributed")
 
 
 @pytest.fixture
-async def cluster(project, sweeping, monkeypatch):
-    """A scheduler with one worker in a process of its own, as somebody else would have started them."""
-    for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME"):
-        monkeypatch.setenv(name, sweeping.environment[name])
-    made = distributed.LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None, asynchronous=True)
-    async with made as found:
-        yield found
+def cluster(sweeping, tmp_path):
+    """A scheduler and a nanny with one worker, started as somebody else would have; (address, the nanny's process)."""
+    told = tmp_path / "scheduler.json"
+    place = ("--scheduler-file", told)
+    started = [
+        _started(sweeping, "dask_scheduler", *place, "--host", "127.0.0.1", "--port", 0, "--no-dashboard"),
+        _started(sweeping, "dask_worker", *place, "--nthreads", 2, "--no-dashboard", "--local-directory", tmp_path),
+    ]
+    wait_for(lambda: told.exists() and told.read_text().endswith("}"))
+    yield json.loads(told.read_text())["address"].removeprefix("tcp://"), started[1]
+    for process in reversed(started):
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _started(sweeping, module, *words):
+    command = [sys.executable, "-m", f"distributed.cli.{module}", *map(str, words)]
+    return subprocess.Popen(
+        command, env=sweeping.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
 
 
 def points_of(out):
@@ -31,25 +46,26 @@ WORDS = ("net.py", "--pipeline", "quantize default='fixed({w},4)'", "--vary", "w
 def test_a_cluster_gives_what_this_machine_gives(sweeping):
     here = sweeping(*WORDS, "--format", "json", "--results", "here.sqlite")
     there = sweeping(*WORDS, "--format", "json", "--on", "dask", "--jobs", 2)
-    assert (here.returncode, there.returncode, there.stderr) == (0, 0, "")
+    assert (here.returncode, there.returncode, there.stderr) == (0, 0, ""), there.stdout
     mine, theirs = points_of(here.stdout), points_of(there.stdout)
     assert len(mine) == 2
     for pipeline, point in mine.items():
         assert theirs[pipeline] | {"seconds": 0} == point | {"seconds": 0}
 
 
-async def test_a_worker_that_is_killed_loses_nothing(sweeping, gate, cluster):
-    address = cluster.scheduler_address.removeprefix("tcp://")
+def test_a_worker_that_is_killed_loses_nothing(sweeping, gate, cluster):
+    address, nanny = cluster
     process = sweeping.start(
         "net.py", "--pipeline", "quantize default='fixed(8,4)'", "--pipeline", f"gated gate={gate.path}",
         "--on", f"dask://{address}",
     )  # fmt: skip
-    await asyncio.to_thread(gate.reached)
-    [nanny] = cluster.workers.values()
-    os.kill(nanny.pid, signal.SIGKILL)
+    gate.reached()
+    # Below the nanny: the worker, perhaps with what multiprocessing keeps beside it.
+    for pid in descendants(nanny.pid)[0]:
+        os.kill(pid, signal.SIGKILL)
     gate.open()
-    out, err = await asyncio.to_thread(process.communicate, timeout=200)
-    assert process.returncode == 0, err
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, out + err
     assert "2 points of 2 in sweep.sqlite" in out
     assert [row["error"] for row in sweeping.rows()] == ["", ""]
 
