@@ -60,6 +60,7 @@ hardware-nightly: venv hardware-tools
 	$(BIN)/python benchmarks/exact.py
 
 vsix: tools
+	@$(BIN)/python $(CLIENT)/scripts/bundle_server.py $(CLIENT)/bundled
 	@cd $(CLIENT) && export PATH="$(CURDIR)/.tools/bin:$$PATH" && { cmp -s package-lock.json node_modules/.installed || \
 	  { npm ci --silent --ignore-scripts && cp package-lock.json node_modules/.installed; }; } && npm run --silent package >/dev/null
 

@@ -1,18 +1,12 @@
 /** The commands of the palette and of the buttons in messages. */
-import { Disposable, LogOutputChannel, Memento, commands, env, window } from 'vscode';
+import { Disposable, LogOutputChannel, Memento, commands, window } from 'vscode';
 import { ExecuteCommandRequest } from 'vscode-languageclient/node';
-import { Interpreters } from './environments/interpreters';
 import { Root } from './protocol';
 import { PassCommands } from './passes/commands';
 import { Server } from './server';
 import { VerilogCommands } from './verilog/commands';
 
-export function registerCommands(
-  server: Server,
-  interpreters: Interpreters,
-  log: LogOutputChannel,
-  memory: Memento,
-): Disposable {
+export function registerCommands(server: Server, log: LogOutputChannel, memory: Memento): Disposable {
   const table: Record<string, (...args: never[]) => unknown> = {
     ...new PassCommands(server, memory).table,
     ...new VerilogCommands(server, log).table,
@@ -21,8 +15,6 @@ export function registerCommands(
     'mase.retrace': (...uris: string[]) => retrace(server, uris),
     'mase.pickRoot': (uri?: string) => pickRoot(server, uri),
     'mase.openSettings': () => commands.executeCommand('workbench.action.openSettings', '@ext:mase.mase-vscode'),
-    'mase.copyInstallCommand': () =>
-      env.clipboard.writeText(`${interpreters.all[0] ?? 'python3'} -m pip install mase-server`),
   };
   return Disposable.from(...Object.entries(table).map(([name, run]) => commands.registerCommand(name, run)));
 }

@@ -25,7 +25,7 @@ export function activate(context: ExtensionContext): Api {
   const providers = [new SettingProvider(), new PythonEnvironmentsProvider(), new PythonExtensionProvider()];
   const interpreters = new Interpreters(providers, log);
   const mase = (server = new Server(interpreters, log));
-  const status = new StatusItem(mase);
+  const status = new StatusItem(mase, interpreters);
 
   const begin = async (): Promise<void> => {
     await interpreters.refresh();
@@ -37,7 +37,7 @@ export function activate(context: ExtensionContext): Api {
     mase,
     status,
     new Highlight(mase),
-    registerCommands(mase, interpreters, log, context.workspaceState),
+    registerCommands(mase, log, context.workspaceState),
     interpreters.onDidChange(() => void mase.interpretersChanged()),
     workspace.onDidGrantWorkspaceTrust(() => void begin()),
     workspace.onDidChangeConfiguration((event) => {

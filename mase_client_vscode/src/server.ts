@@ -99,13 +99,9 @@ export class Server implements Disposable {
 
   private missing(tried: string[]): void {
     this.become('missing');
-    const where = tried.length > 0 ? `It is not in ${tried.join(', ')}` : 'No Python interpreter was found';
-    const text = `MASE needs the mase-server package. ${where}. Install it there, or set ${SECTION}.server.command.`;
-    void this.offer(text, {
-      'Copy Install Command': 'mase.copyInstallCommand',
-      'Open Settings': 'mase.openSettings',
-      'Show Log': 'mase.showLog',
-    });
+    const found = tried.length > 0 ? `${tried.join(', ')} cannot run it` : 'No Python interpreter was found';
+    const text = `The MASE server needs Python 3.11 or newer. ${found}. Choose another interpreter, or set ${SECTION}.server.command.`;
+    void this.offer(text, { 'Open Settings': 'mase.openSettings', 'Show Log': 'mase.showLog' });
   }
 
   private gaveUp(crashes: number): void {

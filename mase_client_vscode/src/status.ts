@@ -1,5 +1,16 @@
 /** The status item: how the trace of the active editor's file stands. */
-import { Disposable, MarkdownString, StatusBarAlignment, TextEditor, ThemeColor, Uri, commands, window } from 'vscode';
+import {
+  Disposable,
+  MarkdownString,
+  StatusBarAlignment,
+  TextEditor,
+  ThemeColor,
+  Uri,
+  commands,
+  window,
+  workspace,
+} from 'vscode';
+import { Interpreters } from './environments/interpreters';
 import { MasePipelines, MaseStatus, TraceState } from './protocol';
 import { Server, ServerState } from './server';
 
@@ -30,6 +41,7 @@ const LINKS = [
   '[$(refresh) Trace again](command:mase.retrace)',
   '[$(debug-restart) Restart server](command:mase.restart)',
   '[$(output) Log](command:mase.showLog)',
+  '[$(gear) Settings](command:mase.openSettings)',
 ].join('&nbsp;&nbsp; ');
 
 const PASSES = '[$(layers) Passes](command:mase.pipeline)';
@@ -41,7 +53,10 @@ export class StatusItem implements Disposable {
   private readonly listeners: Disposable[];
   private server: ServerState = 'stopped';
 
-  constructor(server: Server) {
+  constructor(
+    server: Server,
+    private readonly interpreters: Interpreters,
+  ) {
     this.item.name = 'MASE';
     this.item.command = 'mase.showLog';
     this.listeners = [
@@ -49,6 +64,7 @@ export class StatusItem implements Disposable {
       server.onStatus((status) => this.traced(status)),
       server.onPipelines((told) => this.transformed(told)),
       window.onDidChangeActiveTextEditor((editor) => this.show(editor)),
+      interpreters.onDidChange(() => this.show(window.activeTextEditor)),
     ];
     this.show(window.activeTextEditor);
   }
@@ -82,6 +98,12 @@ export class StatusItem implements Disposable {
     return editor?.document.languageId === 'python' && editor.document.uri.scheme === 'file';
   }
 
+  /** In which Python the models of a file run. */
+  private environment(file: Uri): string {
+    const chosen = this.interpreters.of(workspace.getWorkspaceFolder(file)?.uri);
+    return chosen === undefined ? 'Python: the .venv of the folder, else python3.' : `Python: ${chosen}`;
+  }
+
   private show(editor: TextEditor | undefined): void {
     if (!this.visible(editor)) return this.item.hide();
     const trace = this.traces.get(editor.document.uri.toString());
@@ -92,18 +114,23 @@ export class StatusItem implements Disposable {
     void commands.executeCommand('setContext', 'mase.pipelines', count > 0);
     const passes = count === 0 ? '' : ` · ${count} ${count === 1 ? 'pass' : 'passes'}`;
     this.item.text = `$(${look?.icon ?? 'check'}) MASE${look ? `: ${look.text}${stale}${passes}` : ''}`;
-    this.item.tooltip = tooltip(trace, pipelines);
+    this.item.tooltip = tooltip(trace, pipelines, this.environment(editor.document.uri));
     this.item.backgroundColor = look?.color && new ThemeColor(`statusBarItem.${look.color}Background`);
     this.item.show();
   }
 }
 
-function tooltip(trace: MaseStatus | undefined, pipelines: MasePipelines['pipelines']): MarkdownString {
+function tooltip(
+  trace: MaseStatus | undefined,
+  pipelines: MasePipelines['pipelines'],
+  environment: string,
+): MarkdownString {
   const text = new MarkdownString('', true);
-  text.isTrusted = { enabledCommands: ['mase.retrace', 'mase.restart', 'mase.showLog', 'mase.pipeline'] };
+  text.isTrusted = { enabledCommands: ['mase.retrace', 'mase.restart', 'mase.showLog', 'mase.openSettings', 'mase.pipeline'] };
   if (trace?.message) text.appendText(trace.message).appendMarkdown('\n\n');
   if (trace?.state === 'ready') text.appendMarkdown(`Traced in ${(trace.seconds * 1000).toFixed(0)} ms.\n\n`);
   if (trace?.stale) text.appendMarkdown('The hints shown are those of the last text that could be traced.\n\n');
+  text.appendText(environment).appendMarkdown('\n\n');
   for (const [model, steps] of Object.entries(pipelines)) {
     text.appendText(`Passes on ${model}: ${steps.join('; ')}`).appendMarkdown('\n\n');
   }

@@ -1,5 +1,6 @@
 """The extension alone, against a server without a compiler."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -9,6 +10,9 @@ import pytest
 from conftest import OpenWindow
 from fake_project import FakeProject, alive, wait_until
 from playwright.sync_api import expect
+from window import PATIENCE_MS
+
+from tests.worker.pythons import make_python
 
 MODEL = "model.py"
 
@@ -55,6 +59,18 @@ def test_another_interpreter_or_setting_reaches_the_running_server(fake: FakePro
     expected = str(fake.folder / "other" / "python")
     wait_until(lambda: fake.events("configuration")[-1]["interpreter"] == expected, "the server knew the interpreter")
     assert len(fake.events("started")) == 1, "workers restart, not the server"
+
+
+def test_the_status_tells_the_interpreter_and_what_can_be_done(fake: FakeProject, open_window: OpenWindow) -> None:
+    fake.configure(**{"mase.interpreter": "${workspaceFolder}/own/python"})
+    window = open_window(fake.folder, MODEL)
+    window.expect_status("MASE: ready")
+    window.status.hover()
+    card = window.page.locator(".monaco-hover:visible")
+    expect(card).to_contain_text(f"Python: {fake.folder / 'own' / 'python'}", timeout=PATIENCE_MS)
+    for action in ("Trace again", "Restart server", "Log", "Settings"):
+        expect(card.get_by_role("link", name=action)).to_be_visible()
+    window.picture("status")
 
 
 def test_restart_ends_the_old_server_in_order_and_starts_another(fake: FakeProject, open_window: OpenWindow) -> None:
@@ -108,12 +124,28 @@ def test_an_untrusted_workspace_starts_nothing_until_it_is_trusted(
         window.close()
 
 
-def test_a_python_without_the_server_says_what_to_do(fake: FakeProject, open_window: OpenWindow) -> None:
+def test_without_a_python_that_runs_the_server_it_says_what_to_do(fake: FakeProject, open_window: OpenWindow) -> None:
     fake.configure(**{"mase.server.command": [], "mase.interpreter": "/bin/false"})
     window = open_window(fake.folder, MODEL)
     notice = window.notice(
-        "MASE needs the mase-server package. It is not in /bin/false. Install it there, or set mase.server.command."
+        "The MASE server needs Python 3.11 or newer. /bin/false cannot run it. Choose another interpreter, "
+        "or set mase.server.command."
     )
-    expect(notice.get_by_text("Copy Install Command")).to_be_visible()
+    expect(notice.get_by_text("Open Settings")).to_be_visible()
     window.expect_status("MASE: no server")
     window.picture("server-missing")
+
+
+def test_the_server_that_the_extension_brings_serves_a_python_that_has_none(
+    project: Path, open_window: OpenWindow, tmp_path: Path
+) -> None:
+    python, _ = make_python(tmp_path / "env", torch=True)
+    (project / ".vscode").mkdir()
+    (project / ".vscode" / "settings.json").write_text(json.dumps({"mase.interpreter": python}))
+    window = open_window(project, "mlp.py")
+    window.expect_status("MASE: ready")
+    window.expect_line("logits: f32[B, 5] = self.head(x)")
+
+
+def test_the_extension_is_small() -> None:
+    assert code_server.VSIX.stat().st_size < 6_000_000
