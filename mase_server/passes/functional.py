@@ -40,6 +40,7 @@ ROWS: dict[type[nn.Module], Row] = {
     nn.Embedding: Row(F.embedding, ("weight",), _LOOKUP),
     nn.LayerNorm: Row(F.layer_norm, _BOTH, ("normalized_shape", "eps")),
     nn.GroupNorm: Row(F.group_norm, _BOTH, ("num_groups", "eps")),
+    nn.InstanceNorm2d: Row(F.instance_norm, _BOTH, ("eps",)),  # and those of rows and volumes: one forward for all
     nn.RMSNorm: Row(F.rms_norm, ("weight",), ("normalized_shape", "eps")),
     nn.PReLU: Row(F.prelu, ("weight",)),
 }
@@ -71,6 +72,8 @@ def _row(module: nn.Module, node: fx.Node) -> Row | None:
     does more than the function."""
     row = next((row for kind, row in ROWS.items() if type(module).forward is kind.forward), None)
     if getattr(module, "padding_mode", "zeros") != "zeros" or len(node.args) != 1 or node.kwargs:
+        return None
+    if getattr(module, "running_mean", None) is not None:
         return None
     return row if row is not None and _holds(module, row.tensors) else None
 

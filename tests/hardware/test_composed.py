@@ -74,6 +74,10 @@ ROUNDED = {
     "softmax over rows": (after(nn.Linear(6, 5), lambda x: F.softmax(x, 1)), (4, 3, 6)),
     "group norm": (after(nn.Conv2d(2, 4, 3), lambda x, norm: norm(x), nn.GroupNorm(2, 4)), IMAGES),
     "instance norm": (after(nn.Conv2d(2, 4, 3), lambda x, norm: norm(x), nn.InstanceNorm2d(4)), IMAGES),
+    "instance norm, scaled": (
+        after(nn.Conv2d(2, 4, 3), lambda x, norm: norm(x), nn.InstanceNorm2d(4, affine=True)),
+        IMAGES,
+    ),
     "norm of images": (after(nn.Conv2d(2, 4, 3), lambda x, norm: norm(x), nn.LayerNorm([4, 4, 3])), IMAGES),
     "normalize": (after(nn.Linear(6, 5), lambda x: F.normalize(x, dim=-1)), ROWS),
     "normalize channels": (after(nn.Conv2d(2, 4, 1), lambda x: F.normalize(x, dim=1)), IMAGES),
