@@ -39,7 +39,7 @@ _OWN = frozenset({"mase/authenticate", "mase/cancel"})
 
 def sources() -> dict[str, str]:
     """The modules as they have to be, by their names."""
-    names = ", ".join(sorted(set(re.findall(r"answers\.(\w+)", " ".join(str(method.gives) for method in API)))))
+    names = ", ".join(sorted(set(re.findall(r"answers\.\w+\.(\w+)", " ".join(str(method.gives) for method in API)))))
     head = _HEAD.replace("{answers}", names)
     return {name: _formatted(f"{head}\n\n{_class(*each)}") for name, each in _CLASSES.items()}
 
@@ -94,7 +94,7 @@ def _named(key: str) -> str:
 def _typed(kind: Any) -> str:
     plain = {dict: "dict[str, Any]", list: "list[Any]"}
     text = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
-    return plain.get(kind) or text.replace("typing.", "").replace("mase_server.answers.", "")
+    return plain.get(kind) or re.sub(r"typing\.|mase_server\.answers\.\w+\.", "", text)
 
 
 def _wrapped(summary: str) -> str:

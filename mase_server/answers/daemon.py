@@ -1,0 +1,74 @@
+"""The daemon itself: what it serves, its processes, its connections."""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired, TypedDict
+
+
+class Method(TypedDict):
+    """One function of the API. params, result: JSON schemas."""
+
+    name: str
+    since: str
+    description: str
+    params: dict[str, Any]
+    result: dict[str, Any]
+
+
+class Info(TypedDict):
+    """The daemon. files: the traced ones."""
+
+    name: str
+    version: str
+    pid: int
+    files: list[str]
+    methods: NotRequired[list[Method]]
+
+
+class Worker(TypedDict):
+    """A live trace child. memory: bytes.  idle: seconds."""
+
+    path: str
+    folder: str
+    pid: int
+    memory: int
+    generation: int
+    idle: float
+
+
+class Restarted(TypedDict):
+    """The folders concerned."""
+
+    folders: list[str]
+
+
+class Statistics(TypedDict):
+    """What the daemon counts. states: of files.  requests: of the front that was asked, {} for the editor's."""
+
+    pid: int
+    memory: int
+    files: int
+    open: int
+    states: dict[str, int]
+    live: int
+    nodes: int
+    requests: dict[str, float]
+
+
+class Session(TypedDict):
+    """How a connection is told of errors."""
+
+    errors: str
+
+
+class Subscription(TypedDict):
+    """Its number."""
+
+    subscription: int
+    topics: list[str]
+
+
+class Unsubscribed(TypedDict):
+    """ended: was there such a subscription?"""
+
+    ended: bool

@@ -1,0 +1,129 @@
+"""Models: what they are, what they cost, how two of them differ."""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired, TypedDict
+
+
+class Transform(TypedDict):
+    """What passes made of a model, as `snapshot.TRANSFORM_KEYS` has it. texts: the steps as texts."""
+
+    model: int
+    steps: list[dict[str, Any]]
+    texts: list[str]
+    formats: NotRequired[dict[str, float]]
+    summary: dict[str, Any] | None
+    inputs: str
+    weights: str
+    complete: bool
+    problem: str | None
+    failed: int | None
+
+
+class ModelFacts(TypedDict):
+    """A model, as `snapshot.MODEL_KEYS` has it, with its title. path: of a file."""
+
+    name: str
+    title: str
+    path: str
+    file_index: int
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    arguments: dict[str, Any]
+    inputs: dict[str, Any]
+    inputs_from: str
+    arguments_from: str
+    found: str
+    mode: str
+    rung: str
+    nodes: int
+    parameters: int
+    parameter_bytes: int
+    flops: int | None
+    generic: bool
+    symbols: dict[str, int]
+    fixed: list[str]
+    seconds: float
+    rest: bool
+    comment: dict[str, Any]
+
+
+class Model(ModelFacts):
+    """A model of the file `path`, which was traced from the text `sha256`."""
+
+    sha256: str
+    complete: bool
+    transform: Transform | None
+
+
+class ModuleCost(TypedDict):
+    """A module with all below it; path "" is the whole model."""
+
+    path: str
+    type: str
+    nodes: int
+    flops: int
+
+
+class OperatorCost(TypedDict):
+    """All calls of an operator."""
+
+    mase_op: str
+    family: str
+    nodes: int
+    flops: int
+
+
+class Costs(TypedDict):
+    """What one forward of a model costs."""
+
+    model: str
+    nodes: int
+    flops: int | None
+    parameters: int
+    parameter_bytes: int
+    modules: list[ModuleCost]
+    operators: list[OperatorCost]
+
+
+class Side(TypedDict):
+    """One of two models that are compared."""
+
+    path: str
+    model: str
+    nodes: int
+    parameters: int
+    parameter_bytes: int
+    flops: int | None
+
+
+class NodeSide(TypedDict):
+    """A node of one of them."""
+
+    mase_op: str
+    value: Any
+
+
+class Changed(TypedDict):
+    """A node that differs; format .. note: of what passes made."""
+
+    name: str
+    before: NodeSide
+    after: NodeSide
+    format: NotRequired[str | None]
+    sqnr: NotRequired[float | str | None]
+    max_error: NotRequired[float | None]
+    note: NotRequired[str | None]
+
+
+class Comparison(TypedDict):
+    """How two models differ."""
+
+    before: Side
+    after: Side
+    changed: list[Changed]
+    added: list[str]
+    removed: list[str]
+    summary: dict[str, Any] | None
