@@ -8,7 +8,7 @@ from string import Template
 
 import torch
 
-from mase_server.hardware.design import Design, Stream
+from mase_server.hardware.design import Design, Operation, Stream
 from mase_server.hardware.estimates import Estimates
 from mase_server.hardware.kinds.settings import image_order
 from mase_server.hardware.wiring import Netlist, Tap
@@ -47,7 +47,14 @@ def _ports(design: Design, made: Netlist) -> Iterator[str]:
     outputs = [design.operations[name] for name in design.outputs]
     for kind, operations, taps in (("in", design.inputs, made.inputs), ("out", outputs, made.outputs)):
         for index, (operation, tap) in enumerate(zip(operations, taps, strict=True)):
-            yield _row(f"`data_{kind}_{index}`", operation.name, *_stream(operation.out, tap))
+            yield _row(f"`data_{kind}_{index}`", _is(kind, operation, design), *_stream(operation.out, tap))
+
+
+def _is(kind: str, operation: Operation, design: Design) -> str:
+    """What a port is: an input or a result of the model, or the place of what is missing."""
+    if operation.name not in design.cut:
+        return operation.name
+    return f"what {operation.nodes[0]} would give" if kind == "in" else f"{operation.name}, for what is missing"
 
 
 def _stream(stream: Stream, tap: Tap) -> tuple[str, str, str, str]:

@@ -1,5 +1,7 @@
 """A model of which a part has no hardware: the rest is there, with streams in place of what is missing."""
 
+import re
+
 import pytest
 import torch
 from torch import fx, nn
@@ -129,6 +131,15 @@ def test_the_rest_computes_what_the_quantised_graph_does(model, shape, missing, 
     values = run(graph, torch.randn(5, *shape))
     for name, found in results(design, values).items():
         assert torch.equal(found, rounded(design, name, values)), name
+
+
+def test_the_page_says_which_ports_stand_in_place_of_what_is_missing():
+    design = lower(quantised(Middle(), torch.randn(2, 4), config()))
+    page = emit(design, fold(design), "Middle", random_inputs(design, 2)).files["README.md"]
+    ports = dict(re.findall(r"^\| `(data_\w+)` \| ([^|]*) \|", page, re.M))
+    assert ports["data_in_0"] == "x"
+    assert ports["data_in_1"] == "what cumsum would give"
+    assert {told for port, told in ports.items() if "out" in port} == {"second", "side", "first, for what is missing"}
 
 
 def test_what_only_follows_something_missing_is_not_told_as_well():
