@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.held import Held, Unrounded
@@ -15,6 +16,8 @@ from mase_server.ops.types import TensorType
 if TYPE_CHECKING:
     from mase_server.hardware.lowering import Lowering
 
+#: Zeros and ones.
+FLAGS = FixedPoint(2, 0)
 #: Of a function of such a number: what is larger saturates.
 _WIDTH = 16
 
@@ -44,15 +47,22 @@ def finished(lowering: Lowering, node: fx.Node, held: Held) -> Held:
     """What a node gives, in an exact format where it is a count that nobody rounds."""
     if not isinstance(held, Unrounded) or any(format_text(user) for user in node.users):
         return held
-    format = _exact(lowering, held) if is_count(lowering, node) else None
+    exactly = is_count(lowering, node) or (held.kind == "elementwise" and _adds_count(lowering, node))
+    format = _exact(lowering, held) if exactly else None
     return held if format is None else lowering.add(held, format)
+
+
+def _adds_count(lowering: Lowering, node: fx.Node) -> bool:
+    """Is one operand a count? quantize takes it for a mask then, and leaves the sum as it is."""
+    return any(is_count(lowering, each) for each in node.all_input_nodes)
 
 
 def _exact(lowering: Lowering, held: Unrounded) -> FixedPoint | None:
     """A format that holds everything; None where that is not known."""
     before = [lowering.stream(name).format for name in held.inputs]
     if held.kind == "table":
-        return _of_values(held.options["function"], before[0])
+        values = possible(lowering, held.inputs[0])
+        return _of_values(held.options["function"], _all(before[0]) if values is None else values)
     if held.kind == "reduce" and held.options["function"] == "sum":
         count = lowering.stream(held.inputs[0]).size
         return FixedPoint(before[0].width + (count - 1).bit_length(), before[0].fraction_width)
@@ -65,11 +75,30 @@ def _exact(lowering: Lowering, held: Unrounded) -> FixedPoint | None:
     return FixedPoint(whole + max(fractions) + 1, max(fractions))
 
 
-def _of_values(function: object, before: FixedPoint) -> FixedPoint:
+def possible(lowering: Lowering, name: str) -> Tensor | None:
+    """The numbers that a stream of few may have: flags, and functions of them. None where that is not known."""
+    operation = lowering.operations[name]
+    if operation.out.format == FLAGS or operation.out.format.integers == (0, 1):
+        return torch.tensor([0.0, 1.0], dtype=torch.float64)
+    if operation.kind not in ("table", "move", "take", "gather", "swap"):
+        return None
+    before = possible(lowering, operation.inputs[0])
+    if before is None or operation.kind != "table":
+        return before
+    format, function = operation.out.format, operation.options["function"]
+    return format.decode(format.encode(function(before)))
+
+
+def _all(format: FixedPoint) -> Tensor:
+    low, high = format.integers
+    return format.decode(torch.arange(low, high + 1))
+
+
+def _of_values(function: Callable[[Tensor], Tensor], before: Tensor) -> FixedPoint:
     """As many bits after the point as what a table holds leaves."""
-    assert callable(function)
-    low, high = before.integers
-    values = function(before.decode(torch.arange(low, high + 1)))
+    values = function(before)
     largest = float(values[values.isfinite()].abs().max().clamp(max=2.0**14)) if values.isfinite().any() else 1.0
-    fraction = 0 if bool((values == values.round()).all()) else _WIDTH - 1 - (int(largest) + 1).bit_length()
-    return FixedPoint(_WIDTH, fraction)
+    whole = (int(largest) + 1).bit_length()
+    if bool((values == values.round()).all()):
+        return FixedPoint(min(whole + 1, _WIDTH), 0)
+    return FixedPoint(_WIDTH, _WIDTH - 1 - whole)

@@ -201,6 +201,8 @@ class Lowering:
             return held.operation
         if self.gaps.lacks(node):
             raise FollowsGap(f"{node.name} has no hardware")
+        if not (dtype := self.facts[node].dtype).startswith(("float", "bfloat")):
+            raise NoHardware(f"{node.name} has values of {dtype}, which depend on the inputs; make floats of them")
         raise NoHardware(f"{node.name} is not rounded to fixed point; quantise it first, e.g. to fixed(8,4)")
 
     def weights(self, given: Mapping[str, Any], *needed: str) -> dict[str, Constant]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import gcd
 
 from mase_server.hardware import pace
 from mase_server.hardware.buffers import Ways, depths
@@ -60,10 +61,11 @@ class Builder:
     # What kinds use
 
     def lanes_wanted(self, operation: Operation) -> int:
-        """Elements per beat that the first reader of an operation wants, where its own pace is nobody's matter."""
+        """Elements per beat that the first reader of an operation wants, where its own pace is nobody's matter; no more
+        than make up a sample."""
         for user in self.design.users(operation.name):
             fold = self.folding.folds.get(user.name)
-            return fold.par_in if fold is not None else self.lanes_wanted(user)
+            return gcd(operation.out.size, fold.par_in if fold is not None else self.lanes_wanted(user))
         return 1
 
     def read(self, operation: Operation, lanes: int | None = None, index: int = 0) -> Tap:

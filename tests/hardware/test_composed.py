@@ -228,7 +228,25 @@ def sentences():
     return words
 
 
-@pytest.mark.parametrize("model", [Padded(), Added(), Counted()], ids=["filled", "added", "counted"])
+class Marked(Padded):
+    """A flag that is added is no mask."""
+
+    def forward(self, x):
+        return self.query(self.words(x)) + (x > 3).unsqueeze(-1).float()
+
+
+class Low(Padded):
+    """A mask that is computed from flags, and added."""
+
+    def forward(self, x):
+        scores, hidden = self.scores(x)
+        return torch.softmax(scores + ((1.0 - (x > 0).float()) * -10000.0)[:, None], -1) @ hidden
+
+
+MASKED = [Padded(), Added(), Counted(), Marked(), Low()]
+
+
+@pytest.mark.parametrize("model", MASKED, ids=[type(model).__name__.lower() for model in MASKED])
 def test_masks_that_depend_on_the_inputs(model):
     words = sentences()
     graph = prepared(model, words)
@@ -326,3 +344,18 @@ def test_filters_of_a_transposed_convolution_are_its_own_put_in_another_order(ke
     axis = Axis(kernel, stride, padding, dilation, 5, count)
     filters = weights(torch.arange(1.0, kernel + 1).expand(1, 1, 1, -1), (Axis(1, 1, 0, 1, 1, 1), axis), 1)
     assert sorted(each for each in filters.flatten().tolist() if each) == list(range(1, kernel + 1))
+
+
+@VERILATOR
+def test_an_input_may_have_fewer_numbers_than_its_reader_takes_at_once(tmp_path):
+    class Joined(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x, t):
+            return self.layer(torch.cat([x, t], 1))
+
+    design = lower(prepared(Joined(), torch.randn(4, 2), torch.randn(4, 1), names=("x", "t")))
+    made = emit(design, fold(design, multipliers=6), "Joined", random_inputs(design, 9))
+    check(made, tmp_path)

@@ -11,7 +11,7 @@ from torch import Tensor, fx
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware import masks
 from mase_server.hardware.composed.steps import Steps, both, saturated
-from mase_server.hardware.counts import is_count
+from mase_server.hardware.counts import FLAGS, possible
 from mase_server.hardware.design import Constant
 from mase_server.hardware.held import Barred, Held, Known, Masked, NoHardware, Whole, node_of
 from mase_server.hardware.indices import as_input
@@ -23,7 +23,6 @@ from mase_server.ops.types import TensorType
 if TYPE_CHECKING:
     from mase_server.hardware.lowering import Lowering
 
-FLAGS = FixedPoint(2, 0)
 #: So far below every score, exp is less than half a step of its table: nothing is left of it in a softmax.
 _NOTHING = 11
 
@@ -276,10 +275,16 @@ def _add(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
         for scores, other in (operands, operands[::-1]):
             if isinstance(mask := lowering.held[other], Barred):
                 return with_barred(lowering, node, scores, mask)
-            if isinstance(mask, Whole) and is_count(lowering, other) and not is_count(lowering, scores):
+            if isinstance(mask, Whole) and _is_low_or_nothing(lowering, mask.operation):
                 low = Steps(lowering, node).table(mask.operation, lambda values: (values < _LOW).double(), FLAGS)
                 return with_barred(lowering, node, scores, Barred(low))
     return RULES["add"](lowering, node, given)
+
+
+def _is_low_or_nothing(lowering: Lowering, name: str) -> bool:
+    """Is a stream a mask that is added: zero, or as good as minus infinity?"""
+    values = possible(lowering, name)
+    return values is not None and bool(((values == 0) | (values < _LOW)).all()) and bool((values < _LOW).any())
 
 
 _AND = ("bitwise_and", "logical_and", "and")
