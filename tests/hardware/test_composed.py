@@ -78,6 +78,7 @@ ROUNDED = {
         after(nn.Conv2d(2, 4, 3), lambda x, norm: norm(x), nn.InstanceNorm2d(4, affine=True)),
         IMAGES,
     ),
+    "batch norm of vectors": (after(nn.Linear(6, 5), lambda x, norm: norm(torch.relu(x)), nn.BatchNorm1d(5)), ROWS),
     "norm of images": (after(nn.Conv2d(2, 4, 3), lambda x, norm: norm(x), nn.LayerNorm([4, 4, 3])), IMAGES),
     "normalize": (after(nn.Linear(6, 5), lambda x: F.normalize(x, dim=-1)), ROWS),
     "normalize channels": (after(nn.Conv2d(2, 4, 1), lambda x: F.normalize(x, dim=1)), IMAGES),
@@ -110,6 +111,10 @@ def prepared(model, *inputs, names=("x",), precision="fixed(8,4)"):
     for name, parameter in model.named_parameters():
         if "layers.1" in name:
             nn.init.normal_(parameter)
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm1d):
+            nn.init.normal_(layer.running_mean)
+            nn.init.uniform_(layer.running_var, 0.5, 2)
     graph, _ = prepare(MaseGraph(model.eval(), dict(zip(names, inputs, strict=True))), Build(precision=precision))
     return graph
 

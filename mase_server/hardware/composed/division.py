@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx
 
 from mase_server.formats.fixed import FixedPoint
-from mase_server.hardware.composed.steps import Steps
+from mase_server.hardware.composed.steps import Steps, finely
 from mase_server.hardware.design import Constant
 from mase_server.hardware.held import Held, Known, NoHardware, Unrounded, node_of
 from mase_server.hardware.kinds.table import by_number
@@ -64,9 +64,7 @@ def _reciprocal_of_constant(steps: Steps, node: fx.Node) -> str:
     held = steps.lowering.held[node]
     values = held.values if isinstance(held, Known) else held.format.decode(held.integers)  # type: ignore[union-attr]
     inverse = _inverse(_sample(steps, node, values.double()))
-    finite = inverse[inverse.isfinite()]
-    whole = int(finite.abs().max()).bit_length() if finite.numel() else 0
-    return steps.constant(inverse, FixedPoint(_FRACTION + whole + 2, _FRACTION), tuple(inverse.shape))
+    return steps.constant(inverse, finely(inverse, _FRACTION), tuple(inverse.shape))
 
 
 def _sample(steps: Steps, node: fx.Node, values: Tensor) -> Tensor:

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, fx
 
 from mase_server.formats.fixed import FixedPoint
-from mase_server.hardware.composed.steps import UNIT, Shape, Steps, dim_of
+from mase_server.hardware.composed.steps import UNIT, Shape, Steps, dim_of, finely
 from mase_server.hardware.design import Constant
 from mase_server.hardware.held import Held, Later, NoHardware, Whole, node_of
 from mase_server.hardware.kinds import KINDS
 from mase_server.hardware.kinds.settings import Settings
+from mase_server.ir.build import attribute
 
 if TYPE_CHECKING:
     from mase_server.hardware.lowering import Lowering
@@ -143,7 +144,38 @@ def _cosine(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held
     return steps.last("reduce", [source_name], options)
 
 
+def _batch_norm(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    """Of vectors, with kept statistics: each number times a factor plus an offset. Of images it is a convolution."""
+    layer, source = _layer(lowering, node), node_of(given["data_in_0"])
+    kept = getattr(layer, "running_mean", None)
+    if len(lowering.sample(source)) != 1 or kept is None or kept.is_meta or layer is None or layer.training:
+        return KINDS["conv2d"].rules["batch_norm"](lowering, node, given)
+    steps, name = Steps(lowering, node), lowering.whole(source)
+    weight, bias = (_rounded(lowering, node, layer, key) for key in ("weight", "bias"))
+    scale = (layer.running_var.double() + layer.eps).rsqrt() * (1 if weight is None else weight)
+    shift = (0 if bias is None else bias) - kept.double() * scale
+    scaled = steps.paired("mul", name, steps.constant(scale, finely(scale), tuple(scale.shape)))
+    return steps.last_pair("add", scaled, steps.constant(shift, finely(shift), tuple(shift.shape)))
+
+
+def _layer(lowering: Lowering, node: fx.Node) -> Any:
+    """The layer that a node calls, also with other parameters."""
+    path = node.target if node.op == "call_module" else getattr(next(iter(node.args), None), "target", None)
+    return attribute(lowering.model, path) if isinstance(path, str) else None
+
+
+def _rounded(lowering: Lowering, node: fx.Node, layer: Any, key: str) -> Tensor | None:
+    """A parameter of a layer, as it was rounded for this call."""
+    given: Any = node.args[1] if node.op == "call_function" and len(node.args) > 1 else {}
+    if isinstance(given, Mapping) and key in given:
+        constant = lowering.constant(given[key])
+        return constant.format.decode(constant.integers)
+    found = getattr(layer, key)
+    return None if found is None else found.detach().double()
+
+
 COMPOSED = {
+    **dict.fromkeys(("batch_norm", "batch_norm1d"), _batch_norm),
     "layer_norm": _layer_norm,
     "group_norm": _group_norm,
     **dict.fromkeys(("instance_norm", "instance_norm1d", "instance_norm2d"), _instance_norm),

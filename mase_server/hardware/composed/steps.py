@@ -189,6 +189,13 @@ def both(first: FixedPoint, second: FixedPoint) -> FixedPoint:
     return FixedPoint(max(each.width - each.fraction_width for each in (first, second)) + fraction, fraction)
 
 
+def finely(values: Tensor, fraction: int = 16) -> FixedPoint:
+    """A format for constants that nobody rounds: with so many bits after the point, and room for the largest."""
+    finite = values[values.isfinite()]
+    whole = int(finite.abs().max()).bit_length() if finite.numel() else 0
+    return FixedPoint(fraction + whole + 2, fraction)
+
+
 def at_most(format: FixedPoint, width: int = WIDEST_TABLE) -> FixedPoint:
     """The same range in so many bits: what is too long loses its last ones."""
     return FixedPoint(min(format.width, width), format.fraction_width - max(0, format.width - width))
