@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import nextafter
 from typing import Any, ClassVar
 
 import torch
@@ -11,6 +12,9 @@ from torch import Tensor
 from mase_server.formats.format import NumberFormat, Range, check
 from mase_server.formats.rounding import clamp, to_grid_
 from mase_server.formats.scaling import powers
+
+#: Single and double precision hold all integers below these: scaled by a power of two nothing is lost.
+_SINGLES, _DOUBLES = 1 << 24, 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +67,18 @@ class FixedPoint(NumberFormat):
 
     def encode(self, values: Tensor) -> Tensor:
         """The integers of the nearest values, int64. NaN has none: ValueError."""
-        if not values.is_meta and bool(values.isnan().any()):
+        if not values.is_meta and values.numel() and bool(torch.aminmax(values.detach())[0].isnan()):
             raise ValueError(f"{self} has no integer for NaN; the tensor {list(values.shape)} holds one")
-        exact = self.nearest(values.detach().double())
-        return (exact * 2.0**self.fraction_width).to(torch.int64).clamp(*self.integers)
+        exact = values.detach() if values.dtype is torch.float32 and self.integers[1] < _SINGLES else values.double()
+        (low, high), steps = self.integers, (exact.detach() * 2.0**self.fraction_width).round_()
+        if high < _DOUBLES:
+            return steps.clamp_(low, high).to(torch.int64)
+        # As a double the highest one would be the next power of two, which may be no integer of 64 bits.
+        inside = steps.clamp(low, nextafter(float(high), 0.0)).to(torch.int64)
+        return torch.where(steps >= float(high), high, inside)
 
-    def decode(self, integers: Tensor) -> Tensor:
-        """The values of integers, float64."""
-        return integers.to(torch.float64) * 2.0**-self.fraction_width
+    def decode(self, integers: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+        """The values of integers in an element type, the nearest where it does not hold them."""
+        if dtype is torch.float32 and self.integers[1] < _SINGLES:
+            return integers.to(dtype).mul_(2.0**-self.fraction_width)
+        return integers.to(torch.float64).mul_(2.0**-self.fraction_width).to(dtype)

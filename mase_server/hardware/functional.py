@@ -123,7 +123,7 @@ def rows_of(indices: Tensor, weight: Tensor) -> Tensor:
 
 def move(values: Tensor, places: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Samples whose elements stand elsewhere: places has the row-major index that each one had before."""
-    return values.flatten(1)[:, places].reshape(values.shape[0], *shape)
+    return values.reshape(values.shape[0], -1)[:, places].reshape(values.shape[0], *shape)
 
 
 def encode(values: Tensor, format: str) -> Tensor:
@@ -133,7 +133,7 @@ def encode(values: Tensor, format: str) -> Tensor:
 
 def decode(integers: Tensor, format: str, dtype: torch.dtype = torch.float64) -> Tensor:
     """The values of integers."""
-    return fixed(format).decode(integers).to(dtype)
+    return fixed(format).decode(integers, dtype)
 
 
 def fixed(text: str) -> FixedPoint:

@@ -63,7 +63,7 @@ def table(function: Callable[[Tensor], Tensor], data: FixedPoint, out: FixedPoin
 
 def look_up(values: Tensor, words: Tensor) -> Tensor:
     """The table's word for each integer."""
-    return words[values & (len(words) - 1)]
+    return words.index_select(0, (values & (len(words) - 1)).flatten()).reshape(values.shape)
 
 
 def _signed(addresses: Tensor, width: int) -> Tensor:

@@ -12,6 +12,7 @@ from mase_server.hardware.arithmetic.requantise import requantise
 
 #: Doubles hold every integer below this, so a product of matrices that stays below it is exact in them.
 EXACT = 1 << 53
+_EXACT_SINGLE = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +79,19 @@ def matmul(first: Tensor, second: Tensor, formats: Affine) -> Tensor:
 
 def finish(products: Tensor, bias: Tensor | None, formats: Affine) -> Tensor:
     """Sums of products [..., out] with their bias [out], requantised: what follows the multiplications everywhere."""
-    total = products << (formats.accumulator_fraction - formats.product_fraction)
+    shift = formats.accumulator_fraction - formats.product_fraction
+    total = products << shift if shift else products
     if bias is not None and formats.bias is not None:
         total = total + (bias << (formats.accumulator_fraction - formats.bias.fraction_width))
     return requantise(total, formats.accumulator_fraction, formats.out, floor=formats.floor, relu=formats.relu)
 
 
 def exact_product(first: Tensor, second: Tensor, width: int) -> Tensor:
-    """The exact product of integer matrices whose sums of products have `width` bits, int64: in doubles if they can."""
-    if 1 << (width - 1) <= EXACT:
-        return (first.to(torch.float64) @ second.to(torch.float64)).to(torch.int64)
+    """The exact product of integer matrices whose sums of products have `width` bits, int64: in floats if they can."""
+    largest, singles = 1 << (width - 1), torch.get_float32_matmul_precision() == "highest"
+    if largest <= EXACT:
+        dtype = torch.float32 if singles and largest <= _EXACT_SINGLE else torch.float64
+        return (first.to(dtype) @ second.to(dtype)).to(torch.int64)
     return first @ second
 
 

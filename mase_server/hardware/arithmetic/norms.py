@@ -76,8 +76,7 @@ def norm(values: Tensor, weight: Tensor | None, bias: Tensor | None, formats: No
     centred = values * formats.size - values.sum(-1, keepdim=True) if formats.centred else values
     total = centred.square().sum(-1, keepdim=True) + formats.steps
     root = root_floor((total << (2 * formats.root_fraction)) // formats.size)
-    numerator = centred.abs() << (formats.root_fraction + formats.norm_fraction)
-    normalised = divide(numerator, root) * centred.sign()
+    normalised = divide(centred << (formats.root_fraction + formats.norm_fraction), root)
     return _affine(normalised, weight, bias, formats)
 
 

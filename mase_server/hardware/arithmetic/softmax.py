@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mase_server.formats.fixed import FixedPoint
-from mase_server.hardware.arithmetic.elements import WIDEST_TABLE
+from mase_server.hardware.arithmetic.elements import WIDEST_TABLE, look_up
 from mase_server.hardware.arithmetic.requantise import divide, requantise
 
 #: Bits after the point of exponentials: with 14, the error of a quotient of 8 bits is its rounding alone.
@@ -34,8 +34,8 @@ def softmax(
     Their sum is exact; the quotient is rounded once, half to even, and saturated.
     mask: what is left out, bool, broadcast to the values; a row of such alone gives zeros.
     """
-    left_out = torch.tensor(False) if mask is None else mask
-    largest = values.masked_fill(left_out, data.integers[0]).amax(-1, keepdim=True)
-    powers = exp_table(data, exp_fraction)[(largest - values).clamp(min=0)].masked_fill(left_out, 0)
+    largest = (values if mask is None else values.masked_fill(mask, data.integers[0])).amax(-1, keepdim=True)
+    powers = look_up((largest - values).clamp_(min=0), exp_table(data, exp_fraction))
+    powers = powers if mask is None else powers.masked_fill_(mask, 0)
     quotients = divide(powers << out.fraction_width, powers.sum(-1, keepdim=True).clamp(min=1))
     return requantise(quotients, out.fraction_width, out)
