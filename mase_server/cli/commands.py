@@ -99,7 +99,16 @@ def passes(
     output: Annotated[Format, typer.Option("--format", help="A table, or a JSON list.")] = Format.TEXT,
     python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
 ) -> None:
-    """List the passes, those of the workspace included. Exit status: 0 listed, 1 they cannot be told, 2 wrong usage."""
+    """List the passes, those of the workspace included; of those that are named, what they take.
+
+    Examples:
+
+        mase-server passes
+
+        mase-server passes net.py quantize
+
+    Exit status: 0 listed, 1 they cannot be told, 2 wrong usage.
+    """
     from mase_server.cli.passes import listed, print_json, print_passes
 
     wanted = what or []
@@ -137,6 +146,12 @@ def apply(
     python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
 ) -> None:
     """Apply passes to a model, and tell what they did to it. Nothing is written.
+
+    Examples:
+
+        mase-server apply net.py remove_dropout quantize default='fixed(8,4)'
+
+        mase-server apply net.py prune weight.sparsity=0.5 --show shapes
 
     Exit status: 0 applied, 1 a pass failed or there is no model, 2 wrong usage.
     """
@@ -270,7 +285,16 @@ def trust(
     folder: Annotated[Path, typer.Argument(metavar="PATH", exists=True, file_okay=False)],
     revoke: Annotated[bool, typer.Option("--revoke", help="Take the trust back.")] = False,
 ) -> None:
-    """Let the server run the model files of a folder, in every editor."""
+    """Let daemons run the model files of a folder and of all below it, in every editor and for every tool.
+
+    Examples:
+
+        mase-server trust ~/project
+
+        mase-server trust --revoke ~/project
+
+    Exit status: 0 it is kept, 2 wrong usage.
+    """
     from mase_server.cli.trusting import keep
 
     print(keep(folder, revoke))

@@ -164,15 +164,15 @@ def fix(path, *edits, preferred=True):
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("a = 1\nb = 2\n", "a = 10\nb = 20\n"),
-        ("a = 1\r\nb = 2\r\n", "a = 10\r\nb = 20\r\n"),
-        ("\ufeffa = 1\nb = 2\n", "\ufeffa = 10\nb = 20\n"),
+        ("a = 1; b = 2\n", "a = 10; b = 20\n"),
+        ("a = 1; b = 2\r\n", "a = 10; b = 20\r\n"),
+        ("\ufeffa = 1; b = 2\n", "\ufeffa = 10; b = 20\n"),
     ],
 )
 def test_edits_keep_everything_else_as_it_was(tmp_path, before, after):
     path = tmp_path / "net.py"
     path.write_bytes(before.encode())
-    done = mend(checked(tmp_path, problem(path, 1, fixes=[fix(path, (1, 4, 1, 5, "10"), (2, 4, 2, 5, "20"))])))
+    done = mend(checked(tmp_path, problem(path, 1, fixes=[fix(path, (1, 4, 1, 5, "10"), (1, 11, 1, 12, "20"))])))
     assert done == [f"{path}:1: t"]
     assert path.read_bytes() == after.encode()
 
