@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -104,11 +105,15 @@ def _results(what: Sequence[Path], given: Path | None) -> Path:
     return given or named
 
 
+@dataclass(frozen=True, slots=True)
 class _Way:
     """How the points are measured, as it was typed."""
 
-    def __init__(self, on: str, jobs: int | None, python: str | None, retry: bool, again: bool) -> None:
-        self.on, self.jobs, self.python, self.retry, self.again = on, jobs, python, retry, again
+    on: str
+    jobs: int | None
+    python: str | None
+    retry: bool
+    again: bool
 
 
 def _swept(grid: Grid, results: Path, way: _Way) -> tuple[Sweep, bool]:
@@ -147,8 +152,6 @@ def _engine(way: _Way, found: Sweep) -> Engine:
 
 def _checked(point: Point, passes: list[dict[str, Any]]) -> Point:
     """The point with its passes' proper names; UsageError for a pass or an argument that there is not."""
-    from dataclasses import replace
-
     from mase_server.cli.steps import meant
     from mase_server.steps import Step
 
