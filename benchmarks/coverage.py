@@ -1,7 +1,7 @@
 """How much of a model becomes hardware: model files emitted with nothing configured, and what of each lacks.
 
 Usage: python benchmarks/coverage.py FOLDER|FILE ... [--precision fixed(8,4) ...] [--simulate N] [--python PATH]
-       [--all] [--markdown] [--verbose]
+       [--multipliers N] [--all] [--verbose]
 
 Every model of a file is emitted as an editor would emit it, with the ceilings lifted. It is "whole" if every operator
 of it has hardware, "partial" if some have, "none" if none has. The share counts operations of the design, beside the
@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ class Row:
     multipliers: int = 0
     simulation: Mapping[str, Any] | None = None
     warnings: int = 0
-    steps: Sequence[str] = field(default=())
+    steps: Sequence[str] = ()
 
     @property
     def share(self) -> float:
@@ -73,7 +73,7 @@ class Row:
         return ran != "equal" or self.warnings > 0
 
 
-async def rows(files: Sequence[Path], options: argparse.Namespace) -> Iterator[Row]:
+async def rows(files: Sequence[Path], options: argparse.Namespace) -> list[Row]:
     """A row for each model and format, file after file, each in a daemon of its own."""
     found: list[Row] = []
     for file in files:
@@ -83,7 +83,7 @@ async def rows(files: Sequence[Path], options: argparse.Namespace) -> Iterator[R
                 options.console.print(escape(line(row)))
                 for told in details(row) if options.verbose else ():
                     options.console.print(escape(told))
-    return iter(found)
+    return found
 
 
 async def _of_file(daemon: Daemon, file: Path, options: argparse.Namespace) -> list[Row]:
@@ -113,11 +113,7 @@ async def _row(daemon: Daemon, file: Path, title: str, precision: str, options: 
             return row
         warnings = await _warnings(Path(folder), told["module"])
         ran = await simulate(Path(folder), cache=KEPT, limit=LIMIT)
-        return _replaced(row, simulation=ran, warnings=warnings)
-
-
-def _replaced(row: Row, **changes: Any) -> Row:
-    return Row(**{name: getattr(row, name) for name in Row.__slots__} | changes)
+        return replace(row, simulation=ran, warnings=warnings)
 
 
 def _emitted(file: Path, title: str, precision: str, told: Mapping[str, Any]) -> Row:
@@ -203,7 +199,7 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     options.console = Console(highlight=False, soft_wrap=True)
-    found = list(asyncio.run(rows(model_files(options.sources), options)))
+    found = asyncio.run(rows(model_files(options.sources), options))
     options.console.print(summary(found))
     options.console.print(lacking(found))
     return int(any(row.is_wrong for row in found))
