@@ -13,6 +13,7 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 from pygls.uris import from_fs_path, to_fs_path
 
+from mase_server.lsp.source_map import emissions
 from mase_server.lsp.verilog import Sheet, Verilog
 
 TWO = """\
@@ -357,6 +358,18 @@ def test_the_uri_of_a_document_leads_back_to_it(title, component):
     assert (verilog.sheet(uri), verilog.path(uri)) == (sheet, sheet.path)
 
 
+@pytest.mark.parametrize("picked", [None, "Net", "Other", "Third"])
+def test_the_hardware_of_the_picked_model_comes_first(picked):
+    made = [SimpleNamespace(title=title, snapshot=SimpleNamespace(sha256_of={"/w/net.py": "1"}.get))
+            for title in ("Net", "Other", "Third")]  # fmt: skip
+    snapshots = [SimpleNamespace(hardware=dict(enumerate(made)))]
+    store = SimpleNamespace(view=lambda path: SimpleNamespace(picked=picked), snapshots=lambda: snapshots)
+    ls = SimpleNamespace(daemon=SimpleNamespace(store=store))
+    titles = [each.title for each in emissions(ls, "/w/net.py")]
+    assert (titles[0], sorted(titles)) == (picked or "Net", ["Net", "Other", "Third"])
+    assert emissions(ls, "/w/other.py") == []
+
+
 class FakeServer:
     """What documents ask of a server."""
 
@@ -379,7 +392,9 @@ async def test_any_client_has_highlights_definitions_and_implementations(new_edi
     document = lsp.TextDocumentIdentifier(uri)
     at = lsp.Position(4, 17)
     found = await editor.client.text_document_document_highlight_async(lsp.DocumentHighlightParams(document, at))
-    assert [(each.range.start.line, each.range.end.line) for each in found] == [(4, 5)]
+    assert [each.range for each in found] == [
+        lsp.Range(lsp.Position(4, 0), lsp.Position(5, len("  ) fc_i (.clk(clk));")))
+    ]
     [python] = await editor.client.text_document_definition_async(lsp.DefinitionParams(document, at))
     assert (python.uri, python.range.start) == (path.as_uri(), lsp.Position(FC, 12))
     asked = lsp.ImplementationParams(editor.id(path), lsp.Position(OUT, 14))
@@ -466,6 +481,14 @@ async def test_a_simulation_tells_its_figures_beside_the_estimate(new_editor):
     assert (await editor.expect(lsp.WINDOW_SHOW_MESSAGE_REQUEST)).message == told["summary"]
     shown = await editor.expect(lsp.WINDOW_SHOW_DOCUMENT)
     assert (shown.uri, shown.external) == ("file:///cache/verilog/net", True)
+
+
+async def test_the_estimate_of_an_older_text_is_not_told_beside_a_simulation(editor):
+    path = await opened(editor)
+    await emit(editor, path)
+    assert await save(editor, path, TWO, "def (\n" + TWO) == "failed"
+    told = await editor.command("mase.simulateVerilog", {"uri": path.as_uri(), "show": False})
+    assert told["summary"] == "Net: 100 vectors, 0 mismatches, 20.0 cycles a vector, latency 52 cycles"
 
 
 async def test_a_folder_is_written_and_one_with_other_files_only_when_the_person_says_so(new_editor):
