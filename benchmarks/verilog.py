@@ -5,7 +5,9 @@ already, with its weights; everything after it counts: preparing, quantising, lo
 folder memories, one vector, and what has to come out. Seconds are of the processor, with one thread. Peers are
 installed into a virtual environment that is made for them, and skipped with a reason where they cannot be.
 
-Usage: python benchmarks/verilog.py [models] [peers] [--runs 5] [--environment FOLDER]
+Twins: seconds of the model, of the quantised graph, and of that graph as its hardware computes, in turn in one process.
+
+Usage: python benchmarks/verilog.py [models] [twins] [peers] [--runs 5] [--environment FOLDER]
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from mase_server import MaseGraph
 from mase_server.building import Build
+from mase_server.passes.verilog.as_hardware import as_hardware_transform_pass
+from mase_server.passes.verilog.preparation import prepare
 from mase_server.passes.verilog.told import build
 
 ROOT = Path(__file__).parents[1]
@@ -114,6 +118,30 @@ def models(options: argparse.Namespace) -> Table:
     return table
 
 
+def twins(options: argparse.Namespace) -> Table:
+    """The time of a batch of two: floats, rounded floats, and what the hardware computes."""
+    torch.set_num_threads(1)
+    title = f"a batch of two, CPU seconds, one thread; median of {options.runs}, load {os.getloadavg()[0]:.1f}"
+    table = Table("model", "float", "quantised", "as hardware", "x quantised", "nodes replaced", title=title)
+    for name, (make, shapes, asked) in MODELS.items():
+        torch.manual_seed(0)
+        model, inputs = make().eval(), {key: torch.randn(shape) for key, shape in shapes.items()}
+        quantised, hardware = (prepare(MaseGraph(model, inputs), asked)[0] for _ in range(2))
+        hardware, found = as_hardware_transform_pass(hardware)
+        times: dict[str, list[float]] = {"float": [], "quantised": [], "hardware": []}
+        with torch.inference_mode():
+            for _ in range(options.runs + 1):
+                for (_, seconds), each in zip(times.items(), (model, quantised.model, hardware.model), strict=True):
+                    begin = process_time()
+                    each(*inputs.values())
+                    seconds.append(process_time() - begin)
+        middle = {which: median(seconds[1:]) for which, seconds in times.items()}
+        ratio = middle["hardware"] / middle["quantised"]
+        cells = (f"{seconds:.4f}" for seconds in middle.values())
+        table.add_row(name, *cells, f"{ratio:.1f}", str(len(found["replaced"])))
+    return table
+
+
 def peers(options: argparse.Namespace) -> Table:
     """The same MLP, with the same weights, by each; in turn, so that all see the same machine."""
     table = Table(
@@ -175,7 +203,7 @@ def _environment(folder: Path) -> Path:
     return python
 
 
-PARTS: dict[str, Callable[[argparse.Namespace], Table]] = {"models": models, "peers": peers}
+PARTS: dict[str, Callable[[argparse.Namespace], Table]] = {"models": models, "twins": twins, "peers": peers}
 
 
 def main() -> None:
