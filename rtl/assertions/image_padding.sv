@@ -3,3 +3,5 @@ bind image_padding stream_checker #(.DATA_WIDTH(Beat)) check_in (
     .clk, .rst, .data(data_in_0), .valid(data_in_0_valid), .ready(data_in_0_ready));
 bind image_padding stream_checker #(.DATA_WIDTH(Beat)) check_out (
     .clk, .rst, .data(data_out_0), .valid(data_out_0_valid), .ready(data_out_0_ready));
+// A border that is offered after reset has no image behind it.
+bind image_padding reset_checker check_begun (.clk, .rst, .state(begun));

@@ -1,5 +1,6 @@
 """Borders, windows, convolution and pooling of images that come as rows, columns, channels."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import torch
@@ -210,6 +211,31 @@ def test_the_mean_of_a_whole_image_needs_no_memory_of_it():
     data = FixedPoint(8, 4)
     sizes = [(6, 5, 5), (4, 7, 7), (8, 4, 4)]
     Bench([average_pool(n, Windows(size[1:]), size, 2, data, data) for n, size in enumerate(sizes)]).check_all()
+
+
+BORDER = {"PADDING_LEFT": 2, "PADDING_RIGHT": 0, "PADDING_TOP": 0, "PADDING_BOTTOM": 1}
+
+
+def bordered(values, lowest=0):
+    return functional.pad(values, tuple(BORDER.values()), value=lowest)
+
+
+def with_border(case, expected, width, lanes):
+    """The case of windows without a border, with another one on each side."""
+    outs = {"data_out_0": image_stream(expected, width, lanes)}
+    return replace(case, parameters={**case.parameters, **BORDER}, outputs=outs)
+
+
+def test_borders_may_differ_from_side_to_side():
+    place, shape, data = Windows((2, 2), (1, 2)), (2, 5, 4), PLAIN.data
+    values = pixels(1, 8, shape)
+    weight, bias = (integers(width, *size, generator=generator(1)) for width, size in ((8, (4, 2, 2, 2)), (16, (4,))))
+    convolved = conv2d(bordered(values), weight, bias, PLAIN, place)
+    largest, means = (max_pool2d(bordered(values, -128), place), average_pool2d(bordered(values), data, data, place))
+    cases = [conv_case(values, weight, bias, PLAIN, place, 1, (2, 2), convolved, taps) for taps in ((1, 1), (2, 2))]
+    pools = (make(1, place, shape, 2, data, data) for make in (max_pool, average_pool))
+    expected = (convolved, convolved, largest, means)
+    Bench([with_border(*each, 8, 2) for each in zip((*cases, *pools), expected, strict=True)]).check_all()
 
 
 def mean_case(divisor, width, out):

@@ -252,3 +252,20 @@ def downsizer(number, width, ratio):
 def test_beats_are_gathered_and_split():
     draws = st.tuples(st.integers(1, 30), st.integers(1, 8))
     Bench([*numbered(upsizer, draws), *numbered(downsizer, draws)]).check_all()
+
+
+def rated():
+    """(case, cycles to its first beat by its contract, cycles between its first and its last beat)."""
+    return [
+        (row_statistic(1, 8, 2, 5, True), 5 + 2, 30 * 5 - 1),
+        (row_reduce(1, 8, 2, 5, False), 4 + 2, 29 * 5),
+        (reduce(1, 8, 2, 3, True, 4), 3 * 3 + 1, 11 * 4 * 3 + 2),
+        (line_taps(1, 8, 5, 6, 3, 1, 1), 2 * 5 + 1, 3 * 6 * 5 + 3 * 5 + 4),
+    ]
+
+
+def test_rates_and_latencies_are_those_of_the_contracts():
+    cases = rated()
+    for result, (case, first, between) in zip(Bench([each[0] for each in cases]).run(), cases, strict=True):
+        assert result.fine
+        assert (result.first_cycle, result.last_cycle - result.first_cycle) == (first, between), case
