@@ -1,10 +1,13 @@
-"""The same model gives the same bytes, in any process, whatever seed its hashes have."""
+"""The same model gives the same bytes, in any process and place, whatever seed its hashes have and threads it uses."""
 
 import hashlib
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
 
 SCRIPT = """
 import json, sys, torch
@@ -26,13 +29,12 @@ print(json.dumps(found))
 """
 
 
-def emitted(folder, seed):
-    """What is told in a process of its own, and a digest of every file."""
+def emitted(folder, seed, threads, place):
+    """What is told in a process of its own, which runs in a folder, and a digest of every file."""
     folder.mkdir()
-    env = {**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(folder)], env=env, capture_output=True, text=True, check=False
-    )
+    env = {**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": threads, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", SCRIPT, os.path.relpath(folder, place)]
+    done = subprocess.run(command, env=env, cwd=place, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     files = {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -43,7 +45,8 @@ def emitted(folder, seed):
 
 
 def test_two_processes_give_the_same_bytes_and_tell_the_same(tmp_path):
-    (told, files), (told_again, files_again) = emitted(tmp_path / "a", "1"), emitted(tmp_path / "b", "4711")
+    told, files = emitted(tmp_path / "a", "1", "1", ROOT)
+    told_again, files_again = emitted(tmp_path / "b", "4711", "2", tmp_path)
     assert {"encoder/encoder.sv", "down/down.sv", "down/sim/data_out_0.hex"} <= set(files)
     assert files == files_again
     assert told == told_again
