@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from mase_server.cli.listing import listing
 from mase_server.cli.report import report, value_map
 from mase_server.cli.reports import report_of
 from mase_server.cli.session import project_of
+from mase_server.daemon import api_traced
 from mase_server.daemon.api_traced import traced
 from mase_server.daemon.methods import Api
 from mase_server.daemon.status import Status
@@ -111,6 +113,29 @@ def test_the_text_that_was_traced_is_known_by_its_hash(tmp_path):
     assert made.same_text
     assert made.told["sha256"] == hashlib.sha256(SOURCE.encode()).hexdigest()
     assert not told(tmp_path / "net.py", "another text").same_text
+
+
+def test_a_long_file_comes_in_pages_without_a_gap(tmp_path, monkeypatch):
+    path = tmp_path / "net.py"
+    whole = told(path)
+    monkeypatch.setattr(api_traced, "_SITES", 1)
+    monkeypatch.setattr(api_traced, "_LINES", 1)
+    pages, following = [], 1
+    while following is not None:
+        params = {"path": str(path), "first": following}
+        pages.append(asyncio.run(traced(Api(Traced(path, ())), params)))
+        following = pages[-1]["next"]
+    assert len(pages) == 3
+    assert report_of(path, pages).told["sites"] == whole.told["sites"]
+
+
+def test_nothing_is_told_of_an_older_text(tmp_path):
+    path = tmp_path / "net.py"
+    path.write_text(SOURCE)
+    daemon = Traced(path, ())
+    daemon.store.put(replace(daemon.store.entry(str(path)), stale=True, sha256="newer"))
+    answer = asyncio.run(traced(Api(daemon), {"path": str(path)}))
+    assert (answer["models"], answer["sites"], answer["sha256"]) == ([], [], "newer")
 
 
 @pytest.mark.parametrize("mark", [".git", "pyproject.toml", "setup.py"])
