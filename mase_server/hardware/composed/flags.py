@@ -32,8 +32,8 @@ _COMPARED: Mapping[str, Callable[[Tensor, float], Tensor]] = {
 }  # fmt: skip
 
 
-def stream_of(lowering: Lowering, node: fx.Node) -> str:
-    """The stream of a tensor, an input of integers or flags too, which nobody rounds."""
+def stream_of(lowering: Lowering, node: fx.Node, reader: fx.Node) -> str:
+    """The stream of a tensor that another node reads, of an input of integers or flags too, which nobody rounds."""
     held = lowering.held[node]
     if isinstance(held, Whole):
         return held.operation
@@ -43,7 +43,7 @@ def stream_of(lowering: Lowering, node: fx.Node) -> str:
     before = lowering.stream(name).format
     if before.is_signed:
         return name
-    return Steps(lowering, node).table(name, torch.clone, FixedPoint(before.width + 1, before.fraction_width))
+    return Steps(lowering, reader).table(name, torch.clone, FixedPoint(before.width + 1, before.fraction_width))
 
 
 def _cast(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
@@ -56,7 +56,7 @@ def _cast(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     if before not in ("bool", "int") and after != "bool":
         words = f"it makes {lowering.facts[node].dtype} of its input, whose roundings no component has"
         raise NoHardware(words)
-    name = stream_of(lowering, source)
+    name = stream_of(lowering, source, node)
     if after == "bool":
         return Whole(Steps(lowering, node).table(name, lambda values: (values != 0).double(), FLAGS))
     lowering.same_places(node, source)
@@ -79,13 +79,13 @@ def _compare(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Hel
     streams = [each for each in operands if lowering.values(each) is None]
     if len(operands) == 1:
         single = operands[0]
-        return Whole(steps.table(stream_of(lowering, single), _alone(lowering, node, single), FLAGS))
+        return Whole(steps.table(stream_of(lowering, single, node), _alone(lowering, node, single), FLAGS))
     ranks = {len(lowering.facts[each].shape) for each in streams}
     if len(ranks) > 1:
         raise NoHardware("its operands have different numbers of dimensions; unsqueeze one of them")
-    first = stream_of(lowering, streams[0])
+    first = stream_of(lowering, streams[0], node)
     if len(streams) == 2:
-        difference = _difference(steps, first, stream_of(lowering, streams[1]))
+        difference = _difference(steps, first, stream_of(lowering, streams[1], node))
         return Whole(steps.table(difference, _than_zero(_COMPARED[name]), FLAGS))
     constant = next(each for each in operands if each not in streams)
     swapped = node.args[0] is constant
@@ -136,7 +136,7 @@ def _invert(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held
     steps, source = Steps(lowering, node), node.all_input_nodes[0]
     if lowering.facts[source].dtype != "bool":
         raise NoHardware("it inverts the bits of integers; of flags there is hardware")
-    return Whole(inverted(steps, stream_of(lowering, source)))
+    return Whole(inverted(steps, stream_of(lowering, source, node)))
 
 
 def inverted(steps: Steps, flags: str) -> str:
@@ -162,7 +162,7 @@ def _logic(function: str) -> Rule:
 def _flags(steps: Steps, node: fx.Node) -> str:
     """Flags that may be constant."""
     if steps.lowering.values(node) is None:
-        return stream_of(steps.lowering, node)
+        return stream_of(steps.lowering, node, steps.node)
     values = _beside(steps, node).double()
     return steps.constant(values, FLAGS, tuple(values.shape))
 
@@ -173,7 +173,7 @@ def _masked_fill(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) ->
     if not isinstance(source, fx.Node) or not isinstance(mask, fx.Node) or lowering.values(mask) is not None:
         return masks.masked_fill(lowering, node, given)
     value, steps = masks.number(lowering, arguments["value"]), Steps(lowering, node)
-    flags = stream_of(lowering, mask)
+    flags = stream_of(lowering, mask, node)
     return filled(steps, source, flags, value)
 
 
@@ -233,7 +233,7 @@ def _where(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     if len(choices) != 2 or not isinstance(mask, fx.Node) or lowering.values(mask) is not None:
         return masks.where(lowering, node, given)
     steps = Steps(lowering, node)
-    flags = stream_of(lowering, mask)
+    flags = stream_of(lowering, mask, node)
     values = [_choice(steps, each) for each in choices]
     numbers = [each for each in values if isinstance(each, float)]
     if len(numbers) == 2:

@@ -131,6 +131,8 @@ class _Replacing:
         if source.kind == "constant":
             return KINDS[source.kind].node(maker, source)
         same = [each for each, held in self.lowering.held.items() if held == Whole(name)]
+        if not same and source.kind == "input":
+            return self.graph.call_function(encode, (self.nodes[source.nodes[0]], str(source.out.format)))
         if not same:
             return self._inner(node, source, maker)
         before = [each for each in node.all_input_nodes if each in same] or same
