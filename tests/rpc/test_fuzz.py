@@ -131,6 +131,12 @@ async def test_a_build_of_any_values_is_one_or_is_refused(data):
         assert Build.from_wire(data).to_wire().items() >= data.items()
 
 
+@pytest.mark.parametrize("name", ["precision", "scope"])
+async def test_a_build_says_which_of_its_values_has_to_be_a_text(name):
+    with pytest.raises(ValueError, match=f"^{name} is 5; it takes a text$"):
+        Build.from_wire({name: 5})
+
+
 @pytest.mark.parametrize("path", ["/" + "x" * 5000, "/a\0b.py", "/dev/zero", "/", "//", "/."], ids=ascii)
 async def test_a_path_that_is_no_file_is_refused(served, path):
     async with served.client() as client:
