@@ -76,11 +76,17 @@ def _made(folder: Path) -> Path:
 
 
 def _usual_folder() -> Path:
-    """By the system's conventions. Where Linux has none for this session, the library would only warn."""
-    if sys.platform == "linux" and not os.environ.get("XDG_RUNTIME_DIR"):
+    """By the system's conventions. Where Linux has no folder of this session, the library would warn, and take another
+    one in the temporary folder, of a name that anybody may take first.
+    """
+    if sys.platform == "linux" and not _is_folder(os.environ.get("XDG_RUNTIME_DIR", "")):
         session = Path(f"/run/user/{os.getuid()}")
         return session / _NAME if session.is_dir() else _temporary_folder()
     return Path(platformdirs.user_runtime_dir(_NAME, appauthor=False))
+
+
+def _is_folder(path: str) -> bool:
+    return bool(path) and Path(path).is_dir()
 
 
 def _temporary_folder() -> Path:

@@ -97,9 +97,12 @@ async def test_a_runtime_folder_that_cannot_be_made_is_said_or_another_is_taken(
     with pytest.raises(OSError, match=re.escape(told)):
         registry.runtime_dir()
     monkeypatch.delenv("MASE_RUNTIME_DIR")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
     monkeypatch.setattr(registry.tempfile, "gettempdir", lambda: str(tmp_path))
-    assert registry.runtime_dir() == tmp_path / f"mase-server-{os.getuid()}"
+    monkeypatch.setattr(registry, "Path", lambda path: Path(str(path).replace("/run/user/", f"{tmp_path}/none/")))
+    for folder in ("file", "none"):
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / folder))
+        with warnings.catch_warnings(action="error"):
+            assert registry.runtime_dir() == tmp_path / f"mase-server-{os.getuid()}"
 
 
 async def test_a_folder_that_others_can_enter_is_refused(tmp_path, monkeypatch):
