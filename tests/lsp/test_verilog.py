@@ -5,16 +5,12 @@ Its hardware of `Net` has `fc` (lines 5 and 6) and `out` (line 8), from the two 
 
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from editing import capabilities
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
-from pygls.uris import from_fs_path, to_fs_path
-
-from mase_server.lsp.source_map import emissions
-from mase_server.lsp.verilog import Sheet, Verilog
+from pygls.uris import to_fs_path
 
 TWO = """\
 # model Net
@@ -346,35 +342,6 @@ async def test_both_sides_still_find_each_other_while_the_text_cannot_be_traced(
     assert await save(editor, path, TWO, "def (\n" + TWO) == "failed"
     assert (await counterparts(editor, path.as_uri(), FC + 1))[0] == (uri, ["fc"], [(4, 5)])
     assert (await counterparts(editor, uri, 7))[0] == (path.as_uri(), ["out"], [(OUT + 1, OUT + 1)])
-
-
-@pytest.mark.parametrize("component", ["", "fixed_linear"])
-@pytest.mark.parametrize("title", ["Net", "Net 2", "a/b#c?d"])
-def test_the_uri_of_a_document_leads_back_to_it(title, component):
-    verilog = Verilog(FakeServer)
-    sheet = Sheet("/w/my nets/net.py", title, component)
-    uri = verilog.uri(sheet)
-    assert not set(uri) & set(" #?")
-    assert (verilog.sheet(uri), verilog.path(uri)) == (sheet, sheet.path)
-
-
-@pytest.mark.parametrize("picked", [None, "Net", "Other", "Third"])
-def test_the_hardware_of_the_picked_model_comes_first(picked):
-    made = [SimpleNamespace(title=title, snapshot=SimpleNamespace(sha256_of={"/w/net.py": "1"}.get))
-            for title in ("Net", "Other", "Third")]  # fmt: skip
-    snapshots = [SimpleNamespace(hardware=dict(enumerate(made)))]
-    store = SimpleNamespace(view=lambda path: SimpleNamespace(picked=picked), snapshots=lambda: snapshots)
-    ls = SimpleNamespace(daemon=SimpleNamespace(store=store))
-    titles = [each.title for each in emissions(ls, "/w/net.py")]
-    assert (titles[0], sorted(titles)) == (picked or "Net", ["Net", "Other", "Third"])
-    assert emissions(ls, "/w/other.py") == []
-
-
-class FakeServer:
-    """What documents ask of a server."""
-
-    contents = SimpleNamespace(document=lambda uri: uri)
-    uri_of, path_of = staticmethod(from_fs_path), staticmethod(to_fs_path)
 
 
 async def test_two_models_of_one_file_have_two_documents(new_editor):
