@@ -190,6 +190,43 @@ def test_a_sum_in_place_is_rounded_and_leaves_its_operands_alone():
     assert torch.equal(x, before)
 
 
+class Joined(nn.Module):
+    """Positions are added in place to what `cat` made, as vision transformers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.positions = nn.Parameter(torch.randn(1, 1, 8)), nn.Parameter(torch.randn(1, 4, 8))
+
+    def forward(self, x):
+        x = torch.cat((self.first.expand(x.shape[0], -1, -1), x), dim=1)
+        x += self.positions
+        return x
+
+
+class Part(nn.Module):
+    """What is changed in place is a part of something else, which is read later."""
+
+    def forward(self, x):
+        y = x * 2
+        y[:, 0].add_(x[:, 1])
+        return y
+
+
+def test_what_a_copy_gives_is_rounded_although_it_is_changed_in_place():
+    model, x = Joined(), torch.randn(2, 3, 8)
+    graph, found = quantised(model, {"x": x}, default={"config": INT8})
+    assert [*found["quantised"].values()] == ["fixed(8,4)"]
+    with torch.no_grad():
+        joined = data(torch.cat((model.first.expand(2, -1, -1), x), dim=1))
+        assert torch.equal(graph.model(x), data(joined + data(model.positions)))
+
+
+def test_what_changes_a_part_of_something_else_stays_as_it_is():
+    graph, found = quantised(Part(), {"x": (x := torch.randn(2, 3, 8))}, default={"config": INT8}, add="fixed(8,4)")
+    got = graph.model(x)
+    assert torch.equal(got[:, 0], data(data(x) * 2)[:, 0] + x[:, 1]), found
+
+
 @pytest.mark.parametrize("training", [False, True])
 def test_a_dropout_is_rounded_after_only_where_it_does_something(training):
     model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 4)).train(training)

@@ -21,6 +21,13 @@ from mase_server.passes.quantize.values import Values, is_floating
 from mase_server.passes.selection import Selection
 
 _IN_PLACE = frozenset({operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow})
+#: Of what moves data, what gives data of its own: it can be changed in place, and nothing else changes.
+_COPIES = frozenset(
+    {
+        "cat", "stack", "repeat", "repeat_interleave", "tile", "flip", "roll", "clone", "index_select", "gather",
+        "max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,4 +129,4 @@ def _changes_a_part(node: fx.Node, model: nn.Module) -> bool:
     """Does a node change a part of something else in place? Then its argument must stay the thing itself."""
     name = str(getattr(node.target, "__name__", node.target))
     in_place = name.endswith("_") or node.target in _IN_PLACE
-    return in_place and any(operator_of(source, model) in MOVES for source in node.all_input_nodes[:1])
+    return in_place and any(operator_of(source, model) in MOVES - _COPIES for source in node.all_input_nodes[:1])
