@@ -163,13 +163,13 @@ def test_a_name_of_another_page_is_a_link_and_a_pages_own_name_is_not():
 
 def test_the_command_line_page_has_every_option_that_help_shows():
     text = PAGES["cli.md"]
-    for command in ("shapes", "passes", "apply", "trust", "lsp"):
+    for command in ("shapes", "passes", "apply", "trust", "lsp", "check", "graph", "verilog", "serve", "rpc", "sweep"):
         run = [sys.executable, "-m", "mase_server", command, "--help"]
         told = subprocess.run(run, cwd=ROOT, env={"COLUMNS": "200", "TERM": "dumb"}, capture_output=True, check=True)
         options = set(re.findall(r"(?<![\w-])--[a-z-]+", told.stdout.decode())) - {"--help", "--no-revoke", "--no-all"}
         section = text.partition(f"## mase-server {command}\n")[2].partition("\n## ")[0]
-        assert set(re.findall(r"--[a-z]+", section)) >= options, command
-        assert set(re.findall(r"^\| `(--[a-z]+)", section, re.MULTILINE)) <= options, command
+        assert set(re.findall(r"--[a-z-]+", section)) >= options, command
+        assert set(re.findall(r"^\| `(--[a-z-]+)", section, re.MULTILINE)) <= options, command
 
 
 def test_every_request_and_command_that_the_server_answers_is_on_its_page():
