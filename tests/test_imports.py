@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -136,3 +137,10 @@ def test_the_server_does_not_load_torch_or_what_only_the_command_line_needs():
 
 def test_the_package_itself_loads_neither_half():
     assert not loaded_by("import mase_server") & {"torch", "pygls", "mase_server.daemon", "mase_server.lsp"}
+
+
+def test_no_two_test_files_have_one_name():
+    """Folders of tests without an `__init__.py` are all on the path: pytest imports only one of two alike."""
+    files = [file for file in Path(__file__).parent.rglob("test_*.py") if not (file.parent / "__init__.py").exists()]
+    names = Counter(file.name for file in files)
+    assert {name for name, count in names.items() if count > 1} == set()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,13 +17,57 @@ from mase_server.client.finding import Target
 from mase_server.client.kept import REPEATABLE, Kept
 from mase_server.client.stream import AUTHENTICATE, DROPPED, EVENT, GREETING_SECONDS, NEWS, RETRY, reader
 from mase_server.rpc.addresses import UnixAddress
-from mase_server.rpc.frames import FrameError, Request, Response, notification, request
-
-_RECEIVE = 256 << 10
+from mase_server.rpc.frames import FrameError, Message, Response, notification, request
 
 
 class _Lost(Exception):
     """The connection ended before the answer came."""
+
+
+class _Stream(asyncio.Protocol):
+    """One connection. taken: is called with each message, as its bytes come, since a task of its own would be a turn
+    of the event loop later.  ended: is called at the end, with why.
+    """
+
+    def __init__(self, taken: Callable[[Message], None], ended: Callable[[str], None]) -> None:
+        self._taken, self._ended = taken, ended
+        self._incoming, self._why = reader(), ""
+        self._transport: asyncio.Transport | None = None
+        self.writable, self.lost = asyncio.Event(), asyncio.Event()
+        self.writable.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for message in self._incoming.feed(data):
+                self._taken(message)
+        except FrameError as error:
+            self._why = str(error)
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.writable.set()
+        self.lost.set()
+        self._ended(self._why or (str(exc) if exc else "the daemon closed it"))
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+
+    def write(self, data: bytes) -> None:
+        """Send it, or keep it until it can be sent."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Hear no more, and end."""
+        if self._transport is not None:
+            self._transport.close()
 
 
 class AsyncClient(AsyncMethods):
@@ -49,12 +93,11 @@ class AsyncClient(AsyncMethods):
         self._reconnect = reconnect
         self._numbers = itertools.count(1)
         self._connecting = asyncio.Lock()
-        self._writer: asyncio.StreamWriter | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self._stream: _Stream | None = None
         self._answers: dict[int, asyncio.Future[Response]] = {}
         self._news: deque[dict[str, Any]] = deque(maxlen=NEWS)
         self._heard = asyncio.Event()
-        self._why = ""
+        self._why = self._told = ""
         self._kept = Kept()
 
     async def __aenter__(self) -> Self:
@@ -68,13 +111,9 @@ class AsyncClient(AsyncMethods):
 
     async def close_connection(self) -> None:
         """End the connection; a later call makes another."""
-        writer, reading, self._writer = self._writer, self._reading, None
-        if writer is not None and reading is not None:
-            writer.close()
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+        if (stream := self._stream) is not None:
+            stream.close()
+            await stream.lost.wait()
 
     async def call(
         self, method: str, params: dict[str, Any] | None = None, *, timeout: float | None = None
@@ -82,17 +121,21 @@ class AsyncClient(AsyncMethods):
         """The answer. RpcError is the daemon's refusal; ClientError a lost connection or a time that is over."""
         given, seconds = params or {}, timeout or self._timeout
         try:
-            async with asyncio.timeout(seconds):
+            if seconds is None:
                 result = await self._tried(method, given)
+            else:
+                async with asyncio.timeout(seconds):
+                    result = await self._tried(method, given)
         except TimeoutError as error:
             raise ClientError(f"{method} had no answer within {seconds:g} s") from error
         self._kept.note(method, given, result)
         return result
 
     async def _tried(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        was_connected = self._writer is not None
+        was_connected = self._stream is not None
         try:
-            await self._connect()
+            if not was_connected:
+                await self._connect()
             return await self._asked(method, params)
         except _Lost as error:
             if not (self._reconnect and was_connected and method in REPEATABLE):
@@ -111,7 +154,7 @@ class AsyncClient(AsyncMethods):
         while True:
             while self._news:
                 yield self._news.popleft()
-            if self._writer is None:
+            if self._stream is None:
                 if not self._reconnect:
                     raise ClientError(f"the connection was lost: {self._why}")
                 await self._connect()
@@ -121,17 +164,17 @@ class AsyncClient(AsyncMethods):
             await self._heard.wait()
 
     async def _asked(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        writer, ident = self._writer, next(self._numbers) % (1 << 32)
-        if writer is None:
+        stream, ident = self._stream, next(self._numbers) % (1 << 32)
+        if stream is None:
             raise _Lost(self._why)
         answered = self._answers[ident] = asyncio.get_running_loop().create_future()
         try:
-            writer.write(request(ident, method, params))
-            with contextlib.suppress(ConnectionError):  # the reading task tells it, with its reason
-                await writer.drain()
+            stream.write(request(ident, method, params))
+            if not stream.writable.is_set():
+                await stream.writable.wait()
             answer = await answered
         except asyncio.CancelledError:
-            writer.write(notification("mase/cancel", {"id": ident}))
+            stream.write(notification("mase/cancel", {"id": ident}))
             raise
         finally:
             self._answers.pop(ident, None)
@@ -142,10 +185,9 @@ class AsyncClient(AsyncMethods):
 
     async def _connect(self) -> None:
         async with self._connecting:
-            if self._writer is not None:
+            if self._stream is not None:
                 return
-            stream, token = await self._reach()
-            self._reading = asyncio.create_task(self._read(stream))
+            token = await self._reach()
             try:
                 if token:
                     async with asyncio.timeout(GREETING_SECONDS):
@@ -155,39 +197,34 @@ class AsyncClient(AsyncMethods):
             except _Lost as error:
                 raise ClientError(f"the connection was lost at once: {error}") from error
 
-    async def _reach(self) -> tuple[asyncio.StreamReader, str]:
+    async def _reach(self) -> str:
         last: Exception | None = None
         for pause in RETRY if self._reconnect else RETRY[:1]:
             await asyncio.sleep(pause)
             try:
                 address, token = await asyncio.to_thread(self._target.resolve)
+                loop, made = asyncio.get_running_loop(), partial(_Stream, self._take, self._ended)
                 if isinstance(address, UnixAddress):
-                    stream, self._writer = await asyncio.open_unix_connection(address.path)
+                    _, stream = await loop.create_unix_connection(made, address.path)
                 else:
-                    stream, self._writer = await asyncio.open_connection(address.host, address.port)
-                return stream, token
+                    _, stream = await loop.create_connection(made, address.host, address.port)
+                if not stream.lost.is_set():
+                    self._stream = stream
+                    return token
+                last = ClientError(f"the connection was lost at once: {self._why}")
             except (OSError, ClientError) as error:
                 last = error
         raise last if isinstance(last, ClientError) else ClientError(f"cannot connect to the daemon: {last}")
 
-    async def _read(self, stream: asyncio.StreamReader) -> None:
-        incoming, self._why = reader(), "the daemon closed it"
-        try:
-            while data := await stream.read(_RECEIVE):
-                for message in incoming.feed(data):
-                    self._take(message)
-        except (OSError, FrameError) as error:
-            self._why = str(error)
-        finally:
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
-            for answer in self._answers.values():
-                if not answer.done():
-                    answer.set_exception(_Lost(self._why))
-            self._heard.set()
+    def _ended(self, why: str) -> None:
+        self._why, self._stream = self._told or why, None
+        self._told = ""
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(_Lost(self._why))
+        self._heard.set()
 
-    def _take(self, message: Request | Response) -> None:
+    def _take(self, message: Message) -> None:
         if isinstance(message, Response):
             answer = self._answers.get(message.ident)
             if answer is not None and not answer.done():
@@ -198,4 +235,4 @@ class AsyncClient(AsyncMethods):
             self._news.append(params)
             self._heard.set()
         elif message.method == DROPPED:
-            self._why = f"the daemon ended it: {params.get('message')}"
+            self._told = f"the daemon ended it: {params.get('message')}"
