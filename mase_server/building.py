@@ -75,7 +75,8 @@ OPERATION_KEYS = {
 }  # fmt: skip
 
 #: Of one operation, before synthesis. cycles: from one sample to the next.  latency: from its first beat to its own
-#: first beat.  luts: four-input tables.  memory_bits: weights, buffers and tables.
+#: first beat; 0 where it is not known, as in designs with too many beats to follow each.  luts: four-input tables.
+#: memory_bits: weights, buffers and tables.
 ESTIMATE_KEYS = ("multipliers", "luts", "memory_bits", "cycles", "latency")
 
 #: Of the whole. interval: cycles a sample.  latency: from the first beat of a sample to the last of its result.

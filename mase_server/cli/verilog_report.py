@@ -83,8 +83,13 @@ def _emitted(made: Made) -> Iterator[str]:
 
 
 def _row(operation: Mapping[str, Any]) -> list[str]:
-    figures = (f"{operation['estimate'][name]:,}" for name in _FIGURES)
+    figures = (_figure(name, operation["estimate"][name]) for name in _FIGURES)
     return [operation["name"], operation["scope"], operation["module"], *figures]
+
+
+def _figure(name: str, value: int) -> str:
+    """A dash for a time that is not known."""
+    return f"{value:,}" if value or name not in ("cycles", "latency") else "-"
 
 
 def _totals(totals: Mapping[str, Any]) -> Iterator[str]:

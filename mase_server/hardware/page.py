@@ -78,8 +78,13 @@ def _operations(design: Design, made: Netlist, told: Estimates) -> Iterator[str]
         modules.setdefault(instance.operation, []).append(instance.module)
     for name, operation in design.operations.items():
         used = ", ".join(f"`{module}`" for module in dict.fromkeys(modules.get(name, ())))
-        figures = (str(told.operations[name][key]) for key in _FIGURES)
+        figures = (_figure(key, told.operations[name][key]) for key in _FIGURES)
         yield _row(name, used, f"`{operation.out.format}`", *figures)
+
+
+def _figure(key: str, value: int) -> str:
+    """Nothing for a time that is not known, or that there is not."""
+    return str(value) if value or key not in ("cycles", "latency") else ""
 
 
 def _missing(design: Design) -> Iterable[str]:

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lsp"))
 
 from fake_daemon import payload_of
 
+from mase_server.cli import verilog_report
 from mase_server.cli.listing import listing
 from mase_server.cli.report import report, value_map
 from mase_server.cli.reports import report_of
@@ -148,3 +149,9 @@ def test_the_project_of_a_file_is_the_nearest_folder_that_looks_like_one(tmp_pat
 
 def test_a_file_in_no_project_has_its_own_folder(tmp_path):
     assert project_of(str(tmp_path / "net.py")) == str(tmp_path)
+
+
+def test_a_time_that_is_not_known_is_no_zero():
+    estimate = {"multipliers": 0, "luts": 1500, "memory_bits": 0, "cycles": 28800, "latency": 0}
+    row = verilog_report._row({"name": "cat", "scope": "", "module": "stream_concat", "estimate": estimate})
+    assert row == ["cat", "", "stream_concat", "0", "1,500", "0", "28,800", "-"]

@@ -90,3 +90,20 @@ def test_the_latency_of_a_design_too_large_to_be_followed_is_within_two_percent(
     exact = estimate(design, folding).totals["latency"]
     monkeypatch.setattr(estimating, "_MOST_BEATS", 0)
     assert estimate(design, folding).totals["latency"] == pytest.approx(exact, rel=0.02)
+
+
+class Join(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(5, 4), nn.Linear(9, 2)
+
+    def forward(self, x):
+        return self.head(torch.cat((x, self.layer(x)), dim=1))
+
+
+def test_what_nobody_folds_takes_a_beat_a_cycle_also_where_beats_are_not_followed(monkeypatch):
+    design = lower(quantised(Join(), torch.randn(2, 5), config()))
+    (name,) = (each.name for each in design.operations.values() if each.kind == "concat")
+    followed = estimate(design, fold(design)).operations[name]["cycles"]
+    monkeypatch.setattr(estimating, "_MOST_BEATS", 0)
+    assert estimate(design, fold(design)).operations[name]["cycles"] == followed == 9

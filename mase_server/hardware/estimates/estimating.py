@@ -40,7 +40,7 @@ def estimate(design: Design, folding: Folding, made: Netlist | None = None) -> E
     operations = {
         name: {
             **_plain(costs[name]),
-            "cycles": _cycles(folding, found, name, instances[name]),
+            "cycles": _cycles(design, folding, found, name, instances[name]),
             "latency": 0 if found is None else _latency(found, instances[name]),
         }
         for name in design.operations
@@ -85,12 +85,14 @@ def _slowest(operations: Mapping[str, Mapping[str, int]]) -> list[str]:
     return [name for name, each in operations.items() if each["cycles"] == most]
 
 
-def _cycles(folding: Folding, found: Running | None, name: str, instances: Sequence[Instance]) -> int:
+def _cycles(design: Design, folding: Folding, found: Running | None, name: str, instances: Sequence[Instance]) -> int:
     """From one sample to the next; what nobody folds takes a beat a cycle, in and out."""
     if name in folding.folds:
         return folding.folds[name].cycles
     if found is None:
-        return 0
+        operation = design.operations[name]
+        streams = (operation.out, *(design.operations[each].out for each in operation.inputs))
+        return max(each.size for each in streams) if instances else 0
     links = [found.links[wire] for each in instances for way in ("in", "out") for wire in wires(each, way)]
     return max((len(link.taken) // max(1, len(found.samples)) for link in links), default=0)
 
