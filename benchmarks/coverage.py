@@ -148,7 +148,7 @@ def ran(row: Row) -> str:
     told, lint = row.simulation, "" if not row.warnings else f", {row.warnings} warnings"
     if told["status"] == "failed":
         return f"failed: {' '.join(told['log'].split())[:200]}{lint}"
-    return f"{told['status']}: {told['mismatches']} of {told['vectors']} vectors{lint}"
+    return f"{told['status']}: {told['mismatches']} mismatches in {told['vectors']} vectors{lint}"
 
 
 def details(row: Row) -> Iterator[str]:
