@@ -93,7 +93,7 @@ def test_softmax_and_norms_in_integers_are_those_of_floats_but_for_a_rounding_he
 @pytest.mark.parametrize(
     "model", [Products(), Attention(), Picked(), Encoder()], ids=["products", "attention", "picked", "encoder"]
 )
-@pytest.mark.parametrize("multipliers", [8, 70])
+@pytest.mark.parametrize("multipliers", [14, 70])
 def test_verilator_gives_the_same_integers(tmp_path, model, multipliers):
     check(emitted(model, torch.randn(2, 6, 8), 20, multipliers=multipliers), tmp_path)
     assert make(tmp_path, "lint").stderr == ""
