@@ -97,7 +97,10 @@ def test_calls_are_answered_until_the_wire_ends():
         unknown, untraced = connection.read(), connection.read()
         assert connection.read() is None
     assert (unknown["result"], unknown["kind"]) == (2, "argument")
-    assert unknown["error"] == "unknown method 'fly'; known: ['code', 'passes', 'ping', 'transform']"
+    assert (
+        unknown["error"]
+        == "unknown method 'fly'; known: ['code', 'draw', 'export', 'passes', 'ping', 'transform', 'verilog', 'weights']"
+    )
     assert untraced["error"] == "this file was not traced to its end: there is no model to work on"
 
 
