@@ -107,7 +107,8 @@ def test_runs_are_summed_as_if_they_were_one():
     whole = measure(original, rounded, [x])
     parts = measure(original, rounded, *[[part] for part in x.split(2)])
     assert parts.output.max_error == whole.output.max_error
-    assert parts.nodes["_5"].sqnr == pytest.approx(whole.nodes["_5"].sqnr, rel=1e-9)
+    # Convolutions may add up in another order for another batch.
+    assert parts.nodes["_5"].sqnr == pytest.approx(whole.nodes["_5"].sqnr, rel=1e-6)
 
 
 def test_what_is_the_same_has_no_error():
