@@ -27,9 +27,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from mase_server.cli.applying import call
-from mase_server.cli.session import Silent, Wanted, daemon_for
+from mase_server.cli.session import Wanted, daemon_for
 from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.pipelines import PassError
+from mase_server.daemon.quiet import Quiet
 from mase_server.simulation import simulate
 
 PRECISIONS = ("fixed(8,4)", "fixed(8,auto)")
@@ -77,7 +78,7 @@ async def rows(files: Sequence[Path], options: argparse.Namespace) -> list[Row]:
     """A row for each model and format, file after file, each in a daemon of its own."""
     found: list[Row] = []
     for file in files:
-        async with daemon_for(Wanted((file,), python=options.python), Silent()) as daemon:
+        async with daemon_for(Wanted((file,), python=options.python), Quiet()) as daemon:
             for row in await _of_file(daemon, file, options):
                 found.append(row)
                 options.console.print(escape(line(row)))

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from mase_server.cli.reports import Report
-from mase_server.cli.session import Outcome, Silent, Wanted, daemon_for, outcome_of, traced
+from mase_server.cli.session import Outcome, Wanted, daemon_for, outcome_of, traced
 from mase_server.cli.session import call as call
 from mase_server.cli.steps import UsageError, meant
 from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.graph_snapshot import GraphSnapshot, NodeView
 from mase_server.daemon.pipelines import PassError
+from mase_server.daemon.quiet import Quiet
 from mase_server.steps import Step
 
 
@@ -59,7 +60,7 @@ class Applied:
         return bool(self.model) and self.failure is None and told.get("failed") is None
 
 
-class Reporter(Silent):
+class Reporter(Quiet):
     """A listener that has somebody told how far things are."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:

@@ -81,8 +81,9 @@ def _in_words(error: OSError | ValueError) -> str:
 
 
 async def _serve(workspace: Path, address: object, token_file: Path | None, python: str | None, trusted: bool) -> None:
-    from mase_server.cli.session import Silent, project_of
+    from mase_server.cli.session import project_of
     from mase_server.daemon.daemon import Daemon
+    from mase_server.daemon.quiet import Quiet
     from mase_server.daemon.status import FolderSettings
     from mase_server.daemon.trust import is_trusted
     from mase_server.directories import cache_dir, state_dir
@@ -100,7 +101,7 @@ async def _serve(workspace: Path, address: object, token_file: Path | None, pyth
         return str(workspace) if Path(path).is_relative_to(workspace) else project_of(path)
 
     assert address is None or isinstance(address, UnixAddress | TcpAddress)
-    daemon = Daemon(Silent(), cache_dir=cache_dir(), state_dir=state, settings_of=settings_of, folder_of=folder_of)
+    daemon = Daemon(Quiet(), cache_dir=cache_dir(), state_dir=state, settings_of=settings_of, folder_of=folder_of)
     listening = Listening(Front(daemon), address, token_file)
     try:
         where = await listening.start()

@@ -14,6 +14,7 @@ from mase_server.cli.reports import Report, here, report_of
 from mase_server.daemon.api import API, Api
 from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.projects import project_of as project_of
+from mase_server.daemon.quiet import Quiet
 from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import GraphSnapshot
 from mase_server.directories import cache_dir, state_dir
@@ -46,44 +47,16 @@ class Outcome:
     problems: tuple[Problem, ...]
 
 
-class Silent:
-    """A listener for whom the end is enough."""
-
-    def status_changed(self, status: Status) -> None:
-        """Nothing to do."""
-
-    def views_changed(self, paths: frozenset[str]) -> None:
-        """Nothing to do."""
-
-    def progress(self, path: str, stage: str, message: str) -> None:
-        """Nothing to do."""
-
-    def pass_progress(self, path: str, model: str, message: str, fraction: float | None) -> None:
-        """Nothing to do."""
-
-    def pass_ended(self, path: str, model: str) -> None:
-        """Nothing to do."""
-
-    def verilog_changed(self, path: str, model: str) -> None:
-        """Nothing to do."""
-
-    def verilog_progress(self, path: str, model: str, message: str, fraction: float | None) -> None:
-        """Nothing to do."""
-
-    def verilog_ended(self, path: str, model: str) -> None:
-        """Nothing to do."""
-
-
 async def trace(wanted: Wanted, everything: bool = False) -> list[Report]:
     """Trace every file; the reports in the order of the files. everything: with expressions."""
-    async with daemon_for(wanted, Silent()) as daemon:
+    async with daemon_for(wanted, Quiet()) as daemon:
         return [await traced(daemon, file, everything) for file in wanted.files]
 
 
 async def trace_each(wanted: Wanted) -> AsyncIterator[Report]:
     """The reports of many files, each as soon as it is there; a few at once, so that few processes are alive."""
     turns = asyncio.Semaphore(os.cpu_count() or 1)
-    async with daemon_for(replace(wanted, files=()), Silent()) as daemon:
+    async with daemon_for(replace(wanted, files=()), Quiet()) as daemon:
 
         async def one(file: Path) -> Report:
             async with turns:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from mase_server.cli import attached
 from mase_server.cli.reports import Report
-from mase_server.cli.session import Silent, Wanted, daemon_for, traced
+from mase_server.cli.session import Wanted, daemon_for, traced
 from mase_server.cli.showing import Asked, print_reports
+from mase_server.daemon.quiet import Quiet
 from mase_server.daemon.status import END_STATES, Status
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _reports(client: Client, screen: _Screen) -> list[Report]:
     return found
 
 
-class _Told(Silent):
+class _Told(Quiet):
     """Wakes who waits when a trace ended."""
 
     def __init__(self) -> None:

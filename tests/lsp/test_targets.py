@@ -8,7 +8,8 @@ import pytest
 import pytest_asyncio
 from lsprotocol import types as lsp
 
-from mase_server.cli.session import Silent, Wanted, daemon_for
+from mase_server.cli.session import Wanted, daemon_for
+from mase_server.daemon.quiet import Quiet
 from mase_server.lsp.documents import Document
 from mase_server.lsp.encoding import Encoding
 from mase_server.lsp.outline import outline
@@ -89,7 +90,7 @@ async def traced(tmp_path_factory):
     """The view and the snapshot of SOURCE."""
     file = tmp_path_factory.mktemp("targets") / "net.py"
     file.write_text(SOURCE)
-    async with daemon_for(Wanted((file,), python=sys.executable), Silent()) as daemon:
+    async with daemon_for(Wanted((file,), python=sys.executable), Quiet()) as daemon:
         await daemon.wait(str(file))
         return SimpleNamespace(
             path=str(file), view=daemon.store.view(str(file)), snapshot=daemon.store.snapshot(str(file))
