@@ -27,7 +27,8 @@ async def tensors(api: Api, params: Params) -> dict[str, Any]:
     next: the line that the rest begins at, or None.
     """
     view = view_of(api, params["path"])
-    first, last = params.get("first", 1), params.get("last", 1 << 30)
+    # Steps are of lines that there are: a client may say any number.
+    first, last = max(1, params.get("first", 1)), params.get("last", 1 << 30)
     last = min(last, _last_line(api, params["path"]))
     kinds, sites = None if params.get("all") else _KINDS, list[dict[str, Any]]()
     while first <= last and len(sites) < _SITES:

@@ -57,7 +57,8 @@ async def _sites(entry: Entry, params: Params) -> tuple[list[dict[str, Any]], in
     assert entry.shown is not None
     view = FileView(entry.path, entry.shown.sha256, entry.shown.sha256, [entry])
     kinds = None if params.get("all") else _NAMED
-    line, last, found = params.get("first", 1), _last_line(entry.shown), list[dict[str, Any]]()
+    # Steps are of lines that there are: a client may say any number.
+    line, last, found = max(1, params.get("first", 1)), _last_line(entry.shown), list[dict[str, Any]]()
     while line <= last and len(found) < _SITES:
         sites = view.sites(line, line + _LINES - 1, kinds)
         found += [_site(site, params.get("passes", False)) for site in sites]

@@ -120,6 +120,14 @@ async def test_tensors_come_line_by_line(client, served):
     assert [site["line"] for site in told["sites"]] == [3]
 
 
+@pytest.mark.parametrize("method", ["mase/tensors", "mase/traced"])
+@pytest.mark.parametrize("first", [0, -(1 << 63)])
+async def test_lines_before_the_first_are_nobodys_and_take_no_time(client, served, method, first):
+    path = served.show("before.py", blocks=1)
+    told = await client.result(method, path=path, first=first)
+    assert told["sites"] == (await client.result(method, path=path))["sites"] != []
+
+
 async def test_many_tensors_come_in_pages_without_a_gap(client, served):
     path = served.show("lines.py", blocks=4000)
     lines, start = [], 1
