@@ -1,17 +1,34 @@
-// Bundles the extension into one file: node esbuild.mjs [--production]
+// Bundles the extension, and each page that it shows with its styles: node esbuild.mjs [--production]
 import * as esbuild from 'esbuild';
 
 const production = process.argv.includes('--production');
-
-await esbuild.build({
-  entryPoints: ['src/extension.ts'],
-  outfile: 'dist/extension.js',
+const common = {
   bundle: true,
-  platform: 'node',
-  format: 'cjs',
-  target: 'node20',
-  external: ['vscode'],
   minify: production,
   sourcemap: production ? false : 'linked',
   logLevel: 'warning',
-});
+};
+
+await Promise.all([
+  esbuild.build({
+    ...common,
+    entryPoints: ['src/extension.ts'],
+    outfile: 'dist/extension.js',
+    platform: 'node',
+    format: 'cjs',
+    target: 'node20',
+    external: ['vscode'],
+  }),
+  esbuild.build({
+    ...common,
+    entryPoints: {
+      graph: 'src/graph/page/main.ts',
+      layout: 'elkjs/lib/elk-worker.min.js',
+    },
+    outdir: 'dist/pages',
+    platform: 'browser',
+    format: 'iife',
+    target: 'chrome128', // of VS Code 1.93 and later: 128 is what that has
+    sourcemap: false, // a page may fetch nothing, so it could not read one
+  }),
+]);

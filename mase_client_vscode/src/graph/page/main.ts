@@ -1,0 +1,2 @@
+/** The graph's page. */
+import '../../webview/page/theme.css';

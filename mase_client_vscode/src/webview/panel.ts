@@ -1,0 +1,80 @@
+/** A panel with a page of ours in it, and the typed messages between the two. */
+import { randomBytes } from 'node:crypto';
+import { Disposable, EventEmitter, Uri, ViewColumn, WebviewPanel, window } from 'vscode';
+import { html } from './html';
+
+/** What kind of page: `type` is VS Code's view type, `page` the name of its script and styles in dist/pages. */
+export interface PageKind {
+  type: string;
+  page: string;
+  /** Further parts of its content security policy. */
+  allow?: string[];
+}
+
+/** What every page says first, each time that it is loaded: after a reload, or when its tab is shown again. */
+export const READY = 'ready';
+
+/**
+ * One panel. `ToPage` and `FromPage` are unions of messages, told apart by `type`.
+ *
+ * A page that is hidden is thrown away by VS Code; when it is shown again it says that it is ready, and has to be
+ * told everything again. What it wants to remember itself (zoom, order) it keeps with `remember` of its own side.
+ */
+export class Panel<ToPage extends { type: string }, FromPage extends { type: string }> implements Disposable {
+  private readonly listeners: Disposable[];
+  private readonly arrived = new EventEmitter<FromPage>();
+  private readonly becameReady = new EventEmitter<void>();
+  private readonly closed = new EventEmitter<void>();
+  readonly onMessage = this.arrived.event;
+  readonly onReady = this.becameReady.event;
+  readonly onClose = this.closed.event;
+  private ready = false;
+
+  /** Around a panel that VS Code brought back after a reload of the window, or a new one; see `open`. */
+  constructor(
+    readonly panel: WebviewPanel,
+    kind: PageKind,
+    private readonly extension: Uri,
+  ) {
+    const { webview } = panel;
+    webview.options = { enableScripts: true, localResourceRoots: [this.folder] };
+    this.listeners = [
+      webview.onDidReceiveMessage((message: FromPage | { type: typeof READY }) => this.receive(message)),
+      panel.onDidChangeViewState(() => panel.visible || (this.ready = false)),
+      panel.onDidDispose(() => this.dispose()),
+    ];
+    const address = (name: string) => webview.asWebviewUri(Uri.joinPath(this.folder, name)).toString();
+    const files = { script: address(`${kind.page}.js`), style: address(`${kind.page}.css`) };
+    const nonce = randomBytes(16).toString('hex');
+    webview.html = html({ title: panel.title, ...files, source: webview.cspSource, nonce, allow: kind.allow ?? [] });
+  }
+
+  /** A new panel beside what is active; the focus stays where it is. */
+  static open<To extends { type: string }, From extends { type: string }>(kind: PageKind, title: string, extension: Uri): Panel<To, From> {
+    const panel = window.createWebviewPanel(kind.type, title, { viewColumn: ViewColumn.Beside, preserveFocus: true });
+    return new Panel(panel, kind, extension);
+  }
+
+  /** Where the pages' files are. */
+  private get folder(): Uri {
+    return Uri.joinPath(this.extension, 'dist', 'pages');
+  }
+
+  /** Tell the page; false where it is not there to hear it, and will ask for everything when it is. */
+  post(message: ToPage): boolean {
+    if (this.ready) void this.panel.webview.postMessage(message);
+    return this.ready;
+  }
+
+  dispose(): void {
+    this.closed.fire();
+    Disposable.from(...this.listeners, this.arrived, this.becameReady, this.closed).dispose();
+    this.panel.dispose();
+  }
+
+  private receive(message: FromPage | { type: typeof READY }): void {
+    if (message.type !== READY) return this.arrived.fire(message as FromPage);
+    this.ready = true;
+    this.becameReady.fire();
+  }
+}
