@@ -174,8 +174,10 @@ class Editor:
         self.change(path, (*point(old, head), *point(old, len(old) - tail), new[head : len(new) - tail]))
 
     def save(self, path, text):
-        """Save `text`, which the document has to hold already."""
-        path.write_bytes(text.encode())
+        """Save `text`, which the document has to hold already; at once, so that nobody reads half of it."""
+        beside = path.with_name(f".{path.name}.saving")
+        beside.write_bytes(text.encode())
+        beside.replace(path)
         self.client.text_document_did_save(lsp.DidSaveTextDocumentParams(self.id(path)))
 
     def close(self, path):
