@@ -139,7 +139,9 @@ CALLS_THAT_MAKE_LITTLE = [
 ]
 
 
-@pytest.mark.parametrize("made", CALLS_THAT_MAKE_LITTLE, ids=lambda made: getattr(made.target, "__name__", str(made.target)))
+@pytest.mark.parametrize(
+    "made", CALLS_THAT_MAKE_LITTLE, ids=lambda made: getattr(made.target, "__name__", str(made.target))
+)
 def test_empty_and_scalar_tensors_cost_no_less_than_nothing(made):
     assert flops(made) >= 0
     assert moved(made) >= 0
