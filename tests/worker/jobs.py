@@ -14,9 +14,13 @@ import torch._dynamo  # noqa: F401 - the warm parent has it, so that no fork has
 
 from mase_server.snapshot import KINDS, Assembler, Payload, split
 from mase_server.tracing.values import Value
+from mase_server.worker import proof
 from mase_server.worker.job import trace
 from mase_server.worker.request import TraceOptions, TraceRequest
 from mase_server.worker.traced import Traced
+
+#: A busy machine is no reason for a fix not to be proved here.
+proof.ONE = proof.ALL = 120.0
 
 HEADER = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
 
