@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 STATUS = "mase/status"
 #: The notification that tells which passes lie over the models of a file.
 PIPELINES = "mase/pipelines"
+#: The notification that something else is known of files: hints, graphs, costs, what passes made.
+VIEWS = "mase/viewsChanged"
 #: What has progress of its own beside traces.
 _PASS, _VERILOG = "pass", "verilog"
 _LOG = logging.getLogger(__name__)
@@ -48,6 +50,7 @@ class ClientListener:
         diagnostics.publish(self._server, paths)
         self._server.contents.changed(paths)
         self.tell_pipelines(paths)
+        self._server.protocol.notify(VIEWS, {"uris": sorted(map(self._server.uri_of, paths))})
 
     def tell_pipelines(self, paths: Iterable[str]) -> None:
         """Tell which passes lie over the models of open files, where that is news."""

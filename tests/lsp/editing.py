@@ -25,6 +25,7 @@ _GRAPHS = lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT_REFRESH
 _ROUTINE = {
     "mase/status",
     "mase/pipelines",
+    "mase/viewsChanged",
     *REFRESHES,
     _GRAPHS,
     lsp.WORKSPACE_CONFIGURATION,
@@ -87,7 +88,7 @@ class Editor:
         self._versions: dict[Path, int] = {}
         self.client = LanguageClient("test-editor", "1", converter_factory=converter)
         told = (lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS, lsp.WINDOW_SHOW_MESSAGE, lsp.PROGRESS)
-        for method in ("mase/status", "mase/pipelines", *told):
+        for method in ("mase/status", "mase/pipelines", "mase/viewsChanged", *told):
             self._listen(method, None)
         for method in (*REFRESHES, _GRAPHS):
             self._listen(method, lambda params: None)

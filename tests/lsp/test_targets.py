@@ -12,6 +12,7 @@ from mase_server.cli.session import Wanted, daemon_for
 from mase_server.daemon.quiet import Quiet
 from mase_server.lsp.documents import Document
 from mase_server.lsp.encoding import Encoding
+from mase_server.lsp.graph_requests import nodes_at
 from mase_server.lsp.outline import outline
 from mase_server.lsp.page import Page
 from mase_server.lsp.targets import targets
@@ -202,3 +203,40 @@ async def test_a_source_that_does_not_parse_has_no_outline():
 
 async def test_an_outline_knows_who_inherits():
     assert outline("class A: ...\nclass B(A): ...\nclass C(x.B): ...\nclass D: ...\n").kin("A") == {"A", "B", "C"}
+
+
+async def nodes_on(traced, text, model="Net"):
+    """The names of the nodes that a page of the graph lights while the cursor is at `text`."""
+    document = Document("file://" + traced.path, traced.path, 1, Text(SOURCE))
+    document.remember()
+    view, store = traced.view, SimpleNamespace(snapshot={traced.path: traced.snapshot}.get)
+
+    def page_at(path, sha256):
+        alignment = document.alignment(sha256)
+        return None if alignment is None else Page(document, view, sha256, alignment, Encoding.UTF32)
+
+    server = SimpleNamespace(daemon=SimpleNamespace(store=store), path_of=lambda uri: traced.path, page_at=page_at)
+    position = at(text)
+    asked = {"uri": document.uri, "path": traced.path, "model": model}
+    told = await nodes_at(server, asked | {"position": {"line": position.line, "character": position.character}})
+    assert told["sha256"] == traced.snapshot.sha256
+    return [traced.snapshot.payload["nodes"]["name"][row] for row in told["rows"]]
+
+
+async def test_a_graph_s_page_lights_the_operation_at_the_cursor(traced):
+    assert await nodes_on(traced, "torch.softmax(y, -1)") == ["softmax"]
+
+
+async def test_a_graph_s_page_lights_a_layer_where_it_is_made_in_every_module_of_its_class(traced):
+    assert await nodes_on(traced, "nn.LayerNorm(width)") == ["blocks_0_norm", "blocks_1_norm"]
+    assert await nodes_on(traced, "nn.LayerNorm(width)", model="Small") == ["block_norm"]
+
+
+async def test_a_graph_s_page_lights_all_of_a_part_at_its_class(traced):
+    found = await nodes_on(traced, "class Block(Base):")
+    assert found[:5] == ["blocks_0_fc_0", "blocks_0_fc_1", "blocks_0_norm", "add", "relu"]
+    assert len(found) == 10
+
+
+async def test_a_graph_s_page_lights_nothing_where_no_operation_is(traced):
+    assert await nodes_on(traced, "import torch") == []
