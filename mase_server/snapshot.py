@@ -112,6 +112,7 @@ MODEL_KEYS = {
     "seconds": "float, time of the recording alone",
     "rest": "bool: shown alone because no other model has it",
     "comment": "{text, why, inputs, line, column}: the `# mase:` comment that asks for what was assumed, without its "
+    "sets": "names of the sets of inputs that comments give it", "set": "the set that is used, '' for none",
     "`#`, and above which line it goes; None where `why` says what has no text form; inputs: the one for these alone",
 }  # fmt: skip
 
@@ -121,6 +122,13 @@ CLASS_KEYS = ("name", "file_index", "line", "column", "end_line", "end_column")
 
 
 #: What a pipeline of passes made of one model: it lies over the payload of the model as it was traced.
+#: Columns of the parameters of one model, as `named_parameters` lists them, shared ones under each of their names.
+WEIGHTS_KEYS = {
+    "name": "e.g. transformer.h.0.mlp.c_fc.weight", "elements": "int", "bytes": "int",
+    "same": "index of the first name of the same parameter: its own, unless it is shared",
+}  # fmt: skip
+
+
 TRANSFORM_KEYS = {
     "model": "index into models",
     "steps": "list of {pass, arguments, title, seconds, info, report}: in order; info: what it did, in words; report: "

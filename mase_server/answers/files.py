@@ -65,13 +65,18 @@ class Problem(TypedDict):
 
 
 class Inputs(TypedDict):
-    """With which inputs a model is traced. text: the comment that asks for the same."""
+    """With which inputs a model is traced. text: the comment that asks for the same.
+
+    sets: the named sets that comments give it; set: the one that is used, "" for none.
+    """
 
     model: str
     inputs: dict[str, Any]
     inputs_from: str
     found: str
     text: str | None
+    sets: list[str]
+    set: str
 
 
 class Root(TypedDict):

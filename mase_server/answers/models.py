@@ -47,6 +47,8 @@ class ModelFacts(TypedDict):
     fixed: list[str]
     seconds: float
     rest: bool
+    sets: list[str]
+    set: str
     comment: dict[str, Any]
 
 

@@ -259,8 +259,8 @@ class AsyncMethods:
         return cast("FileStatus", result)
 
     async def inputs(self, path: str) -> list[Inputs]:
-        """With which inputs the models of a file are traced: {"model", "inputs", "inputs_from", "found", "text"}
-        each.
+        """With which inputs a file's models are traced: {"model", "inputs", "inputs_from", "found", "text",
+        "sets", "set"}.
         """
         result = await self.call("mase/inputs", _given(path=path))
         return cast("list[Inputs]", result["inputs"])
@@ -273,6 +273,11 @@ class AsyncMethods:
         return cast("Status", result)
 
     async def graph(
+    async def pick_inputs(self, path: str, model: str | None = None, set: str | None = None) -> list[Inputs]:
+        """Trace a model with a named set of inputs from now on: `mase/inputs` once it is traced."""
+        result = await self.call("mase/pickInputs", _given(path=path, model=model, set=set))
+        return cast("list[Inputs]", result["inputs"])
+
         self,
         path: str,
         model: str | None = None,

@@ -255,8 +255,8 @@ class BlockingMethods:
         return cast("FileStatus", result)
 
     def inputs(self, path: str) -> list[Inputs]:
-        """With which inputs the models of a file are traced: {"model", "inputs", "inputs_from", "found", "text"}
-        each.
+        """With which inputs a file's models are traced: {"model", "inputs", "inputs_from", "found", "text",
+        "sets", "set"}.
         """
         result = self.call("mase/inputs", _given(path=path))
         return cast("list[Inputs]", result["inputs"])
@@ -269,6 +269,11 @@ class BlockingMethods:
         return cast("Status", result)
 
     def graph(
+    def pick_inputs(self, path: str, model: str | None = None, set: str | None = None) -> list[Inputs]:
+        """Trace a model with a named set of inputs from now on: `mase/inputs` once it is traced."""
+        result = self.call("mase/pickInputs", _given(path=path, model=model, set=set))
+        return cast("list[Inputs]", result["inputs"])
+
         self,
         path: str,
         model: str | None = None,

@@ -17,6 +17,7 @@ from mase_server.daemon.api_events import EVENTS
 from mase_server.daemon.api_files import FILES, opener
 from mase_server.daemon.api_graphs import GRAPHS
 from mase_server.daemon.api_outputs import OUTPUTS
+from mase_server.daemon.api_inputs import INPUTS
 from mase_server.daemon.api_readings import READINGS
 from mase_server.daemon.api_traced import TRACED
 from mase_server.daemon.api_workers import WORKERS
@@ -268,6 +269,7 @@ API = (
     *OUTPUTS,
     *FILES,
     *GRAPHS,
+    *INPUTS,
     *READINGS,
     *TRACED,
     *WORKERS,

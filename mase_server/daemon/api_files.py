@@ -95,9 +95,10 @@ async def status(api: Api, params: Params) -> dict[str, Any]:
 
 
 async def inputs(api: Api, params: Params) -> list[dict[str, Any]]:
-    """With which inputs the models of a file are traced: {"model", "inputs", "inputs_from", "found", "text"} each.
+    """With which inputs a file's models are traced: {"model", "inputs", "inputs_from", "found", "text", "sets", "set"}.
 
-    text: the `# mase:` comment, without its `#`, that asks for the same; None where it has no text.
+    text: the `# mase:` comment, without its `#`, that asks for the same; None where it has no text.  sets: the names of
+    the sets of inputs that comments give the model; set: the one that is used, "" for none.
     """
     tracked_of(api, params["path"])
     snapshot = api.daemon.store.snapshot(params["path"])
@@ -105,7 +106,7 @@ async def inputs(api: Api, params: Params) -> list[dict[str, Any]]:
         [
             {
                 "model": title,
-                **{key: model[key] for key in ("inputs", "inputs_from", "found")},
+                **{key: model[key] for key in ("inputs", "inputs_from", "found", "sets", "set")},
                 "text": (model.get("comment") or {}).get("inputs"),
             }
             for title, model in zip(snapshot.titles, snapshot.payload["models"], strict=True)

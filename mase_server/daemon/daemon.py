@@ -15,6 +15,7 @@ from mase_server.daemon.events import Events, Listeners
 from mase_server.daemon.generation import UNTRUSTED, Generation, Services, say
 from mase_server.daemon.limits import available_fraction
 from mase_server.daemon.passes import Host, Passes
+from mase_server.daemon.picked_sets import PickedSets
 from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.pool import Pool, Start
 from mase_server.daemon.process import DEFAULT_JOB
@@ -75,6 +76,7 @@ class Daemon:
             on_mismatch=self._read_again,
             passes=self.passes,
             verilog=self.verilog,
+            picked=PickedSets(state_dir),
         )
         self._watcher: Watcher | None = None
         self._closing = False
@@ -123,11 +125,16 @@ class Daemon:
                 self._ask_for_import(other, path)
 
     def closed(self, path: str, by: str = "editor") -> None:
-        """Who opened `path` looks at it no longer; once nobody does, its snapshot stays, its child may end."""
+        """Who opened `path` looks at it no longer; once nobody does, its snapshot stays, its child may end.
+
+        Of a file that is not there any more nothing stays: it would speak of other files for ever.
+        """
         self._libraries.discard(path)
         tracked = self._tracked.get(path)
         if tracked is not None:
             tracked.openers.discard(by)
+            if not tracked.open and not os.path.lexists(path):
+                self._forget(tracked)
             self._end_closed()
             self._watch()
 
@@ -160,6 +167,15 @@ class Daemon:
         """Show one root alone where several use a class of the file `path`; all for None."""
         self.store.pick(path, root)
         self._services.listener.views_changed(frozenset({path}))
+
+    def pick_inputs(self, path: str, model: str, name: str | None) -> None:
+        """Trace a model of the file `path` with this named set of inputs, "" for none, None for the first; remember it.
+
+        model: its name.  OSError where that cannot be kept.
+        """
+        self._services.picked.pick(path, model, name)
+        if (tracked := self._tracked.get(path)) is not None:
+            self._ask(tracked, force=True)
 
     def cancel(self, path: str) -> None:
         """Stop the trace of `path` that runs, if one does; its next save or `retrace` begins another."""
@@ -308,6 +324,16 @@ class Daemon:
             assert tracked.worker is not None
             self._retire(tracked.worker)
             tracked.worker = None
+
+    def _forget(self, tracked: Tracked) -> None:
+        self._interrupt(tracked, "the file is gone")
+        self.passes.interrupt(tracked.path)
+        self.verilog.interrupt(tracked.path)
+        tracked.ended.set()
+        if tracked.worker is not None:
+            self._retire(tracked.worker)
+        del self._tracked[tracked.path]
+        self._services.listener.views_changed(self.store.drop(tracked.path))
 
     def _retire(self, worker: TraceWorker) -> None:
         self._spawn(retire(worker))

@@ -16,7 +16,7 @@ from mase_server.snapshot import Problem
 
 _BIG = 8 << 10
 _CACHED = 256
-_COMMENT = re.compile(rb"#\s*mase:")
+_COMMENT = re.compile(rb"#\s*mase\s*(\[[^\]]*\])?:")
 _MODULE_BASES = frozenset({"Module", "LightningModule", "PreTrainedModel", "GraphModule"})
 _BUILDERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "create_model"})
 _HUGGING_FACE = re.compile(r"^(AutoModel\w*|[A-Z]\w*(Model|For[A-Z]\w*|LMHeadModel))$")

@@ -14,6 +14,7 @@ from pathlib import Path
 from mase_server.daemon.discovery import Discoverer
 from mase_server.daemon.environment import Candidate, candidates, environment_problem, version_of
 from mase_server.daemon.passes import Passes
+from mase_server.daemon.picked_sets import PickedSets
 from mase_server.daemon.pool import NoInterpreter, Pool
 from mase_server.daemon.source import is_library
 from mase_server.daemon.status import FolderSettings, Listener, Status
@@ -49,6 +50,7 @@ class Services:
     on_mismatch: Callable[[Tracked], None]
     passes: Passes
     verilog: Verilog
+    picked: PickedSets
 
 
 class Generation:
@@ -140,6 +142,7 @@ class Generation:
         options = self._tracked.options or TraceOptions()
         pipelines = {title: [step.to_wire() for step in steps] for title, steps in self._pipelines.items()}
         options = replace(options, run_main=options.run_main and self._settings.run_main, pipelines=pipelines)
+        options = replace(options, sets={**self._services.picked.of(self._tracked.path), **options.sets})
         if options.inputs:
             return options
         inputs = settings_inputs(self._settings, self._tracked.path, self._tracked.folder)

@@ -115,6 +115,8 @@ class ModelView:
     seconds: float
     comment: dict[str, Any] = field(default_factory=dict)
     rest: bool = False
+    sets: Sequence[str] = ()
+    set: str = ""
     transform: Mapping[str, Any] | None = None
     hardware: Emission | None = None
 

@@ -6,8 +6,12 @@
 - A function that builds a model, or a variable that holds one, is named as a class is: `# mase: build(10); x: f32[8]`.
 - Arguments may use the names of the file, `torch`, `nn`, `F`, `partial`, `SimpleNamespace`, and `config(dim=64)` for
   what is read both as `config.dim` and as `config["dim"]`.
+- `# mase[small]: x: f32[1, 3, 32, 32]` gives a *set* a name; a model may have several, of which one is used.
 
-Without a class name a comment belongs to the class in or directly above which it stands, otherwise to the file.
+Without a class name a comment belongs to the class in or directly above which it stands, otherwise to the file; what
+is said for a class beats what is said for the file. Comments without a set's name always count. Those with one count
+while their set is used, and beat those without. Where nobody picks, the first set is used, or none where a comment
+without a name says anything for the model already.
 """
 
 from __future__ import annotations
@@ -16,13 +20,15 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
 
+from mase_server.inputs.slips import mended
 from mase_server.inputs.spec import Inputs
 from mase_server.inputs.text import SpecError, parse
 
-_COMMENT = re.compile(r"#\s*mase:\s*")
+_COMMENT = re.compile(r"#\s*mase(?P<named>\s*\[(?P<set>[^\]]*)\])?:\s*")
+_SET = re.compile(r"\w[\w .+-]*")
 _NAME = r"(?P<name>\w+(?:\.\w+)*(?:\[[^\]]*\])*)"
 _SKIP = re.compile(rf"skip(?:\s+{_NAME})?\s*$")
 _NAMED = re.compile(rf"{_NAME}\s*:\s*(?=\w+\s*[:=])")
@@ -32,7 +38,8 @@ _NAMED = re.compile(rf"{_NAME}\s*:\s*(?=\w+\s*[:=])")
 class Wish:
     """One comment. owner: a class of the file, None for the whole file. call: the constructor call's text.
 
-    line: from 1; column: where the text after `mase:` starts.
+    line: from 1; start, column: where the comment and the text after its `mase:` start.  set: "" where it has no name.
+    text: what follows `mase:`.
     """
 
     owner: str | None
@@ -41,16 +48,24 @@ class Wish:
     skip: bool
     line: int
     column: int
+    set: str = ""
+    start: int = 0
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class BadComment:
-    """A comment that could not be read. column..end_column: what is wrong, from 0."""
+    """A comment that could not be read. column..end_column: what is wrong, from 0.  fix: the text that could be meant.
+
+    start: where `fix` would begin, "" where nobody can say.
+    """
 
     line: int
     column: int
     end_column: int
     message: str
+    start: int = 0
+    fix: str = ""
 
 
 def read_comments(source: str, tree: ast.Module) -> list[Wish | BadComment]:
@@ -59,13 +74,40 @@ def read_comments(source: str, tree: ast.Module) -> list[Wish | BadComment]:
     names = {node.name for node in classes} | _module_names(tree)
     lines = source.splitlines()
     read: list[Wish | BadComment] = []
-    for line, column, text in _comments(source):
-        try:
-            read.append(_wish(text, line, column, _owner(line, classes, lines), names))
-        except SpecError as error:
-            start = column + error.column
-            read.append(BadComment(line, start, max(start + 1, column + len(text)), error.message))
+    for found in _comments(source):
+        read.append(read_comment(found, _owner(found.line, classes, lines), names))
     return read
+
+
+def read_comment(found: Written, owner: str | None, names: Container[str]) -> Wish | BadComment:
+    """One comment. owner: whom it belongs to where it names nobody; names: those that it may name."""
+    try:
+        wish = _wish(found.text, owner, names)
+    except SpecError as error:
+        start = found.column + error.column
+        end = max(start + 1, found.column + len(found.text))
+        fix = mended(found.text, error.column, lambda text: _reads(text, owner, names))
+        return BadComment(found.line, start, end, error.message, found.column, fix)
+    if found.set is not None and (
+        why := "`skip` counts always, so it has no set" if wish.skip else _misnamed(found.set)
+    ):
+        return BadComment(found.line, found.start, found.column, why)
+    name = (found.set or "").strip()
+    return replace(wish, line=found.line, column=found.column, set=name, start=found.start, text=found.text)
+
+
+def _misnamed(name: str) -> str:
+    """Why a set cannot be called that; "" where it can."""
+    if _SET.fullmatch(name.strip()):
+        return ""
+    return "expected a set's name of letters, digits, blanks and `_ . + -` between the brackets, as in `# mase[small]:`"
+
+
+def _reads(text: str, owner: str | None, names: Container[str]) -> bool:
+    try:
+        return _wish(text, owner, names) is not None
+    except SpecError:
+        return False
 
 
 def _module_names(tree: ast.Module) -> set[str]:
@@ -75,12 +117,25 @@ def _module_names(tree: ast.Module) -> set[str]:
     return found | {target.id for target in targets if isinstance(target, ast.Name)}
 
 
-def _comments(source: str) -> Iterator[tuple[int, int, str]]:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A comment as it stands in a file; set: what its brackets hold, None without brackets. The rest as in `Wish`."""
+
+    line: int
+    start: int
+    column: int
+    text: str
+    set: str | None = None
+
+
+def _comments(source: str) -> Iterator[Written]:
     try:
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             match = _COMMENT.match(token.string) if token.type == tokenize.COMMENT else None
             if match:
-                yield token.start[0], token.start[1] + match.end(), token.string[match.end() :].rstrip()
+                line, start = token.start
+                text = token.string[match.end() :].rstrip()
+                yield Written(line, start, start + match.end(), text, match["set"])
     except (tokenize.TokenError, SyntaxError):
         return
 
@@ -104,9 +159,9 @@ def _is_inside(line: int, node: ast.ClassDef, lines: list[str]) -> bool:
     return node.lineno <= line and all(len(text) - len(text.lstrip()) > node.col_offset for text in below)
 
 
-def _wish(text: str, line: int, column: int, owner: str | None, names: set[str]) -> Wish:
+def _wish(text: str, owner: str | None, names: Container[str]) -> Wish:
     if skip := _SKIP.match(text):
-        return Wish(skip["name"] or owner, None, None, True, line, column)
+        return Wish(skip["name"] or owner, None, None, True, 0, 0)
     start, call = 0, None
     named = _NAMED.match(text)
     if named and re.split(r"[.\[]", named["name"])[0] in names:
@@ -115,7 +170,7 @@ def _wish(text: str, line: int, column: int, owner: str | None, names: set[str])
         call, start = _call(text)
         owner = text.partition("(")[0].strip()
     inputs = _inputs(text, start) if text[start:].strip() else None
-    return Wish(owner, inputs, call, False, line, column)
+    return Wish(owner, inputs, call, False, 0, 0)
 
 
 def _call(text: str) -> tuple[str, int]:

@@ -79,6 +79,7 @@ class _Finder(Running):
         run, program = self.load()
         self.names = vars(run.module)
         yield from map(self.cover, program)
+        yield from self.refused.values()
         if program and run.error is not None and self.hooks.on_end is not None:
             self.hooks.on_end(run.error, run.failure)
         problem = None if program and not run.early else self.in_run(run)

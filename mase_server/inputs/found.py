@@ -34,7 +34,8 @@ class Found:
     training: the mode to trace in.  construct: makes the model again, None where nobody knows how.
     recorded: `hooks.on_call` has already been given this very call.  comment: asks for what was assumed.
     doubtful: the forward fails with these inputs, and other inputs may be what it wants.
-    rest: shown alone because no other model has it: what others show counts more.
+    rest: shown alone because no other model has it: what others show counts more.  sets: the named sets of inputs that
+    comments give; set: the one that is used, "" for none.
     """
 
     model: nn.Module
@@ -53,6 +54,8 @@ class Found:
     comment: Comment | None = None
     doubtful: bool = False
     rest: bool = False
+    sets: tuple[str, ...] = ()
+    set: str = ""
 
 
 @dataclass(frozen=True, slots=True)

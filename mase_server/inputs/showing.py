@@ -76,7 +76,8 @@ class Showing:
         kinds = {type(part) for part in found.model.modules()}
         # Whose forward a shown class has inherited is shown by that.
         self.covered |= {kind.__name__ for kind in kinds} | {forward_owner(kind).__name__ for kind in kinds}
-        return replace(found, comment=found.comment or self._comment(found))
+        sets, active = self.wishes.sets(found.name), self.wishes.active(found.name)
+        return replace(found, comment=found.comment or self._comment(found), sets=tuple(sets), set=active)
 
     def _comment(self, found: Found) -> Comment:
         came_from = found.arguments_from, found.inputs_from, found.spec, self.names
@@ -104,7 +105,7 @@ class Showing:
         """A model without a call: wished inputs, or a search for some."""
         wish = self.wishes.of(name)
         if wish.inputs is not None:
-            how = sentence(f"inputs from {wish.inputs_from}", built.how)
+            how = sentence(wish.said(), built.how)
             yield self.cover(self.of_spec(built, name, wish.inputs, wish.inputs_from, how))
             return
         remembered, how = self.hooks.remembered.get(name, (None, ""))
@@ -163,6 +164,9 @@ class Showing:
 
     def unbuilt(self, name: str, kind: type[nn.Module], errors: list[BaseException]) -> Problem:
         """What is told of a class that nothing could make."""
+        said = self.wishes.of(name).called_at
+        if said is not None and errors and trouble.constructing(errors[0]) is None:
+            return trouble.at_call(self.path, said, told(errors[0]))
         step = f"Say how it is made with a comment above it, e.g. `# mase: {name}(...)`"
         node = self.nodes.get(name)
         fixes = trouble.comment_above(self.path, node, f"mase: {_example_call(kind)}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from mase_server.inputs.comments import BadComment
+from mase_server.inputs.comments import BadComment, Wish
 from mase_server.inputs.execution.guard import RefusedError
 from mase_server.inputs.execution.watch import TimeUp
 from mase_server.snapshot import Problem
@@ -24,7 +24,19 @@ _UNDER_MAIN = 'under `if __name__ == "__main__":`'
 def at_comment(path: str, bad: BadComment) -> Problem:
     """A `# mase:` comment that could not be read."""
     message = f"This comment could not be read: {bad.message}"
-    return Problem(path, bad.line, bad.column, bad.line, bad.end_column, "error", "bad-comment", message)
+    place = {"file": path, "line": bad.line, "column": bad.start, "end_line": bad.line, "end_column": bad.end_column}
+    fix = {"title": f"Write `{bad.fix}`", "preferred": True, "edits": [{**place, "new_text": bad.fix}]}
+    fixes = [fix] if bad.fix else []
+    return Problem(
+        path, bad.line, bad.column, bad.line, bad.end_column, "error", "bad-comment", message, fixes=fixes
+    )  # fmt: skip
+
+
+def at_call(path: str, said: Wish, error: str) -> Problem:
+    """A constructor call of a comment that cannot be made: a name that the file does not have, an argument too many."""
+    start, end = said.column, said.column + len(said.call or "")
+    message = f"The call `{said.call}` of this comment failed: {error}"
+    return Problem(path, said.line, start, said.line, end, "error", "bad-comment", message)
 
 
 def at_class(path: str, node: ast.ClassDef | None, severity: str, code: str, message: str) -> Problem:

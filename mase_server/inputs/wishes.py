@@ -13,11 +13,16 @@ from mase_server.worker.request import TraceOptions
 
 @dataclass(slots=True)
 class ClassWishes:
-    """What is asked for one class. call: text of the constructor call; arguments: texts by parameter name."""
+    """What is asked for one class. call: text of the constructor call; arguments: texts by parameter name.
+
+    called_at: the comment that says the call.  inputs_set: the named set that the inputs are of.
+    """
 
     inputs: Inputs | None = None
     inputs_from: str = "comment"
+    inputs_set: str = ""
     call: str | None = None
+    called_at: Wish | None = None
     arguments: dict[str, str] = field(default_factory=dict)
 
     def constructor(self, name: str) -> str | None:
@@ -25,6 +30,10 @@ class ClassWishes:
         if self.call or not self.arguments:
             return self.call
         return f"{name}({', '.join(f'{key}={text}' for key, text in self.arguments.items())})"
+
+    def said(self) -> str:
+        """Where the inputs come from, as the end of a sentence."""
+        return f"inputs from {self.inputs_from}" + (f" [{self.inputs_set}]" if self.inputs_set else "")
 
     def any(self) -> bool:
         """Is anything asked for?"""
@@ -36,7 +45,8 @@ class Wishes:
 
     def __init__(self, options: TraceOptions, comments: Iterable[Wish | BadComment]) -> None:
         self.options = options
-        self.comments = [comment for comment in comments if isinstance(comment, Wish)]
+        #: What is said for the file, then what is said for a class; each in the order of the file.
+        self.comments = sorted((each for each in comments if isinstance(each, Wish)), key=lambda each: bool(each.owner))
         self.given = parse("\n".join(options.inputs)) if options.inputs else None
 
     def skips_file(self) -> bool:
@@ -48,13 +58,39 @@ class Wishes:
         skipped = any(wish.skip and wish.owner == name for wish in self.comments)
         return not skipped and self.options.model in (None, name)
 
+    def about(self, name: str) -> list[Wish]:
+        """The comments that say something of a model, by the name of its class, function or variable."""
+        names = {None, name, whole(name)}
+        return sorted((each for each in self.comments if each.owner in names), key=lambda each: each.line)
+
+    def sets(self, name: str) -> list[str]:
+        """The named sets of a model's inputs, in the order of the file."""
+        return list(dict.fromkeys(each.set for each in self.about(name) if each.set))
+
+    def active(self, name: str) -> str:
+        """The set that is used: the one that was picked; else the first, unless comments without a set say enough."""
+        picked, sets = self.options.sets.get(whole(name)), self.sets(name)
+        if picked is not None and picked in ("", *sets):
+            return picked
+        said = any(not (each.set or each.skip) for each in self.about(name))
+        return "" if said or not sets else sets[0]
+
     def of(self, name: str) -> ClassWishes:
-        """What is asked for a class: an option beats a comment, a comment beats a setting, a later one an earlier."""
+        """What is asked for a class: an option beats a comment, a comment beats a setting.
+
+        Of comments, a set's beats those without a name, one for the class beats one for the file, a later an earlier.
+        """
         found = ClassWishes(self.given, self.options.inputs_from, arguments=self.options.arguments)
-        for wish in self.comments:
-            if wish.owner not in (None, name):
-                continue
-            found.call = wish.call or found.call
+        active = self.active(name)
+        mine = (each for each in self.comments if each.owner in (None, name) and each.set in ("", active))
+        for wish in sorted(mine, key=lambda each: bool(each.set)):
+            if wish.call:
+                found.call, found.called_at = wish.call, wish
             if wish.inputs is not None and not (self.given and self.options.inputs_from == "option"):
-                found.inputs, found.inputs_from = wish.inputs, "comment"
+                found.inputs, found.inputs_from, found.inputs_set = wish.inputs, "comment", wish.set
         return found
+
+
+def whole(name: str) -> str:
+    """Whose sets a model has: those of the class, function or variable, not of what it gives: `build` of `build[0]`."""
+    return name.partition("[")[0]

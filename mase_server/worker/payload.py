@@ -218,7 +218,7 @@ def model_map(traced: Traced, flops: int | None, nodes: int, places: Places) -> 
         "generic": probed is not None and probed.generic,
         "symbols": {} if probed is None else dict(probed.symbols),
         "fixed": fixed_texts(traced), "seconds": traced.seconds,
-        "rest": found.rest, "comment": {**asdict(found.comment or NOTHING_ASSUMED), **places.above(found.name)},
+        "rest": found.rest, "sets": list(found.sets), "set": found.set, "comment": {**asdict(found.comment or NOTHING_ASSUMED), **places.above(found.name)},
     }  # fmt: skip
 
 

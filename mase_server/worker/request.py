@@ -13,6 +13,7 @@ class TraceOptions:
     inputs: texts such as "x: f32[1, 3, 224, 224]".  arguments: constructor arguments as Python literals' text.
     inputs_from: where `inputs` came from, "option" or "settings".  run_main: may the file run as `__main__`?
     pipelines: the passes to apply to each model, by its title, as `steps.Step.to_wire` gives them.
+    sets: the named set of inputs that was picked for a model, by its name; "" for none of them.
     """
 
     model: str | None = None
@@ -21,6 +22,7 @@ class TraceOptions:
     inputs_from: str = "settings"
     run_main: bool = True
     pipelines: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    sets: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

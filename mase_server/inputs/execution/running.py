@@ -29,6 +29,8 @@ class Running(Showing):
         #: Seconds that the file may run by itself; the rest of the time is for what it defines.
         self.patience = request.seconds * 2 / 3
         self.program = program_of(tree)
+        #: What is told of calls that comments ask for and that cannot be made, by class.
+        self.refused: dict[str, Problem] = {}
 
     def load(self) -> tuple[MainRun, list[Found]]:
         """The last run of the file, and the models that it called by itself."""
@@ -95,7 +97,7 @@ class Running(Showing):
             built = self._build(type(model), vars(run.module), wish) or built
         if wish.inputs is not None:
             name = type(built.model).__name__
-            return self.of_spec(built, name, wish.inputs, wish.inputs_from, f"inputs from {wish.inputs_from}")
+            return self.of_spec(built, name, wish.inputs, wish.inputs_from, wish.said())
         inputs = bind(model, reached.args, reached.kwargs)
         spec = describe(inputs, model, self.hooks.shadows.get)
         return Found(
@@ -110,5 +112,8 @@ class Running(Showing):
         namespace: dict[str, Any],
         wish: ClassWishes,
     ) -> Built | None:
-        built = build(kind, self.around(namespace), wish.constructor(kind.__name__), [])
+        errors: list[BaseException] = []
+        built = build(kind, self.around(namespace), wish.constructor(kind.__name__), errors)
+        if built is None and wish.called_at is not None:
+            self.refused.setdefault(kind.__name__, self.unbuilt(kind.__name__, kind, errors))
         return None if built is None else self.as_wished(built, kind.__name__)
