@@ -1,6 +1,10 @@
-"""Short names of element types, as hints show them and as `# mase:` comments are written."""
+"""Short names of element types, as hints show them and as `# mase:` comments are written, and their sizes."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from math import prod
 
 #: torch's name (without "torch.") -> short name.
 SHORT: dict[str, str] = {
@@ -39,3 +43,18 @@ def short(torch_name: str) -> str:
     """The short name of `torch.float32` or `float32` ("f32"); an unknown type keeps its own name."""
     name = torch_name.removeprefix("torch.")
     return SHORT.get(name, name)
+
+
+def item_bytes(dtype: str) -> int:
+    """Bytes of one element of a short element type such as "bf16"; types under a byte are stored in one."""
+    bits = re.match(r"[a-z]+(\d+)", dtype)
+    return max(1, int(bits.group(1)) // 8) if bits else 1
+
+
+def tensor_bytes(tensor: Sequence[object], formats: Mapping[str, float] | None = None) -> float:
+    """Bytes of a tensor value `[dtype, shape, symbols]`. formats: bits of an element of each number format."""
+    dtype, shape = tensor[0], tensor[1]
+    assert isinstance(dtype, str)
+    assert isinstance(shape, list | tuple)
+    bits = (formats or {}).get(dtype)
+    return prod(shape) * (item_bytes(dtype) if bits is None else bits / 8)

@@ -94,6 +94,7 @@ HEAD_KEYS = (
     "imports",   # absolute paths of the workspace's own modules that the file imported (watched for retracing)
     "preload",   # names of the third-party top-level modules that it imported (for the next warm parent)
     "fit",       # opaque to the server; handed back with the next trace of this file
+    "weights",   # list of WEIGHTS_KEYS maps, one for each model
     "transforms",  # what pipelines made of its models, list of TRANSFORM_KEYS maps
 )  # fmt: skip
 
@@ -111,9 +112,11 @@ MODEL_KEYS = {
     "fixed": "texts on what the graph is fixed to, e.g. 'fixed to batch 2'",
     "seconds": "float, time of the recording alone",
     "rest": "bool: shown alone because no other model has it",
-    "comment": "{text, why, inputs, line, column}: the `# mase:` comment that asks for what was assumed, without its "
     "sets": "names of the sets of inputs that comments give it", "set": "the set that is used, '' for none",
-    "`#`, and above which line it goes; None where `why` says what has no text form; inputs: the one for these alone",
+    "comment": "{text, why, inputs, line, column}: the `# mase:` comment that asks for what was assumed, without its "
+    "`#`, and above which line it goes; None where `why` says what has no text form; inputs: the one for these alone; "
+    "written: the comments about it, {line, column, end_column, set, text, own, skip} each",
+    "form": "{call, arguments, inputs}: what a person may change, see `inputs.form`; only where a trial was asked for",
 }  # fmt: skip
 
 
@@ -121,7 +124,6 @@ MODEL_KEYS = {
 CLASS_KEYS = ("name", "file_index", "line", "column", "end_line", "end_column")
 
 
-#: What a pipeline of passes made of one model: it lies over the payload of the model as it was traced.
 #: Columns of the parameters of one model, as `named_parameters` lists them, shared ones under each of their names.
 WEIGHTS_KEYS = {
     "name": "e.g. transformer.h.0.mlp.c_fc.weight", "elements": "int", "bytes": "int",
@@ -129,6 +131,7 @@ WEIGHTS_KEYS = {
 }  # fmt: skip
 
 
+#: What a pipeline of passes made of one model: it lies over the payload of the model as it was traced.
 TRANSFORM_KEYS = {
     "model": "index into models",
     "steps": "list of {pass, arguments, title, seconds, info, report}: in order; info: what it did, in words; report: "
@@ -149,6 +152,16 @@ TRANSFORM_KEYS = {
 
 #: The columns of a transform's "nodes".
 TRANSFORM_NODES = ("row", "format", "sqnr", "max_error", "note")
+
+
+def tensors(value: Any) -> Iterator[list[Any]]:
+    """Every tensor in a value, in order."""
+    if isinstance(value, list | tuple):
+        yield list(value)
+    elif isinstance(value, dict):
+        parts = value.get("tuple") or (value.get("dict") or {}).values()
+        for part in parts:
+            yield from tensors(part)
 
 
 def titles(names: Sequence[str]) -> list[str]:

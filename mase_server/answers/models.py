@@ -90,6 +90,61 @@ class Costs(TypedDict):
     operators: list[OperatorCost]
 
 
+class CostHardware(TypedDict):
+    """Hardware of a part of a model. cycles: from one sample to the next, of its slowest operation."""
+
+    multipliers: int
+    luts: int
+    memory_bits: int
+    cycles: int
+
+
+class CostPlace(TypedDict):
+    """A place in the traced text: lines from 1, columns from 0."""
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+class CostRow(TypedDict):
+    """A part of a model with all below it. parent: the number of the row that holds it, -1 for the whole model."""
+
+    id: str
+    parent: int
+    name: str
+    kind: str
+    type: str
+    nodes: int
+    parameters: int | None
+    parameter_bytes: int | None
+    shared: list[str]
+    flops: int
+    traffic: int
+    results: int
+    formats: list[str]
+    bits: float | None
+    sqnr: float | str | None
+    max_error: float | None
+    hardware: CostHardware | None
+    places: list[CostPlace]
+
+
+class CostTable(TypedDict):
+    """What each part of a model costs. steps: of its passes, as texts.  complete: are its operators counted already?"""
+
+    path: str
+    model: str
+    sha256: str
+    generation: int
+    stale: bool
+    complete: bool
+    steps: list[str]
+    rows: list[CostRow]
+
+
 class Side(TypedDict):
     """One of two models that are compared."""
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         Checkpoint,
         Closed,
         Comparison,
+        CostTable,
         Costs,
         Drawing,
         Emission,
@@ -272,12 +273,12 @@ class AsyncMethods:
         result = await self.call("mase/setInputs", _given(path=path, inputs=inputs, model=model))
         return cast("Status", result)
 
-    async def graph(
     async def pick_inputs(self, path: str, model: str | None = None, set: str | None = None) -> list[Inputs]:
         """Trace a model with a named set of inputs from now on: `mase/inputs` once it is traced."""
         result = await self.call("mase/pickInputs", _given(path=path, model=model, set=set))
         return cast("list[Inputs]", result["inputs"])
 
+    async def graph(
         self,
         path: str,
         model: str | None = None,
@@ -319,6 +320,13 @@ class AsyncMethods:
         """
         result = await self.call("mase/compare", _given(path=path, model=model, other=other))
         return cast("Comparison", result)
+
+    async def cost_table(self, path: str, model: str | None = None) -> CostTable:
+        """What each module, operator and parameter of a model costs: {"path", "model", ..., "rows"}; see
+        `answers`.
+        """
+        result = await self.call("mase/costTable", _given(path=path, model=model))
+        return cast("CostTable", result)
 
     async def traced(
         self, path: str, all: bool | None = None, passes: bool | None = None, first: int | None = None

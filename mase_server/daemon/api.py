@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mase_server import __version__, answers
+from mase_server.daemon.api_costs import COSTS
 from mase_server.daemon.api_events import EVENTS
 from mase_server.daemon.api_files import FILES, opener
 from mase_server.daemon.api_graphs import GRAPHS
-from mase_server.daemon.api_outputs import OUTPUTS
 from mase_server.daemon.api_inputs import INPUTS
+from mase_server.daemon.api_outputs import OUTPUTS
 from mase_server.daemon.api_readings import READINGS
 from mase_server.daemon.api_traced import TRACED
 from mase_server.daemon.api_workers import WORKERS
@@ -268,9 +269,10 @@ API = (
     ApiMethod("mase/forgetVerilog", _MODEL, forget_verilog, answers.Verilog),
     *OUTPUTS,
     *FILES,
-    *GRAPHS,
     *INPUTS,
+    *GRAPHS,
     *READINGS,
+    *COSTS,
     *TRACED,
     *WORKERS,
     *EVENTS,

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from mase_server.lsp.figures import counted, in_bytes, scaled, share, tensor_bytes, torch_name
+from mase_server.dtypes import tensor_bytes
+from mase_server.lsp.figures import counted, in_bytes, scaled, share, torch_name
 from mase_server.lsp.hardware_texts import operation_rows
-from mase_server.lsp.labels import label, tensors
+from mase_server.lsp.labels import label
 from mase_server.lsp.pipelines import bits_text, change, error_text, provenance
+from mase_server.snapshot import tensors
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import NodeView, SiteView, ValueView

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Sequence
 
 from mase_server.dtypes import LONG
 
@@ -39,21 +37,6 @@ def share(part: float, whole: float) -> str:
     """A part of a whole in percent: `4.2 %`, `< 0.1 %`."""
     percent = 100 * part / whole if whole else 0.0
     return "< 0.1 %" if 0 < percent < 0.1 else f"{percent:.3g} %"
-
-
-def item_bytes(dtype: str) -> int:
-    """Bytes of one element of a short element type such as "bf16"; types under a byte are stored in one."""
-    bits = re.match(r"[a-z]+(\d+)", dtype)
-    return max(1, int(bits.group(1)) // 8) if bits else 1
-
-
-def tensor_bytes(tensor: Sequence[object], formats: Mapping[str, float] | None = None) -> float:
-    """Bytes of a tensor value `[dtype, shape, symbols]`. formats: bits of an element of each number format."""
-    dtype, shape = tensor[0], tensor[1]
-    assert isinstance(dtype, str)
-    assert isinstance(shape, list | tuple)
-    bits = (formats or {}).get(dtype)
-    return prod(shape) * (item_bytes(dtype) if bits is None else bits / 8)
 
 
 def ratio(before: float, after: float) -> str:

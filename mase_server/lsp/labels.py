@@ -6,8 +6,10 @@ None or a `{"python": type name}`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+from mase_server.snapshot import tensors
 
 #: Longest label that a hint shows whole, in characters.
 LIMIT = 60
@@ -21,16 +23,6 @@ _PART = 24
 def has_tensor(value: Any) -> bool:
     """Is a tensor anywhere in `value`?"""
     return next(tensors(value), None) is not None
-
-
-def tensors(value: Any) -> Iterator[list[Any]]:
-    """Every tensor in `value`, in order."""
-    if isinstance(value, list | tuple):
-        yield list(value)
-    elif isinstance(value, dict):
-        parts = value.get("tuple") or (value.get("dict") or {}).values()
-        for part in parts:
-            yield from tensors(part)
 
 
 def dimensions(tensor: Sequence[Any]) -> list[str]:

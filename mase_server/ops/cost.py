@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 
@@ -44,6 +45,20 @@ def parameters_of(module: nn.Module) -> tuple[int, int]:
     """
     known = [p for p in module.parameters() if not nn.parameter.is_lazy(p)]
     return sum(p.numel() for p in known), sum(p.numel() * p.element_size() for p in known)
+
+
+def weights_of(module: nn.Module) -> dict[str, list[Any]]:
+    """The parameters as columns, as `snapshot.WEIGHTS_KEYS` says, under every name that they have."""
+    found: dict[str, list[Any]] = {key: [] for key in ("name", "elements", "bytes", "same")}
+    first: dict[int, int] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if not nn.parameter.is_lazy(parameter):
+            index = len(found["name"])
+            size = parameter.numel()
+            row = (name, size, size * parameter.element_size(), first.setdefault(id(parameter), index))
+            for key, cell in zip(found, row, strict=True):
+                found[key].append(cell)
+    return found
 
 
 def total(calls: Iterable[OpCall]) -> Cost:

@@ -13,8 +13,9 @@ import torch
 
 from mase_server.dtypes import SHORT
 from mase_server.inputs.assumed import NOTHING_ASSUMED
+from mase_server.inputs.found import Found
 from mase_server.ir.build import used_calls
-from mase_server.ops.cost import parameters_of
+from mase_server.ops.cost import parameters_of, weights_of
 from mase_server.ops.types import TensorType
 from mase_server.snapshot import COLUMNS, MAX_SCOPES, SCHEMA, Payload, Problem
 from mase_server.tracing.bindings import Event, Reports
@@ -78,6 +79,7 @@ class PayloadWriter:
             "imports": list(imports),
             "preload": list(preload),
             "fit": fit,
+            "weights": [weights_of(one.found.model) for one in traced],
             "transforms": [],
             "sites": tables.sites,
             "rows": tables.rows,
@@ -208,6 +210,8 @@ def model_map(traced: Traced, flops: int | None, nodes: int, places: Places) -> 
         name: wire.value([run.calls[index].value for run in traced.runs], SHORT)
         for name, index in traced.run.placeholders.items()
     }
+    comment = {**asdict(found.comment or NOTHING_ASSUMED), **places.above(found.name), "written": written(found)}
+    told = {} if found.form is None else {"form": found.form}
     return {
         "name": found.name, "file_index": 0,
         "line": line, "column": column, "end_line": end_line, "end_column": end_column,
@@ -218,8 +222,18 @@ def model_map(traced: Traced, flops: int | None, nodes: int, places: Places) -> 
         "generic": probed is not None and probed.generic,
         "symbols": {} if probed is None else dict(probed.symbols),
         "fixed": fixed_texts(traced), "seconds": traced.seconds,
-        "rest": found.rest, "sets": list(found.sets), "set": found.set, "comment": {**asdict(found.comment or NOTHING_ASSUMED), **places.above(found.name)},
+        "rest": found.rest, "sets": list(found.sets), "set": found.set, "comment": comment, **told,
     }  # fmt: skip
+
+
+def written(found: Found) -> list[dict[str, Any]]:
+    """The comments about a model, each where it stands. own: is it for this model alone, not for the whole file?"""
+    return [
+        {"line": each.line, "column": each.start, "end_column": each.column + len(each.text), "set": each.set,
+         "text": each.text, "own": each.owner is not None, "skip": each.skip}
+        for each in found.written
+        if each.line
+    ]  # fmt: skip
 
 
 _ROLE_WORDS = {"B": "batch", "T": "length", "S": "length", "U": "length", "H": "height", "W": "width", "N": "nodes"}

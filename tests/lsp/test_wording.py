@@ -2,6 +2,7 @@
 
 import pytest
 
+from mase_server import dtypes
 from mase_server.daemon.store import ModelView, SiteView, ValueView
 from mase_server.lsp import figures
 from mase_server.lsp.wording import hint_text, lens_text, shown
@@ -127,7 +128,7 @@ def test_sizes_have_binary_prefixes(number, text):
     ],
 )
 def test_an_element_has_its_bytes(dtype, size):
-    assert figures.item_bytes(dtype) == size
+    assert dtypes.item_bytes(dtype) == size
 
 
 @pytest.mark.parametrize(("part", "text"), [(0, "0 %"), (1, "< 0.1 %"), (42, "4.2 %"), (1000, "100 %")])
