@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "rpc": ("daemon", *SHARED, "worker.request", "directories"),
     "client": (*SHARED, "answers", "directories", "rpc.frames", "rpc.addresses", "rpc.private", "rpc.registry"),
     "sweep": ("daemon", *SHARED, "worker.request", "directories"),
-    "jupyter": ("daemon", "lsp", "ir", *SHARED, "directories"),
+    "jupyter": ("cli.attached", "cli.reports", "rpc.registry", "lsp", "ir", *SHARED),
     "cli": ("codes", "daemon", "lsp", "simulation", "client", "rpc", "sweep", *SHARED, "worker.request", "directories"),
     "__main__": ("cli",),
 }

@@ -46,7 +46,9 @@ def each(files: Sequence[Path], everything: bool = False) -> Iterator[tuple[Path
         try:
             with connected(registration) as client:
                 for file in members:
-                    yield file, report(client, file, everything)
+                    found = report(client, file, everything)
+                    _compare_interpreters(found.told["interpreter"])
+                    yield file, found
         except Detached as error:
             note(f"{error}; traced without it")
 
@@ -67,7 +69,7 @@ def daemon_of(path: Path) -> Registration | None:
 
 
 @contextmanager
-def connected(registration: Registration) -> Iterator[Client]:
+def connected(registration: Registration, patience: float = PATIENCE) -> Iterator[Client]:
     """A client of a daemon of our own version. Detached, here and inside, says why it is of no use."""
     from mase_server.client.blocking import Client
     from mase_server.client.errors import ClientError, RpcError
@@ -76,7 +78,7 @@ def connected(registration: Registration) -> Iterator[Client]:
     if registration.version != __version__:
         raise Detached(f"{name} is mase-server {registration.version}, this is {__version__}")
     token_file = registration.token_file or None
-    client = Client(registration.address, token_file=token_file, timeout=PATIENCE, reconnect=False)
+    client = Client(registration.address, token_file=token_file, timeout=patience, reconnect=False)
     try:
         with client:
             yield client
@@ -98,7 +100,6 @@ def report(client: Client, file: Path, everything: bool = False) -> Report:
         found = report_now(client, file, everything)
         if found.same_text:
             client.call("mase/close", {"path": path})
-            _compare_interpreters(found.told["interpreter"])
             return found
     raise Detached(f"the daemon does not see {file} as it is saved")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from mase_server import notebooks
 from mase_server.lsp.text import Text, decode
 from mase_server.snapshot import Problem
 
@@ -85,10 +86,15 @@ class Report:
             if site["kind"] in kinds
         ]
 
+    @property
+    def told_problems(self) -> list[Problem]:
+        """What the trace says is wrong, in its order, each at a place of this file."""
+        return [here(Problem(**problem), self.path) for problem in self.told["problems"]]
+
     @cached_property
     def problems(self) -> list[Problem]:
         """What is wrong, by position; where nothing is shown, at least why."""
-        found = [here(Problem(**problem), self.path) for problem in self.told["problems"]]
+        found = self.told_problems
         if self.told["python"] is None and self.state in _UNSHOWN and not found:
             code = self.state.replace("_", "-")
             message = str(self.told["status"]["message"]) or code
@@ -114,7 +120,7 @@ class Report:
 def report_of(file: Path, pages: Sequence[Mapping[str, Any]]) -> Report:
     """The report of a file, of all pages of `mase/traced`; OSError where the file is gone."""
     sites = [site for page in pages for site in page["sites"]]
-    return Report(str(file), pages[0]["path"], file.read_bytes(), {**pages[0], "sites": sites})
+    return Report(str(file), pages[0]["path"], notebooks.read(str(file)), {**pages[0], "sites": sites})
 
 
 def here(problem: Problem, path: str) -> Problem:

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
 import sys
+import threading
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -38,6 +40,9 @@ def serve(
     ] = None,
     python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
     trust: Annotated[bool, typer.Option("--trust", help="Trust every folder that a client names a file of.")] = False,
+    until_eof: Annotated[
+        bool, typer.Option("--until-eof", help="End when standard input does: with the program that started it.")
+    ] = False,
     log: Annotated[Level, typer.Option(help="What goes to standard error.")] = Level.WARNING,
 ) -> None:
     """Serve tools over MessagePack-RPC until interrupted. The address is printed; `mase-server rpc --where` tells it.
@@ -60,7 +65,7 @@ def serve(
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     try:
-        asyncio.run(_serve(workspace.resolve(), address, token_file, python, trust))
+        asyncio.run(_serve(workspace.resolve(), address, token_file, python, trust, until_eof))
     except (OSError, ValueError) as error:
         print(f"error: {_in_words(error)}", file=sys.stderr)
         raise typer.Exit(1) from None
@@ -80,7 +85,9 @@ def _in_words(error: OSError | ValueError) -> str:
     return str(own or error)
 
 
-async def _serve(workspace: Path, address: object, token_file: Path | None, python: str | None, trusted: bool) -> None:
+async def _serve(
+    workspace: Path, address: object, token_file: Path | None, python: str | None, trusted: bool, until_eof: bool
+) -> None:
     from mase_server.cli.session import project_of
     from mase_server.daemon.daemon import Daemon
     from mase_server.daemon.quiet import Quiet
@@ -111,15 +118,27 @@ async def _serve(workspace: Path, address: object, token_file: Path | None, pyth
         gc.freeze()  # what is imported by now stays, and need not be looked through again
         print(where, flush=True)
         _note(before, str(workspace))
-        await _interrupted()
+        await _ended(until_eof)
     finally:
         await listening.close()
         await daemon.shutdown()
 
 
-async def _interrupted() -> None:
+async def _ended(until_eof: bool) -> None:
+    """Wait for a signal. until_eof: or for the end of standard input."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    if until_eof:
+        # A thread of its own, which the end of the process does not wait for: any kind of input can be read in it.
+        threading.Thread(target=_read_to_the_end, args=(loop, ended), daemon=True).start()
     for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(number, ended.set)
     await ended.wait()
+
+
+def _read_to_the_end(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    with contextlib.suppress(RuntimeError):  # it has ended otherwise
+        loop.call_soon_threadsafe(ended.set)

@@ -13,7 +13,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Called by `%unload_ext`: ends the process that cells were traced in."""
+    """Called by `%unload_ext`: ends the daemon that was started for cells."""
     from mase_server.jupyter.magics import MaseMagics
 
     for magics in list(shell.magics_manager.registry.values()):

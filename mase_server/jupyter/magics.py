@@ -13,7 +13,7 @@ from IPython.display import SVG, display
 
 from mase_server.jupyter.context import context_of
 from mase_server.jupyter.shown import Shown
-from mase_server.jupyter.tracer import Tracer
+from mase_server.jupyter.tracer import NotTraced, Tracer
 
 _USAGE = "%mase MODEL, %mase MODEL(inputs), or %%mase above a cell; --graph draws"
 _DRAW = "--graph"
@@ -24,7 +24,7 @@ _svg: Any = SVG
 
 @magics_class
 class MaseMagics(Magics):
-    """`%mase` of one shell. Cells are traced in a process that is started for the first one."""
+    """`%mase` of one shell. Cells are traced by the workspace's daemon, or by one that is started for the first."""
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
@@ -52,7 +52,7 @@ class MaseMagics(Magics):
         return _svg(_drawn(graph)) if _DRAW in line.split() else graph
 
     def close(self) -> None:
-        """End the process that cells were traced in."""
+        """End the daemon that was started for cells, if one was."""
         if self._tracer is not None:
             self._tracer.close()
             self._tracer = None
@@ -66,7 +66,10 @@ class MaseMagics(Magics):
         context = context_of(cell, earlier)
         if self._tracer is None:
             self._tracer = Tracer(os.getcwd())  # noqa: PTH109  (the daemon speaks in texts)
-        _show(Shown(cell, self._tracer.trace(context + cell), context.count("\n") + 1))
+        try:
+            _show(Shown(cell, self._tracer.trace(context + cell), context.count("\n") + 1))
+        except NotTraced as error:
+            _show(Shown(cell, str(error)))
 
     def _as_python(self, source: str) -> str:
         """Without the line of `%%mase`, other magics as the calls that they are; line by line as before."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from mase_server.jupyter.tracer import Traced
+from mase_server.cli.reports import Report
 from mase_server.lsp.wording import NAMES, hint_text, lens_text, shown
 from mase_server.snapshot import Problem
 
@@ -14,7 +14,6 @@ _BOX = "border-left: 3px solid #8aa; padding: 2px 0 2px 8px; margin: 2px 0"
 _HINT = "color: #0a7ea4; font-style: italic"
 _LENS = "opacity: 0.65"
 _SEVERITY = {"error": "color: #c0392b", "warning": "color: #b9770e"}
-_LAST = 1 << 30
 
 #: A text, and its style: "" for the person's own source.
 Piece = tuple[str, str]
@@ -22,11 +21,14 @@ Piece = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A cell under which its shapes stand. first: the line of the traced text that the cell begins at, from 1."""
+    """A cell under which its shapes stand, or in words why none do.
+
+    first: the line of the traced text that the cell begins at, from 1.
+    """
 
     cell: str
-    traced: Traced
-    first: int
+    traced: Report | str
+    first: int = 1
 
     def _repr_html_(self) -> str:
         lines = ["".join(_html(*piece) for piece in line) for line in self.lines()]
@@ -43,16 +45,24 @@ class Shown:
             indent = text[: len(text) - len(text.lstrip())]
             yield from ([(f"{indent}# {lens}", _LENS)] for lens in lenses.get(number, ()))
             yield list(_with_hints(text, sorted(hints.get(number, ()))))
-        yield from ([(self._problem(each), _SEVERITY.get(each.severity, ""))] for each in self.traced.problems)
-        if self.traced.view is None and not self.traced.problems:
-            yield [(self.traced.message or "nothing of this cell could be traced", _LENS)]
+        yield from ([(text, style)] for text, style in self._ends())
+
+    def _ends(self) -> Iterator[Piece]:
+        """What is wrong with the cell; where nothing is shown, at least why."""
+        if isinstance(self.traced, str):
+            yield self.traced, _SEVERITY["warning"]
+            return
+        problems = self.traced.told_problems
+        yield from ((self._problem(each), _SEVERITY.get(each.severity, "")) for each in problems)
+        if self.traced.told["python"] is None and not problems:
+            status = self.traced.told["status"] or {}
+            yield status.get("message") or "nothing of this cell could be traced", _LENS
 
     def _hints(self) -> dict[int, list[tuple[int, str]]]:
         """By line of the cell: the column that each hint stands before, and its text."""
         found: dict[int, list[tuple[int, str]]] = {}
         lines = self.cell.splitlines()
-        sites = self.traced.view.sites(self.first, _LAST, NAMES) if self.traced.view is not None else []
-        for site in sites:
+        for site in self.traced.sites(NAMES) if isinstance(self.traced, Report) else ():
             line = site.end_line - self.first
             if shown(site) and 0 <= line < len(lines):
                 text = hint_text(site, lines[line][site.end_column :])
@@ -62,7 +72,7 @@ class Shown:
     def _lenses(self) -> dict[int, list[str]]:
         """By line of the cell, 0 for models of other cells."""
         found: dict[int, list[str]] = {}
-        for model in self.traced.view.models() if self.traced.view is not None else ():
+        for model in self.traced.lenses if isinstance(self.traced, Report) else ():
             line = max(0, model.line - self.first + 1)
             found.setdefault(line, []).append(f"{model.name}: {lens_text(model, False)}")
         return found

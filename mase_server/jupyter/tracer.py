@@ -1,82 +1,91 @@
-"""Traces cells: a daemon in a thread of the kernel. What it traces runs in processes of their own."""
+"""Traces cells: the workspace's running daemon is asked, or one of the kernel's own where there is none that can."""
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
+import os
 import sys
-import tempfile
-import threading
-from collections.abc import Coroutine
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING
 
-from mase_server.daemon.daemon import Daemon
-from mase_server.daemon.quiet import Quiet
-from mase_server.daemon.status import FolderSettings
-from mase_server.daemon.store import FileView
-from mase_server.directories import cache_dir, state_dir
-from mase_server.snapshot import Problem
+from mase_server.cli.attached import PATIENCE, Detached, connected, daemon_of, open_file, plain_path, report_now
+from mase_server.jupyter.own import NotStarted, OwnDaemon
 
-_T = TypeVar("_T")
-#: Seconds that ending it may take.
-_END = 5.0
+if TYPE_CHECKING:
+    from mase_server.cli.reports import Report
+    from mase_server.rpc.registry import Registration
+
+#: Seconds that the kernel's own daemon may be silent: nobody else could answer.
+_OWN_PATIENCE = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Traced:
-    """What is known of a text. view: None where nothing can be shown.  message: how the trace ended, in words."""
-
-    view: FileView | None
-    problems: tuple[Problem, ...]
-    message: str
+class NotTraced(Exception):
+    """Nothing can be told of a cell; the text says why."""
 
 
 class Tracer:
-    """Traces one text at a time, as a file of the folder that the kernel runs in, with the kernel's own interpreter."""
+    """Traces one text at a time, as a file of `folder`, where the kernel runs, with the kernel's own interpreter.
+
+    The file is there while it is traced, so that what stands beside the notebook is found as by any program there. It
+    is hidden, and nothing of it stays in the daemon.
+    """
 
     def __init__(self, folder: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="mase-jupyter", daemon=True)
-        self._thread.start()
-        self._scratch = tempfile.TemporaryDirectory(prefix="mase-cell-")
-        self._file = Path(self._scratch.name, "cell.py")
-        self._daemon: Daemon = self._run(_daemon(folder))
+        self._folder = folder
+        self._file = Path(plain_path(Path(folder, f".mase-cell-{os.getpid()}.py")))
+        self._own: OwnDaemon | None = None
+        self._unfit: set[Registration] = set()
 
-    def trace(self, source: str) -> Traced:
-        """What a text gives; the text is a program's, which is run as such."""
-        self._file.write_text(source, "utf-8")
-        return self._run(self._traced())
+    def trace(self, source: str) -> Report:
+        """What a text gives; the text is a program's, which is run as such. NotTraced."""
+        try:
+            return self._of_workspace(source) or self._of_own(source)
+        except OSError as error:
+            raise NotTraced(f"a cell is traced as a file beside the notebook, but {error}") from error
+        finally:
+            with contextlib.suppress(OSError):
+                self._file.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """End its processes."""
-        if self._loop.is_running():
-            self._run(self._daemon.shutdown(), _END)
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(_END)
-            self._scratch.cleanup()
+        """End its own daemon, if there is one."""
+        if self._own is not None:
+            self._own.close()
+            self._own = None
 
-    def _run(self, work: Coroutine[Any, Any, _T], seconds: float | None = None) -> _T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
+    def _of_workspace(self, source: str) -> Report | None:
+        """The answer of the daemon that an editor, or somebody, runs for this folder; None where it is of no use."""
+        found = daemon_of(self._file)
+        if found is None or found in self._unfit:
+            return None
+        try:
+            report = self._asked(found, source, PATIENCE)
+        except Detached:
+            return None
+        if not _is_own_environment(report.told["interpreter"]):
+            self._unfit.add(found)
+            return None
+        return report
 
-    async def _traced(self) -> Traced:
+    def _of_own(self, source: str) -> Report:
+        try:
+            if self._own is None or not self._own.runs:
+                self.close()
+                self._own = OwnDaemon(self._folder)
+            return self._asked(self._own.registration, source, _OWN_PATIENCE)
+        except (Detached, NotStarted) as error:
+            raise NotTraced(str(error)) from error
+
+    def _asked(self, registration: Registration, source: str, patience: float) -> Report:
         path = str(self._file)
-        if self._daemon.file(path) is None:
-            self._daemon.opened(path)
-        else:
-            self._daemon.retrace(path)
-        status = await self._daemon.wait(path)
-        entry, view = self._daemon.store.entry(path), self._daemon.store.view(path)
-        is_present = view is not None and view.sha256 == status.sha256
-        return Traced(view if is_present else None, entry.problems, status.message)
+        self._file.write_text(source, "utf-8")
+        with connected(registration, patience) as client:
+            open_file(client, path)
+            report = report_now(client, self._file)
+            self._file.unlink(missing_ok=True)  # before it is closed: of a file that is gone the daemon keeps nothing
+            client.call("mase/close", {"path": path})
+            return report
 
 
-async def _daemon(folder: str) -> Daemon:
-    settings = FolderSettings(trusted=True, interpreter=sys.executable)
-    return Daemon(
-        Quiet(),
-        cache_dir=cache_dir(),
-        state_dir=state_dir(),
-        settings_of=lambda path: settings,
-        folder_of=lambda path: folder,
-    )
+def _is_own_environment(interpreter: str) -> bool:
+    """Is it the kernel's environment? Its folder tells; the file in it may have several names, and be a link."""
+    return not interpreter or Path(interpreter).parent == Path(sys.executable).parent

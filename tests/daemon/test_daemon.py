@@ -269,6 +269,22 @@ async def test_children_of_closed_files_end_oldest_first_and_snapshots_stay(own_
     assert all(bench.names(path) == ["x"] for path in paths)
 
 
+async def test_of_a_file_that_is_gone_nothing_stays_once_nobody_looks_at_it(own_bench):
+    bench = own_bench()
+    path, _ = await bench.open("gone.py")
+    pid = bench.daemon.worker(path).child.pid
+    bench.daemon.opened(path, by="another")
+    Path(path).unlink()
+    bench.daemon.closed(path)
+    assert bench.names(path) == ["x"]
+    bench.daemon.closed(path, by="another")
+    assert bench.daemon.file(path) is None
+    assert bench.daemon.store.view(path) is None
+    assert await gone(pid)
+    # Another file of that name is another file.
+    assert (await bench.open("gone.py", "y = 1\n" + GOOD))[1].state == "ready"
+
+
 async def test_a_changed_environment_restarts_the_workers_and_traces_anew(own_bench):
     bench = own_bench()
     path, _ = await bench.open("restarted.py")

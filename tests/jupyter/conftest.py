@@ -7,28 +7,30 @@ import pytest
 from nbclient import NotebookClient
 
 
-@pytest.fixture
-def executed(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
     """A function that runs cells in a new kernel, in a folder of their own; it gives the cells with their outputs."""
-    for name in ("CACHE", "STATE", "CONFIG", "DATA"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv("JUPYTER_PATH", f"{sys.prefix}/share/jupyter")
-    folder = tmp_path / "notebooks"
-    folder.mkdir()
+    tmp = tmp_path_factory.mktemp("jupyter")
+    folder = tmp / "notebooks"
+    for each in (folder, tmp / "tmp"):
+        each.mkdir()
     (folder / "pyproject.toml").write_text("")
 
-    def run(*sources, allow_errors=False):
+    def run(*sources):
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
         resources = {"metadata": {"path": str(folder)}}
-        client = NotebookClient(
-            notebook, timeout=120, kernel_name="python3", resources=resources, allow_errors=allow_errors
-        )
-        client.execute()
+        NotebookClient(notebook, timeout=120, kernel_name="python3", resources=resources, allow_errors=True).execute()
         return notebook.cells
 
-    run.folder = folder
-    return run
+    run.folder, run.tmp = folder, tmp / "tmp"
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("CACHE", "STATE", "CONFIG", "DATA"):
+            patch.setenv(f"XDG_{name}_HOME", str(tmp / name.lower()))
+        patch.setenv("IPYTHONDIR", str(tmp / "ipython"))
+        patch.setenv("JUPYTER_PATH", f"{sys.prefix}/share/jupyter")
+        patch.setenv("MASE_RUNTIME_DIR", str(tmp / "run"))
+        patch.setenv("TMPDIR", str(run.tmp))
+        yield run
 
 
 def html_of(cell):

@@ -1,17 +1,16 @@
 """`%mase` and `%%mase` in a real kernel: the numbers are eager's, and nothing of a person's becomes markup."""
 
-import re
+import os
+import select
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 
-import nbformat
+import pytest
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.jupyter.conftest import html_of
 
-ROOT = Path(__file__).parents[2]
 MODEL = """\
 import torch
 from torch import nn
@@ -27,7 +26,39 @@ class Net(nn.Module):
         hidden = self.a(x).relu()
         return self.b(hidden)
 """
-LOAD = "%load_ext mase_server.jupyter"
+BROKEN = MODEL.replace("nn.Linear(width, 3)", "nn.Linear(width + 1, 3)").partition("class")[2]
+#: Who serves the kernel: (process, address) of each daemon that is registered where the kernel's own registers itself.
+OWN = """\
+import pathlib, tempfile
+from mase_server.rpc.registry import registrations
+[[own]] = [registrations(each) for each in pathlib.Path(tempfile.gettempdir()).glob("mase-kernel-*")]
+print(own.pid, own.workspace)"""
+#: All cells, by what they show, in the order in which one kernel runs them.
+CELLS = {
+    "load": "%load_ext mase_server.jupyter",
+    "model": MODEL,
+    "with x": "x = torch.randn(5, 8)\nnet = Net()\n%mase net(x)",
+    "a graph": "from mase_server import MaseGraph\nMaseGraph(net, {'x': x})",
+    "shapes": "%%mase\nout = net(x)\nhalf = out[:2]",
+    "imported": "%%mase\nfrom sizes import WIDTH\nwide = Net(WIDTH)\nmore = wide.a(torch.zeros(2, 8))\nlast = wide(x)",
+    "ran": "print(tuple(half.shape), tuple(last.shape), tuple(more.shape))",
+    "own": OWN,
+    "a class": "%%mase\nclass" + MODEL.partition("class")[2] + "\nnet = Net()\nnet(torch.ones(7, 8))",
+    "broken": "%%mase\nclass" + BROKEN,
+    "odd": "odd = type('<b>Odd</b>', (nn.Module,), {'forward': lambda self, x: self.get_submodule('<i>')(x)})()\n"
+    "odd.add_module('<i>', nn.Linear(2, 2))\n%mase odd(torch.ones(1, 2))",
+    "script": "%%mase\n'<script>alert(1)</script>'\ny = nn.Linear(2, 2)(torch.ones(1, 2)) # a < b & c",
+    "drawing": "%mase --graph net(torch.ones(2, 8))",
+    "no words": "%mase",
+    "a number": "n = 3\n%mase n",
+    "another argument": "%mase net(y=1)",
+    "no expression": "%mase net(",
+    "words": "%%mase net\nn",
+    "no Python": "%%mase\nn = ",
+    "no model": "%%mase\nn = 4",
+    "unload": "%unload_ext mase_server.jupyter",
+    "unloaded": "%mase net",
+}
 
 
 class Net(nn.Module):
@@ -48,20 +79,22 @@ def text_of(html):
     return "".join(ElementTree.fromstring(html).itertext())
 
 
-def test_layers_and_shapes_are_shown_with_eagers_numbers(executed):
+@pytest.fixture(scope="module")
+def shown(executed):
+    """What each of `CELLS` shows, by its name."""
     (executed.folder / "sizes.py").write_text("WIDTH = 24\n")
-    cells = executed(
-        LOAD,
-        MODEL,
-        "x = torch.randn(5, 8)\nnet = Net()\n%mase net(x)",
-        "from mase_server import MaseGraph\nMaseGraph(net, {'x': x})",
-        "%%mase\nout = net(x)\nhalf = out[:2]",
-        "%%mase\nfrom sizes import WIDTH\nwide = Net(WIDTH)\nmore = wide.a(torch.zeros(2, 8))\nlast = wide(x)",
-        "print(tuple(half.shape), tuple(last.shape), tuple(more.shape))",
-    )
+    return dict(zip(CELLS, executed(*CELLS.values()), strict=True))
+
+
+def said(cell):
+    """The text that a cell printed, and its error."""
+    return "".join(output.get("text", "") + output.get("evalue", "") for output in cell["outputs"])
+
+
+def test_a_models_layers_have_eagers_numbers(shown):
     real = Net()
     counts = {name: sum(each.numel() for each in getattr(real, name).parameters()) for name in ("a", "b")}
-    with_x = rows_of(html_of(cells[2]))
+    with_x = rows_of(html_of(shown["with x"]))
     assert with_x[0] == ["layer", "operator", "result", "parameters", "FLOPs"]
     a, relu, b = with_x[1:]
     assert a[:4] == ["a", "linear", "f32[5, 16]", str(counts["a"])]
@@ -70,50 +103,37 @@ def test_layers_and_shapes_are_shown_with_eagers_numbers(executed):
     with FlopCounterMode(display=False) as counter:
         real.a(torch.ones(5, 8))
     assert int(a[4].replace(",", "")) == counter.get_total_flops()
-    assert text_of(html_of(cells[2])).startswith(f"Net: 3 operations · {counts['a'] + counts['b']:,} parameters")
-    assert html_of(cells[3]) == html_of(cells[2])
+    told = f"Net: 3 operations · {counts['a'] + counts['b']:,} parameters"
+    assert text_of(html_of(shown["with x"])).startswith(told)
+    assert html_of(shown["a graph"]) == html_of(shown["with x"])
 
+
+def test_shapes_stand_under_a_cell_that_has_run(shown):
     # The batch may have any size: it has a name, as in an editor.
-    under = text_of(html_of(cells[4])).splitlines()
+    under = text_of(html_of(shown["shapes"])).splitlines()
     assert under[-2:] == ["out: f32[B, 3] = net(x)", "half: f32[2, 3] = out[:2]"]
-    wider = text_of(html_of(cells[5])).splitlines()
+    wider = text_of(html_of(shown["imported"])).splitlines()
     assert "last: f32[B, 3] = wide(x)" in wider
     assert "more: f32[2, 24] = wide.a(torch.zeros(2, 8))" in wider
-    # The cell has run in the kernel, too.
-    assert cells[6]["outputs"][0]["text"] == "(2, 3) (5, 3) (2, 24)\n"
+    assert shown["ran"]["outputs"][0]["text"] == "(2, 3) (5, 3) (2, 24)\n"
 
 
-def test_a_class_under_the_magic_has_its_shapes_and_its_mistakes(executed):
-    broken = MODEL.replace("nn.Linear(width, 3)", "nn.Linear(width + 1, 3)").partition("class")[2]
-    cells = executed(
-        LOAD,
-        "import torch\nfrom torch import nn",
-        "%%mase\nclass" + MODEL.partition("class")[2] + "\nnet = Net()\nnet(torch.ones(7, 8))",
-        "%%mase\nclass" + broken,
-    )
-    good = text_of(html_of(cells[2]))
+def test_a_class_under_the_magic_has_its_shapes_and_its_mistakes(shown):
+    good = text_of(html_of(shown["a class"]))
     assert "    def forward(self, x: f32[B, 8]):" in good
     assert "        hidden: f32[B, 16] = self.a(x).relu()" in good
     assert "        return self.b(hidden) -> f32[B, 3]" in good
     [lens] = [line for line in good.splitlines() if line.startswith("# Net: ")]
     assert "195 parameters" in lens
-    bad = text_of(html_of(cells[3]))
+    bad = text_of(html_of(shown["broken"]))
     [problem] = [line for line in bad.splitlines() if ": error: " in line]
-    line = next(number for number, text in enumerate(("class" + broken).splitlines(), 1) if "self.b(hidden)" in text)
+    line = next(number for number, text in enumerate(("class" + BROKEN).splitlines(), 1) if "self.b(hidden)" in text)
     assert problem.startswith(f"line {line}: error: ")
     assert "17" in problem
 
 
-def test_nothing_of_a_persons_becomes_markup(executed):
-    cells = executed(
-        LOAD,
-        "import torch\nfrom torch import nn\nname = '<img src=x>'",
-        "odd = type('<b>Odd</b>', (nn.Module,), {'forward': lambda self, x: self.get_submodule('<i>')(x)})()\n"
-        "odd.add_module('<i>', nn.Linear(2, 2))\n"
-        "%mase odd(torch.ones(1, 2))",
-        "%%mase\n'<script>alert(1)</script>'\ny = nn.Linear(2, 2)(torch.ones(1, 2)) # a < b & c",
-    )
-    table, cell = html_of(cells[2]), html_of(cells[3])
+def test_nothing_of_a_persons_becomes_markup(shown):
+    table, cell = html_of(shown["odd"]), html_of(shown["script"])
     assert "<b>&lt;b&gt;Odd&lt;/b&gt;</b>" in table
     assert rows_of(table)[1][0] == "<i>"
     assert "<script>" not in cell
@@ -121,55 +141,39 @@ def test_nothing_of_a_persons_becomes_markup(executed):
     assert "# a < b & c" in text_of(cell)
 
 
-def test_a_drawing_is_svg(executed):
-    cells = executed(LOAD, MODEL, "net = Net()\n%mase --graph net(torch.ones(2, 8))")
-    [data] = [output["data"] for output in cells[2]["outputs"]]
+def test_a_drawing_is_svg(shown):
+    [data] = [output["data"] for output in shown["drawing"]["outputs"]]
     assert data["image/svg+xml"].startswith("<svg")
 
 
-def test_what_cannot_be_shown_is_told_in_a_line(executed):
-    cells = executed(
-        LOAD,
-        MODEL,
-        "%mase",
-        "n = 3\n%mase n",
-        "net = Net()\n%mase net(y=1)",
-        "%mase net(",
-        "%%mase net\nn",
-        "%%mase\nn = ",
-        "%%mase\nn = 4",
-        "%unload_ext mase_server.jupyter",
-        "%mase net",
-        allow_errors=True,
-    )
-
-    def said(cell):
-        return "".join(output.get("text", "") + output.get("evalue", "") for output in cell["outputs"])
-
-    assert "%mase MODEL, %mase MODEL(inputs), or %%mase above a cell" in said(cells[2])
-    assert "n is a int; %mase takes a torch.nn.Module or a MaseGraph" in said(cells[3])
-    assert "Net cannot be called so: " in said(cells[4])
-    assert "'net(' is no expression" in said(cells[5])
-    assert "%%mase takes no words, not 'net'" in said(cells[6])
-    assert "SyntaxError" in "".join(output.get("ename", "") for output in cells[7]["outputs"]) + said(cells[7])
-    assert text_of(html_of(cells[8])).startswith("n = 4\n")
-    assert "%mase` not found" in said(cells[10])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("no words", "%mase MODEL, %mase MODEL(inputs), or %%mase above a cell"),
+        ("a number", "n is a int; %mase takes a torch.nn.Module or a MaseGraph"),
+        ("another argument", "Net cannot be called so: "),
+        ("no expression", "'net(' is no expression"),
+        ("words", "%%mase takes no words, not 'net'"),
+        ("no Python", "SyntaxError"),
+        ("unloaded", "%mase` not found"),
+    ],
+)
+def test_what_cannot_be_shown_is_told_in_a_line(shown, name, text):
+    assert text in said(shown[name]) + "".join(output.get("ename", "") for output in shown[name]["outputs"])
 
 
-def test_the_example_runs_and_shows_what_it_says(executed):
-    notebook = nbformat.read(ROOT / "examples" / "notebook.ipynb", as_version=4)
-    nbformat.validate(notebook)
-    sources = [cell["source"] for cell in notebook.cells if cell["cell_type"] == "code"]
-    assert all(not cell.get("outputs") for cell in notebook.cells)
-    cells = executed(*sources)
-    by_source = {cell["source"]: cell for cell in cells}
-    [model] = [source for source in sources if source.startswith("%%mase")]
-    under = text_of(html_of(by_source[model]))
-    assert re.search(r"hidden: f32\[(B|4), 32, .*\] = self\.features\(image\)", under)
-    assert re.search(r"pooled: f32\[(B|4), 32\] = hidden\.mean", under)
-    [layers] = [rows_of(html_of(cell)) for cell in cells if cell["source"].startswith("%mase net")]
-    assert [row[2] for row in layers if row[0] == "head"] == ["f32[4, 10]"]
-    [quantised] = [rows_of(html_of(cell)) for cell in cells if cell["source"].endswith("\ngraph")]
-    assert {row[3] for row in quantised if row[0] == "head"} == {"fixed(8,4)"}
-    [number] = [output["data"]["text/plain"] for output in cells[-1]["outputs"]]
-    assert 0 < float(number) < 0.25
+def test_a_cell_without_a_model_is_shown_with_the_reason(shown):
+    first, *rest = text_of(html_of(shown["no model"])).splitlines()
+    assert (first, bool(rest)) == ("n = 4", True)
+
+
+def test_a_folder_that_nobody_serves_is_served_until_the_kernel_ends(shown, executed):
+    pid, workspace = said(shown["own"]).split()
+    assert workspace == str(executed.folder)
+    try:
+        process = os.pidfd_open(int(pid))
+    except ProcessLookupError:
+        return
+    with open(process, closefd=True):
+        assert select.select([process], [], [], 30)[0]
+    assert not list(executed.folder.glob(".mase-cell*"))
