@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         FileStatus,
         Graph,
         Info,
+        InputComparison,
+        InputTrial,
         Inputs,
         Model,
         Pass,
@@ -277,6 +279,27 @@ class AsyncMethods:
         """Trace a model with a named set of inputs from now on: `mase/inputs` once it is traced."""
         result = await self.call("mase/pickInputs", _given(path=path, model=model, set=set))
         return cast("list[Inputs]", result["inputs"])
+
+    async def try_inputs(
+        self,
+        path: str,
+        model: str | None = None,
+        set: str | None = None,
+        inputs: dict[str, Any] | None = None,
+        arguments: dict[str, Any] | None = None,
+    ) -> InputTrial:
+        """What would come of a set of inputs, traced beside what is shown: "form", "problems", and the figures of
+        `told`.
+        """
+        result = await self.call(
+            "mase/tryInputs", _given(path=path, model=model, set=set, inputs=inputs, arguments=arguments)
+        )
+        return cast("InputTrial", result)
+
+    async def compare_inputs(self, path: str, sets: list[str], model: str | None = None) -> InputComparison:
+        """How a model differs with two sets of inputs: {"path", "model", "before", "after", "rows", "problems"}."""
+        result = await self.call("mase/compareInputs", _given(path=path, model=model, sets=sets))
+        return cast("InputComparison", result)
 
     async def graph(
         self,

@@ -25,6 +25,7 @@ from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import GraphSnapshot, Store
 from mase_server.daemon.supervisor import TraceWorker
 from mase_server.daemon.tracked import Tracked, clean_scratch, retire
+from mase_server.daemon.trials import Trial, trial
 from mase_server.daemon.verilog import Verilog
 from mase_server.daemon.watch import Watcher
 from mase_server.worker.request import TraceOptions
@@ -176,6 +177,10 @@ class Daemon:
         self._services.picked.pick(path, model, name)
         if (tracked := self._tracked.get(path)) is not None:
             self._ask(tracked, force=True)
+
+    async def tried(self, path: str, options: TraceOptions) -> Trial:
+        """What a file that somebody looked at would give with other options; what is shown stays as it is."""
+        return await trial(self._services, self._tracked[path], options)
 
     def cancel(self, path: str) -> None:
         """Stop the trace of `path` that runs, if one does; its next save or `retrace` begins another."""

@@ -92,7 +92,7 @@ def _construction(model: nn.Module, names: Mapping[str, Any]) -> str:
 def inputs_text(spec: Inputs) -> str:
     """Inputs as text that reads back as the same inputs; NoTextError names the first that has none."""
     for name, entry in spec.entries.items():
-        if (trouble := next(_without_text(entry), None)) is not None:
+        if (trouble := next(without_text(entry), None)) is not None:
             raise NoTextError(f"the input {name}: {trouble}")
     text = write(spec)
     try:
@@ -104,18 +104,19 @@ def inputs_text(spec: Inputs) -> str:
     return text
 
 
-def _without_text(spec: Spec) -> Iterator[str]:
+def without_text(spec: Spec) -> Iterator[str]:
+    """What of an input has no text form."""
     match spec:
         case SequenceSpec(items, _, build):
             if build is not None and not word_of(build):
                 yield "a tuple of a type of its own has no text form"
             for item in items:
-                yield from _without_text(item)
+                yield from without_text(item)
         case MapSpec(pairs, build):
             if build is not None:
                 yield "an object of a class of its own has no text form"
             for _, item in pairs:
-                yield from _without_text(item)
+                yield from without_text(item)
         case ConstantSpec(value):
             if not isinstance(value, bool | int | float | str | None):
                 yield f"a {type(value).__name__} has no text form"

@@ -20,7 +20,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mase_server.inputs.slips import mended
@@ -71,7 +71,7 @@ class BadComment:
 def read_comments(source: str, tree: ast.Module) -> list[Wish | BadComment]:
     """Every `# mase:` comment of a file, in order."""
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    names = {node.name for node in classes} | _module_names(tree)
+    names = _names(tree)
     lines = source.splitlines()
     read: list[Wish | BadComment] = []
     for found in _comments(source):
@@ -103,6 +103,20 @@ def _misnamed(name: str) -> str:
     return "expected a set's name of letters, digits, blanks and `_ . + -` between the brackets, as in `# mase[small]:`"
 
 
+def tried(
+    trial: Mapping[str, str | None] | None, comments: Sequence[Wish | BadComment], tree: ast.Module
+) -> list[Wish | BadComment]:
+    """The comments with those of a model's set exchanged for one of a trial, which stands on line 0 for itself."""
+    if trial is None or trial["text"] is None:
+        return list(comments)
+    model, name = trial["model"], trial["set"] or ""
+    kept = [each for each in comments if not (isinstance(each, Wish) and (each.owner, each.set) == (model, name))]
+    if trial["text"]:
+        written = Written(0, 0, 0, trial["text"], name or None)
+        kept.append(read_comment(written, model, _names(tree)))
+    return kept
+
+
 def _reads(text: str, owner: str | None, names: Container[str]) -> bool:
     try:
         return _wish(text, owner, names) is not None
@@ -110,9 +124,10 @@ def _reads(text: str, owner: str | None, names: Container[str]) -> bool:
         return False
 
 
-def _module_names(tree: ast.Module) -> set[str]:
-    """The functions and variables of a file that may hold or make a model."""
+def _names(tree: ast.Module) -> set[str]:
+    """The classes of a file, and its functions and variables that may hold or make a model."""
     found = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    found |= {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     targets = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
     return found | {target.id for target in targets if isinstance(target, ast.Name)}
 

@@ -15,7 +15,7 @@ from torch import nn
 from mase_server.inputs import trouble
 from mase_server.inputs.budget import Budget
 from mase_server.inputs.classes import library_classes, model_classes, roots
-from mase_server.inputs.comments import BadComment, read_comments
+from mase_server.inputs.comments import BadComment, read_comments, tried
 from mase_server.inputs.entries import further_entry
 from mase_server.inputs.execution.absences import problems_of, unknown_bases
 from mase_server.inputs.execution.distributed import alone
@@ -61,7 +61,7 @@ def find(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[Found | P
         stack.enter_context(missing.tolerated())
         stack.enter_context(alone(source))
         stack.enter_context(modules_kept("__main__", Place.of(request.path).name))
-        comments = read_comments(source, tree)
+        comments = tried(request.options.trial, read_comments(source, tree), tree)
         yield from (trouble.at_comment(request.path, each) for each in comments if isinstance(each, BadComment))
         try:
             wishes = Wishes(request.options, comments)

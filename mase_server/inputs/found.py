@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from mase_server.inputs.assumed import Comment
+from mase_server.inputs.comments import Wish
 from mase_server.inputs.execution.program import Loaded, compile_plainly
 from mase_server.inputs.execution.watch import OnCall
 from mase_server.inputs.modes import outside_modes
@@ -35,7 +36,8 @@ class Found:
     recorded: `hooks.on_call` has already been given this very call.  comment: asks for what was assumed.
     doubtful: the forward fails with these inputs, and other inputs may be what it wants.
     rest: shown alone because no other model has it: what others show counts more.  sets: the named sets of inputs that
-    comments give; set: the one that is used, "" for none.
+    comments give; set: the one that is used, "" for none.  written: the comments about it.  form: what a person may
+    change, where that was asked for.
     """
 
     model: nn.Module
@@ -56,6 +58,8 @@ class Found:
     rest: bool = False
     sets: tuple[str, ...] = ()
     set: str = ""
+    written: tuple[Wish, ...] = ()
+    form: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

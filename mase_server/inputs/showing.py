@@ -15,6 +15,7 @@ from mase_server.inputs.assumed import Comment, comment_for, comment_naming
 from mase_server.inputs.budget import FILE_SECONDS, Budget
 from mase_server.inputs.classes import class_nodes
 from mase_server.inputs.entries import FORWARD, entry_of, forward_owner, makes, run_by
+from mase_server.inputs.form import form_of
 from mase_server.inputs.found import Found, Hooks, call_arguments
 from mase_server.inputs.generate import complete, inputs_at
 from mase_server.inputs.making.arguments import Built, Surroundings, rebuilt
@@ -26,7 +27,7 @@ from mase_server.inputs.roles import name_dimensions
 from mase_server.inputs.searching.failures import unavoidable
 from mase_server.inputs.searching.search import Searched, search, works
 from mase_server.inputs.spec import Inputs
-from mase_server.inputs.wishes import Wishes
+from mase_server.inputs.wishes import Wishes, whole
 from mase_server.snapshot import Problem
 from mase_server.tracing.errors.problems import describe as told
 from mase_server.worker.request import TraceRequest
@@ -76,8 +77,13 @@ class Showing:
         kinds = {type(part) for part in found.model.modules()}
         # Whose forward a shown class has inherited is shown by that.
         self.covered |= {kind.__name__ for kind in kinds} | {forward_owner(kind).__name__ for kind in kinds}
-        sets, active = self.wishes.sets(found.name), self.wishes.active(found.name)
-        return replace(found, comment=found.comment or self._comment(found), sets=tuple(sets), set=active)
+        about = tuple(self.wishes.about(found.name))
+        sets, active = tuple(self.wishes.sets(found.name)), self.wishes.active(found.name)
+        found = replace(found, comment=found.comment or self._comment(found), sets=sets, set=active, written=about)
+        if self.options.trial is None:
+            return found
+        form = form_of(found.model, whole(found.name), found.arguments, found.spec, self.names)
+        return replace(found, form=form)
 
     def _comment(self, found: Found) -> Comment:
         came_from = found.arguments_from, found.inputs_from, found.spec, self.names

@@ -14,6 +14,8 @@ class TraceOptions:
     inputs_from: where `inputs` came from, "option" or "settings".  run_main: may the file run as `__main__`?
     pipelines: the passes to apply to each model, by its title, as `steps.Step.to_wire` gives them.
     sets: the named set of inputs that was picked for a model, by its name; "" for none of them.
+    trial: {"model", "set", "text"}: trace as if the comments of that set of the model, by its name, said just `text`
+    ("" for nothing; None: what they say), and tell the form of its inputs and arguments.
     """
 
     model: str | None = None
@@ -23,6 +25,7 @@ class TraceOptions:
     run_main: bool = True
     pipelines: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     sets: dict[str, str] = field(default_factory=dict)
+    trial: dict[str, str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

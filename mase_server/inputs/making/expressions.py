@@ -44,6 +44,14 @@ def call(function: Callable[..., Any], arguments: Mapping[str, Any], names: Mapp
     return text
 
 
+def value_text(value: Any, names: Mapping[str, Any]) -> str:
+    """The text of one value; NoTextError if nothing short gives it."""
+    text = _Writer(names).value(value)
+    if len(text) > MAX_LENGTH:
+        raise NoTextError(f"its text would have {len(text)} characters")
+    return text
+
+
 class _Writer:
     def __init__(self, names: Mapping[str, Any]) -> None:
         self.names = {**NAMES, **names}
