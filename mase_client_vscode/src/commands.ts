@@ -1,22 +1,25 @@
 /** The commands of the palette and of the buttons in messages. */
-import { Disposable, LogOutputChannel, Memento, commands, window } from 'vscode';
+import { Disposable, ExtensionContext, LogOutputChannel, commands, window } from 'vscode';
 import { ExecuteCommandRequest } from 'vscode-languageclient/node';
+import { GraphCommands } from './graph/commands';
 import { Root } from './protocol';
 import { PassCommands } from './passes/commands';
 import { Server } from './server';
 import { VerilogCommands } from './verilog/commands';
 
-export function registerCommands(server: Server, log: LogOutputChannel, memory: Memento): Disposable {
+export function registerCommands(server: Server, log: LogOutputChannel, { workspaceState, extensionUri }: ExtensionContext): Disposable {
+  const graphs = new GraphCommands(server, log, extensionUri);
   const table: Record<string, (...args: never[]) => unknown> = {
-    ...new PassCommands(server, memory).table,
+    ...new PassCommands(server, workspaceState).table,
     ...new VerilogCommands(server, log).table,
+    ...graphs.table,
     'mase.restart': () => server.restart(),
     'mase.showLog': () => log.show(true),
     'mase.retrace': (...uris: string[]) => retrace(server, uris),
     'mase.pickRoot': (uri?: string) => pickRoot(server, uri),
     'mase.openSettings': () => commands.executeCommand('workbench.action.openSettings', '@ext:mase.mase-vscode'),
   };
-  return Disposable.from(...Object.entries(table).map(([name, run]) => commands.registerCommand(name, run)));
+  return Disposable.from(graphs, ...Object.entries(table).map(([name, run]) => commands.registerCommand(name, run)));
 }
 
 /** Show one model alone in a file where several share a class; the person picks which. */

@@ -37,7 +37,7 @@ export function activate(context: ExtensionContext): Api {
     mase,
     status,
     new Highlight(mase),
-    registerCommands(mase, log, context.workspaceState),
+    registerCommands(mase, log, context),
     interpreters.onDidChange(() => void mase.interpretersChanged()),
     workspace.onDidGrantWorkspaceTrust(() => void begin()),
     workspace.onDidChangeConfiguration((event) => {

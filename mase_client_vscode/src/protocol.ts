@@ -148,3 +148,6 @@ export interface MasePipelines {
 }
 
 export const pipelinesNotification = new NotificationType<MasePipelines>('mase/pipelines');
+
+/** Something else is known of these files: hints, graphs, costs, what passes made. */
+export const viewsNotification = new NotificationType<{ uris: string[] }>('mase/viewsChanged');

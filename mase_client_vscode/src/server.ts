@@ -5,7 +5,7 @@ import { MaseClient, createClient } from './client';
 import { findServer } from './command';
 import { CrashPolicy } from './crashes';
 import { Interpreters } from './environments/interpreters';
-import { MasePipelines, MaseStatus, pipelinesNotification, statusNotification } from './protocol';
+import { MasePipelines, MaseStatus, pipelinesNotification, statusNotification, viewsNotification } from './protocol';
 import { SECTION } from './settings';
 
 /** VS Code ends its extensions after 4 s; a server that has not answered by then is killed by the client library. */
@@ -23,6 +23,9 @@ export class Server implements Disposable {
   readonly onStatus = this.statusArrived.event;
   private readonly pipelinesArrived = new EventEmitter<MasePipelines>();
   readonly onPipelines = this.pipelinesArrived.event;
+  private readonly viewsArrived = new EventEmitter<string[]>();
+  /** The URIs of files of which something else is known now. */
+  readonly onViews = this.viewsArrived.event;
 
   constructor(
     private readonly interpreters: Interpreters,
@@ -51,7 +54,7 @@ export class Server implements Disposable {
   }
 
   dispose(): void {
-    Disposable.from(this.stateChanged, this.statusArrived, this.pipelinesArrived).dispose();
+    Disposable.from(this.stateChanged, this.statusArrived, this.pipelinesArrived, this.viewsArrived).dispose();
   }
 
   /** Other interpreters: the server restarts the workers that this concerns; where there is none, it may start now. */
@@ -84,6 +87,7 @@ export class Server implements Disposable {
     const client = createClient({ command: found.command, args: found.args }, this.interpreters, policy, this.log);
     client.onNotification(statusNotification, (status) => this.statusArrived.fire(status));
     client.onNotification(pipelinesNotification, (pipelines) => this.pipelinesArrived.fire(pipelines));
+    client.onNotification(viewsNotification, ({ uris }) => this.viewsArrived.fire(uris));
     client.onDidChangeState(({ newState }) => newState === State.Running && this.become('running'));
     this.client = client;
     await client.start().catch((error: unknown) => this.log.error(`The server did not start: ${error}`));

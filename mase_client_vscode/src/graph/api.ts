@@ -1,0 +1,53 @@
+/** What the extension asks the server about graphs. */
+import { Position, Range, Uri } from 'vscode';
+import { PassApi } from '../passes/api';
+import { Pipeline, PassTarget } from '../protocol';
+import { Server } from '../server';
+import { Graph } from './messages';
+import { COLUMNS, GraphPage, joined, sameTrace } from './pages';
+
+/** Rows that are asked for at once, so that the server has time for others in between. */
+const AT_ONCE = 2000;
+
+export class GraphApi {
+  readonly passes: PassApi;
+
+  constructor(server: Server) {
+    this.passes = new PassApi(server);
+  }
+
+  /** All of a model's graph, of one trace. */
+  async graph({ path, model }: PassTarget): Promise<Graph> {
+    const page = (start: number): Promise<GraphPage> => this.passes.request('mase/graph', { path, model, start, count: AT_ONCE, columns: COLUMNS });
+    let pages: [GraphPage, ...GraphPage[]] = [await page(0)];
+    for (let next = pages[0].next; next !== null; ) {
+      const more = await page(next);
+      if (sameTrace(pages[0], more)) pages.push(more);
+      else pages = [await page(0)];
+      next = pages.at(-1)?.next ?? null;
+    }
+    const { steps } = await this.passes.request<Partial<Pipeline>>('mase/pipeline', { path, model });
+    return joined(pages, steps ?? []);
+  }
+
+  /** Where an operation stands now; undefined where that is not known, or was edited since. */
+  async place({ columns, files }: Graph, row: number): Promise<{ uri: Uri; range: Range } | undefined> {
+    const at = columns.row.indexOf(row);
+    const path = files[columns.file[at] ?? -1]?.path;
+    if (path === undefined) return undefined;
+    const [line, column, end_line, end_column] = [columns.line[at], columns.column[at], columns.end_line[at], columns.end_column[at]];
+    const asked = { path, line, column, end_line, end_column };
+    const told = await this.passes.request<{ uri: string; range: { start: Position; end: Position } } | null>('mase/presentPlace', asked);
+    if (told === null) return undefined;
+    const { start, end } = told.range;
+    return { uri: Uri.parse(told.uri), range: new Range(start.line, start.character, end.line, end.character) };
+  }
+
+  /** The rows of a graph that a position is on; none where the graph is of another text. */
+  async rowsAt(graph: Graph, uri: Uri, { line, character }: Position): Promise<number[]> {
+    const { path, model } = graph;
+    const asked = { uri: uri.toString(), position: { line, character }, path, model };
+    const told = await this.passes.request<{ rows: number[]; sha256: string }>('mase/nodesAt', asked);
+    return told.sha256 === graph.sha256 ? told.rows : [];
+  }
+}

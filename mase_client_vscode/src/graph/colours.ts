@@ -1,0 +1,87 @@
+/** What the colour of a box says: the family of its operator, its cost, its number format, or its error. */
+import { Graph, Value } from './messages';
+import { Box } from './tree';
+import { figure, sqnrText } from './texts';
+
+export const MODES = { family: 'Operator', cost: 'FLOPs', format: 'Number format', error: 'Quantisation error' } as const;
+export type Mode = keyof typeof MODES;
+
+/** A colour: a place among the categories, or a strength from 0 to 1; undefined where there is nothing to say. */
+export type Colour = { category: number } | { strength: number } | undefined;
+
+export interface Entry {
+  colour: Colour;
+  text: string;
+}
+
+export interface Scale {
+  of(box: Box): Colour;
+  legend: Entry[];
+  /** What the legend says where there is nothing to be coloured. */
+  nothing: string;
+}
+
+/** In the order of the server's table, so that a family has the same colour in every model. */
+const FAMILIES = ['conv', 'matmul', 'norm', 'activation', 'pool', 'attention', 'recurrent', 'embedding', 'elementwise', 'reduction', 'shape', 'creation', 'index', 'loss', 'fft', 'other'];
+/** From here on an error is as little as is ever shown, and none is shown as more than that. */
+const GOOD_DB = 60;
+const LEVELS = [0.1, 0.4, 0.7, 1];
+
+export function scaleOf(mode: Mode, graph: Graph): Scale {
+  return { family: families, cost: costs, format: formats, error: errors }[mode](graph);
+}
+
+function families({ columns }: Graph): Scale {
+  const there = new Set(columns.family);
+  const legend = FAMILIES.map((text, category) => ({ colour: { category }, text })).filter(({ text }) => there.has(text));
+  const of = (box: Box): Colour => (box.kind === 'scope' ? undefined : { category: FAMILIES.indexOf(columns.family[box.first] ?? 'other') });
+  return { of, legend, nothing: '' };
+}
+
+/** The share of the dearest operation, by its order of magnitude: four of them make the whole scale. */
+function costs({ columns }: Graph): Scale {
+  const most = columns.flops.reduce<number>((most, flops) => Math.max(most, flops ?? 0), 0);
+  const strength = (flops: number): number => Math.max(0, 1 + Math.log10(flops / most) / 4);
+  const of = (box: Box): Colour => {
+    const flops = sum(columns.flops.slice(box.first, box.end));
+    return flops > 0 ? { strength: Math.min(1, strength(flops)) } : undefined;
+  };
+  const legend = LEVELS.map((level) => ({ colour: { strength: level }, text: figure(most * 10 ** (4 * (level - 1))) }));
+  return { of, legend: most > 0 ? legend : [], nothing: 'Nothing here computes.' };
+}
+
+function formats({ columns, values }: Graph): Scale {
+  const of = (index: number) => columns.format[index] ?? typeOf(values[columns.value[index] ?? -1]);
+  const found = [...new Set(columns.row.map((_, index) => of(index)))].filter((text) => text !== undefined).sort();
+  const legend = found.map((text, category) => ({ colour: { category }, text }));
+  const colour = (box: Box): Colour => {
+    const own = new Set(columns.row.slice(box.first, box.end).map((_, offset) => of(box.first + offset)));
+    const [only] = own;
+    return own.size === 1 && only !== undefined ? { category: found.indexOf(only) } : undefined;
+  };
+  return { of: colour, legend, nothing: 'No tensor is known.' };
+}
+
+/** The worst of what a box holds. */
+function errors({ columns }: Graph): Scale {
+  const decibels = (index: number) => {
+    const told = columns.sqnr[index];
+    return typeof told === 'number' ? told : told === 'inf' ? Infinity : undefined;
+  };
+  const strength = (sqnr: number) => Math.min(1, Math.max(0, 1 - sqnr / GOOD_DB));
+  const of = (box: Box): Colour => {
+    const known = columns.row.slice(box.first, box.end).map((_, offset) => decibels(box.first + offset)).filter((each) => each !== undefined);
+    return known.length > 0 ? { strength: strength(Math.min(...known)) } : undefined;
+  };
+  const legend = [GOOD_DB, 40, 20, 0].map((sqnr) => ({ colour: { strength: strength(sqnr) }, text: sqnrText(sqnr) }));
+  const nothing = 'No error is measured: apply a pass that quantises.';
+  return { of, legend: columns.sqnr.some((sqnr) => sqnr !== null) ? legend : [], nothing };
+}
+
+function typeOf(value: Value | undefined): string | undefined {
+  return Array.isArray(value) ? value[0] : undefined;
+}
+
+function sum(numbers: (number | null)[]): number {
+  return numbers.reduce<number>((total, number) => total + (number ?? 0), 0);
+}

@@ -1,0 +1,74 @@
+/** Which scopes are open: at first as many as one sees at a glance, no blocks that are there several times. */
+import { Box, Scope, Tree, around } from './tree';
+
+/** Most boxes that are there at first. */
+const AT_FIRST = 60;
+/** Most boxes that all together are opened to. */
+export const MOST_BOXES = 2000;
+
+export type Expansion = ReadonlySet<string>;
+
+/** What a new page opens: level by level, while it stays small. */
+export function initial(tree: Tree): Set<string> {
+  const open = new Set([tree.root.id]);
+  let boxes = tree.root.members.length;
+  for (let level = scopesOf(tree.root); level.length > 0; ) {
+    const next: Scope[] = [];
+    for (const scope of level) {
+      if (boxes + scope.members.length > AT_FIRST || isRepeated(scope)) continue;
+      boxes += scope.members.length;
+      open.add(scope.id);
+      next.push(...scopesOf(scope));
+    }
+    level = next;
+  }
+  return open;
+}
+
+/** Is there another one of its class beside it? */
+export function isRepeated(scope: Scope): boolean {
+  const kin = scope.parent === undefined ? [] : scopesOf(scope.parent).filter(({ type }) => type === scope.type);
+  return kin.length > 1;
+}
+
+/** All scopes, outermost first, as far as they are no more than one can draw; is that all of them? */
+export function all(tree: Tree): { open: Set<string>; complete: boolean } {
+  const open = new Set([tree.root.id]);
+  let boxes = tree.root.members.length;
+  let complete = true;
+  for (let level = scopesOf(tree.root); level.length > 0; level = level.flatMap(scopesOf)) {
+    for (const scope of level) {
+      if (scope.parent !== undefined && !open.has(scope.parent.id)) continue;
+      if (boxes + scope.members.length > MOST_BOXES) complete = false;
+      else {
+        boxes += scope.members.length;
+        open.add(scope.id);
+      }
+    }
+  }
+  return { open, complete };
+}
+
+/** The box that stands for another one: itself, or the outermost closed scope around it. */
+export function visible(box: Box, open: Expansion): Box {
+  let shown = box;
+  for (const scope of around(box)) if (!open.has(scope.id)) shown = scope;
+  return shown;
+}
+
+/** Is a box a scope whose members are shown? */
+export function isOpen(box: Box, open: Expansion): box is Scope {
+  return box.kind === 'scope' && open.has(box.id);
+}
+
+/** All boxes that are shown, scopes before their members, in order of execution; the root is not among them. */
+export function* shown(scope: Scope, open: Expansion): Generator<Box> {
+  for (const member of scope.members) {
+    yield member;
+    if (isOpen(member, open)) yield* shown(member, open);
+  }
+}
+
+function scopesOf(scope: Scope): Scope[] {
+  return scope.members.filter((member): member is Scope => member.kind === 'scope');
+}

@@ -1,0 +1,10 @@
+/** What the page keeps while its tab is hidden, and when the window is loaded again. */
+import { Mode } from '../colours';
+import { View } from './camera';
+
+export interface State {
+  open: string[];
+  selected: string | undefined;
+  view: View;
+  mode: Mode;
+}

@@ -1,0 +1,62 @@
+/** A graph comes in pages, each with tables of its own; here they become one. */
+import { Columns, Graph, Value } from './messages';
+
+/** What is asked of `mase/graph`. */
+export const COLUMNS: (keyof Columns)[] = [
+  'name', 'op', 'target', 'mase_op', 'family', 'scope', 'value', 'flops', 'file', 'line', 'column', 'end_line', 'end_column', 'inputs', 'format', 'sqnr', 'max_error', 'note',
+];
+
+/** An answer of `mase/graph`. `next`: where the next page starts. */
+export interface GraphPage {
+  path: string;
+  model: string;
+  sha256: string;
+  generation: number;
+  stale: boolean;
+  next: number | null;
+  columns: Columns;
+  values: Value[];
+  scopes: [path: string, type: string][];
+  files: { path: string; library: boolean }[];
+}
+
+/** Are two pages of the same trace? */
+export function sameTrace(one: GraphPage, other: GraphPage): boolean {
+  return one.sha256 === other.sha256 && one.generation === other.generation;
+}
+
+export function joined(pages: [GraphPage, ...GraphPage[]], passes: string[]): Graph {
+  const [{ path, model, sha256, stale }] = pages;
+  const tables = { value: new Table<Value>(), scope: new Table<[string, string]>(), file: new Table<{ path: string; library: boolean }>() };
+  const columns = Object.fromEntries(['row', ...COLUMNS].map((name) => [name, [] as unknown[]]));
+  for (const page of pages) {
+    const told: Record<string, unknown[]> = {
+      ...page.columns,
+      value: tables.value.renumbered(page.columns.value, page.values),
+      scope: tables.scope.renumbered(page.columns.scope, page.scopes),
+      file: tables.file.renumbered(page.columns.file, page.files),
+    };
+    for (const [name, column] of Object.entries(columns)) for (const each of told[name] ?? []) column.push(each);
+  }
+  const { value, scope, file } = tables;
+  return { path, model, sha256, stale, passes, columns: columns as unknown as Columns, values: value.entries, scopes: scope.entries, files: file.entries };
+}
+
+class Table<T> {
+  readonly entries: T[] = [];
+  private readonly known = new Map<string, number>();
+
+  /** A page's indices into its own entries, as indices into all of them. */
+  renumbered(column: number[], entries: T[]): number[] {
+    const numbers = entries.map((entry) => this.number(entry));
+    return column.map((index) => numbers[index] ?? -1);
+  }
+
+  private number(entry: T): number {
+    const key = JSON.stringify(entry);
+    const known = this.known.get(key);
+    if (known !== undefined) return known;
+    this.known.set(key, this.entries.length);
+    return this.entries.push(entry) - 1;
+  }
+}

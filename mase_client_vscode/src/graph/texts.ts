@@ -1,0 +1,45 @@
+/** Shapes and figures as texts, as the hints and hovers have them. */
+import { Value } from './messages';
+
+const STEPS: [number, string][] = [
+  [1e12, 'T'],
+  [1e9, 'G'],
+  [1e6, 'M'],
+  [1e3, 'k'],
+];
+/** Most members of a tuple or a dict that are named. */
+const MOST = 3;
+
+/** `f32[B, T, 128]`; a tuple of equal ones is `(3 of f32[B, T, 128])`. */
+export function valueText(value: Value | undefined): string {
+  if (value === undefined || value === null) return '';
+  if (Array.isArray(value)) return `${value[0]}[${(value[2] ?? value[1]).join(', ')}]`;
+  if ('tuple' in value) return `(${members(value.tuple.map(valueText))})`;
+  if ('dict' in value) return `{${some(Object.entries(value.dict).map(([key, each]) => `${key}: ${valueText(each)}`))}}`;
+  return value.python;
+}
+
+function members(texts: string[]): string {
+  const [first] = texts;
+  return texts.length > 1 && texts.every((text) => text === first) ? `${texts.length} of ${first}` : some(texts);
+}
+
+function some(texts: string[]): string {
+  return texts.length > MOST ? `${texts.slice(0, MOST).join(', ')}, …` : texts.join(', ');
+}
+
+/** `25.2 M`, with three digits. */
+export function figure(number: number): string {
+  const step = STEPS.find(([size]) => number >= size);
+  return step === undefined ? `${+number.toPrecision(3)}` : `${(number / step[0]).toPrecision(3)} ${step[1]}`;
+}
+
+/** `38.2 dB`; `exact` where nothing differs. */
+export function sqnrText(sqnr: number | string): string {
+  return typeof sqnr === 'number' ? `${sqnr.toFixed(1)} dB` : sqnr === 'inf' ? 'exact' : sqnr;
+}
+
+/** `1 operation`, `149 operations`, `10,001 operations`. */
+export function counted(number: number, noun: string): string {
+  return `${number.toLocaleString('en')} ${noun}${number === 1 ? '' : 's'}`;
+}

@@ -1,0 +1,35 @@
+/** What is said of a box, on it, in its tooltip and to a screen reader. */
+import { Graph } from './messages';
+import { counted, figure, sqnrText, valueText } from './texts';
+import { Box } from './tree';
+
+/** The two texts on a box: what it is, and what tells it from others. */
+export function onBox(box: Box): { title: string; beside: string } {
+  if (box.kind === 'operation') return { title: box.title, beside: box.name };
+  const title = box.type === '' ? box.name : `${box.name}: ${box.type}`;
+  return { title, beside: `${box.end - box.first}` };
+}
+
+export function tooltip(box: Box, graph: Graph): string {
+  return facts(box, graph).join('\n');
+}
+
+/** What a screen reader says: without what it says by itself, whether it is open and at which level. */
+export function label(box: Box, graph: Graph): string {
+  return facts(box, graph).join(', ');
+}
+
+function facts(box: Box, { columns, values, model }: Graph): string[] {
+  const flops = columns.flops.slice(box.first, box.end).reduce<number>((total, each) => total + (each ?? 0), 0);
+  const cost = flops > 0 ? [`${figure(flops)}FLOPs`] : [];
+  if (box.kind === 'scope') {
+    const named = [box.path || model, box.type].filter(Boolean).join(': ');
+    return [box.type === '' && box.path !== '' ? box.name : named, counted(box.end - box.first, 'operation'), ...cost];
+  }
+  const of = box.first;
+  const value = valueText(values[columns.value[of] ?? -1]);
+  const [format, sqnr, note] = [columns.format[of], columns.sqnr[of], columns.note[of]];
+  const line = (columns.line[of] ?? 0) > 0 ? [`line ${columns.line[of]}`] : [];
+  const made = [format, sqnr === null || sqnr === undefined ? undefined : `SQNR ${sqnrText(sqnr)}`, note];
+  return [[box.title, columns.name[of]].join(' '), value, ...made, ...cost, ...line].filter((text): text is string => !!text);
+}
