@@ -22,6 +22,7 @@ await Promise.all([
   esbuild.build({
     ...common,
     entryPoints: {
+      costs: 'src/costs/page/main.ts',
       graph: 'src/graph/page/main.ts',
       layout: 'elkjs/lib/elk-worker.min.js',
     },

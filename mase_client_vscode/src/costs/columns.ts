@@ -1,0 +1,98 @@
+/** The columns of the table: what they tell of a row, as a number to sort by and as a text. */
+import { exact, inBytes, scaled, significant } from './figures';
+import { CostRow, Hardware } from './rows';
+
+/** A value to sort by; null where it is not known, or means nothing. */
+export type Value = number | string | null;
+
+export interface Column {
+  id: string;
+  title: string;
+  /** What it means, for a person who points at the title. */
+  help: string;
+  value: (row: CostRow) => Value;
+  text: (value: number | string, row: CostRow) => string;
+  /** More digits, for a person who points at a cell. */
+  more?: (value: number | string, row: CostRow) => string;
+  /** Do parts add up, so that a share of the whole means something? */
+  adds: boolean;
+  /** Width in characters. */
+  width: number;
+}
+
+export const NAME = 'name';
+
+const digits = (value: number | string): string => (typeof value === 'number' ? exact(value) : value);
+const bytes = (value: number | string): string => (typeof value === 'number' ? inBytes(value) : value);
+const count = (value: number | string): string => (typeof value === 'number' ? scaled(value) : value);
+const few = (value: number | string): string => (typeof value === 'number' ? significant(value) : value);
+
+/** A number that says nothing where it is 0: what computes nothing, and what has no weights. */
+const some = (value: number | null): Value => value || null;
+const hardware = (key: keyof Hardware) => (row: CostRow): Value => row.hardware?.[key] ?? null;
+
+export const COLUMNS: readonly Column[] = [
+  {
+    id: NAME, title: 'Module', help: 'Modules, what they compute, and parameters that stand beside layers',
+    value: (row) => row.name, text: digits, adds: false, width: 30,
+  },
+  {
+    id: 'parameters', title: 'Parameters', help: 'Elements of parameters; one that layers share counts once in every total',
+    value: (row) => some(row.parameters), text: digits, adds: true, width: 15,
+  },
+  {
+    id: 'flops', title: 'FLOPs', help: 'Operations of one forward; a multiply-accumulate is 2',
+    value: (row) => some(row.flops), text: count, more: (value) => `${digits(value)} FLOPs`, adds: true, width: 11,
+  },
+  {
+    id: 'weights', title: 'Weights', help: 'Bytes of parameters, as the model stores them',
+    value: (row) => some(row.parameter_bytes), text: bytes, more: (value) => `${digits(value)} bytes`, adds: true, width: 11,
+  },
+  {
+    id: 'results', title: 'Activations', help: 'Bytes of the results that are written; views write none',
+    value: (row) => some(row.results), text: bytes, more: (value) => `${digits(value)} bytes`, adds: true, width: 11,
+  },
+  {
+    id: 'traffic', title: 'Traffic', help: 'Bytes read and written: inputs, weights and results',
+    value: (row) => some(row.traffic), text: bytes, more: (value) => `${digits(value)} bytes`, adds: true, width: 11,
+  },
+  {
+    id: 'format', title: 'Format', help: 'Number formats of the results, after the passes',
+    value: (row) => row.formats.join(', ') || null, adds: false, width: 16,
+    text: (value, row) => (row.formats.length > 2 ? `${row.formats.length} formats` : `${value}`), more: digits,
+  },
+  { id: 'bits', title: 'Bits', help: 'Bits of an element, where all results have one format', value: (row) => row.bits, text: few, adds: false, width: 7 },
+  {
+    id: 'sqnr', title: 'SQNR', help: 'Signal to quantisation noise of the last result, in dB: the lower, the worse',
+    value: (row) => (row.sqnr === 'inf' ? Infinity : row.sqnr), adds: false, width: 11,
+    text: (value) => (value === Infinity ? 'exact' : typeof value === 'number' ? `${value.toFixed(1)} dB` : value),
+  },
+  {
+    id: 'error', title: 'Max Error', help: 'The largest error of an element of the last result',
+    value: (row) => row.max_error, text: few, adds: false, width: 11,
+  },
+  {
+    id: 'multipliers', title: 'Multipliers', help: 'Multipliers of the hardware, estimated',
+    value: hardware('multipliers'), text: digits, adds: true, width: 12,
+  },
+  { id: 'luts', title: 'LUTs', help: 'Four-input tables of the hardware, estimated', value: hardware('luts'), text: digits, adds: true, width: 11 },
+  {
+    id: 'memory', title: 'Memory Bits', help: 'Bits of memory of the hardware: weights, buffers and tables',
+    value: hardware('memory_bits'), text: digits, adds: true, width: 13,
+  },
+  {
+    id: 'cycles', title: 'Cycles', help: 'Cycles from one sample to the next; of a module, those of its slowest part',
+    value: hardware('cycles'), text: digits, adds: false, width: 11,
+  },
+];
+
+/** Those that tell anything of these rows; the name, the parameters and the operations always. */
+export function columnsOf(rows: readonly CostRow[]): Column[] {
+  return COLUMNS.filter((column, index) => index < 3 || rows.some((row) => column.value(row) !== null));
+}
+
+/** The cell's text, "" where nothing is known. */
+export function textOf(column: Column, row: CostRow): string {
+  const value = column.value(row);
+  return value === null ? '' : column.text(value, row);
+}

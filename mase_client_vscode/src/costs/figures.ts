@@ -1,0 +1,41 @@
+/** Numbers as people read them; the same as the server's hovers write them. */
+
+const SI = ['', 'k', 'M', 'G', 'T', 'P', 'E'];
+const BINARY = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+
+/** A count with an SI prefix and three digits: `75.5 M`, `12`. */
+export function scaled(number: number): string {
+  return inSteps(number, 1000, SI);
+}
+
+/** A size in bytes with a binary prefix: `96.0 KiB`, `12 B`. */
+export function inBytes(number: number): string {
+  return inSteps(number, 1024, BINARY);
+}
+
+/** All its digits: `1,234,567`. */
+export function exact(number: number): string {
+  return number.toLocaleString('en-US', { maximumFractionDigits: 20 });
+}
+
+/** A part of a whole in percent: `4.2 %`, `< 0.1 %`. */
+export function share(part: number, whole: number): string {
+  const percent = whole > 0 ? (100 * part) / whole : 0;
+  return percent > 0 && percent < 0.1 ? '< 0.1 %' : `${significant(percent)} %`;
+}
+
+/** Three digits without needless noughts: `8`, `4.25`, `0.0123`. */
+export function significant(number: number): string {
+  return `${Number(number.toPrecision(3))}`;
+}
+
+function inSteps(number: number, step: number, units: string[]): string {
+  let scale = 0;
+  let left = number;
+  while (left >= step && scale + 1 < units.length) {
+    left /= step;
+    scale++;
+  }
+  const digits = scale === 0 ? 0 : Math.max(0, 3 - `${Math.trunc(left)}`.length);
+  return `${left.toFixed(digits)} ${units[scale]}`.trim();
+}
