@@ -1,14 +1,12 @@
 """The whole thing: real VS Code, the extension, the server, PyTorch. Expected shapes are worked out by hand."""
 
-from pathlib import Path
-
-from conftest import OpenWindow
 from playwright.sync_api import expect
+from window import Window
 
 
-def test_an_example_shows_its_shapes_and_a_hover_tells_the_rest(project: Path, open_window: OpenWindow) -> None:
+def test_an_example_shows_its_shapes_and_a_hover_tells_the_rest(window: Window) -> None:
     """gpt.py runs with 4 heads on 128 channels, so 32 for each head."""
-    window = open_window(project, "gpt.py")
+    window.open("gpt.py")
     window.expect_status("MASE: ready")
     window.go_to(43)
     window.expect_line("q: f32[B, 4, T, 32] = q.view(B, T, self.n_head, C // self.n_head)")
@@ -21,8 +19,8 @@ def test_an_example_shows_its_shapes_and_a_hover_tells_the_rest(project: Path, o
     window.picture("editor")
 
 
-def test_a_save_shows_fresh_shapes(project: Path, open_window: OpenWindow) -> None:
-    window = open_window(project, "lenet.py")
+def test_a_save_shows_fresh_shapes(window: Window) -> None:
+    window.open("lenet.py")
     window.expect_line("x: f32[B, 84] = F.relu(self.fc2(x))")
     window.replace("nn.Linear(120, 84)", "nn.Linear(120, 96)")
     window.replace("nn.Linear(84, num_classes)", "nn.Linear(96, num_classes)")
@@ -33,9 +31,9 @@ def test_a_save_shows_fresh_shapes(project: Path, open_window: OpenWindow) -> No
     window.picture("after-save")
 
 
-def test_a_shape_error_is_underlined_and_its_quick_fix_mends_it(project: Path, open_window: OpenWindow) -> None:
+def test_a_shape_error_is_underlined_and_its_quick_fix_mends_it(window: Window) -> None:
     """ResNet-18 ends in 512 channels."""
-    window = open_window(project, "resnet.py")
+    window.open("resnet.py")
     window.expect_status("MASE: ready")
     window.replace("nn.Linear(512, num_classes)", "nn.Linear(256, num_classes)")
     squiggle = window.page.locator(".squiggly-error")
@@ -72,9 +70,9 @@ class Head(nn.Module):
 """
 
 
-def test_what_was_assumed_is_marked_and_a_quick_fix_writes_it_down(project: Path, open_window: OpenWindow) -> None:
-    (project / "head.py").write_text(ASSUMED)
-    window = open_window(project, "head.py")
+def test_what_was_assumed_is_marked_and_a_quick_fix_writes_it_down(window: Window) -> None:
+    window.write("head.py", ASSUMED)
+    window.open("head.py")
     window.page.get_by_text("found by search").first.wait_for()
     window.expect_status("MASE: ready")
     window.go_to(4, 8)
@@ -124,9 +122,9 @@ class Large(nn.Module):
 """
 
 
-def test_a_lens_picks_one_of_the_models_that_use_a_class(project: Path, open_window: OpenWindow) -> None:
-    (project / "shared.py").write_text(SHARED)
-    window = open_window(project, "shared.py")
+def test_a_lens_picks_one_of_the_models_that_use_a_class(window: Window) -> None:
+    window.write("shared.py", SHARED)
+    window.open("shared.py")
     window.expect_line("y: f32[B, 16|64] = self.fc(x)")
     window.page.get_by_text("shown for: Small | Large · pick one").click()
     window.page.locator(".quick-input-list .monaco-list-row").filter(has_text="Large").first.click()

@@ -1,12 +1,15 @@
 """A VS Code window in a browser page, as a person sees and uses it."""
 
+import json
 import re
+import shutil
 from pathlib import Path
 
-from code_server import CodeServer
-from playwright.sync_api import Browser, Locator, Page, expect
+from code_server import ROOT
+from playwright.sync_api import Locator, Page, expect
 
-OUTPUT = Path(__file__).resolve().parents[1] / "output"
+EXAMPLES = ROOT / "examples"
+OUTPUT = ROOT / "tests" / "output"
 SIZE = {"width": 1280, "height": 800}
 STATUS = "#mase\\.mase-vscode\\.status"
 #: What a loaded two-core machine may need for one step; nothing here measures time.
@@ -25,17 +28,68 @@ PLACE_OF_WORD = r"""(line, word) => {
     }
     throw new Error(`no ${word} in ${line.textContent}`);
 }"""
+NO_TABS_OR_A_QUESTION = "() => !document.querySelector('.tab') || document.querySelector('.monaco-dialog-box')"
 
 
 class Window:
-    """One window on `folder` with `file` open."""
+    """One window on the folder `root`; `folder`: where the present test's files lie, `path`: the last one opened."""
 
-    def __init__(self, browser: Browser, server: CodeServer, folder: Path, file: str) -> None:
-        self.page: Page = browser.new_page(viewport=SIZE, device_scale_factor=2)
+    def __init__(self, page: Page, url: str, root: Path) -> None:
+        self.page = page
         self.page.set_default_timeout(PATIENCE_MS)
-        self.path = folder / file
-        self.page.goto(server.url(folder, openFile=str(self.path)))
-        self.lines.first.wait_for()
+        self.root = self.folder = self.path = root
+        self.page.goto(url)
+        self.page.locator(".monaco-workbench .statusbar-item").first.wait_for()
+
+    def begin(self, name: str) -> None:
+        """From now on files lie in the folder `name` of the root."""
+        self.folder = self.root / name
+        self.folder.mkdir()
+
+    def write(self, file: str, text: str) -> Path:
+        """Put a file into the test's folder."""
+        path = self.folder / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def open(self, file: str) -> Path:
+        """Open a file of the test's folder, as a person does: Ctrl+P. One that is not there becomes that example."""
+        path = self.folder / file
+        if not path.exists():
+            shutil.copyfile(EXAMPLES / file, path)
+        self.page.keyboard.press("Control+p")
+        self.page.locator(".quick-input-widget input").wait_for()
+        self.page.keyboard.insert_text(str(path))
+        row = self.page.locator(".quick-input-list .monaco-list-row", has_text=path.name)
+        row.filter(has_text=self.folder.name).first.click()
+        self.showing(path)
+        return path
+
+    def showing(self, path: Path) -> None:
+        """Wait until the editor of that file is there."""
+        self.path = path
+        self.page.locator(f".tab.active[data-resource-name='{path.name}']").wait_for()
+        self.page.locator(f".editor-instance [data-uri$='/{path.name}'] .view-line, .notebookOverlay").first.wait_for()
+
+    def configure(self, **settings: object) -> None:
+        """Settings of the workspace, on top of those that the test gave before."""
+        path = self.root / ".vscode" / "settings.json"
+        path.parent.mkdir(exist_ok=True)
+        known = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(known | settings))
+
+    def reset(self) -> None:
+        """Close all editors without saving, take away notices, settings and files."""
+        self.page.keyboard.press("Escape")
+        self.command("Notifications: Clear All Notifications")
+        self.command("View: Close All Editors")
+        self.page.wait_for_function(NO_TABS_OR_A_QUESTION)
+        if self.page.locator(".monaco-dialog-box").count():
+            self.page.get_by_role("button", name="Don't Save").click()
+        expect(self.page.locator(".tab")).to_have_count(0, timeout=PATIENCE_MS)
+        shutil.rmtree(self.root / ".vscode", ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def lines(self) -> Locator:
