@@ -17,6 +17,7 @@ import {
 } from 'vscode-languageclient/node';
 import { Interpreters } from './environments/interpreters';
 import { passProgress } from './passes/progress';
+import { NOTEBOOK } from './notebooks';
 import { HARDWARE, InitializationOptions } from './protocol';
 import { SECTION } from './settings';
 import { reveal, showBeside } from './verilog/documents';
@@ -61,7 +62,7 @@ export function createClient(
   outputChannel: LogOutputChannel,
 ): MaseClient {
   const options: LanguageClientOptions = {
-    documentSelector: [{ language: 'python', scheme: 'file' }, { scheme: HARDWARE }],
+    documentSelector: [{ language: 'python', scheme: 'file' }, { language: 'python', notebook: NOTEBOOK }, { scheme: HARDWARE }],
     outputChannel,
     revealOutputChannelOn: RevealOutputChannelOn.Never,
     initializationOptions: (): InitializationOptions => ({

@@ -11,6 +11,7 @@ import {
   workspace,
 } from 'vscode';
 import { Interpreters } from './environments/interpreters';
+import { fileOf } from './notebooks';
 import { MasePipelines, MaseStatus, TraceState } from './protocol';
 import { Server, ServerState } from './server';
 
@@ -95,7 +96,7 @@ export class StatusItem implements Disposable {
   }
 
   private visible(editor: TextEditor | undefined): editor is TextEditor {
-    return editor?.document.languageId === 'python' && editor.document.uri.scheme === 'file';
+    return editor?.document.languageId === 'python' && fileOf(editor.document) !== undefined;
   }
 
   /** In which Python the models of a file run. */
@@ -105,16 +106,17 @@ export class StatusItem implements Disposable {
   }
 
   private show(editor: TextEditor | undefined): void {
-    if (!this.visible(editor)) return this.item.hide();
-    const trace = this.traces.get(editor.document.uri.toString());
+    const file = this.visible(editor) ? fileOf(editor.document) : undefined;
+    if (file === undefined) return this.item.hide();
+    const trace = this.traces.get(file.toString());
     const look = this.server !== 'running' ? SERVER_LOOKS[this.server] : trace && TRACE_LOOKS[trace.state];
     const stale = trace?.stale ? ', older hints' : '';
-    const pipelines = this.pipelines.get(editor.document.uri.toString()) ?? {};
+    const pipelines = this.pipelines.get(file.toString()) ?? {};
     const count = Object.values(pipelines).flat().length;
     void commands.executeCommand('setContext', 'mase.pipelines', count > 0);
     const passes = count === 0 ? '' : ` · ${count} ${count === 1 ? 'pass' : 'passes'}`;
     this.item.text = `$(${look?.icon ?? 'check'}) MASE${look ? `: ${look.text}${stale}${passes}` : ''}`;
-    this.item.tooltip = tooltip(trace, pipelines, this.environment(editor.document.uri));
+    this.item.tooltip = tooltip(trace, pipelines, this.environment(file));
     this.item.backgroundColor = look?.color && new ThemeColor(`statusBarItem.${look.color}Background`);
     this.item.show();
   }

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from mase_server import notebooks
 from mase_server.cli.reports import Report, here
 from mase_server.lsp.text import Text, decode
 from mase_server.snapshot import Problem
@@ -75,7 +76,7 @@ class Sources:
         """Of one file."""
         if path not in self._texts:
             try:
-                self._texts[path] = Text(decode(Path(path).read_bytes()))
+                self._texts[path] = Text(decode(notebooks.read(path)))
             except OSError:
                 self._texts[path] = Text("")
         return self._texts[path]

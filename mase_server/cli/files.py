@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mase_server import notebooks
 from mase_server.daemon.discovery import discover
 
 #: Folders that hold what others wrote, or what was made.
@@ -39,7 +40,7 @@ def found(paths: Iterable[Path]) -> Files:
 def _has_model(file: Path) -> bool:
     """OSError is left to the trace, which tells it."""
     try:
-        source = file.read_bytes()
+        source = notebooks.read(str(file))
     except OSError:
         return True
     told = discover(str(file), source)

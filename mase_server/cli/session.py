@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mase_server import notebooks
 from mase_server.cli.reports import Report, here, report_of
 from mase_server.daemon.api import API, Api
 from mase_server.daemon.daemon import Daemon
@@ -120,7 +121,7 @@ async def daemon_for(wanted: Wanted, listener: Listener, folder: str | None = No
 def outcome_of(daemon: Daemon, file: Path, status: Status, overlays: bool = False) -> Outcome:
     """What tracing a file gave, as the daemon has it now. overlays: with the problems of passes and hardware."""
     path = str(file.absolute())
-    text = Text(decode(file.read_bytes()))
+    text = Text(decode(notebooks.read(str(file))))
     entry = daemon.store.entry(path)
     problems = [here(problem, path) for problem in (entry.told if overlays else entry.problems)]
     if entry.shown is None and status.state in _UNSHOWN and not problems:

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from mase_server import notebooks
 from mase_server.snapshot import Problem
 
 _BIG = 8 << 10
@@ -21,6 +22,7 @@ _MODULE_BASES = frozenset({"Module", "LightningModule", "PreTrainedModel", "Grap
 _BUILDERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "create_model"})
 _HUGGING_FACE = re.compile(r"^(AutoModel\w*|[A-Z]\w*(Model|For[A-Z]\w*|LMHeadModel))$")
 _AGAIN = "The file is traced again as soon as it can be read."
+_NO_NOTEBOOK = f"This is no notebook of format 4: it has no cells that can be read. {_AGAIN}"
 _LIBRARIES = ("torch", "transformers", "torchvision", "timm", "diffusers", "lightning", "pytorch_lightning")
 
 
@@ -51,7 +53,11 @@ class Discoverer:
 
 
 def discover(path: str, source: bytes) -> Discovery:
-    """Parse `source`; a syntax error is a Problem at its place."""
+    """Parse `source`; a syntax error is a Problem at its place, but in a notebook, whose other cells run without it."""
+    if notebooks.is_notebook(path):
+        if not notebooks.is_script(source):
+            return Discovery(False, Problem(path, 1, 0, 2, 0, "error", "not-text", _NO_NOTEBOOK))
+        source = notebooks.runnable(source.decode()).encode()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from mase_server import notebooks
+
 _LIBRARY_FOLDERS = frozenset({"site-packages", "dist-packages"})
 
 
@@ -19,9 +21,9 @@ class Source:
 
 
 def read_source(path: str) -> Source | None:
-    """The file's content now; None where it cannot be read."""
+    """The file's content now, of a notebook its script; None where it cannot be read."""
     try:
-        data = Path(path).read_bytes()
+        data = notebooks.read(path)
     except OSError:
         return None
     return Source(data, hashlib.sha256(data).hexdigest())

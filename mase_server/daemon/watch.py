@@ -13,13 +13,15 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 from watchdog.observers.polling import PollingObserver
 
+from mase_server import notebooks
+
 _DEBOUNCE = 0.03
 _NEVER = frozenset({".venv", "venv", ".git", "node_modules", "__pycache__", "site-packages", "dist-packages"})
 _KINDS = frozenset({"modified", "created", "moved", "closed"})
 
 
 class Watcher:
-    """Calls `changed(path)` on the event loop, once per burst of events, for Python files in the watched folders."""
+    """Calls `changed(path)` on the event loop, once a burst of events, for the Python files and notebooks of watched folders."""
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
@@ -101,5 +103,5 @@ class _Handler(FileSystemEventHandler):
         if event.is_directory or event.event_type not in _KINDS:
             return
         path = os.fsdecode(event.dest_path if event.event_type == "moved" else event.src_path)
-        if path.endswith(".py"):
+        if path.endswith((".py", notebooks.SUFFIX)):
             self._tell(path)

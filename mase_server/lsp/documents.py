@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from mase_server import notebooks
 from mase_server.lsp.alignment import Alignment
 from mase_server.lsp.text import Edit, Text, decode, hashes, split_lines
 
@@ -55,7 +55,7 @@ class Document:
     def _from_disk(self, sha256: str) -> Alignment | None:
         """The file as it is on disk, if that is what was traced: something else than this editor wrote it."""
         try:
-            data = Path(self.path).read_bytes()
+            data = notebooks.read(self.path)
         except OSError:
             return None
         found = hashlib.sha256(data).hexdigest()
@@ -98,7 +98,7 @@ class Documents:
 def read_document(path: str, uri: str) -> Document | None:
     """A file that is not open, as it is on disk; None if it cannot be read."""
     try:
-        text = decode(Path(path).read_bytes())
+        text = decode(notebooks.read(path))
     except OSError:
         return None
     return Document(uri, path, 0, Text(text))

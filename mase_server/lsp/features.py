@@ -19,6 +19,7 @@ from mase_server.lsp import (
     hover,
     lens,
     lifecycle,
+    notebooks,
     pass_actions,
     pass_commands,
     places,
@@ -31,7 +32,10 @@ from mase_server.lsp import (
 Handler = Callable[..., Awaitable[Any]]
 
 #: Notifications that pygls would handle itself: it splits lines where the protocol does not, and exits at once.
-TAKEN_OVER = (lsp.EXIT, lsp.TEXT_DOCUMENT_DID_OPEN, lsp.TEXT_DOCUMENT_DID_CHANGE, lsp.TEXT_DOCUMENT_DID_CLOSE)
+TAKEN_OVER = (
+    lsp.EXIT, lsp.TEXT_DOCUMENT_DID_OPEN, lsp.TEXT_DOCUMENT_DID_CHANGE, lsp.TEXT_DOCUMENT_DID_CLOSE,
+    lsp.NOTEBOOK_DOCUMENT_DID_OPEN, lsp.NOTEBOOK_DOCUMENT_DID_CHANGE, lsp.NOTEBOOK_DOCUMENT_DID_CLOSE,
+)  # fmt: skip
 
 #: (method, handler, options of the announced capability)
 FEATURES: tuple[tuple[str, Handler, Any], ...] = (
@@ -45,6 +49,10 @@ FEATURES: tuple[tuple[str, Handler, Any], ...] = (
     (lsp.TEXT_DOCUMENT_DID_CHANGE, sync.did_change, None),
     (lsp.TEXT_DOCUMENT_DID_SAVE, sync.did_save, lsp.SaveOptions(include_text=False)),
     (lsp.TEXT_DOCUMENT_DID_CLOSE, sync.did_close, None),
+    (lsp.NOTEBOOK_DOCUMENT_DID_OPEN, notebooks.did_open, None),
+    (lsp.NOTEBOOK_DOCUMENT_DID_CHANGE, notebooks.did_change, None),
+    (lsp.NOTEBOOK_DOCUMENT_DID_SAVE, notebooks.did_save, None),
+    (lsp.NOTEBOOK_DOCUMENT_DID_CLOSE, notebooks.did_close, None),
     (lsp.TEXT_DOCUMENT_INLAY_HINT, hints.inlay_hints, None),
     (lsp.INLAY_HINT_RESOLVE, hints.resolve, None),
     (lsp.TEXT_DOCUMENT_HOVER, hover.hover, None),

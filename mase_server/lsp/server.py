@@ -23,12 +23,14 @@ from pygls.uris import from_fs_path, to_fs_path
 
 from mase_server import __version__
 from mase_server.daemon.status import FolderSettings
+from mase_server.lsp.cells import Answers, asked_of, of_cells, to_script
 from mase_server.lsp.contents import Contents
 from mase_server.lsp.documents import Document, Documents, read_document
 from mase_server.lsp.encoding import Encoding, choose
 from mase_server.lsp.features import COMMANDS, FEATURES, TAKEN_OVER
 from mase_server.lsp.graphs import Graphs
 from mase_server.lsp.listener import ClientListener
+from mase_server.lsp.notebooks import SYNC, Notebooks
 from mase_server.lsp.page import Page, range_of
 from mase_server.lsp.process_end import process_end
 from mase_server.lsp.settings import Settings
@@ -67,8 +69,15 @@ class Server(LanguageServer):
     """One editor's server: its documents and settings, and the daemon that traces for it."""
 
     def __init__(self, *, daemon: DaemonFactory, cache_dir: Path, state_dir: Path, trusted: bool = False) -> None:
-        super().__init__("mase-server", __version__, protocol_cls=Protocol, converter_factory=converter)
+        super().__init__(
+            "mase-server",
+            __version__,
+            protocol_cls=Protocol,
+            converter_factory=converter,
+            notebook_document_sync=SYNC,
+        )
         self.documents = Documents()
+        self.notebooks = Notebooks()
         self.encoding = Encoding.UTF16
         self.folders = Folders(self, state_dir=state_dir, trusted=trusted)
         self.listener = ClientListener(self)
@@ -95,6 +104,15 @@ class Server(LanguageServer):
     def report_server_error(self, error: Exception, source: type[Exception]) -> None:
         """Into the log: a person whose editor pops up our mistakes cannot do anything about them."""
         _LOG.error("%s: %s", source.__name__, error)
+
+    def text_document_publish_diagnostics(self, params: lsp.PublishDiagnosticsParams) -> None:
+        """Those of a notebook go to its cells."""
+        for each in of_cells(self.notebooks, params):
+            super().text_document_publish_diagnostics(each)
+
+    async def window_show_document_async(self, params: lsp.ShowDocumentParams) -> lsp.ShowDocumentResult:
+        """A place in a notebook is one in a cell."""
+        return await super().window_show_document_async(Answers(self.notebooks).of(params) or params)
 
     async def stop(self) -> None:
         """End every worker, once."""
@@ -227,7 +245,16 @@ def converter() -> Converter:
 
 
 def _bound(handler: Callable[..., Awaitable[Any]], server: Server) -> Callable[..., Awaitable[Any]]:
+    """The handler, for which there are no cells."""
+
     async def bound(*params: Any) -> Any:
-        return await handler(server, *params)
+        notebooks = server.notebooks
+        if not notebooks:
+            return await handler(server, *params)
+        cells = [asked_of(notebooks, each) for each in params]
+        given = [to_script(each, cell) if cell else each for each, cell in zip(params, cells, strict=True)]
+        answer = await handler(server, *given)
+        # Cells may have moved meanwhile.
+        return Answers(notebooks, asked_of(notebooks, params[0]) if params else None).of(answer)
 
     return bound

@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 
 
 async def did_open(ls: Server, params: lsp.DidOpenTextDocumentParams) -> None:
-    """Show what is known, and have the file traced once the folder's settings are known."""
+    """textDocument/didOpen."""
     item = params.text_document
     path = ls.path_of(item.uri)
     if ls.contents.owns(path):
         return
-    document = ls.documents.open(item.uri, path, item.version, item.text)
+    await follow(ls, ls.documents.open(item.uri, path, item.version, item.text))
+
+
+async def follow(ls: Server, document: Document) -> None:
+    """Show what is known of a document that was opened, and have it traced once the folder's settings are known."""
+    path = document.path
     diagnostics.publish(ls, [path])
     ls.listener.tell_pipelines([path])
     await ls.folders.ready()

@@ -70,8 +70,8 @@ class Text:
 
     def replace(self, start: tuple[int, int], end: tuple[int, int], text: str) -> Edit:
         """Put `text` in place of what stands from `start` to `end`; positions outside count as the nearest inside."""
-        first, first_column = self._inside(start)
-        last, last_column = self._inside(max(start, end))
+        first, first_column = self.inside(start)
+        last, last_column = self.inside(max(start, end))
         head, tail = self.lines[first][:first_column], self.lines[last][last_column:]
         if not head and first and self.lines[first - 1].endswith("\r") and (text + tail).startswith("\n"):
             first, head = first - 1, self.lines[first - 1]
@@ -87,7 +87,8 @@ class Text:
         removed, self.lines = len(self.lines), split_lines(text)
         return Edit(0, removed, len(self.lines), 0, 0)
 
-    def _inside(self, position: tuple[int, int]) -> tuple[int, int]:
+    def inside(self, position: tuple[int, int]) -> tuple[int, int]:
+        """The nearest position that is in the text."""
         line, column = position
         if line >= len(self.lines):
             return len(self.lines) - 1, len(self.line(len(self.lines) - 1))

@@ -25,6 +25,7 @@ from mase_server.inputs.found import Found, Hooks, bind
 from mase_server.inputs.making.constructions import arguments_of, places_of, rebuild_of
 from mase_server.inputs.text import write
 from mase_server.ir.session import Session
+from mase_server.notebooks import is_notebook
 from mase_server.ops.types import TensorType
 from mase_server.passes.registry import built_in
 from mase_server.snapshot import Problem
@@ -32,9 +33,10 @@ from mase_server.tracing.bindings import Reports
 from mase_server.tracing.errors.failure import RAISED, Failure
 from mase_server.tracing.errors.problems import Context, explain, is_certain
 from mase_server.tracing.errors.recovery import RecoveringRecorder
+from mase_server.tracing.loading.cells import broken_cells, kernel_names
 from mase_server.tracing.loading.importer import install
 from mase_server.tracing.loading.libraries import file_of, reinstrument
-from mase_server.tracing.loading.source import decode, read_source
+from mase_server.tracing.loading.source import decode, python_of, read_saved, show_lines
 from mase_server.tracing.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows, ValueDependentError
 from mase_server.tracing.state import put_in_mode
 from mase_server.worker import memory
@@ -94,10 +96,13 @@ class TraceJob:
         """Import the file, find its models and record each one's base run."""
         gc.disable()
         request = self.request
-        source = read_source(request.path)
-        self.text = text = decode(source)
+        saved = read_saved(request.path)
+        self.text = text = decode(python_of(request.path, saved))
+        if is_notebook(request.path):
+            show_lines(request.path, text)
+            self.problems += broken_cells(request.path, saved)
         self.places = Places(request.path, _parsed(text))
-        self.writer = PayloadWriter(request, source, self.reports, self.places)
+        self.writer = PayloadWriter(request, saved, self.reports, self.places)
         self.importer = install([request.folder], request.bytecode_cache or None, self.reports.reporter)
         try:
             self._find(text)
@@ -196,6 +201,8 @@ class TraceJob:
     def _load(self, path: str) -> Loaded:
         names: dict[str, Any] = {}
         code = self.importer.prepare(path, names)
+        if is_notebook(path):
+            names |= kernel_names(path)
         return Loaded(code, names, partial(self.importer.code_from, path))
 
     def _on_call(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

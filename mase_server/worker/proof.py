@@ -5,7 +5,6 @@ A fix that was proved is the preferred one. One that only leads to the next erro
 
 from __future__ import annotations
 
-import linecache
 import os
 import signal
 import sys
@@ -16,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mase_server.snapshot import Problem
-from mase_server.tracing.loading.source import EDITED, decode, read_source
+from mase_server.tracing.loading.source import EDITED, decode, read_source, show_lines
 
 #: Seconds for one proof, and for all of a file's.
 ONE, ALL = 4.0, 8.0
@@ -78,8 +77,7 @@ def applied(text: str, edits: Sequence[dict[str, Any]]) -> str:
 def show_edited(path: str, text: str) -> None:
     """From now on this process sees another text of a file."""
     EDITED[path] = text.encode()
-    # Without a time of change an entry is never compared with the disk.
-    linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+    show_lines(path, text)
 
 
 def can_fork() -> bool:

@@ -19,6 +19,7 @@ from pathlib import Path
 from fake_passes import FakePasses
 from fake_verilog import FakeVerilog
 
+from mase_server import notebooks
 from mase_server.daemon.status import Status
 from mase_server.daemon.store import Entry, GraphSnapshot, Store
 from mase_server.snapshot import COLUMNS, HEAD_KEYS, KINDS, Problem
@@ -190,7 +191,7 @@ class FakeDaemon:
         return await asyncio.shield(self.ends[path])
 
     def _trace(self, path):
-        text = Path(path).read_bytes().decode()
+        text = notebooks.read(path).decode()
         if self.traced.get(path) == text:
             return
         self.generation[path] = self.generation.get(path, 0) + 1

@@ -1,6 +1,7 @@
 /** What the extension asks the server about passes. */
 import { window } from 'vscode';
 import { ExecuteCommandRequest } from 'vscode-languageclient/node';
+import { CELL } from '../notebooks';
 import { Choice, Pass, PassTarget, Pipeline } from '../protocol';
 import { Server } from '../server';
 import { Check } from './inputs';
@@ -49,7 +50,7 @@ export class PassApi {
     if (given?.path !== undefined && given.model !== undefined) return { ...given, path: given.path, model: given.model };
     const uri = window.activeTextEditor?.document.uri;
     if (uri === undefined) return undefined;
-    if (uri.scheme !== 'file') return this.execute<Graphs>('mase.compare', { uri: uri.toString(), show: false });
+    if (uri.scheme !== 'file' && uri.scheme !== CELL) return this.execute<Graphs>('mase.compare', { uri: uri.toString(), show: false });
     const models = await this.request<Choice[]>('mase/choices', { uri: uri.toString() });
     const picked = models.filter((model) => model.picked);
     const [first, ...others] = picked.length > 0 ? picked : models;

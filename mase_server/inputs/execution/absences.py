@@ -7,7 +7,6 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -18,7 +17,7 @@ from mase_server.tracing.errors.problems import describe
 from mase_server.tracing.loading.missing import MissingImport
 from mase_server.tracing.loading.packages import install
 from mase_server.tracing.loading.placeholders import Base
-from mase_server.tracing.loading.source import Places, Span, decode
+from mase_server.tracing.loading.source import Places, Span, decode, read_source
 from mase_server.tracing.loading.standins import assumed
 from mase_server.tracing.positions import Position
 
@@ -89,7 +88,7 @@ def _place(missing: MissingImport) -> dict[str, Any]:
 def _span(at: Position) -> Span:
     """Columns in code points."""
     try:
-        places = Places(decode(Path(at.file).read_bytes()))
+        places = Places(decode(read_source(at.file)))
         return at.line, places.column(at.line, at.column), at.end_line, places.column(at.end_line, at.end_column)
     except (OSError, SyntaxError, UnicodeDecodeError, IndexError):
         return at.line, 0, at.line, 0

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from types import CodeType, ModuleType
 
 from mase_server.inputs.execution.program import Loaded, as_program, compile_plainly, execute, module_for
-from mase_server.inputs.execution.watch import PATIENCE, OnCall, Reached, TimeUp, Watch
+from mase_server.inputs.execution.watch import PATIENCE, OnCall, Reached, Stop, TimeUp, Watch
 from mase_server.inputs.making.constructions import Constructions
+from mase_server.notebooks import is_notebook
 from mase_server.tracing.errors.failing import FailureMode
 from mase_server.tracing.errors.failure import RAISED, Failure
-from mase_server.tracing.loading.resume import Start
+from mase_server.tracing.loading.resume import Cuts, Start
 from mase_server.tracing.shadow import Shadows
 
 
@@ -59,7 +60,10 @@ def run_main(
     told of those in which it waited for a processor, or for the import of a library.
     """
     constructions = Constructions()
-    watch = Watch(on_call, constructions, folder, patience=patience, excused=excused)
+    # A cell that trains ends there; the next one may hold another model.
+    in_cells = is_notebook(path)
+    watch = Watch(on_call, constructions, folder, patience=patience, excused=excused, in_cells=in_cells)
+    cuts = Cuts(Stop, watch.goes_on) if in_cells else None
     error: BaseException | None = None
     mode = FailureMode(shadows)
     early: list[bool] = []
@@ -75,7 +79,7 @@ def run_main(
         try:
             loaded = load(path)
             with watch.active(), mode:
-                module, error = execute(replace(loaded, code_from=code_from), module)
+                module, error = execute(replace(loaded, code_from=code_from), module, cuts)
         except RAISED as raised:  # the border to the person's program
             error = raised
     reached = tuple(watch.reached.values())

@@ -36,13 +36,13 @@ class Patience:
         wall, processor = time.monotonic(), time.process_time()
         passed, used = wall - self._wall, processor - self._processor
         self._wall, self._processor = wall, processor
-        own = 0.0 if self._imports_library(frame) else (used if used > _ASLEEP * passed else passed)
+        own = 0.0 if self.imports_library(frame) else (used if used > _ASLEEP * passed else passed)
         self._left -= own
         if passed - own > TICK / 10:
             self._excused(passed - own)
         return self._left <= 0
 
-    def _imports_library(self, frame: FrameType | None) -> bool:
+    def imports_library(self, frame: FrameType | None) -> bool:
         """Is the innermost code of the workspace waiting for an import of something else?"""
         importing = False
         while frame is not None:

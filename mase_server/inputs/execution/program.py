@@ -23,7 +23,7 @@ from mase_server.inputs.execution.argv import plausible_arguments
 from mase_server.inputs.execution.machine import plain_machine
 from mase_server.inputs.execution.weights import loaded_where_present
 from mase_server.tracing.loading.instrument import remaining
-from mase_server.tracing.loading.resume import Start, execute_to_end
+from mase_server.tracing.loading.resume import Cuts, Start, execute_to_end
 
 #: Variables that keep libraries quiet and away from windows and the network.
 ENVIRONMENT = {
@@ -196,7 +196,7 @@ def _is_imported(module: ModuleType, path: str) -> bool:
     return module.__spec__ is not None and getattr(module, "__file__", None) == path
 
 
-def execute(loaded: Loaded, module: ModuleType) -> tuple[ModuleType, BaseException | None]:
+def execute(loaded: Loaded, module: ModuleType, cuts: Cuts | None = None) -> tuple[ModuleType, BaseException | None]:
     """Run code in a module; gives the module that then holds the file's names, and the first error of a statement.
 
     The package is imported first, as Python would: where it imports this very file, that was the run. A second one
@@ -206,7 +206,7 @@ def execute(loaded: Loaded, module: ModuleType) -> tuple[ModuleType, BaseExcepti
         module = _after_its_package(module)
     if module.__spec__ is None:
         vars(module).update(loaded.names)
-        error = execute_to_end(str(module.__file__), loaded.code, vars(module), loaded.code_from)
+        error = execute_to_end(str(module.__file__), loaded.code, vars(module), loaded.code_from, cuts)
         return module, error
     return module, None
 

@@ -22,6 +22,8 @@ from mase_server.tracing.state import put_in_mode
 
 #: Seconds that a program may run without calling a model.
 PATIENCE = 20.0
+#: Seconds that those statements of a notebook may take together which are ended.
+LONGEST = 5.0
 
 OnCall = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -53,7 +55,8 @@ class Watch:
 
     The end is, once every model that was made has been called: a second call of one, a backward pass, an optimizer
     step, or `budget` seconds after the last first call; and `patience` seconds of its own without any call.
-    excused: is told of seconds that are not its own.
+    excused: is told of seconds that are not its own.  in_cells: it is a notebook, of which only the statement ends that
+    trains or takes `budget` seconds; a second call of a model goes on like any other.
     """
 
     def __init__(
@@ -64,10 +67,14 @@ class Watch:
         budget: float = 0.5,
         patience: float = PATIENCE,
         excused: Callable[[float], None] = lambda seconds: None,
+        in_cells: bool = False,
     ) -> None:
         self.on_call, self.constructions, self.folder = on_call, constructions, folder
         self.budget, self.patience = budget, patience
         self.excused = excused
+        self.in_cells = in_cells
+        #: Seconds that statements may take which are ended.
+        self._left = LONGEST
         self._patience = Patience(patience, folder, excused)
         self.reached: dict[int, Reached] = {}
         self.time_up: TimeUp | None = None
@@ -141,7 +148,8 @@ class Watch:
         if not self._is_model(model) or not any(map(_holds_tensor, (*args, *kwargs.values()))):
             return call(model, *args, **kwargs)
         if id(model) in self.reached:
-            self._event()
+            if not self.in_cells:
+                self._event()
             return self._plain(model, args, kwargs)
         part = id(model) in self.constructions.children()
         if id(model) not in self._moded:
@@ -169,8 +177,14 @@ class Watch:
 
     def _event(self) -> None:
         """Something that ends the program unless some model has not been called yet."""
-        if self.reached and not self._missing():
+        if self.reached and (self.in_cells or not self._missing()):
             raise Stop
+
+    def goes_on(self) -> bool:
+        """A statement was ended: may the next one run?"""
+        self._left -= self.budget
+        self._rearm(self.budget)
+        return self._left > 0
 
     def _missing(self) -> bool:
         children = self.constructions.children()
@@ -200,6 +214,9 @@ class Watch:
 
     def _ring(self, signum: int, frame: FrameType | None) -> None:
         if self.reached:
+            # A library that was imported by half is none for the cells below.
+            if self.in_cells and self._patience.imports_library(frame):
+                return
             raise Stop
         if self._patience.is_over(frame):
             raise TimeUp

@@ -20,6 +20,7 @@ from typing import Any
 
 from mase_server.tracing.loading.codecache import is_cached, load_code
 from mase_server.tracing.loading.instrument import REPORTER, Instrumented, Site, instrument, provide_default
+from mase_server.tracing.loading.source import read_source
 
 __all__ = ["Report", "Reporter", "WorkspaceImporter", "install", "load_code", "owns"]
 
@@ -82,7 +83,7 @@ class WorkspaceImporter:
 
     def code_from(self, path: str, start: tuple[int, int]) -> CodeType:
         """The code of a prepared file from a statement on, for the same namespace."""
-        return instrument(Path(path).read_bytes(), path, start=start).code
+        return instrument(read_source(path), path, start=start).code
 
     def load(self, path: str) -> Instrumented:
         """The instrumented code of a file, without a reporter. Raises as `load_code`."""

@@ -11,8 +11,9 @@ import ast
 import builtins
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any
+from typing import Any, cast
 
+from mase_server import notebooks
 from mase_server.tracing.loading.names import Names
 from mase_server.tracing.loading.rewrite import REPORTER, Rewriter, Site
 from mase_server.tracing.loading.source import Places, decode
@@ -50,7 +51,7 @@ def instrument(
         except SyntaxError:
             break
     # Either there is nothing left to try, or the error should be told about the person's own text.
-    return Instrumented(compile(remaining(ast.parse(text, path), start), path, "exec", dont_inherit=True), ())
+    return Instrumented(_compiled(remaining(ast.parse(text, path), start), path), ())
 
 
 def remaining(tree: ast.Module, start: tuple[int, int]) -> ast.Module:
@@ -67,8 +68,12 @@ def _rewritten(text: str, path: str, start: tuple[int, int], *, expressions: boo
     tree = ast.parse(text, path)
     rewriter = Rewriter(Names.of(tree), Places(text), expressions=expressions)
     rewriter.visit(tree)
-    code = compile(remaining(tree, start), path, "exec", dont_inherit=True)
-    return Instrumented(code, tuple(rewriter.sites))
+    return Instrumented(_compiled(remaining(tree, start), path), tuple(rewriter.sites))
+
+
+def _compiled(tree: ast.Module, path: str) -> CodeType:
+    flags = notebooks.FLAGS if notebooks.is_notebook(path) else 0
+    return cast("CodeType", compile(tree, path, "exec", flags, dont_inherit=True))
 
 
 def provide_default() -> None:

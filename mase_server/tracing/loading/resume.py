@@ -7,20 +7,23 @@ it as a rule; where it does, asking for an unknown value is an error of its own,
 from __future__ import annotations
 
 import ast
+import asyncio
 import bisect
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import CodeType
 from typing import Any
 
 from mase_server.tracing.errors.failure import RAISED
 from mase_server.tracing.loading.placeholders import Absent, Placeholder
-from mase_server.tracing.loading.source import decode
+from mase_server.tracing.loading.source import decode, read_source
 from mase_server.tracing.positions import Position, resolve
 
 #: Statements that may fail before this is no longer the program that was meant.
 MAX_FAILURES = 20
+#: The same for a notebook, whose cells were never meant to be one program.
+MAX_OF_NOTEBOOK = 60
 
 #: A line behind every end.
 _NEVER = 10**9
@@ -37,17 +40,28 @@ class _Failed:
     next: Start
 
 
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """How statements may be ended that ran for long enough, without ending the program: those of a notebook.
+
+    by: what is raised in them.  goes_on: asked after each; may the next statement run?
+    """
+
+    by: type[BaseException]
+    goes_on: Callable[[], bool]
+
+
 def execute_to_end(
-    path: str, code: CodeType, names: dict[str, Any], code_from: Callable[[Start], CodeType]
+    path: str, code: CodeType, names: dict[str, Any], code_from: Callable[[Start], CodeType], cuts: Cuts | None = None
 ) -> BaseException | None:
     """Execute a file's code in `names`; gives the first error. Raises one that came from outside of any statement.
 
     code_from: the code of the same file from a statement on.
     """
     first: BaseException | None = None
-    for _ in range(MAX_FAILURES):
+    for _ in range(MAX_FAILURES if cuts is None else MAX_OF_NOTEBOOK):
         try:
-            exec(code, names)
+            _run(code, names)
             return first
         except RAISED as error:  # the border to the person's code
             first = first or error
@@ -55,15 +69,30 @@ def execute_to_end(
             if failed is None:
                 raise first from None
             names.update(_unknown(path, failed, error, names))
-            code = code_from(failed.next)
+        except BaseException as cut:
+            failed = _failed(path, cut) if cuts is not None and type(cut) is cuts.by and cuts.goes_on() else None
+            if failed is None:
+                raise
+            # What it had bound by then it would have bound, if to other values.
+            unknown = _unknown(path, failed, cut, names)
+            names.update({name: value for name, value in unknown.items() if name not in names})
+        code = code_from(failed.next)
     return first
+
+
+def _run(code: CodeType, names: dict[str, Any]) -> None:
+    """Execute code, which awaits at its top if it is a notebook's."""
+    if code.co_flags & inspect.CO_COROUTINE:
+        asyncio.run(eval(code, names))
+    else:
+        exec(code, names)
 
 
 def _failed(path: str, error: BaseException) -> _Failed | None:
     at = next((place for place in _places(error) if place.file == path and place.function == "<module>"), None)
     if at is None:
         return None
-    body = ast.parse(decode(Path(path).read_bytes())).body
+    body = ast.parse(decode(read_source(path))).body
     starts = [(_first_line(statement), statement.col_offset) for statement in body]
     index = bisect.bisect_right(starts, (at.line, max(at.column, 0))) - 1
     after = starts[index + 1] if index + 1 < len(starts) else (_NEVER, 0)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import importlib.util
 import io
+import linecache
 import re
-from pathlib import Path
+
+from mase_server import notebooks
 
 _IDENTIFIER = re.compile(r"\w+")
 _LAST_IDENTIFIER = re.compile(r"\w+$")
@@ -21,9 +23,26 @@ EDITED: dict[str, bytes] = {}
 
 
 def read_source(path: str) -> bytes:
-    """A file's bytes, or those of its edited text. Raises OSError as `open` does."""
-    found = EDITED.get(path)
-    return Path(path).read_bytes() if found is None else found
+    """A file's Python, or that of its edited text. Raises OSError as `open` does."""
+    return python_of(path, read_saved(path)) if path not in EDITED else EDITED[path]
+
+
+def read_saved(path: str) -> bytes:
+    """A file's bytes, or the script of a notebook's cells: that by which a trace is known."""
+    return notebooks.read(path)
+
+
+def python_of(path: str, saved: bytes) -> bytes:
+    """What is run of a saved file: for a notebook, its script without what is not Python."""
+    if path in EDITED:
+        return EDITED[path]
+    return notebooks.runnable(saved.decode()).encode() if notebooks.is_notebook(path) else saved
+
+
+def show_lines(path: str, text: str) -> None:
+    """Have tracebacks and `inspect` see this text of a file."""
+    # Without a time of change an entry is never compared with the disk.
+    linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
 
 
 def decode(source: bytes | str) -> str:
