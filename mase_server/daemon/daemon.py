@@ -169,13 +169,13 @@ class Daemon:
         self.store.pick(path, root)
         self._services.listener.views_changed(frozenset({path}))
 
-    def pick_inputs(self, path: str, model: str, name: str | None) -> None:
+    def pick_inputs(self, path: str, model: str, name: str | None, *, at_once: bool = True) -> None:
         """Trace a model of the file `path` with this named set of inputs, "" for none, None for the first; remember it.
 
-        model: its name.  OSError where that cannot be kept.
+        model: its name.  at_once: now, not only when the file is saved.  OSError where that cannot be kept.
         """
         self._services.picked.pick(path, model, name)
-        if (tracked := self._tracked.get(path)) is not None:
+        if at_once and (tracked := self._tracked.get(path)) is not None:
             self._ask(tracked, force=True)
 
     async def tried(self, path: str, options: TraceOptions) -> Trial:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
+from mase_server.lsp import input_sets
 from mase_server.lsp.assumptions import Offer, comments, touches
 from mase_server.lsp.diagnostics import of_problem
 from mase_server.lsp.hardware_fixes import hardware_fixes
@@ -37,6 +38,8 @@ async def code_actions(ls: Server, params: lsp.CodeActionParams) -> list[lsp.Cod
                 actions.append(_action(offer, None if ls.resolves_edits else edit, data))
     if (problems := pages["fix"]) is not None and _wanted(lsp.CodeActionKind.QuickFix, only):
         actions += hardware_fixes(ls, problems, params.range)
+    if (shown := pages["comment"]) is not None and _wanted(lsp.CodeActionKind.RefactorRewrite, only):
+        actions += input_sets.set_actions(ls, shown, params.range)
     if (shown := pages["comment"]) is not None and _wanted(KIND, only):
         actions += await pass_actions(ls, shown, params.range)
     return actions

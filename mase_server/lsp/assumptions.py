@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 ASSUMED = frozenset({"search", "usage"})
 WRITE = "Write the assumed {what} as a `# mase:` comment"
 CHANGE = "Change the inputs of {name} in a `# mase:` comment..."
+ADD = "Add other inputs of {name} as a named set in a comment..."
+#: Names of new sets, the first that is free.
+_NAMES = ("other", "another", *(f"other {number}" for number in range(2, 100)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,18 @@ def comments(ls: Server, page: Page, place: lsp.Range | None) -> Iterator[Offer]
         if model.inputs_from != "comment" and (change := text or inputs):
             title = CHANGE.format(name=model.name)
             yield Offer(_inserted(model, title, change), lsp.CodeActionKind.RefactorRewrite, [model.index, 1])
+        if model.inputs_from == "comment" and (said := _said(model)):
+            title = ADD.format(name=model.name)
+            other = next(name for name in _NAMES if name not in model.sets)
+            yield Offer(
+                _inserted(model, title, f"mase[{other}]: {said}"), lsp.CodeActionKind.RefactorRewrite, [model.index, 2]
+            )
+
+
+def _said(model: ModelView) -> str:
+    """What the comment says that is used now, as another may begin."""
+    written = (each["text"] for each in model.comment.get("written", ()) if each["set"] == model.set and each["own"])
+    return next(written, "")
 
 
 def assumed(model: ModelView) -> str:
