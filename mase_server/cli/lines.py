@@ -1,4 +1,4 @@
-"""Lines of output in parts that have a style: rich is loaded for colours alone."""
+"""Lines of output in parts that have a style. rich is loaded by those who print with it alone."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mase_server.cli.styles import styled
 from mase_server.cli.terminal import is_coloured
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.text import Text as Styled
 
 #: The style of each severity.
@@ -30,6 +30,11 @@ class Line:
         return "".join(text for text, _ in self.parts)
 
     @property
+    def coloured(self) -> str:
+        """For a terminal."""
+        return "".join(styled(*part) for part in self.parts)
+
+    @property
     def styled(self) -> Styled:
         """For rich."""
         from rich.text import Text as Styled
@@ -41,18 +46,9 @@ def print_lines(lines: Iterable[Line]) -> None:
     """On standard output, with colours where they are welcome."""
     if not is_coloured(sys.stdout):
         return print_plain(list(lines))
-    console = console_for_text()
-    for line in lines:
-        console.print(line.styled)
+    sys.stdout.write("".join(f"{line.coloured}\n" for line in lines))
 
 
 def print_plain(lines: Sequence[Line]) -> None:
     """Without any style."""
     sys.stdout.write("".join(f"{line.plain}\n" for line in lines))
-
-
-def console_for_text() -> Console:
-    """A console that prints what it is given: nothing wrapped, nothing guessed."""
-    from rich.console import Console
-
-    return Console(soft_wrap=True, highlight=False, markup=False, emoji=False)

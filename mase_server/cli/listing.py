@@ -1,4 +1,4 @@
-"""`mase-server shapes`: the source with its hints, then what is wrong. rich is loaded for colours alone."""
+"""`mase-server shapes`: the source with its hints, then what is wrong."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mase_server.cli.lines import SEVERITY, Line, console_for_text, print_plain
+from mase_server.cli.lines import SEVERITY, Line, print_plain
 from mase_server.cli.reports import Report
+from mase_server.cli.styles import styled
 from mase_server.cli.terminal import is_coloured
 from mase_server.lsp.wording import EXPRESSIONS, NAMES, hint_text, lens_text, shown
 
 if TYPE_CHECKING:
     from rich.text import Text as Styled
 
+    from mase_server.cli.python_styles import Span
     from mase_server.snapshot import Problem
 
-_THEME = "ansi_dark"
 _HINT = "dim italic cyan"
 _LENS = "dim"
 #: The style of Python source, which is highlighted as a whole.
@@ -77,27 +78,33 @@ def _with_hints(line: str, hints: Sequence[tuple[int, str]]) -> Iterator[tuple[s
 
 
 def _print_coloured(report: Report, lines: Sequence[Line]) -> None:
-    from rich.syntax import Syntax
+    from mase_server.cli.python_styles import python_styles
 
-    console = console_for_text()
-    source = _source(report)
-    python = Syntax(source, "python", theme=_THEME, background_color="default").highlight(source).split("\n")
-    for line in lines:
-        console.print(_highlighted(line, python[line.number - 1]) if line.number else line.styled)
+    python = python_styles(_source(report))
+    shown = (_highlighted(line, python.get(line.number, ())) if line.number else line.coloured for line in lines)
+    sys.stdout.write("".join(f"{line}\n" for line in shown))
 
 
-def _highlighted(line: Line, python: Styled) -> Styled:
+def _highlighted(line: Line, spans: Sequence[Span]) -> str:
     """A line of the source, of which the Python parts look as in the whole."""
-    from rich.text import Text as Styled
-
-    told, column = Styled(), 0
+    told, column = "", 0
     for text, style in line.parts:
-        if style == _PYTHON:
-            told.append_text(python[column : column + len(text)] if text else Styled())
-            column += len(text)
-        else:
-            told.append(text, style)
+        if style != _PYTHON:
+            told += styled(text, style)
+            continue
+        end = column + len(text)
+        told += _python(text, [(max(first, column) - column, min(last, end) - column, of) for first, last, of in spans])
+        column = end
     return told
+
+
+def _python(text: str, spans: Sequence[Span]) -> str:
+    told, column = "", 0
+    for first, last, style in spans:
+        if first < last:
+            told += text[column:first] + styled(text[first:last], style)
+            column = last
+    return told + text[column:]
 
 
 def _problems(report: Report) -> Iterator[Line]:
