@@ -28,6 +28,7 @@ await Promise.all([
     },
     outdir: 'dist/pages',
     platform: 'browser',
+      inputs: 'src/inputs/page/main.ts',
     format: 'iife',
     target: 'chrome128', // of VS Code 1.93 and later: 128 is what that has
     sourcemap: false, // a page may fetch nothing, so it could not read one

@@ -1,0 +1,127 @@
+/** The form: what it holds, what the server says of it, and what it asks for. */
+import { Host } from '../../webview/page/host';
+import { misnamed, missing, said, textOf, textsOf, Texts } from '../draft';
+import { Form, FromPage, Sets, ToPage, Trial } from '../messages';
+import { View } from './view';
+
+/** What outlives the page: texts that were typed and are not written yet. */
+export interface State {
+  set: string;
+  texts: Texts;
+}
+
+/** How long a person has to rest before the server is asked. */
+const REST_MS = 250;
+
+export class App {
+  private readonly view: View;
+  private sets: Sets = { model: '', sets: [], used: '', set: '' };
+  private form: Form | null = null;
+  private from = '';
+  private texts: Texts = {};
+  /** The last trial of just what the fields hold; undefined while it is awaited. */
+  private trial: Trial | undefined;
+  private adding = false;
+  private dirty = false;
+  private asked = 0;
+  private timer: number | undefined;
+
+  constructor(private readonly host: Host<ToPage, FromPage, State>) {
+    this.view = new View({
+      typed: (field, text) => this.typed(field, text),
+      selected: (set) => this.select(set),
+      added: () => this.add(),
+      named: () => this.judge(),
+      apply: () => this.apply(),
+      remove: () => this.host.post({ type: 'remove', set: this.sets.set }),
+      revert: () => this.revert(),
+      compare: () => this.host.post({ type: 'compare', set: this.sets.set }),
+    });
+  }
+
+  receive(message: ToPage): void {
+    if (message.type === 'notice') this.view.notice(message.text);
+    else if (message.type === 'form') this.filled(message, message.trial);
+    else if (message.number === this.asked) this.judged(message.trial);
+  }
+
+  /** A new form; texts that a person is typing stay. */
+  private filled({ model, sets, used, set }: Sets, trial: Trial): void {
+    const remembered = this.host.remembered;
+    if (this.adding || (this.dirty && this.sets.set === set)) {
+      this.sets = { ...this.sets, model, sets, used };
+      return this.view.sets(this.sets, this.adding);
+    }
+    this.sets = { model, sets, used, set };
+    this.form = trial.form;
+    this.from = trial.arguments_from;
+    this.texts = trial.form === null ? {} : textsOf(trial.form);
+    this.dirty = false;
+    this.trial = trial;
+    this.view.show(this.sets, trial, this.texts);
+    if (remembered !== undefined && remembered.set === set && this.form !== null) this.resume(remembered.texts);
+  }
+
+  private resume(texts: Texts): void {
+    Object.entries(texts).forEach(([field, text]) => field in this.texts && this.texts[field] !== text && this.typed(field, text));
+    this.view.texts(this.texts);
+  }
+
+  private typed(field: string, text: string): void {
+    this.texts[field] = text;
+    this.dirty = true;
+    this.host.remember({ set: this.sets.set, texts: this.texts });
+    this.judge();
+  }
+
+  /** Have the server say what would come of it, once the person rests. */
+  private judge(): void {
+    clearTimeout(this.timer);
+    this.trial = undefined;
+    this.asked++;
+    if (this.form === null) return;
+    const wrong = missing(this.form, this.texts);
+    this.view.checking(wrong, this.adding ? misnamed(this.view.name, this.sets.sets) : undefined);
+    if (Object.keys(wrong).length === 0) this.timer = setTimeout(() => this.ask(), REST_MS);
+  }
+
+  private ask(): void {
+    if (this.form === null) return;
+    this.host.post({ type: 'try', number: this.asked, set: this.set, said: said(this.form, this.texts, this.from) });
+  }
+
+  private judged(trial: Trial): void {
+    this.trial = trial;
+    this.view.judged(trial, this.dirty || this.adding, this.adding ? misnamed(this.view.name, this.sets.sets) : undefined);
+  }
+
+  private apply(): void {
+    const ready = this.trial !== undefined && this.view.ready;
+    if (!ready || this.trial === undefined) return;
+    this.dirty = this.adding = false;
+    this.host.remember({ set: '', texts: {} });
+    this.host.post({ type: 'apply', set: this.trial.set, text: textOf(this.trial) });
+    this.view.applied();
+  }
+
+  private select(set: string): void {
+    this.dirty = this.adding = false;
+    this.host.post({ type: 'select', set });
+  }
+
+  /** Begin another set with what this one says. */
+  private add(): void {
+    this.adding = true;
+    this.view.sets(this.sets, true);
+    this.judge();
+  }
+
+  private revert(): void {
+    this.host.remember({ set: '', texts: {} });
+    this.select(this.sets.set);
+  }
+
+  private get set(): string {
+    return this.adding && misnamed(this.view.name, this.sets.sets) === undefined ? this.view.name.trim() : this.sets.set;
+  }
+}

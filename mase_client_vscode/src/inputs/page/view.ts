@@ -1,0 +1,165 @@
+/** What the form looks like. Every control is reached with the tab key; what is wrong stands at its field. */
+import { element } from '../../webview/page/elements';
+import { Field, Form, Problem, Sets, Trial } from '../messages';
+import { Texts } from '../draft';
+import { figures } from '../texts';
+
+export interface Actions {
+  typed(field: string, text: string): void;
+  selected(set: string): void;
+  added(): void;
+  named(): void;
+  apply(): void;
+  remove(): void;
+  revert(): void;
+  compare(): void;
+}
+
+/** Where texts come from -> how that is said. */
+const SOURCES: Record<string, string> = {
+  comment: 'from a comment',
+  option: 'from an option',
+  settings: 'from the settings',
+  main: "as the file's own run gives them",
+  instance: 'as a variable of the file holds it',
+  usage: 'assumed: as it is made elsewhere',
+  search: 'assumed: found by search',
+  default: 'the defaults',
+};
+const SYNTAX = 'A tensor is its type and sizes: f32[B=2, 3, 224, 224]; whole numbers below a bound: i64[B, T=16] < 50257. A constant is Python: True, 0.5, None.';
+
+export class View {
+  private readonly set = element('select', { id: 'set', 'aria-label': 'Set of inputs' });
+  private readonly add = element('button', { title: 'Another set, beginning with what this one says' }, 'New set…');
+  private readonly naming = element('input', { id: 'name', placeholder: 'name of the new set', 'aria-label': 'Name of the new set', spellcheck: 'false' });
+  private readonly namingWrong = element('div', { class: 'wrong', id: 'name-wrong', role: 'alert' });
+  private readonly compare = element('button', { title: 'Shapes and costs of two sets side by side' }, 'Compare…');
+  private readonly fields = element('form', { id: 'fields' });
+  private readonly problems = element('div', { id: 'problems', role: 'alert' });
+  private readonly outcome = element('dl', { id: 'outcome', 'aria-live': 'polite' });
+  private readonly comment = element('code', { id: 'comment' });
+  private readonly applying = element('button', { id: 'apply', class: 'primary', type: 'submit', form: 'fields' }, 'Apply');
+  private readonly removing = element('button', { id: 'remove', title: 'Take the comment of this set out of the file' }, 'Remove Comment');
+  private readonly reverting = element('button', { id: 'revert', title: 'Back to what the file says' }, 'Revert');
+  private readonly state = element('span', { id: 'state', 'aria-live': 'polite' });
+
+  constructor(private readonly actions: Actions) {
+    const label = element('label', { for: 'set' }, 'Inputs');
+    const bar = element('div', { class: 'toolbar' }, label, this.set, this.naming, this.add, element('span', { class: 'space' }), this.compare);
+    const foot = element('footer', {}, this.applying, this.reverting, this.removing, this.state);
+    const result = element('section', { 'aria-label': 'What comes of it' }, this.problems, this.outcome, this.comment);
+    document.body.append(bar, this.namingWrong, element('main', {}, this.fields, result), foot);
+    this.fields.addEventListener('submit', (event) => (event.preventDefault(), this.actions.apply()));
+    this.set.addEventListener('change', () => this.actions.selected(this.set.value));
+    this.add.addEventListener('click', () => (this.actions.added(), this.naming.focus()));
+    this.naming.addEventListener('input', () => this.actions.named());
+    this.naming.addEventListener('keydown', ({ key }) => key === 'Enter' && this.actions.apply());
+    this.compare.addEventListener('click', () => this.actions.compare());
+    this.removing.addEventListener('click', () => this.actions.remove());
+    this.reverting.addEventListener('click', () => this.actions.revert());
+    this.ready = false;
+  }
+
+  get name(): string {
+    return this.naming.value;
+  }
+
+  get ready(): boolean {
+    return !this.applying.disabled;
+  }
+
+  private set ready(ready: boolean) {
+    this.applying.disabled = !ready;
+  }
+
+  notice(text: string): void {
+    this.problems.replaceChildren(element('p', { class: 'wrong' }, text));
+    this.state.textContent = '';
+  }
+
+  sets({ sets, set, used }: Sets, adding: boolean): void {
+    const option = (value: string, text: string) => element('option', { value, selected: value === set }, value === used ? `${text} (used)` : text);
+    this.set.replaceChildren(option('', sets.length === 0 ? 'as found' : 'without a name'), ...sets.map((name) => option(name, name)));
+    this.naming.hidden = !adding;
+    this.add.hidden = adding;
+    this.compare.disabled = sets.length === 0;
+  }
+
+  show(sets: Sets, trial: Trial, texts: Texts): void {
+    this.naming.value = '';
+    this.namingWrong.textContent = '';
+    this.sets(sets, false);
+    this.fields.replaceChildren(...(trial.form === null ? [] : this.groups(trial.form, trial, texts)));
+    this.judged(trial, false, undefined);
+    this.comment.textContent = '';
+    this.removing.disabled = trial.inputs_from !== 'comment' && trial.arguments_from !== 'comment';
+    this.state.textContent = trial.found;
+    if (document.activeElement === document.body) this.fields.querySelector('input')?.focus();
+  }
+
+  texts(texts: Texts): void {
+    this.fields.querySelectorAll('input').forEach((input) => (input.value = texts[input.name] ?? input.value));
+  }
+
+  /** Nobody knows yet whether it fits. `wrong`: what is wrong anyway. */
+  checking(wrong: Record<string, string>, name: string | undefined): void {
+    this.ready = false;
+    this.state.textContent = Object.keys(wrong).length > 0 ? '' : 'Checking…';
+    this.mark(Object.entries(wrong).map(([field, message]) => ({ severity: 'error', field, message })));
+    this.namingWrong.textContent = this.naming.value === '' ? '' : (name ?? '');
+  }
+
+  judged(trial: Trial, changed: boolean, name: string | undefined): void {
+    const errors = trial.problems.filter(({ severity }) => severity === 'error');
+    this.mark(trial.problems);
+    const told = trial.form === null ? [] : figures(trial);
+    this.outcome.replaceChildren(...told.flatMap(([term, text]) => [element('dt', {}, term), element('dd', {}, text)]));
+    this.comment.textContent = changed && trial.comment ? `# ${trial.comment}` : '';
+    this.state.textContent = name ?? '';
+    this.namingWrong.textContent = this.naming.value === '' ? '' : (name ?? '');
+    this.ready = changed && errors.length === 0 && name === undefined && trial.comment !== '';
+  }
+
+  applied(): void {
+    this.ready = false;
+    this.state.textContent = 'Written; it counts from the next save on.';
+  }
+
+  private groups(form: Form, trial: Trial, texts: Texts): HTMLElement[] {
+    const inputs = this.group('Inputs', 'inputs', form.inputs, SOURCES[trial.inputs_from] ?? trial.inputs_from, texts);
+    const made = this.group(`Arguments of ${form.call}`, 'arguments', form.arguments, SOURCES[trial.arguments_from] ?? trial.arguments_from, texts);
+    return [inputs, element('p', { class: 'hint' }, SYNTAX), ...(form.arguments.length > 0 ? [made] : [])];
+  }
+
+  private group(title: string, group: string, fields: Field[], source: string, texts: Texts): HTMLElement {
+    const legend = element('legend', {}, title, element('span', { class: 'source' }, source));
+    return element('fieldset', {}, legend, ...fields.map((field) => this.row(`${group}.${field.name}`, field, texts)));
+  }
+
+  private row(key: string, field: Field, texts: Texts): HTMLElement {
+    const optional = field.default === '' ? (field.required ? 'needed' : 'not given') : `${field.default} by default`;
+    const input = element('input', {
+      id: key,
+      name: key,
+      value: texts[key] ?? '',
+      placeholder: field.why ? `kept: ${field.why}` : optional,
+      'aria-describedby': `${key}-wrong`,
+      spellcheck: 'false',
+      autocomplete: 'off',
+    });
+    input.addEventListener('input', () => this.actions.typed(key, input.value));
+    const wrong = element('div', { class: 'wrong', id: `${key}-wrong`, role: 'alert' });
+    return element('div', { class: 'row' }, element('label', { for: key }, field.name), element('div', {}, input, wrong));
+  }
+
+  private mark(problems: Problem[]): void {
+    this.fields.querySelectorAll('input').forEach((input) => {
+      const own = problems.find(({ field }) => field === input.name);
+      input.setAttribute('aria-invalid', `${own !== undefined}`);
+      const place = document.getElementById(`${input.name}-wrong`);
+      if (place !== null) place.textContent = own?.message ?? '';
+    });
+    const left = problems.filter(({ field }) => document.getElementById(field) === null);
+    this.problems.replaceChildren(...left.map(({ severity, message }) => element('p', { class: severity === 'error' ? 'wrong' : 'doubtful' }, message)));
+  }
+}

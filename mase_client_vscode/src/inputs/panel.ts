@@ -1,0 +1,91 @@
+/** The form for one model's inputs: asks the server what would come of it, and has it written into the file. */
+import { Disposable, Uri, commands, workspace } from 'vscode';
+import { PassTarget } from '../protocol';
+import { PageKind, Panel } from '../webview/panel';
+import { InputsApi } from './api';
+import { FromPage, Said, ToPage } from './messages';
+
+const KIND: PageKind = { type: 'mase.inputs', page: 'inputs' };
+
+export class InputsPanel implements Disposable {
+  private readonly page: Panel<ToPage, FromPage>;
+  private readonly listeners: Disposable[];
+  /** The set in the form; undefined for the one that is used. */
+  private set: string | undefined;
+  private asked = 0;
+
+  constructor(
+    readonly target: PassTarget,
+    private readonly api: InputsApi,
+    extension: Uri,
+  ) {
+    this.page = Panel.open(KIND, `Inputs of ${target.model}`, extension);
+    this.listeners = [this.page.onReady(() => void this.refresh()), this.page.onMessage((message) => void this.receive(message))];
+    this.page.onClose(() => Disposable.from(...this.listeners).dispose());
+  }
+
+  get onClose(): Panel<ToPage, FromPage>['onClose'] {
+    return this.page.onClose;
+  }
+
+  /** Bring it to the front, with the keyboard in it. */
+  reveal(): void {
+    this.page.panel.reveal(undefined, false);
+  }
+
+  dispose(): void {
+    this.page.dispose();
+  }
+
+  /** Something else is known of these files. */
+  changed(uris: string[]): void {
+    if (uris.some((uri) => Uri.parse(uri).fsPath === this.target.path)) void this.refresh();
+  }
+
+  private async refresh(): Promise<void> {
+    const asked = ++this.asked;
+    try {
+      const { model, sets, set: used } = await this.api.known(this.target);
+      const set = this.set ?? used;
+      const trial = await this.api.tried(this.target, set);
+      if (asked === this.asked) this.page.post({ type: 'form', model, sets, used, set, trial });
+    } catch (error) {
+      if (asked === this.asked) this.notice(error);
+    }
+  }
+
+  private async receive(message: FromPage): Promise<void> {
+    try {
+      if (message.type === 'select') await this.select(message.set);
+      else if (message.type === 'try') await this.tried(message.number, message.set, message.said);
+      else if (message.type === 'apply') await this.write(message.set, message.text);
+      else if (message.type === 'remove') await this.write(message.set, '');
+      else await commands.executeCommand('mase.compareInputs', { ...this.target, set: message.set });
+    } catch (error) {
+      this.notice(error);
+    }
+  }
+
+  private select(set: string): Promise<void> {
+    this.set = set;
+    return this.refresh();
+  }
+
+  private async tried(number: number, set: string, said: Said): Promise<void> {
+    const trial = await this.api.tried(this.target, set, said);
+    this.page.post({ type: 'trial', number, trial });
+  }
+
+  /** A file that was saved is saved with its new comment, so that it counts at once; one with other changes is not. */
+  private async write(set: string, text: string): Promise<void> {
+    const document = await workspace.openTextDocument(Uri.file(this.target.path));
+    const saved = !document.isDirty;
+    if (!(await this.api.write(this.target, set, text))) return;
+    this.set = text === '' ? undefined : set;
+    if (saved) await document.save();
+  }
+
+  private notice(error: unknown): void {
+    this.page.post({ type: 'notice', text: error instanceof Error ? error.message : `${error}` });
+  }
+}

@@ -1,0 +1,44 @@
+/** Values and figures as texts: sizes as numbers, since sets differ in them. */
+import { Figures, Value } from './messages';
+
+const STEPS: [number, string][] = [
+  [1e12, ' T'],
+  [1e9, ' G'],
+  [1e6, ' M'],
+  [1e3, ' k'],
+];
+
+/** `f32[8, 3, 224, 224]`, `(f32[2], f32[2])`. */
+export function sizes(value: Value | undefined): string {
+  if (value === null || value === undefined) return 'None';
+  if (Array.isArray(value)) return `${value[0]}[${value[1].join(', ')}]`;
+  if ('tuple' in value) return `(${value.tuple.map(sizes).join(', ')})`;
+  if ('dict' in value) return `{${Object.entries(value.dict).map(([key, each]) => `${key}: ${sizes(each)}`).join(', ')}}`;
+  return value.python;
+}
+
+/** Each text once, in order. */
+export function alternatives(values: Value[]): string {
+  return [...new Set(values.map(sizes))].join(' | ');
+}
+
+/** `3.64 G`, `136`. */
+export function scaled(count: number): string {
+  const step = STEPS.find(([size]) => count >= size);
+  return step === undefined ? count.toLocaleString('en') : `${(count / step[0]).toPrecision(3)}${step[1]}`;
+}
+
+/** The figures of a set, name by name. */
+export function figures({ outputs, parameters, flops, bytes }: Figures): [string, string][] {
+  return [
+    ['output', sizes(outputs)],
+    ['parameters', parameters === null ? '' : parameters.toLocaleString('en')],
+    ['FLOPs', flops === null ? '' : scaled(flops)],
+    ['bytes read and written', bytes === null ? '' : `${scaled(bytes)}B`],
+  ];
+}
+
+/** How a set is called. */
+export function nameOf(set: string): string {
+  return set === '' ? 'without a name' : set;
+}
