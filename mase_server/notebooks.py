@@ -2,7 +2,7 @@
 
 The *script* is what a trace speaks of: every code cell in the order of the document, each below a line `# %%`, as
 editors and converters of notebooks write it. Its lines are those of the cells, so a place in it is a place in a cell.
-`runnable` makes Python of it, line for line: without what IPython alone understands, and without cells that have errors.
+`runnable` makes Python of it, line for line: without what IPython alone understands, and cells that have errors.
 """
 
 from __future__ import annotations

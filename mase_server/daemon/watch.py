@@ -21,7 +21,7 @@ _KINDS = frozenset({"modified", "created", "moved", "closed"})
 
 
 class Watcher:
-    """Calls `changed(path)` on the event loop, once a burst of events, for the Python files and notebooks of watched folders."""
+    """Calls `changed(path)` on the event loop, once a burst of events, for Python files and notebooks there."""
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed

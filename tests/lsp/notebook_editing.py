@@ -1,4 +1,4 @@
-"""A notebook in the tests' editor: cells are opened, typed in, moved and removed, and the file is saved as editors do."""
+"""A notebook in the tests' editor: cells are opened, typed in, moved and removed, and all is saved as editors do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an editor sees in the cells of a notebook. The daemon behind the server is the fake one: it tells what cells claim."""
+"""What an editor sees in the cells of a notebook. The daemon behind the server is the fake one."""
 
 import json
 
@@ -49,7 +49,7 @@ async def test_cells_show_hints_hovers_lenses_and_problems_of_their_own(editor):
     ]
     assert sync.save
     notebook = await opened(editor, IMPORTS, NET, USE, BROKEN)
-    imports, net, use, broken = notebook.cells
+    imports, net, _, broken = notebook.cells
     assert await all_hints(notebook) == [{}, NET_HINTS, USE_HINTS, {}]
     hover = await editor.hover(net, 2, 8)
     assert "f32[B, 10]" in hover.contents.value
