@@ -3,6 +3,7 @@ import { Disposable, ExtensionContext, LogOutputChannel, commands, window } from
 import { ExecuteCommandRequest } from 'vscode-languageclient/node';
 import { GraphCommands } from './graph/commands';
 import { InputsCommands } from './inputs/commands';
+import { InputsCommands } from './inputs/commands';
 import { Root } from './protocol';
 import { PassCommands } from './passes/commands';
 import { Server } from './server';
@@ -10,10 +11,12 @@ import { VerilogCommands } from './verilog/commands';
 
 export function registerCommands(server: Server, log: LogOutputChannel, { workspaceState, extensionUri }: ExtensionContext): Disposable {
   const graphs = new GraphCommands(server, log, extensionUri);
+  const inputs = new InputsCommands(server, extensionUri);
   const table: Record<string, (...args: never[]) => unknown> = {
     ...new PassCommands(server, workspaceState).table,
     ...new VerilogCommands(server, log).table,
     ...graphs.table,
+    ...inputs.table,
     'mase.restart': () => server.restart(),
     'mase.showLog': () => log.show(true),
   const inputs = new InputsCommands(server, extensionUri);
@@ -23,7 +26,7 @@ export function registerCommands(server: Server, log: LogOutputChannel, { worksp
   };
     ...walkthrough.table,
     ...inputs.table,
-  return Disposable.from(graphs, inputs, ...Object.entries(table).map(([name, run]) => commands.registerCommand(name, run)));
+  return Disposable.from(graphs, inputs, inputs, ...Object.entries(table).map(([name, run]) => commands.registerCommand(name, run)));
 }
 
 /** Show one model alone in a file where several share a class; the person picks which. */
