@@ -3,7 +3,6 @@ import { Disposable, ExtensionContext, LogOutputChannel, commands, window } from
 import { ExecuteCommandRequest } from 'vscode-languageclient/node';
 import { GraphCommands } from './graph/commands';
 import { InputsCommands } from './inputs/commands';
-import { InputsCommands } from './inputs/commands';
 import { Root } from './protocol';
 import { PassCommands } from './passes/commands';
 import { Server } from './server';
@@ -19,14 +18,11 @@ export function registerCommands(server: Server, log: LogOutputChannel, { worksp
     ...inputs.table,
     'mase.restart': () => server.restart(),
     'mase.showLog': () => log.show(true),
-  const inputs = new InputsCommands(server, extensionUri);
     'mase.retrace': (...uris: string[]) => retrace(server, uris),
     'mase.pickRoot': (uri?: string) => pickRoot(server, uri),
     'mase.openSettings': () => commands.executeCommand('workbench.action.openSettings', '@ext:mase.mase-vscode'),
   };
-    ...walkthrough.table,
-    ...inputs.table,
-  return Disposable.from(graphs, inputs, inputs, ...Object.entries(table).map(([name, run]) => commands.registerCommand(name, run)));
+  return Disposable.from(graphs, inputs, ...Object.entries(table).map(([name, run]) => commands.registerCommand(name, run)));
 }
 
 /** Show one model alone in a file where several share a class; the person picks which. */
