@@ -24,11 +24,11 @@ await Promise.all([
     entryPoints: {
       costs: 'src/costs/page/main.ts',
       graph: 'src/graph/page/main.ts',
+      inputs: 'src/inputs/page/main.ts',
       layout: 'elkjs/lib/elk-worker.min.js',
     },
     outdir: 'dist/pages',
     platform: 'browser',
-      inputs: 'src/inputs/page/main.ts',
     format: 'iife',
     target: 'chrome128', // of VS Code 1.93 and later: 128 is what that has
     sourcemap: false, // a page may fetch nothing, so it could not read one
