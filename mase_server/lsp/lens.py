@@ -28,6 +28,7 @@ async def code_lens(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens
     """textDocument/codeLens."""
     if ls.verilog.sheet(params.text_document.uri) is not None:
         return await hardware_requests.lenses(ls, params.text_document.uri)
+    await settled(ls, params.text_document.uri, "code_lens")
     page = ls.page(params.text_document.uri)
     if page is None:
         return None
@@ -55,7 +56,6 @@ def _of_pipeline(model: ModelView) -> list[lsp.Command]:
     return [lsp.Command(title, command, None, target) for command, title in titles.items()]
 
 
-def _of_hardware(model: ModelView) -> list[lsp.Command]:
 def _of_inputs(ls: Server, model: ModelView) -> list[lsp.Command]:
     target = [{"path": model.snapshot.path, "model": model.title}]
     pick = [lsp.Command(input_sets.sets_text(model), input_sets.PICK, None, target)] if model.sets else []
@@ -63,6 +63,7 @@ def _of_inputs(ls: Server, model: ModelView) -> list[lsp.Command]:
     return [*pick, form] if ls.knows(input_sets.CHANGE) else pick
 
 
+def _of_hardware(model: ModelView) -> list[lsp.Command]:
     if model.hardware is None:
         return []
     target = [{"path": model.snapshot.path, "model": model.title}]
