@@ -7,6 +7,7 @@ import {
   ExecuteCommandRegistrationOptions,
   ExecuteCommandRequest,
   Executable,
+  InitializeParams,
   LanguageClient,
   LanguageClientOptions,
   Middleware,
@@ -24,6 +25,19 @@ import { reveal, showBeside } from './verilog/documents';
 
 /** VS Code knows each command once, so the server's commands that the extension offers too are left to the extension. */
 export class MaseClient extends LanguageClient {
+  /** The extension's own commands: the server offers those that nobody else has only where they are announced. */
+  private own: string[] = [];
+
+  override async start(): Promise<void> {
+    this.own = (await commands.getCommands(true)).filter((command) => command.startsWith(`${SECTION}.`));
+    await super.start();
+  }
+
+  protected override fillInitializeParams(params: InitializeParams): void {
+    super.fillInitializeParams(params);
+    params.capabilities.experimental = { commands: { commands: this.own } };
+  }
+
   override registerFeature(feature: StaticFeature | DynamicFeature<unknown>): void {
     super.registerFeature(feature);
     if (!('registrationType' in feature) || feature.registrationType.method !== ExecuteCommandRequest.method) return;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -221,6 +221,17 @@ class Server(LanguageServer):
         for name in capability:
             value = getattr(value, name, None)
         return bool(value)
+
+    def knows(self, command: str) -> bool:
+        """Can the person run this command: is it the server's, or did the client announce it as one of its own?
+
+        Announced in `capabilities.experimental.commands.commands`, as rust-analyzer's clients do.
+        """
+        if command in COMMANDS:
+            return True
+        told = self.client_capabilities.experimental
+        own = told.get("commands") if isinstance(told, Mapping) else None
+        return isinstance(own, Mapping) and command in (own.get("commands") or ())
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
