@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-from conftest import OpenWindow
 from fake_project import wait_until
 from playwright.sync_api import Locator, expect
 from window import PATIENCE_MS, Window
@@ -43,20 +42,19 @@ def wait_for_passes(window: Window, line: int) -> None:
     window.go_to(line, 20)
     for _ in range(120):
         window.page.keyboard.press("Control+.")
-        if window.page.locator(".action-widget").get_by_text("MASE: Quantise").count():
-            break
+        window.page.locator(".action-widget .monaco-list-row, .monaco-editor-overlaymessage").first.wait_for()
+        known = window.page.locator(".action-widget").get_by_text("MASE: Quantise").count()
         window.page.keyboard.press("Escape")
-        window.page.wait_for_timeout(500)
-    window.page.keyboard.press("Escape")
+        window.page.locator(".action-widget").first.wait_for(state="hidden")
+        if known:
+            return
 
 
-def test_quantising_by_keyboard_changes_the_hints_and_undo_brings_them_back(
-    project: Path, open_window: OpenWindow
-) -> None:
-    window = open_window(project, "gpt.py")
+def test_quantising_by_keyboard_changes_the_hints_and_undo_brings_them_back(window: Window) -> None:
+    path = window.open("gpt.py")
     window.expect_status("MASE: ready")
-    row = line_of(project / "gpt.py", "class GPT(nn.Module)")
-    wait_for_passes(window, line_of(project / "gpt.py", "self.c_attn = "))
+    row = line_of(path, "class GPT(nn.Module)")
+    wait_for_passes(window, line_of(path, "self.c_attn = "))
     window.go_to(row, 8)
     choose_action(window, "MASE: Quantise GPT")
     form(window, "Quantise GPT")
@@ -110,11 +108,8 @@ def apply_from(window: Window, row: int, column: int, action: str) -> None:
     window.page.keyboard.press("Enter")
 
 
-def test_a_layer_is_quantised_alone_and_the_pipeline_is_listed_kept_and_taken_back(
-    project: Path, open_window: OpenWindow
-) -> None:
-    path = project / "mlp.py"
-    window = open_window(project, "mlp.py")
+def test_a_layer_is_quantised_alone_and_the_pipeline_is_listed_kept_and_taken_back(window: Window) -> None:
+    path = window.open("mlp.py")
     window.expect_status("MASE: ready")
     row = line_of(path, "self.head = nn.Linear")
     wait_for_passes(window, row)
@@ -133,7 +128,7 @@ def test_a_layer_is_quantised_alone_and_the_pipeline_is_listed_kept_and_taken_ba
     expect(listed).to_contain_text("1. quantize(only=['head'])")
     window.picture("pass-pipeline")
     listed.get_by_text("Write to the settings").first.click()
-    settings = project / ".vscode" / "settings.json"
+    settings = window.root / ".vscode" / "settings.json"
     wait_until(settings.exists, "the settings were written")
     wait_until(lambda: "quantize(only=['head'])" in settings.read_text(), "the settings held the pipeline")
     window.expect_status("MASE: ready · 1 pass")
@@ -143,11 +138,8 @@ def test_a_layer_is_quantised_alone_and_the_pipeline_is_listed_kept_and_taken_ba
     window.picture("pass-lens-undone")
 
 
-def test_more_passes_are_listed_and_one_that_cannot_work_says_what_to_do(
-    project: Path, open_window: OpenWindow
-) -> None:
-    path = project / "mlp.py"
-    window = open_window(project, "mlp.py")
+def test_more_passes_are_listed_and_one_that_cannot_work_says_what_to_do(window: Window) -> None:
+    path = window.open("mlp.py")
     window.expect_status("MASE: ready")
     wait_for_passes(window, line_of(path, "self.head = nn.Linear"))
     window.go_to(line_of(path, "class MLP"), 8)
@@ -174,8 +166,8 @@ def test_more_passes_are_listed_and_one_that_cannot_work_says_what_to_do(
     form(window, "Quantise MLP")
 
 
-def test_the_code_opens_beside_the_source(project: Path, open_window: OpenWindow) -> None:
-    window = open_window(project, "mlp.py")
+def test_the_code_opens_beside_the_source(window: Window) -> None:
+    window.open("mlp.py")
     window.expect_status("MASE: ready")
     window.command("MASE: Show the Transformed Code")
     window.page.locator(".view-line", has_text="import torch.nn.functional as F").first.wait_for()
@@ -190,12 +182,9 @@ def stuck_transform_pass(graph, pass_args={"seconds": 600}):
 '''
 
 
-def test_a_pass_of_ones_own_that_does_not_end_is_cancelled_and_leaves_nothing(
-    project: Path, open_window: OpenWindow
-) -> None:
-    path = project / "mlp.py"
-    (project / "own_passes.py").write_text(STUCK)
-    window = open_window(project, "mlp.py")
+def test_a_pass_of_ones_own_that_does_not_end_is_cancelled_and_leaves_nothing(window: Window) -> None:
+    window.write("own_passes.py", STUCK)
+    path = window.open("mlp.py")
     window.expect_status("MASE: ready")
     wait_for_passes(window, line_of(path, "self.head = nn.Linear"))
     window.go_to(line_of(path, "class MLP"), 8)

@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-from conftest import OpenWindow
 from playwright.sync_api import Locator, expect
 from test_passes_in_the_editor import choose_action, form, line_of, wait_for_passes
 from window import PATIENCE_MS, Window
@@ -37,17 +36,13 @@ def emitted(window: Window, path: Path) -> None:
     verilog(window).filter(has_text=re.compile(r"module\smlp")).wait_for()
 
 
-def test_hardware_opens_beside_lights_up_on_both_sides_and_follows_a_save(
-    project: Path, open_window: OpenWindow
-) -> None:
+def test_hardware_opens_beside_lights_up_on_both_sides_and_follows_a_save(window: Window) -> None:
     """The MLP ends in 5 classes; made 7, its last layer has 7 in hardware too."""
-    path = project / "mlp.py"
-    window = open_window(project, "mlp.py")
+    path = window.open("mlp.py")
     window.expect_status("MASE: ready")
     emitted(window, path)
     expect(window.page.locator(".tab.active", has_text="mlp.py")).to_have_count(1)
     window.picture("verilog-beside")
-    window.command("View: Toggle Primary Side Bar Visibility")
     use = line_of(path, "logits = self.head(x)")
     window.go_to(use, 24)
     instance = verilog(window).filter(has_text="head_i")
@@ -72,10 +67,10 @@ def test_hardware_opens_beside_lights_up_on_both_sides_and_follows_a_save(
     expect(window.page.locator("#status\\.editor\\.selection")).to_contain_text(f"Ln {use}")
 
 
-def test_a_simulation_reports_its_figures_and_closing_leaves_nothing(project: Path, open_window: OpenWindow) -> None:
-    window = open_window(project, "mlp.py")
+def test_a_simulation_reports_its_figures_and_closing_leaves_nothing(window: Window) -> None:
+    path = window.open("mlp.py")
     window.expect_status("MASE: ready")
-    emitted(window, project / "mlp.py")
+    emitted(window, path)
     window.command("MASE: Simulate the Verilog")
     notice = window.page.locator(".notification-list-item", has_text="0 mismatches")
     notice.wait_for(timeout=SIMULATION_MS)
@@ -87,10 +82,10 @@ def test_a_simulation_reports_its_figures_and_closing_leaves_nothing(project: Pa
     expect(window.page.get_by_text(re.compile("^Verilog: "))).to_have_count(0, timeout=PATIENCE_MS)
 
 
-def test_the_name_of_a_component_opens_its_source(project: Path, open_window: OpenWindow) -> None:
-    window = open_window(project, "mlp.py")
+def test_the_name_of_a_component_opens_its_source(window: Window) -> None:
+    path = window.open("mlp.py")
     window.expect_status("MASE: ready")
-    emitted(window, project / "mlp.py")
+    emitted(window, path)
     name = verilog(window).filter(has_text="fixed_linear").first.get_by_text("fixed_linear", exact=True)
     name.click()
     window.page.keyboard.press("F12")
@@ -99,12 +94,10 @@ def test_the_name_of_a_component_opens_its_source(project: Path, open_window: Op
     window.picture("verilog-component")
 
 
-def test_what_is_too_large_offers_a_part_that_opens_beside_the_source(project: Path, open_window: OpenWindow) -> None:
+def test_what_is_too_large_offers_a_part_that_opens_beside_the_source(window: Window) -> None:
     """Four layers have a multiplier each; one is allowed."""
-    (project / ".vscode").mkdir()
-    (project / ".vscode" / "settings.json").write_text('{"mase.verilog.maxMultipliers": 1}')
-    path = project / "mlp.py"
-    window = open_window(project, "mlp.py")
+    window.configure(**{"mase.verilog.maxMultipliers": 1})
+    path = window.open("mlp.py")
     window.expect_status("MASE: ready")
     wait_for_passes(window, line_of(path, "self.head = nn.Linear"))
     window.go_to(line_of(path, "class MLP"), 8)
