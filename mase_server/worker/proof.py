@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,8 +17,8 @@ from typing import Any
 from mase_server.snapshot import Problem
 from mase_server.tracing.loading.source import EDITED, decode, read_source, show_lines
 
-#: Seconds for one proof, and for all of a file's.
-ONE, ALL = 4.0, 8.0
+#: Seconds of work for one proof, and for all of a file's; of waiting at most `PATIENCE` times as many.
+ONE, ALL, PATIENCE = 4.0, 8.0, 3.0
 
 Fix = dict[str, Any]
 #: Traces the file as `EDITED` has it: how many errors and warnings there are, how many models ran to their end.
@@ -27,16 +27,20 @@ Judge = Callable[[], tuple[int, int]]
 
 @dataclass(slots=True)
 class Proofs:
-    """Proves the quick fixes of one file's problems. told: how many errors and warnings it has as it is."""
+    """Proves the quick fixes of one file's problems.
+
+    told: how many errors and warnings it has as it is. left: seconds of work for all that is still to be proved; what
+    other programs do at the time counts little, so that a busy machine offers the same fixes.
+    """
 
     judge: Judge
     told: int
-    end: float
+    left: float
 
     @classmethod
     def of(cls, judge: Judge, told: int) -> Proofs:
         """With the usual time."""
-        return cls(judge, told, time.monotonic() + ALL)
+        return cls(judge, told, ALL)
 
     def proved(self, problem: Problem) -> Problem:
         """The problem with its fixes in the order in which they proved right; the first of those is preferred."""
@@ -49,8 +53,11 @@ class Proofs:
         return replace(problem, fixes=sorted(fixes, key=lambda fix: not fix["preferred"]))
 
     def _mends(self, fix: Fix) -> bool:
-        left = self.end - time.monotonic()
-        return left > 0 and bool(fix["edits"]) and forked(lambda: self._is_better(fix), min(ONE, left))
+        if self.left <= 0 or not fix["edits"]:
+            return False
+        right, spent = forked(lambda: self._is_better(fix), min(ONE, self.left))
+        self.left -= spent
+        return right
 
     def _is_better(self, fix: Fix) -> bool:
         for path in dict.fromkeys(edit["file"] for edit in fix["edits"]):
@@ -85,8 +92,11 @@ def can_fork() -> bool:
     return sys.platform == "linux"
 
 
-def forked(judge: Callable[[], bool], seconds: float) -> bool:
-    """What `judge` says in a fork of this process; no if it fails or takes longer."""
+def forked(judge: Callable[[], bool], seconds: float) -> tuple[bool, float]:
+    """What `judge` says in a fork of this process, and the seconds that it took; no if it fails or takes longer.
+
+    seconds: of the fork's own work, or a third of those on the wall where it waits.
+    """
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -95,21 +105,27 @@ def forked(judge: Callable[[], bool], seconds: float) -> bool:
             status = 0 if judge() else 1
         finally:
             os.kill(os.getpid(), signal.SIGKILL) if status else os._exit(0)
-    for code in _exits(pid, time.monotonic() + seconds):
-        return code == 0
+    started, spent = time.monotonic(), 0.0
+    while spent < seconds:
+        found, status, used = os.wait4(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status) == 0, used.ru_utime + used.ru_stime
+        time.sleep(0.002)
+        spent = max(_work(pid), (time.monotonic() - started) / PATIENCE)
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    return False
+    return False, spent
 
 
-def _exits(pid: int, end: float) -> Iterator[int]:
-    while time.monotonic() < end:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            yield os.waitstatus_to_exitcode(status)
-            return
-        time.sleep(0.002)
+def _work(pid: int) -> float:
+    """Seconds that a child has computed, 0 where the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _be_quiet() -> None:

@@ -61,17 +61,34 @@ def test_the_text_on_disk_and_in_this_process_stays_as_it_was(tmp_path: Path):
     [(lambda: True, True), (lambda: False, False), (lambda: 1 / 0, False), (lambda: os._exit(7), False)],
 )
 def test_what_a_fork_says(judge: Any, expected: bool):
-    assert forked(judge, 5.0) is expected
+    assert forked(judge, 60.0)[0] is expected
 
 
 def test_a_fork_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch):
     made: list[int] = []
     fork = os.fork
     monkeypatch.setattr(os, "fork", lambda: made.append(fork()) or made[-1])
-    assert forked(lambda: time.sleep(600) is None, 0.05) is False
-    (pid,) = made
-    with pytest.raises(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+    for judge in (lambda: time.sleep(600) is None, lambda: any(iter(int, 1))):
+        right, spent = forked(judge, 0.05)
+        assert right is False
+        assert spent >= 0.05
+        with pytest.raises(ChildProcessError):
+            os.waitpid(made.pop(), os.WNOHANG)
+
+
+def test_a_fork_takes_the_seconds_that_it_worked_not_those_that_it_waited():
+    def worked() -> bool:
+        while time.process_time() < 0.3:
+            pass
+        return True
+
+    assert forked(lambda: time.sleep(0.5) is None, 60.0)[1] < 0.3 <= forked(worked, 60.0)[1] < 60
+
+
+def test_once_the_time_is_spent_nothing_more_is_proved(tmp_path: Path):
+    proofs = Proofs(lambda: (0, 1), 2, 0.0)
+    problem = Problem("model.py", 1, 0, 1, 1, "error", "shape-mismatch", "", [], fixes("a"))
+    assert [fix["preferred"] for fix in proofs.proved(problem).fixes] == [False]
 
 
 def fixes(*titles: str) -> list[dict[str, Any]]:
