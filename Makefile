@@ -10,7 +10,7 @@ CODE := mase_server tests benchmarks docs/*.py
 
 HARDWARE := verilator yosys iverilog g++
 
-.PHONY: help venv tools hardware-tools other-clients hardware-nightly vsix editor demo test quick lint types bench docs clean
+.PHONY: help venv tools hardware-tools other-clients hardware-nightly vsix editor demo test quick lint types bench docs pictures clean
 
 help:
 	@echo "make demo    every example with its hints, in the terminal"
@@ -19,6 +19,7 @@ help:
 	@echo "make quick   lint, types and the fast tests, under a minute"
 	@echo "make bench   the figures of the README"
 	@echo "make docs    the reference pages, from docstrings and tables"
+	@echo "make pictures  the documentation's pictures, taken in a VS Code"
 
 venv: $(STAMP)
 
@@ -94,6 +95,10 @@ bench: venv
 
 docs: venv
 	$(BIN)/python -m docs.generate
+
+# Taken anew where something that is seen has changed; `python tests/editor/pictures.py NAME` takes one.
+pictures: vsix
+	$(BIN)/python tests/editor/pictures.py
 
 clean:
 	rm -rf $(VENV) .tools tests/output *.egg-info

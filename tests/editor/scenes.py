@@ -1,0 +1,183 @@
+"""What the documentation's pictures show: each scene brings a window there and keeps what is then on the screen."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from playwright.sync_api import expect
+from test_graph_in_the_editor import ATTENTION, Graph
+from test_passes_in_the_editor import choose_action, form, line_of, wait_for_passes
+from test_verilog_in_the_editor import HARDWARE, LIT, verilog
+from window import PATIENCE_MS, Window
+
+Keep = Callable[..., None]
+#: Pixels from the top of the window, below which the first line begins.
+HIGHEST = 58
+#: Where the pointer opens and lights nothing: beside the tabs.
+NOWHERE = (600, 12)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A picture's name, the example it is taken in, the size of the window, and what happens there."""
+
+    name: str
+    file: str
+    width: int
+    height: int
+    play: Callable[[Window, Keep], None]
+
+
+def at_top(window: Window, line: int, caret: tuple[int, int] | None = None) -> None:
+    """Scroll until `line` is the first on the screen; the caret stands at its beginning, or where it is said."""
+    window.page.keyboard.press("Control+Home")
+    window.go_to(*(caret or (line, 1)))
+    numbers = window.page.locator(".editor-instance .monaco-editor .line-numbers", has_text=re.compile(rf"^{line}$"))
+    for _ in range(60):
+        box = numbers.first.bounding_box() if numbers.count() else None
+        if box is not None and box["y"] < HIGHEST:
+            break
+        window.page.keyboard.press("Control+ArrowDown")
+
+
+def away(window: Window) -> None:
+    """The pointer where it opens nothing, and messages closed."""
+    window.page.mouse.move(*NOWHERE)
+    window.command("Notifications: Clear All Notifications")
+    expect(window.page.locator(".notification-toast")).to_have_count(0)
+    expect(window.page.locator(".quick-input-widget:visible")).to_have_count(0)
+
+
+def editor(window: Window, keep: Keep) -> None:
+    """Shapes of the attention of a GPT."""
+    at_top(window, 34)
+    window.expect_line("att: f32[B, 4, T, T] = (q @ k.transpose(-2, -1))")
+    away(window)
+    keep()
+
+
+def hover(window: Window, keep: Keep) -> None:
+    """All that is known of one call."""
+    at_top(window, 41)
+    away(window)
+    card = window.hover("self.resid_dropout(self.c_proj(y))", "c_proj")
+    expect(card).to_contain_text("Linear(in_features=128, out_features=128, bias=True)")
+    keep()
+
+
+def error(window: Window, keep: Keep) -> None:
+    """A wrong size, told at the line that it breaks."""
+    window.replace("self._stage(256, 512, layers[3]", "self._stage(256, 384, layers[3]")
+    window.expect_status("MASE: error")
+    at_top(window, line_of(window.path, "self.layer1 = "))
+    window.page.locator(".squiggly-error").first.wait_for()
+    window.command("Go to Next Problem (Error, Warning, Info)")
+    window.page.locator(".marker-widget").wait_for()
+    away(window)
+    keep()
+
+
+def quantised(window: Window, keep: Keep) -> None:
+    """The same model in fixed point: formats in place of element types, and above the class what it costs."""
+    row = line_of(window.path, "class MLP(nn.Module)")
+    wait_for_passes(window, line_of(window.path, "self.head = "))
+    window.go_to(row, 8)
+    choose_action(window, "MASE: Quantise MLP")
+    form(window, "Quantise MLP")
+    window.page.keyboard.press("Enter")
+    lens = window.page.get_by_text(re.compile(r"quantize · .*SQNR .* smaller"))
+    lens.wait_for(timeout=3 * PATIENCE_MS)
+    window.go_to(row - 1)
+    away(window)
+    keep()
+
+
+def hardware(window: Window, keep: Keep) -> None:
+    """The Verilog of an MLP beside its source, the last layer lit on both sides."""
+    wait_for_passes(window, line_of(window.path, "self.head = nn.Linear"))
+    window.go_to(line_of(window.path, "class MLP"), 8)
+    choose_action(window, "MASE: Emit the Verilog of MLP")
+    form(window, "Emit the Verilog of MLP")
+    window.page.keyboard.press("Enter")
+    verilog(window).filter(has_text=re.compile(r"module\smlp")).wait_for()
+    window.go_to(line_of(window.path, "logits = self.head(x)"), 24)
+    verilog(window).filter(has_text="head_i").wait_for()
+    expect(window.page.locator(f"{HARDWARE} {LIT}").first).to_be_visible(timeout=PATIENCE_MS)
+    away(window)
+    keep()
+
+
+def graph(window: Window, keep: Keep) -> None:
+    """A GPT as a graph beside its code: one block open, shapes on the edges, the cursor's operation lit."""
+    window.command("MASE: Show the Graph")
+    page = Graph(window)
+    page.expect_box(":idx", "placeholder idx")
+    page.toggle("blocks.0")
+    page.box(ATTENTION).wait_for()
+    page.toggle(ATTENTION)
+    page.expect_box(":blocks_0_attn_c_attn", "linear c_attn")
+    page.box(":split").locator(".body").click()
+    expect(page.box(":split")).to_have_class(re.compile("cursor"))
+    away(window)
+    keep()
+
+
+def inputs(window: Window, keep: Keep) -> None:
+    """The form of a model's inputs and constructor arguments, beside its code."""
+    window.page.get_by_text("change inputs", exact=True).first.click()
+    page = window.page.frame_locator("iframe.webview").frame_locator("iframe#active-frame")
+    field = page.locator("input[name='inputs.x']")
+    field.fill("f32[B=8, 16]")
+    page.locator("input[name='arguments.num_classes']").fill("7")
+    expect(page.locator("#outcome")).to_contain_text("f32[8, 7]", timeout=PATIENCE_MS)
+    away(window)
+    keep()
+
+
+def film(window: Window, keep: Keep) -> None:
+    """A stage made narrower: shapes follow the save, the layer that no longer fits says so, and a key mends it."""
+    row = line_of(window.path, "self.layer4 = ")
+    column = window.path.read_text().splitlines()[row - 1].index("512") + 1
+    at_top(window, row - 3, (row, column))
+    window.expect_line("x: f32[B, 512] = torch.flatten(x, 1)")
+    window.page.mouse.move(*NOWHERE)
+    keep(2000)
+    for _ in "512":
+        window.page.keyboard.press("Delete")
+    keep(300)
+    for digit in "384":
+        window.page.keyboard.type(digit)
+        keep(250)
+    keep(700)
+    window.save()
+    window.expect_status("MASE: error")
+    window.expect_line("x: f32[B, 384] = torch.flatten(x, 1)")
+    window.page.locator(".squiggly-error").first.wait_for()
+    keep(2800)
+    window.command("Go to Next Problem (Error, Warning, Info)")
+    window.page.locator(".marker-widget").wait_for()
+    keep(4000)
+    window.page.keyboard.press("Escape")
+    window.page.keyboard.press("Control+.")
+    window.page.locator(".action-widget").get_by_text("384").first.wait_for()
+    keep(2600)
+    window.page.keyboard.press("Enter")
+    window.expect_line("self.fc = nn.Linear(384, num_classes)")
+    keep(1000)
+    window.save()
+    expect(window.page.locator(".squiggly-error")).to_have_count(0, timeout=PATIENCE_MS)
+    window.expect_line("return self.fc(x) -> f32[B, 1000]")
+    window.expect_status("MASE: ready")
+    keep(3500)
+
+
+SCENES = (
+    Scene("editor", "gpt.py", 1040, 460, editor),
+    Scene("hover", "gpt.py", 1200, 520, hover),
+    Scene("error", "resnet.py", 1040, 600, error),
+    Scene("quantised", "mlp.py", 1040, 500, quantised),
+    Scene("verilog", "mlp.py", 1240, 620, hardware),
+    Scene("graph", "gpt.py", 1240, 620, graph),
+    Scene("inputs", "mlp.py", 1240, 620, inputs),
+    Scene("film", "resnet.py", 900, 590, film),
+)
