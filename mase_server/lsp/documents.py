@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from dataclasses import dataclass, field
 
@@ -30,6 +31,8 @@ class Document:
     version: int
     text: Text
     followed: list[Followed] = field(default_factory=list)
+    #: Set once the daemon was asked to trace it.
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     def remember(self, shown: str = "") -> None:
         """Follow the present text, which the file holds now and which may be traced next, and not forget the shown."""

@@ -12,6 +12,8 @@ from pygls.exceptions import JsonRpcException
 from mase_server.lsp.card import card
 from mase_server.lsp.encoding import from_units
 from mase_server.lsp.labels import label
+from mase_server.lsp.markup import markup
+from mase_server.lsp.patience import settled
 from mase_server.lsp.wording import EXPRESSIONS, NAMES, hint_text, shown
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class _Data:
 
 async def inlay_hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.InlayHint] | None:
     """textDocument/inlayHint, from what is known now: nothing is waited for, but long files let others in between."""
+    await settled(ls, params.text_document.uri, "inlay_hint")
     page = ls.page(params.text_document.uri)
     if page is None:
         return None
@@ -77,6 +80,6 @@ async def resolve(ls: Server, hint: lsp.InlayHint) -> lsp.InlayHint:
         return hint
     for site in view.sites(data.line, data.line, frozenset({data.kind})):
         if site.column == data.column:
-            hint.tooltip = lsp.MarkupContent(lsp.MarkupKind.Markdown, card(site, ls.models_of(data.path), view.stale))
+            hint.tooltip = markup(ls, card(site, ls.models_of(data.path), view.stale))
             break
     return hint

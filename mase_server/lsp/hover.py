@@ -8,6 +8,7 @@ from lsprotocol import types as lsp
 
 from mase_server.lsp.assumptions import touches
 from mase_server.lsp.card import card
+from mase_server.lsp.markup import markup
 from mase_server.lsp.model_card import model_card
 from mase_server.lsp.wording import shown
 
@@ -24,19 +25,19 @@ async def hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
     at = page.at(params.position)
     if at is not None and shown(at[0]):
         site, place = at
-        return _hover(card(site, ls.models_of(page.document.path), page.view.stale), place)
-    return _of_class(page, params.position)
+        return _hover(ls, card(site, ls.models_of(page.document.path), page.view.stale), place)
+    return _of_class(ls, page, params.position)
 
 
-def _of_class(page: Page, position: lsp.Position) -> lsp.Hover | None:
+def _of_class(ls: Server, page: Page, position: lsp.Position) -> lsp.Hover | None:
     """At the name of a class: the models that it stands for."""
     point = lsp.Range(position, position)
     found = ((model, page.range(model)) for model in page.view.models())
     here = [(model, place) for model, place in found if place is not None and touches(place, point)]
     if not here:
         return None
-    return _hover(model_card([model for model, _ in here], page.view.stale), here[0][1])
+    return _hover(ls, model_card([model for model, _ in here], page.view.stale), here[0][1])
 
 
-def _hover(text: str, place: lsp.Range) -> lsp.Hover:
-    return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text), place)
+def _hover(ls: Server, text: str, place: lsp.Range) -> lsp.Hover:
+    return lsp.Hover(markup(ls, text), place)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 
 from mase_server.lsp import hardware_requests, hardware_texts, input_sets, pipelines
+from mase_server.lsp.patience import settled
 from mase_server.lsp.wording import lens_text, roots_text
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ async def code_lens(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens
     """textDocument/codeLens."""
     if ls.verilog.sheet(params.text_document.uri) is not None:
         return await hardware_requests.lenses(ls, params.text_document.uri)
+    await settled(ls, params.text_document.uri, "code_lens")
     page = ls.page(params.text_document.uri)
     if page is None:
         return None

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidParams
 
 from mase_server.arguments import Argument
+from mase_server.daemon.pipelines import PassError
 from mase_server.lsp import builds
 from mase_server.lsp.asking import as_map, ask, choices
 from mase_server.lsp.calls import call, called, model_of
@@ -65,7 +66,7 @@ def _found(ls: Server, path: str, model: str) -> str:
 async def choose_pass(ls: Server, given: Any = None) -> Any:
     """mase.choosePass {only?}: ask which pass, and apply it."""
     target, asked = model_of(ls, given), as_map(given)
-    passes = offered(await call(ls, "mase/passes", path=target["path"]), asked.get("only") or ())
+    passes = offered(await _passes(ls, target["path"]), asked.get("only") or ())
     name = await ask(ls, f"Which pass for {asked.get('name') or target['model']}?", [each["name"] for each in passes])
     return None if name is None else await apply_pass(ls, {**asked, **target, "pass": name})
 
@@ -139,10 +140,21 @@ async def check_argument(ls: Server, params: Any) -> dict[str, Any]:
         return {"problem": str(error)}
 
 
+async def _passes(ls: Server, path: str) -> Sequence[Mapping[str, Any]]:
+    """Every pass that there is: shapes are there a little before the passes, and whoever is quick waits for these."""
+    known: Sequence[Mapping[str, Any]] = await call(ls, "mase/passes", path=path)
+    if known:
+        return known
+    try:
+        return await ls.daemon.passes.refresh(path)
+    except PassError as error:
+        raise JsonRpcInvalidParams(str(error)) from error
+
+
 async def _declared(ls: Server, target: Mapping[str, str], name: Any) -> Mapping[str, Any]:
     if name == builds.FORM:
         return builds.declared({})
-    passes = await call(ls, "mase/passes", path=target["path"])
+    passes = await _passes(ls, target["path"])
     found: Mapping[str, Any] | None = next((each for each in passes if name in (each["name"], each["mase"])), None)
     if found is None:
         told = ", ".join(each["name"] for each in passes) or "none yet: the file is being traced"

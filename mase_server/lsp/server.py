@@ -62,6 +62,9 @@ class Protocol(LanguageServerProtocol):
         result = yield from super().lsp_initialize(params)
         assert result.capabilities.workspace is not None
         result.capabilities.workspace.text_document_content = lsp.TextDocumentContentOptions(SCHEMES)
+        assert isinstance(self._server, Server)
+        if not self._server.pulls_diagnostics:
+            result.capabilities.diagnostic_provider = None
         return result
 
 
@@ -186,8 +189,11 @@ class Server(LanguageServer):
 
     @property
     def pulls_diagnostics(self) -> bool:
-        """Does the client ask for diagnostics, so that none need be pushed for open files?"""
-        return self.can("text_document", "diagnostic")
+        """Does the client ask for diagnostics, so that none need be pushed for open files?
+
+        One that asks only when a text was edited (Neovim 0.10 and 0.11) would never see what a trace finds afterwards.
+        """
+        return self.can("text_document", "diagnostic") and self.can("workspace", "diagnostics", "refresh_support")
 
     @property
     def resolves_edits(self) -> bool:

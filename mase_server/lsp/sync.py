@@ -31,6 +31,7 @@ async def follow(ls: Server, document: Document) -> None:
     await ls.folders.ready()
     if ls.documents.get(path) is document:
         ls.daemon.opened(path)
+        document.asked.set()
         ls.folders.ask_for_trust(path)
 
 

@@ -54,7 +54,9 @@ def capabilities(
 ):
     """What this editor can do."""
     can = lsp.ClientCapabilities(
-        general=lsp.GeneralClientCapabilities(position_encodings=encodings),
+        general=lsp.GeneralClientCapabilities(
+            position_encodings=encodings, markdown=lsp.MarkdownClientCapabilities("marked")
+        ),
         text_document=lsp.TextDocumentClientCapabilities(),
         window=lsp.WindowClientCapabilities(
             work_done_progress=progress, show_document=lsp.ShowDocumentClientCapabilities(support=True)

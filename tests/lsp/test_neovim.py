@@ -37,7 +37,7 @@ async def test_a_person_in_neovim_emits_looks_both_ways_saves_and_closes(tmp_pat
     found = await told(tmp_path, source)
     assert (found["module"], found["use"], found["same"]) == ("mlp", use, True)
     assert "\nmodule mlp (\n" in found["text"]
-    assert "| hardware | `fixed_linear`" in found["card"]
+    assert "- hardware: `fixed_linear`" in found["card"]
     assert (found["back"], found["lit"]) == ([True, use], [True, 1])
     assert (tmp_path / "work" / "out" / "mlp.sv").exists()
     assert (found["saved"] > 10, found["closed"]) == (True, True)

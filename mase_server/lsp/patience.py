@@ -1,0 +1,38 @@
+"""Editors that cannot be asked to ask again: their question waits for the trace, since it will be their only one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcException
+
+if TYPE_CHECKING:
+    from mase_server.lsp.documents import Document
+    from mase_server.lsp.server import Server
+
+#: Longest that a question waits, in seconds: Emacs gives up on one after 10, Helix after 20.
+PATIENCE = 9.0
+
+
+async def settled(ls: Server, uri: str, feature: str) -> None:
+    """Return at once where the client takes `workspace/<feature>/refresh`, else once the file's trace has ended.
+
+    feature: the name in the client's workspace capabilities, e.g. "inlay_hint".
+    JsonRpcException (ContentModified) where the document was edited meanwhile: the range that was meant is gone.
+    """
+    document = ls.documents.get(ls.path_of(uri))
+    if document is None or ls.can("workspace", feature, "refresh_support"):
+        return
+    version = document.version
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(_traced(ls, document), PATIENCE)
+    if document.version != version:
+        raise JsonRpcException("the document was edited meanwhile", lsp.LSPErrorCodes.ContentModified.value)
+
+
+async def _traced(ls: Server, document: Document) -> None:
+    await document.asked.wait()
+    await ls.daemon.wait(document.path)
