@@ -108,7 +108,7 @@ class Raw:
     def send(self, message):
         self.writer.write(message if isinstance(message, bytes) else msgpack.packb(message))
 
-    async def next(self, seconds=20):
+    async def next(self, seconds=60):
         """The next message; None at the end of the stream."""
         while True:
             for message in self.unpacker:
