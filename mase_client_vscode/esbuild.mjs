@@ -1,5 +1,9 @@
 // Bundles the extension, and each page that it shows with its styles: node esbuild.mjs [--production]
+import { copyFileSync, mkdirSync } from 'node:fs';
 import * as esbuild from 'esbuild';
+
+/** What the walkthrough shows: the pictures of the documentation, which are taken in a real VS Code. */
+const PICTURES = ['editor', 'error', 'quantised', 'graph', 'verilog'];
 
 const production = process.argv.includes('--production');
 const common = {
@@ -34,3 +38,7 @@ await Promise.all([
     sourcemap: false, // a page may fetch nothing, so it could not read one
   }),
 ]);
+
+mkdirSync('dist/pictures', { recursive: true });
+for (const name of PICTURES) copyFileSync(`../docs/images/${name}.png`, `dist/pictures/${name}.png`);
+copyFileSync('../examples/gpt.py', 'dist/example.py');

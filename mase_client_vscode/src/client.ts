@@ -74,10 +74,12 @@ export function createClient(
   interpreters: Interpreters,
   errorHandler: ErrorHandler,
   outputChannel: LogOutputChannel,
+  traceOutputChannel: LogOutputChannel,
 ): MaseClient {
   const options: LanguageClientOptions = {
     documentSelector: [{ language: 'python', scheme: 'file' }, { language: 'python', notebook: NOTEBOOK }, { scheme: HARDWARE }],
     outputChannel,
+    traceOutputChannel,
     revealOutputChannelOn: RevealOutputChannelOn.Never,
     initializationOptions: (): InitializationOptions => ({
       trusted: workspace.isTrusted,

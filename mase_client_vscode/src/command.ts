@@ -1,43 +1,70 @@
 /** Which command starts the server. */
 import { execFile } from 'node:child_process';
+import * as fs from 'node:fs';
 import * as os from 'node:os';
 import * as path from 'node:path';
 import { workspace } from 'vscode';
 import { candidates } from './environments/candidates';
 import { Interpreters } from './environments/interpreters';
 import { serverCommand } from './settings';
+import { Installed, TELL_INSTALLED, suits, versionIn } from './versions';
 
 /** -P: a `torch.py` or `typing.py` in the folder must not stand in for the real one. */
 const RUN = ['-P', '-m', 'mase_server', 'lsp'];
-const PROBE = ['-P', '-c', 'import importlib.util, sys; sys.exit(importlib.util.find_spec("mase_server") is None)'];
+const PROBE = ['-P', '-c', TELL_INSTALLED];
+const BUNDLED = path.join(__dirname, '..', 'bundled');
 /** The server that the extension brings; any Python that is new enough runs it, and an older one refuses `-P`. */
-const BROUGHT = ['-P', path.join(__dirname, '..', 'bundled', 'start.py')];
+const BROUGHT = ['-P', path.join(BUNDLED, 'start.py')];
 const PROBE_MS = 10_000;
 
-/** The server's command line, or the interpreters that were tried and cannot run it. */
-export type Found = { command: string; args: string[] } | { tried: string[] };
+/** The server's command line. `origin`: which server that is, in words. */
+export interface Command {
+  command: string;
+  args: string[];
+  origin: string;
+}
+
+/** The command, or the interpreters that were tried and cannot run the server. */
+export type Found = Command | { tried: string[] };
 
 /**
- * The setting decides; without one, the first interpreter that has the package, else the first that can run the server
- * that the extension brings; the chosen ones before all others.
+ * The setting decides; without one, the first interpreter that has a server as new as the one that the extension brings,
+ * else the first that can run that one; the chosen ones before all others.
  */
 export async function findServer(interpreters: Interpreters): Promise<Found> {
   const folders = workspace.workspaceFolders?.map((folder) => folder.uri) ?? [];
   const [command, ...args] = serverCommand(folders[0]);
-  if (command !== undefined) return { command, args };
+  if (command !== undefined) return { command, args, origin: 'as mase.server.command says' };
   const tried = new Set(interpreters.all);
   if (tried.size === 0) candidates(folders[0]?.fsPath).forEach((python) => tried.add(python));
+  const brought = await broughtVersion();
+  const older: string[] = [];
   for (const python of tried) {
-    if (await succeeds(python, PROBE)) return { command: python, args: RUN };
+    const installed = await installedIn(python);
+    if (installed === undefined) continue;
+    if (suits(installed, brought)) return { command: python, args: RUN, origin: `${installed.version}, installed in ${python}` };
+    older.push(`; newer than the ${installed.version} of ${python}`);
   }
   for (const python of tried) {
-    if (await succeeds(python, [...BROUGHT, '--version'])) return { command: python, args: [...BROUGHT, 'lsp'] };
+    const works = (await output(python, [...BROUGHT, '--version'])) !== undefined;
+    if (works) return { command: python, args: [...BROUGHT, 'lsp'], origin: `${brought}, of the extension${older.join('')}` };
   }
   return { tried: [...tried] };
 }
 
-function succeeds(command: string, args: string[]): Promise<boolean> {
+async function broughtVersion(): Promise<string> {
+  return versionIn(await fs.promises.readFile(path.join(BUNDLED, 'server', 'mase_server', '__init__.py'), 'utf8'));
+}
+
+async function installedIn(python: string): Promise<Installed | undefined> {
+  const told = await output(python, PROBE);
+  return told === undefined ? undefined : (JSON.parse(told) as Installed);
+}
+
+/** What a command prints, undefined where it fails. */
+function output(command: string, args: string[]): Promise<string | undefined> {
   return new Promise((resolve) => {
-    execFile(command, args, { cwd: os.tmpdir(), timeout: PROBE_MS }, (error) => resolve(error === null));
+    const options = { cwd: os.tmpdir(), timeout: PROBE_MS };
+    execFile(command, args, options, (error, printed) => resolve(error === null ? printed : undefined));
   });
 }

@@ -1,22 +1,31 @@
 /** The commands of the palette and of the buttons in messages. */
 import { Disposable, ExtensionContext, LogOutputChannel, commands, window } from 'vscode';
 import { ExecuteCommandRequest } from 'vscode-languageclient/node';
+import { showActions } from './actions';
 import { GraphCommands } from './graph/commands';
 import { InputsCommands } from './inputs/commands';
 import { Root } from './protocol';
 import { PassCommands } from './passes/commands';
 import { Server } from './server';
 import { VerilogCommands } from './verilog/commands';
+import { Walkthrough } from './walkthrough';
 
-export function registerCommands(server: Server, log: LogOutputChannel, { workspaceState, extensionUri }: ExtensionContext): Disposable {
+export function registerCommands(
+  server: Server,
+  log: LogOutputChannel,
+  walkthrough: Walkthrough,
+  { workspaceState, extensionUri }: ExtensionContext,
+): Disposable {
   const graphs = new GraphCommands(server, log, extensionUri);
   const inputs = new InputsCommands(server, extensionUri);
   const table: Record<string, (...args: never[]) => unknown> = {
     ...new PassCommands(server, workspaceState).table,
     ...new VerilogCommands(server, log).table,
     ...graphs.table,
+    ...walkthrough.table,
     ...inputs.table,
     'mase.restart': () => server.restart(),
+    'mase.showActions': showActions,
     'mase.showLog': () => log.show(true),
     'mase.retrace': (...uris: string[]) => retrace(server, uris),
     'mase.pickRoot': (uri?: string) => pickRoot(server, uri),

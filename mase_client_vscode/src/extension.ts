@@ -10,6 +10,7 @@ import { Server } from './server';
 import { SECTION } from './settings';
 import { StatusItem } from './status';
 import { Highlight } from './verilog/highlight';
+import { Walkthrough } from './walkthrough';
 
 let server: Server | undefined;
 
@@ -23,10 +24,12 @@ export interface Api {
 
 export function activate(context: ExtensionContext): Api {
   const log = window.createOutputChannel('MASE', { log: true });
+  const trace = window.createOutputChannel('MASE Trace', { log: true });
   const providers = [new SettingProvider(), new PythonEnvironmentsProvider(), new PythonExtensionProvider()];
   const interpreters = new Interpreters(providers, log);
-  const mase = (server = new Server(interpreters, log));
+  const mase = (server = new Server(interpreters, log, trace));
   const status = new StatusItem(mase, interpreters);
+  const walkthrough = new Walkthrough(mase, context);
 
   const begin = async (): Promise<void> => {
     await interpreters.refresh();
@@ -34,12 +37,14 @@ export function activate(context: ExtensionContext): Api {
   };
   context.subscriptions.push(
     log,
+    trace,
     interpreters,
     mase,
     status,
     new Highlight(mase),
     new CostCommands(mase, context.extensionUri),
-    registerCommands(mase, log, context),
+    registerCommands(mase, log, walkthrough, context),
+    walkthrough,
     interpreters.onDidChange(() => void mase.interpretersChanged()),
     workspace.onDidGrantWorkspaceTrust(() => void begin()),
     workspace.onDidChangeConfiguration((event) => {

@@ -17,6 +17,8 @@ export class Server implements Disposable {
   private client: MaseClient | undefined;
   private queue: Promise<void> = Promise.resolve();
   private state: ServerState = 'stopped';
+  /** Which server was started last, in words; undefined before the first. */
+  origin: string | undefined;
   private readonly stateChanged = new EventEmitter<ServerState>();
   private readonly statusArrived = new EventEmitter<MaseStatus>();
   readonly onDidChangeState = this.stateChanged.event;
@@ -30,6 +32,7 @@ export class Server implements Disposable {
   constructor(
     private readonly interpreters: Interpreters,
     private readonly log: LogOutputChannel,
+    private readonly trace: LogOutputChannel,
   ) {}
 
   /** Start the server unless it runs. Never rejects: what went wrong is shown to the person. */
@@ -79,12 +82,13 @@ export class Server implements Disposable {
     this.become('starting');
     const found = await findServer(this.interpreters);
     if ('tried' in found) return this.missing(found.tried);
-    this.log.info(`Starting the server: ${[found.command, ...found.args].join(' ')}`);
+    this.origin = found.origin;
+    this.log.info(`Starting the server (${found.origin}): ${[found.command, ...found.args].join(' ')}`);
     const policy = new CrashPolicy(
       () => this.become('starting'),
       (crashes) => this.gaveUp(crashes),
     );
-    const client = createClient({ command: found.command, args: found.args }, this.interpreters, policy, this.log);
+    const client = createClient({ command: found.command, args: found.args }, this.interpreters, policy, this.log, this.trace);
     client.onNotification(statusNotification, (status) => this.statusArrived.fire(status));
     client.onNotification(pipelinesNotification, (pipelines) => this.pipelinesArrived.fire(pipelines));
     client.onNotification(viewsNotification, ({ uris }) => this.viewsArrived.fire(uris));

@@ -55,15 +55,15 @@ export class StatusItem implements Disposable {
   private server: ServerState = 'stopped';
 
   constructor(
-    server: Server,
+    private readonly mase: Server,
     private readonly interpreters: Interpreters,
   ) {
     this.item.name = 'MASE';
-    this.item.command = 'mase.showLog';
+    this.item.command = 'mase.showActions';
     this.listeners = [
-      server.onDidChangeState((state) => this.serverChanged(state)),
-      server.onStatus((status) => this.traced(status)),
-      server.onPipelines((told) => this.transformed(told)),
+      mase.onDidChangeState((state) => this.serverChanged(state)),
+      mase.onStatus((status) => this.traced(status)),
+      mase.onPipelines((told) => this.transformed(told)),
       window.onDidChangeActiveTextEditor((editor) => this.show(editor)),
       interpreters.onDidChange(() => this.show(window.activeTextEditor)),
     ];
@@ -99,10 +99,11 @@ export class StatusItem implements Disposable {
     return editor?.document.languageId === 'python' && fileOf(editor.document) !== undefined;
   }
 
-  /** In which Python the models of a file run. */
+  /** In which Python the models of a file run, and which server serves them. */
   private environment(file: Uri): string {
     const chosen = this.interpreters.of(workspace.getWorkspaceFolder(file)?.uri);
-    return chosen === undefined ? 'Python: the .venv of the folder, else python3.' : `Python: ${chosen}`;
+    const python = chosen === undefined ? 'Python: the .venv of the folder, else python3.' : `Python: ${chosen}`;
+    return this.mase.origin === undefined ? python : `${python}\nServer: ${this.mase.origin}`;
   }
 
   private show(editor: TextEditor | undefined): void {

@@ -1,0 +1,41 @@
+/** Which of two servers is to be used: the one installed beside a person's models, or the one that the extension brings. */
+
+/** A `mase-server` that an interpreter has. `source`: a checkout that somebody works on (an editable install, or a path). */
+export interface Installed {
+  version: string;
+  source: boolean;
+}
+
+/** Tells, as JSON, what this interpreter has; fails where it has none. */
+export const TELL_INSTALLED = `
+import json
+from importlib import metadata
+import mase_server
+try:
+    address = json.loads(metadata.distribution("mase-server").read_text("direct_url.json") or "{}")
+    source = bool(address.get("dir_info", {}).get("editable"))
+except metadata.PackageNotFoundError:
+    source = True
+print(json.dumps({"version": mase_server.__version__, "source": source}))
+`;
+
+/** One's own checkout always; a release if it is at least as new as the one brought. */
+export function suits(installed: Installed, brought: string): boolean {
+  return installed.source || compare(installed.version, brought) >= 0;
+}
+
+/** Below zero where `a` is older than `b`. Releases alone count: 0.2.0rc1 is 0.2.0. */
+export function compare(a: string, b: string): number {
+  const [left, right] = [release(a), release(b)];
+  const places = Array.from({ length: Math.max(left.length, right.length) }, (_, place) => place);
+  return places.map((place) => (left[place] ?? 0) - (right[place] ?? 0)).find((difference) => difference !== 0) ?? 0;
+}
+
+function release(version: string): number[] {
+  return (/^\d+(\.\d+)*/.exec(version)?.[0] ?? '').split('.').map(Number);
+}
+
+/** The version in the text of a server's `__init__.py`. */
+export function versionIn(text: string): string {
+  return /^__version__ = "(.*)"$/m.exec(text)?.[1] ?? '';
+}

@@ -1,0 +1,35 @@
+/** Which server is used: the installed one unless the extension brings a newer one. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { compare, suits, versionIn } from '../src/versions';
+
+test('releases are compared as numbers, and a missing place is a zero', () => {
+  const older = ['0.1', '0.2', '0.2.1', '0.10', '0.10.1', '1.0', '1.0.0.1', '10'];
+  assert.deepEqual(older.toReversed().sort(compare), older);
+  assert.equal(compare('0.1', '0.1.0'), 0);
+});
+
+test('what follows a release makes it no other one', () => {
+  assert.equal(compare('0.2.0rc1', '0.2.0'), 0);
+  assert.equal(compare('0.2.0.dev3+g1234', '0.2.0'), 0);
+});
+
+test('an installed server is used if it is as new as the one that the extension brings', () => {
+  assert.equal(suits({ version: '0.9.9', source: false }, '0.10.0'), false);
+  assert.equal(suits({ version: '0.10.0', source: false }, '0.10.0'), true);
+  assert.equal(suits({ version: '0.11.0', source: false }, '0.10.0'), true);
+});
+
+test("one's own checkout is used however old it is", () => {
+  assert.equal(suits({ version: '0.0.1', source: true }, '0.10.0'), true);
+});
+
+test('a version that is none is older than all others', () => {
+  assert.equal(suits({ version: '', source: false }, '0.0.1'), false);
+  assert.equal(suits({ version: 'unknown', source: false }, '0.0.1'), false);
+});
+
+test('the version is read from the text of the package', () => {
+  assert.equal(versionIn('"""Docs."""\n\n__version__ = "0.3.1"\n'), '0.3.1');
+  assert.equal(versionIn('nothing'), '');
+});
