@@ -20,6 +20,7 @@ from mase_server.inputs.entries import further_entry
 from mase_server.inputs.execution.absences import problems_of, unknown_bases
 from mase_server.inputs.execution.distributed import alone
 from mase_server.inputs.execution.guard import guarded
+from mase_server.inputs.execution.main import MainRun
 from mase_server.inputs.execution.program import Place, as_program, modules_kept
 from mase_server.inputs.execution.running import Running
 from mase_server.inputs.found import Found, Hooks
@@ -31,9 +32,11 @@ from mase_server.inputs.making.guesses import required
 from mase_server.inputs.showing import sentence
 from mase_server.inputs.text import SpecError
 from mase_server.inputs.wishes import Wishes
+from mase_server.notebooks import is_notebook
 from mase_server.snapshot import Problem
 from mase_server.tracing.errors.problems import describe as told
 from mase_server.tracing.loading.missing import MissingImports
+from mase_server.tracing.loading.placeholders import stands_in
 from mase_server.worker.request import TraceRequest
 
 #: Other ways to make a model, each of which is searched for inputs.
@@ -86,11 +89,25 @@ class _Finder(Running):
         if problem is not None:
             yield problem
         # One problem is enough: what it keeps from being found is not told as well.
-        yield from (item for item in self._rest(run.module) if problem is None or isinstance(item, Found))
+        yield from (item for item in self._rest(run) if problem is None or isinstance(item, Found))
 
-    def _rest(self, module: ModuleType) -> Iterator[Found | Problem]:
-        yield from self._instances(module)
-        yield from self._searched(module)
+    def _rest(self, run: MainRun) -> Iterator[Found | Problem]:
+        yield from self._instances(run.module)
+        if is_notebook(self.path):
+            yield from self._made(run)
+        yield from self._searched(run.module)
+
+    def _made(self, run: MainRun) -> Iterator[Found]:
+        """Models that a notebook made and never called: cells use one name again and again, so it may hold none."""
+        before, parts = set(self.covered), run.constructions.children()
+        for made in run.constructions:
+            name = type(made.model).__name__
+            known = name in self.nodes and not any(map(stands_in, made.bound().values()))
+            wanted = name not in before | self.covered and self.wishes.wants(name)
+            if known and wanted and id(made.model) not in parts:
+                self.take_turn(1)
+                found = self.complete(Built(made.model, made.bound(), "main", made.rebuild()), name)
+                yield from (each for each in found if isinstance(each, Found))
 
     def _instances(self, module: ModuleType) -> Iterator[Found | Problem]:
         """Models that the file keeps in its own variables and never calls."""

@@ -72,7 +72,7 @@ class Hooks:
     record: records a model there and then, as `on_call` does; did its forward succeed?  on_end: an exception ended the
     person's program after it had called its models; with the torch call that raised it, if one did.  excused: seconds
     went by that are not the program's own.  endless: the program that called no model in time when it was last run.
-    on_endless: this program did not.
+    on_endless: this program did not.  quiet: surrounds each further call of a model that was recorded.
     """
 
     shadows: Shadows
@@ -86,6 +86,7 @@ class Hooks:
     excused: Callable[[float], None] = lambda seconds: None
     endless: str = ""
     on_endless: Callable[[str], None] = lambda program: None
+    quiet: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 def plain_hooks(shadows: Shadows) -> Hooks:

@@ -13,6 +13,7 @@ from torch import nn
 from mase_server.inputs.comments import BadComment, Wish
 from mase_server.inputs.execution.guard import RefusedError
 from mase_server.inputs.execution.watch import TimeUp
+from mase_server.notebooks import is_notebook
 from mase_server.snapshot import Problem
 from mase_server.tracing.errors.complaints import Complaint
 from mase_server.tracing.errors.problems import Context, explain
@@ -62,12 +63,16 @@ def in_run(path: str, folder: str, error: BaseException) -> Problem:
     name = constructing(error)
     if name is not None:
         return in_constructor(path, folder, error, name)
-    context = Context(path, [folder], phase="import")
+    in_cell = is_notebook(path)
+    context = Context(path, [folder], phase="cell" if in_cell else "import")
     if (refused := refusal(error)) is not None:
-        text = f"{str(refused)[:1].upper()}{str(refused)[1:]}. If no model needs it, put it {_UNDER_MAIN}."
+        step = "The cells below are traced without it" if in_cell else f"If no model needs it, put it {_UNDER_MAIN}"
+        text = f"{str(refused)[:1].upper()}{str(refused)[1:]}. {step}."
         return replace(explain(error, None, context, Complaint("refused", text)), severity="warning")
     problem = explain(error, None, context)
-    return replace(problem, severity="warning") if isinstance(error, SystemExit) else problem
+    # A notebook's kernel may hold what a run from the top does not find.
+    doubtful = isinstance(error, SystemExit) or (in_cell and problem.code in ("import-error", "missing-package"))
+    return replace(problem, severity="warning") if doubtful else problem
 
 
 def refusal(error: BaseException) -> RefusedError | None:

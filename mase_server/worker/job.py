@@ -169,6 +169,7 @@ class TraceJob:
             lambda seconds: self.emit({"event": "excused", "seconds": seconds}),
             memory.endless(self.request.fit),
             self._on_endless,
+            self.reports.muted,
         )
         for item in find(self.request, text, hooks):
             if isinstance(item, Problem):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from types import CodeType, ModuleType
 
@@ -52,17 +52,19 @@ def run_main(
     name: str = "__main__",
     patience: float = PATIENCE,
     excused: Callable[[float], None] = lambda seconds: None,
+    quiet: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> MainRun:
     """Run `path` on meta as `name`; each model's first outermost call goes to `on_call(model, args, kwargs)`.
 
     The module stays in `sys.modules`. `on_call` runs outside of every torch function mode and returns the call's
     output to the program. It is stopped when it has called no model for `patience` seconds of its own; `excused` is
-    told of those in which it waited for a processor, or for the import of a library.
+    told of those in which it waited for a processor, or for the import of a library. `quiet` surrounds a notebook's
+    further calls of a model.
     """
     constructions = Constructions()
     # A cell that trains ends there; the next one may hold another model.
     in_cells = is_notebook(path)
-    watch = Watch(on_call, constructions, folder, patience=patience, excused=excused, in_cells=in_cells)
+    watch = Watch(on_call, constructions, folder, patience=patience, excused=excused, quiet=quiet if in_cells else None)
     cuts = Cuts(Stop, watch.goes_on) if in_cells else None
     error: BaseException | None = None
     mode = FailureMode(shadows)

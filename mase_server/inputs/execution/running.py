@@ -76,6 +76,7 @@ class Running(Showing):
             name,
             self.patience * AGAIN if again else self.patience,
             self.hooks.excused,
+            self.hooks.quiet,
         )
 
     def _replaced(self, model: nn.Module) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -55,8 +55,8 @@ class Watch:
 
     The end is, once every model that was made has been called: a second call of one, a backward pass, an optimizer
     step, or `budget` seconds after the last first call; and `patience` seconds of its own without any call.
-    excused: is told of seconds that are not its own.  in_cells: it is a notebook, of which only the statement ends that
-    trains or takes `budget` seconds; a second call of a model goes on like any other.
+    excused: is told of seconds that are not its own.  quiet: given for a notebook, of which only the statement ends
+    that trains or takes `budget` seconds. It surrounds a second call of a model, which ends nothing.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class Watch:
         budget: float = 0.5,
         patience: float = PATIENCE,
         excused: Callable[[float], None] = lambda seconds: None,
-        in_cells: bool = False,
+        quiet: Callable[[], AbstractContextManager[None]] | None = None,
     ) -> None:
         self.on_call, self.constructions, self.folder = on_call, constructions, folder
         self.budget, self.patience = budget, patience
         self.excused = excused
-        self.in_cells = in_cells
+        self.quiet = quiet
         #: Seconds that statements may take which are ended.
         self._left = LONGEST
         self._patience = Patience(patience, folder, excused)
@@ -148,8 +148,10 @@ class Watch:
         if not self._is_model(model) or not any(map(_holds_tensor, (*args, *kwargs.values()))):
             return call(model, *args, **kwargs)
         if id(model) in self.reached:
-            if not self.in_cells:
-                self._event()
+            if self.quiet is not None:
+                with self.quiet():
+                    return self._plain(model, args, kwargs)
+            self._event()
             return self._plain(model, args, kwargs)
         part = id(model) in self.constructions.children()
         if id(model) not in self._moded:
@@ -177,7 +179,7 @@ class Watch:
 
     def _event(self) -> None:
         """Something that ends the program unless some model has not been called yet."""
-        if self.reached and (self.in_cells or not self._missing()):
+        if self.reached and not self._missing():
             raise Stop
 
     def goes_on(self) -> bool:
@@ -215,7 +217,7 @@ class Watch:
     def _ring(self, signum: int, frame: FrameType | None) -> None:
         if self.reached:
             # A library that was imported by half is none for the cells below.
-            if self.in_cells and self._patience.imports_library(frame):
+            if self.quiet is not None and self._patience.imports_library(frame):
                 return
             raise Stop
         if self._patience.is_over(frame):

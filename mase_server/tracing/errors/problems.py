@@ -37,16 +37,19 @@ from mase_server.tracing.shadow import ValueDependentError
 MAX_RELATED = 20
 
 _MEND_IMPORT = ' Mend it, or put it under `if __name__ == "__main__":` if no model needs it.'
+_BELOW = " The cells below are traced without what it would have made."
 _MEND_CONSTRUCTOR = " Mend it, or say other arguments in a comment above the class: `# mase: {model}(...)`."
 #: phase -> code of an error that is nothing more special, its sentence, and the next step.
 _PHASES = {
     "import": ("import-error", "Importing this file raised {raised}", _MEND_IMPORT),
+    "cell": ("import-error", "This cell raised {raised}", _BELOW),
     "construct": ("constructor-error", "Constructing {model} raised {raised}", _MEND_CONSTRUCTOR),
     "forward": ("forward-error", "Running {model} raised {raised}", ""),
 }
 #: phase -> the next step after `sys.exit`.
 _EXITS = {
     "import": 'Only what stands before it is known: put it under `if __name__ == "__main__":`.',
+    "cell": "The cells below are traced all the same.",
     "construct": "No {model} can be made: raise another exception, or do without.",
     "forward": "What comes after it is unknown: raise another exception, or return.",
 }
@@ -57,7 +60,7 @@ _VALUE_DEPENDENT = ("cannot be called on meta tensors", "Cannot copy out of meta
 class Context:
     """What was being done when it was raised.
 
-    path: the file being edited.  roots: folders of the workspace.  phase: import | construct | forward.
+    path: the file being edited.  roots: folders of the workspace.  phase: import | cell | construct | forward.
     model: the class's name.  where: the place in `path` if no frame of the workspace is in the traceback (the class's
     name).  constructions: for each module of the model, by id, where it was made: (file, line, end_line, column,
     end_column), columns in UTF-8 bytes as in `co_positions`.  symbols: see `complaints.Call`.  root: the model.
