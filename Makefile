@@ -75,9 +75,10 @@ lint: venv
 types: venv
 	$(BIN)/mypy
 
-# The browser's driver keeps an event loop of its own running, so the editor has a process of its own.
+# Files of tests are shared out among processes, of which each computes on one core. The browser's driver keeps an event
+# loop of its own running, so the editor has a process of its own.
 test: lint types vsix hardware-tools other-clients
-	$(BIN)/python -m pytest -m "not editor"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not editor" -n auto --maxprocesses 4 --dist loadfile
 	$(BIN)/python -m pytest -m editor tests/editor
 
 # What runs in this process and needs no other: the compiler's core, and the server's own pure parts.
