@@ -30,6 +30,12 @@ export class GraphApi {
     return joined(pages, steps ?? []);
   }
 
+  /** Is anything in a file known to be wrong? */
+  async hasErrors(path: string): Promise<boolean> {
+    const problems = await this.passes.request<{ severity: string }[]>('mase/problems', { path });
+    return problems.some(({ severity }) => severity === 'error');
+  }
+
   /** Where an operation stands now; undefined where that is not known, or was edited since. */
   async place({ columns, files }: Graph, row: number): Promise<{ uri: Uri; range: Range } | undefined> {
     const at = columns.row.indexOf(row);

@@ -48,6 +48,7 @@ const OPTIONS = {
   'elk.layered.spacing.edgeNodeBetweenLayers': '10',
   'elk.layered.spacing.edgeEdgeBetweenLayers': '8',
   'elk.layered.edgeLabels.centerLabelPlacementStrategy': 'TAIL_LAYER',
+  'elk.contentAlignment': '[H_CENTER, V_TOP]',
   'elk.spacing.nodeNode': '24',
   'elk.spacing.edgeNode': '14',
   'elk.spacing.edgeEdge': '8',

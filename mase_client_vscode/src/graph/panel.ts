@@ -8,6 +8,7 @@ import { FromPage, Graph, ToPage } from './messages';
 export const KIND: PageKind = { type: 'mase.graph', page: 'graph', allow: ['worker-src blob:', 'img-src blob:'] };
 /** How long the cursor has to rest. */
 const REST_MS = 60;
+const BROKEN = 'The present text has an error: this is the graph from before it.';
 const FILTERS = { svg: { 'SVG pictures': ['svg'] }, png: { 'PNG pictures': ['png'] } };
 
 export class GraphPanel implements Disposable {
@@ -60,6 +61,7 @@ export class GraphPanel implements Disposable {
   private async begin(): Promise<void> {
     const worker = await workspace.fs.readFile(Uri.joinPath(this.extension, 'dist', 'pages', 'layout.js'));
     this.page.post({ type: 'layout', source: new TextDecoder().decode(worker) });
+    if (this.graph !== undefined) this.page.post({ type: 'graph', graph: this.graph });
     await this.refresh();
     this.showWanted();
   }
@@ -68,7 +70,9 @@ export class GraphPanel implements Disposable {
     const asked = ++this.asked;
     try {
       const graph = await this.api.graph(this.target);
+      const broken = await this.isBroken(graph);
       if (asked !== this.asked) return;
+      if (broken) return void this.page.post({ type: 'notice', text: BROKEN });
       this.graph = graph;
       this.page.post({ type: 'graph', graph });
       const editor = window.activeTextEditor ?? window.visibleTextEditors.find(({ document }) => document.uri.fsPath === this.target.path);
@@ -76,6 +80,12 @@ export class GraphPanel implements Disposable {
     } catch (error) {
       if (asked === this.asked) this.page.post({ type: 'notice', text: error instanceof Error ? error.message : `${error}` });
     }
+  }
+
+  /** Does a graph end at an error, where the one that is shown went further? */
+  private async isBroken(graph: Graph): Promise<boolean> {
+    if (this.graph === undefined || graph.columns.row.length >= this.graph.columns.row.length) return false;
+    return this.api.hasErrors(this.target.path);
   }
 
   private showWanted(): void {

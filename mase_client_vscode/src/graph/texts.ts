@@ -12,7 +12,8 @@ const MOST = 3;
 
 /** `f32[B, T, 128]`; a tuple of equal ones is `(3 of f32[B, T, 128])`. */
 export function valueText(value: Value | undefined): string {
-  if (value === undefined || value === null) return '';
+  if (value === undefined) return '';
+  if (value === null) return 'None';
   if (Array.isArray(value)) return `${value[0]}[${(value[2] ?? value[1]).join(', ')}]`;
   if ('tuple' in value) return `(${members(value.tuple.map(valueText))})`;
   if ('dict' in value) return `{${some(Object.entries(value.dict).map(([key, each]) => `${key}: ${valueText(each)}`))}}`;

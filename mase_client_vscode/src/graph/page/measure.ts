@@ -1,6 +1,6 @@
 /** How large texts are, in the page's own font. */
 import { Box } from '../tree';
-import { TITLE, Size, Sizes } from '../layout';
+import { Size, Sizes, TITLE } from '../layout';
 import { onBox } from '../words';
 
 export const SIZE = 13;
@@ -39,7 +39,8 @@ export class Measure implements Sizes {
   box(box: Box, open: boolean): Size {
     const { beside } = onBox(box);
     const width = this.beside(box) + (beside === '' ? 2 : this.width(beside, SIZE) + INSET);
-    return { width: Math.max(width, 48), height: open ? TITLE + 20 : HEIGHT };
+    // What comes in comes in the middle: an open scope is wide enough for its title to stand left of that.
+    return open ? { width: 2 * width, height: TITLE + 20 } : { width: Math.max(width, 48), height: HEIGHT };
   }
 
   label(tensor: number): Size {

@@ -6,7 +6,7 @@ const theme = (name: string, usual: string) => `var(--vscode-${name}, ${usual})`
 /** As many as there are families of operators; the first are the most different from each other. */
 export const CATEGORIES = [
   theme('charts-blue', '#3794ff'),
-  theme('charts-orange', '#d18616'),
+  theme('symbolIcon-classForeground', '#ee9d28'),
   theme('charts-green', '#89d185'),
   theme('charts-purple', '#b180d7'),
   theme('terminal-ansiCyan', '#11a8cd'),

@@ -33,7 +33,7 @@ const ICONS: Record<string, string> = {
 };
 
 export class Toolbar {
-  readonly root = element('div', { class: 'toolbar', role: 'toolbar', 'aria-label': 'Graph' });
+  readonly root = element('div', { class: 'toolbar graph-tools', role: 'toolbar', 'aria-label': 'Graph' });
   private readonly input = element('input', { type: 'search', class: 'search', placeholder: 'Find in the graph', 'aria-label': 'Find in the graph' });
   private readonly count = element('output', { class: 'count', 'aria-live': 'polite' });
   private readonly select = element('select', { class: 'mode', 'aria-label': 'Colour by', title: 'Colour by' });

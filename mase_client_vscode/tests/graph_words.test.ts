@@ -1,0 +1,112 @@
+/** Texts, colours, search, and pages of a graph. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { scaleOf } from '../src/graph/colours';
+import { GraphPage, joined, sameTrace } from '../src/graph/pages';
+import { matches } from '../src/graph/search';
+import { counted, figure, sqnrText, valueText } from '../src/graph/texts';
+import { buildTree } from '../src/graph/tree';
+import { label, onBox } from '../src/graph/words';
+import { TENSOR, sample } from './graph_samples';
+
+test('values read as the hints have them', () => {
+  assert.equal(valueText(['f32', [2, 16, 768], ['B', 'T', '768']]), 'f32[B, T, 768]');
+  assert.equal(valueText(['i64', [2, 16], null]), 'i64[2, 16]');
+  assert.equal(valueText(['f32', [], []]), 'f32[]');
+  assert.equal(valueText({ tuple: [TENSOR, TENSOR, TENSOR] }), '(3 of f32[B, 8])');
+  assert.equal(valueText({ tuple: [TENSOR, null] }), '(f32[B, 8], None)');
+  assert.equal(valueText({ dict: { logits: TENSOR } }), '{logits: f32[B, 8]}');
+  assert.equal(valueText({ python: 'int' }), 'int');
+});
+
+test('figures have three digits and their step', () => {
+  assert.deepEqual([0, 64, 999, 1000, 25_165_824, 4.1e9, 2e12].map(figure), ['0', '64', '999', '1.00 k', '25.2 M', '4.10 G', '2.00 T']);
+  assert.deepEqual([counted(1, 'operation'), counted(10_001, 'operation')], ['1 operation', '10,001 operations']);
+  assert.deepEqual([sqnrText(38.24), sqnrText('inf')], ['38.2 dB', 'exact']);
+});
+
+test('a box says what it is, and a screen reader all that is known of it', () => {
+  const graph = sample();
+  const { byId, root } = buildTree(graph);
+  const [layer, block] = [byId.get(':blocks_0_fc'), byId.get('blocks.0')];
+  assert.ok(layer !== undefined && block !== undefined);
+  assert.deepEqual(onBox(layer), { title: 'linear', beside: 'fc' });
+  assert.deepEqual(onBox(block), { title: '0: Block', beside: '2' });
+  assert.equal(label(layer, graph), 'linear blocks_0_fc, f32[B, 8], 1.00 kFLOPs, line 2');
+  assert.equal(label(block, graph), 'blocks.0: Block, 2 operations, 1.01 kFLOPs');
+  assert.equal(label(root, graph), 'Net, 6 operations, 2.12 kFLOPs');
+});
+
+test('families have the same colours in every model, and the legend names those that are there', () => {
+  const graph = sample();
+  const { legend, of } = scaleOf('family', graph);
+  assert.deepEqual(legend.map(({ text }) => text), ['matmul', 'elementwise', 'other']);
+  const { byId } = buildTree(graph);
+  const box = (id: string) => byId.get(id) ?? assert.fail(id);
+  assert.deepEqual([of(box(':head')), of(box('blocks'))], [legend[0]?.colour, undefined]);
+});
+
+test('the dearest operation is the strongest, what costs nothing has no colour, a module has the cost of all in it', () => {
+  const graph = sample();
+  const { byId } = buildTree(graph);
+  const { of, legend } = scaleOf('cost', graph);
+  const box = (id: string) => byId.get(id) ?? assert.fail(id);
+  assert.deepEqual(of(box(':blocks_0_fc')), { strength: 1 });
+  assert.deepEqual(of(box(':head')), { strength: 0.75 });
+  assert.equal(of(box(':x')), undefined);
+  assert.deepEqual(of(box('blocks')), { strength: 1 });
+  assert.equal(legend.at(-1)?.text, '1.00 k');
+});
+
+test('formats are what passes gave, else the element type; a module with several has none', () => {
+  const graph = sample([{ name: 'a', scope: 'm', format: 'fixed(8,4)' }, { name: 'b', scope: 'm' }, { name: 'c', format: 'fixed(8,4)' }]);
+  const { legend, of } = scaleOf('format', graph);
+  assert.deepEqual(legend.map(({ text }) => text), ['f32', 'fixed(8,4)']);
+  const { byId } = buildTree(graph);
+  assert.deepEqual(['m', ':b', ':c'].map((id) => of(byId.get(id) ?? assert.fail(id))), [undefined, { category: 0 }, { category: 1 }]);
+});
+
+test('of errors the worst is told, and where none was measured what to do', () => {
+  const graph = sample([{ name: 'a', scope: 'm', sqnr: 30 }, { name: 'b', scope: 'm', sqnr: 'inf' }, { name: 'c', sqnr: -3 }, { name: 'd' }]);
+  const { of, legend } = scaleOf('error', graph);
+  const { byId } = buildTree(graph);
+  const strengths = ['m', ':b', ':c', ':d'].map((id) => of(byId.get(id) ?? assert.fail(id)));
+  assert.deepEqual(strengths, [{ strength: 0.5 }, { strength: 0 }, { strength: 1 }, undefined]);
+  assert.equal(legend.length, 4);
+  assert.deepEqual(scaleOf('error', sample()).legend, []);
+  assert.match(scaleOf('error', sample()).nothing, /apply a pass that quantises/);
+});
+
+test('a search finds names, operators, classes and shapes; all words have to be there', () => {
+  const graph = sample();
+  const tree = buildTree(graph);
+  const found = (query: string) => matches(tree, graph, query).map(({ id }) => id);
+  assert.deepEqual(found('add'), [':add', ':add_1']);
+  assert.deepEqual(found('Block'), ['blocks', 'blocks.0', ':blocks_0_fc', 'blocks.1', ':blocks_1_fc']);
+  assert.deepEqual(found('linear 1.fc'), [':blocks_1_fc']);
+  assert.deepEqual(found('[b, 4]'), [':head']);
+  assert.deepEqual([found(' '), found('nothing')], [[], []]);
+});
+
+/** A page of a graph as the server tells it: with tables of its own. */
+function page(start: number, end: number, next: number | null): GraphPage {
+  const { columns, values, scopes, ...rest } = sample();
+  const part = Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, (column as unknown[]).slice(start, end)]));
+  const own = { value: columns.value.slice(start, end).map((_, index) => index), scope: columns.scope.slice(start, end).map(() => 0) };
+  const table = { values: values.slice(start, end), scopes: [scopes[columns.scope[start] ?? 0] as [string, string]] };
+  return { ...rest, generation: 1, next, columns: { ...part, ...own } as GraphPage['columns'], ...table };
+}
+
+test('pages become one graph: what they refer to is found in one table, and is there once', () => {
+  const graph = joined([page(0, 1, 1), page(1, 3, 3), page(3, 5, 5), page(5, 6, null)], ['quantize()']);
+  const { columns, values, scopes } = graph;
+  assert.deepEqual(columns.row, [10, 11, 12, 13, 14, 15]);
+  assert.deepEqual(columns.scope.map((each) => scopes[each]?.[0]), ['', 'blocks.0', 'blocks.0', 'blocks.1', 'blocks.1', '']);
+  assert.deepEqual(columns.value.map((each) => valueText(values[each])), [...Array(5).fill('f32[B, 8]'), 'f32[B, 4]']);
+  assert.deepEqual([values.length, scopes.length, graph.passes], [2, 3, ['quantize()']]);
+});
+
+test('pages of two traces are no graph', () => {
+  assert.ok(sameTrace(page(0, 1, 1), page(1, 2, 2)));
+  assert.ok(!sameTrace(page(0, 1, 1), { ...page(1, 2, 2), generation: 2 }));
+});
