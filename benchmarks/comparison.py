@@ -1,0 +1,271 @@
+"""Beside other tools, in one run: bindings shown, seeded bugs found, seconds of a check, seconds and memory of a table.
+
+Usage: python benchmarks/comparison.py [--tools FOLDER] [--only bindings,bugs,check,edit,table] [--bugs REGEX]
+
+The other tools are installed into FOLDER (a scratch folder by default) and asked as their own pages say. The files are
+the examples and the seeded bugs of the tests: ordinary code without annotations, which is what this project is made for
+and what tools that read annotations are not. `docs/comparison.md` says what these figures leave out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import rivals
+from editor import Editor
+from rich.console import Console
+from rich.table import Table
+from rivals import Environment, Found, Place
+from saves import SAVES
+
+from tests.bugs.bugs import Bug, clean_text
+from tests.bugs.table import BUGS
+from tests.examples.cases import CASES
+from tests.examples.eager import truth_of
+
+PARTS = ("bindings", "bugs", "check", "edit", "table")
+SCRATCH = Path(tempfile.gettempdir()) / "mase-comparison"
+Sizes = set[tuple[int, ...]]
+#: What stands for a size that a tool does not know.
+UNKNOWN = re.compile(r"\?|\b(?:Any|Unknown|int|tuple|_)\b")
+console = Console(width=160)
+
+
+# Bindings
+
+
+def bindings(tools: Environment) -> None:
+    """What a hover tells of every name that holds a tensor in an eager run of the examples."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch).resolve()
+        seen = {Path(shutil.copy(case.path, folder)): shapes(truth_of(case)) for case in CASES}
+        places: rivals.Places = {path: sorted(at) for path, at in seen.items()}
+        total = sum(map(len, places.values()))
+        (folder / "pyrefly.toml").write_text(f'python-interpreter-path = "{tools.python}"\n')
+        table = Table("tool", "all sizes", "some sizes", "none", "wrong", title=f"{total} bindings")
+        for name, ask in rivals.SHOWN.items():
+            answers = ask(tools, folder, places)
+            verdicts = Counter(
+                judged(answers.get((path, at), ""), name, sizes) for path in seen for at, sizes in seen[path].items()
+            )
+            table.add_row(name, *(str(verdicts[each]) for each in ("full", "partial", "none", "wrong")))
+    console.print(table)
+
+
+def shapes(seen: Mapping[Any, Counter[Any]]) -> dict[Place, Sizes]:
+    """The sizes at each place where only plain tensors were seen."""
+    plain = {place: set(values) for place, values in seen.items() if place.kind != "return"}
+    return {
+        (place.line, place.column): {value[1] for value in values}
+        for place, values in plain.items()
+        if all(isinstance(value, tuple) and value[0] not in ("dict", "tuple", "python") for value in values)
+    }
+
+
+def judged(answer: str, tool: str, seen: Sizes) -> str:
+    """Whether an answer tells every size of a tensor ("full"), some ("partial"), none, or one that eager has not."""
+    match = rivals.SHAPES[tool].search(answer)
+    if match is None:
+        return "none"
+    dimensions = [each.strip() for each in next(group for group in match.groups() if group is not None).split(",")]
+    dimensions = [] if dimensions == [""] else dimensions
+    known = [each for each in dimensions if "..." not in each and not UNKNOWN.search(each)]
+    if any("..." in each or "*" in each for each in dimensions):
+        return "partial" if known else "none"
+    if all(len(dimensions) != len(sizes) for sizes in seen):
+        return "wrong"
+    columns = list(zip(*(sizes for sizes in seen if len(sizes) == len(dimensions)), strict=True))
+    if any(not numbers(each) <= set(column) for each, column in zip(dimensions, columns, strict=True)):
+        return "wrong"
+    return "full" if len(known) == len(dimensions) else "partial"
+
+
+def numbers(dimension: str) -> set[int]:
+    """The sizes that a dimension is said to have, if it is numbers alone: "64|32"."""
+    parts = dimension.split("|")
+    return {int(part) for part in parts} if all(part.isdecimal() for part in parts) else set()
+
+
+# Bugs
+
+
+def bugs(tools: Environment, pattern: str) -> None:
+    """At which seeded bugs a tool reports an error at their line, and on how many clean files it reports one."""
+    chosen = [bug for bug in BUGS if re.search(pattern, bug.name)]
+    finders: dict[str, Callable[[Path], Found]] = {
+        "mase-server check": rivals.found_by_us,
+        "pyrefly check": partial(rivals.found_by_pyrefly, tools),
+        "tsf check": partial(rivals.found_by_torchshapeflow, tools),
+        "torchtyc run": partial(rivals.found_by_torchtyc, tools),
+    }
+    table = Table(
+        "tool", "at its line", "elsewhere", "not told", "clean files with an error", title=f"{len(chosen)} bugs"
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        seeded, clean = Path(scratch).resolve() / "seeded", Path(scratch).resolve() / "clean"
+        write(seeded, {f"bug_{number}.py": bug.seeded() for number, bug in enumerate(chosen)})
+        files = sorted({bug.file for bug in chosen})
+        write(clean, {f"{file.replace('/', '_')}.py": clean_text(file) for file in files})
+        for name, find in finders.items():
+            found, before = find(seeded), find(clean)
+            verdicts = Counter(
+                placed(bug, found.get(f"bug_{number}.py", set()), before) for number, bug in enumerate(chosen)
+            )
+            alarms = f"{sum(map(bool, before.values()))} of {len(files)}"
+            table.add_row(name, *(str(verdicts[verdict]) for verdict in ("line", "elsewhere", "no")), alarms)
+    console.print(table)
+
+
+def placed(bug: Bug, lines: set[int], clean: Found) -> str:
+    """Where a bug is told; what is also said of the clean file is none of it."""
+    new = lines - clean.get(f"{bug.file.replace('/', '_')}.py", set())
+    return "line" if new & set(bug.lines()) else "elsewhere" if new else "no"
+
+
+def write(folder: Path, texts: Mapping[str, str]) -> None:
+    """A folder of files."""
+    folder.mkdir()
+    for name, source in texts.items():
+        (folder / name).write_text(source, encoding="utf-8")
+
+
+# Seconds
+
+
+def check(tools: Environment) -> None:
+    """The whole command on one file and on all examples, as continuous integration runs it."""
+    table = Table("command", "gpt.py, s", "MiB", "12 files, s", "MiB", title="check, fresh processes, median of 3")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch).resolve() / "examples"
+        write(folder, {case.file: case.path.read_text(encoding="utf-8") for case in CASES})
+        one, everything = str(folder / "gpt.py"), [str(folder / case.file) for case in CASES]
+        commands: dict[str, list[str]] = {
+            "mase-server check": [sys.executable, "-m", "mase_server", "check"],
+            "pyrefly check": [tools.tool("pyrefly"), "check", "--python-interpreter-path", tools.python],
+            "tsf check": [tools.tool("tsf"), "check"],
+            "torchtyc run": [tools.tool("torchtyc"), "run", "--python", tools.python],
+        }
+        for name, command in commands.items():
+            small = timed([[*command, one]])
+            many = [[*command, str(folder)]] if name == "tsf check" else [[*command, *everything]]
+            large = timed([[*command, each] for each in everything] if name == "torchtyc run" else many)
+            table.add_row(
+                name,
+                *(
+                    f"{figure:.2f}" if kind else f"{figure:.0f}"
+                    for figure, kind in zip((*small, *large), (1, 0, 1, 0), strict=True)
+                ),
+            )
+    console.print(table)
+
+
+def timed(commands: Iterable[Sequence[str]], runs: int = 3) -> tuple[float, float]:
+    """Median seconds of running the commands one after another, and MiB of the largest process."""
+    rows = [measured([list(command) for command in commands]) for _ in range(runs)]
+    return median(seconds for seconds, _ in rows), max(memory for _, memory in rows)
+
+
+def measured(commands: Sequence[Sequence[str]]) -> tuple[float, float]:
+    """Seconds, and MiB of the largest process: measured by one in between, as the kernel keeps that for each."""
+    code = (
+        "import json, resource, subprocess, sys, time\n"
+        "started = time.perf_counter()\n"
+        "for one in json.loads(sys.argv[1]):\n"
+        "    subprocess.run(one, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
+        "seconds = time.perf_counter() - started\n"
+        "print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024]))\n"
+    )
+    done = rivals.run(sys.executable, "-c", code, rivals.json.dumps(commands), limit=600)
+    seconds, memory = rivals.json.loads(done.stdout)
+    return seconds, memory
+
+
+def edit(tools: Environment) -> None:
+    """From an edit to an answer for it: ours to new hints after a save, pyrefly's to a hover while typing."""
+    table = Table("file", "mase-server, hints, ms", "pyrefly, hover, ms", title="edit to answer, median of 9")
+    with tempfile.TemporaryDirectory() as scratch:
+        for save in SAVES[:4]:
+            path = Path(scratch).resolve() / save.file
+            path.write_text(save.text(0), encoding="utf-8")
+            (path.parent / "pyrefly.toml").write_text(f'python-interpreter-path = "{tools.python}"\n')
+            texts = [save.text(number) for number in range(1, 10)]
+            theirs = rivals.edits((tools.tool("pyrefly"), "lsp"), path, texts)
+            path.write_text(save.text(0), encoding="utf-8")
+            ours = asyncio.run(saves(path, save))
+            table.add_row(save.file, f"{1000 * median(ours):.0f}", f"{1000 * median(theirs):.0f}")
+    console.print(table)
+
+
+async def saves(path: Path, save: Any) -> list[float]:
+    """Seconds of nine saves of one open file."""
+    async with Editor(path.parent) as editor:
+        editor.open(path)
+        await editor.settled(path)
+        return [await editor.save_and_settle(path, save.text(n), save.fresh(n)) for n in range(1, 10)]
+
+
+# A table of layers
+
+BERT = "import transformers\nmodel = transformers.BertModel(transformers.BertConfig())\n"
+TORCHINFO = (
+    "import torch\nimport torchinfo\n{build}\n"
+    "torchinfo.summary(model, input_data=torch.zeros(2, 64, dtype=torch.long), depth=4, verbose=1)\n"
+)
+OURS = "import torch\n{build}\nif __name__ == '__main__':\n    model(torch.zeros(2, 64, dtype=torch.long))\n"
+
+
+def table(tools: Environment) -> None:
+    """BERT-base from its configuration: torchinfo runs it with its weights, ours without."""
+    with tempfile.TemporaryDirectory() as scratch:
+        theirs, ours = Path(scratch).resolve() / "theirs.py", Path(scratch).resolve() / "ours.py"
+        theirs.write_text(TORCHINFO.format(build=BERT))
+        ours.write_text(OURS.format(build=BERT))
+        rows = {
+            "torchinfo.summary": [tools.python, str(theirs)],
+            "mase-server graph": [sys.executable, "-m", "mase_server", "graph", str(ours)],
+        }
+        printed = Table("table of BERT-base", "s", "MiB, largest process", title="fresh processes, median of 3")
+        for name, command in rows.items():
+            seconds, memory = timed([command])
+            printed.add_row(name, f"{seconds:.1f}", f"{memory:.0f}")
+    console.print(printed)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tools", type=Path, default=SCRATCH)
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--bugs", default="")
+    options = parser.parse_args()
+    tools = rivals.environment(options.tools)
+    started = perf_counter()
+    console.print(", ".join(f"{name} {version}" for name, version in tools.versions().items()))
+    console.print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    parts: dict[str, Callable[[], None]] = {
+        "bindings": partial(bindings, tools), "bugs": partial(bugs, tools, options.bugs),
+        "check": partial(check, tools), "edit": partial(edit, tools), "table": partial(table, tools),
+    }  # fmt: skip
+    for name in options.only.split(","):
+        parts[name]()
+    console.print(f"load {os.getloadavg()[0]:.1f}; {perf_counter() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
