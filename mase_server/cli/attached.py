@@ -69,8 +69,11 @@ def daemon_of(path: Path) -> Registration | None:
 
 
 @contextmanager
-def connected(registration: Registration, patience: float = PATIENCE) -> Iterator[Client]:
-    """A client of a daemon of our own version. Detached, here and inside, says why it is of no use."""
+def connected(registration: Registration, patience: float | None = None) -> Iterator[Client]:
+    """A client of a daemon of our own version. Detached, here and inside, says why it is of no use.
+
+    patience: seconds that it may be silent, `PATIENCE` by itself.
+    """
     from mase_server.client.blocking import Client
     from mase_server.client.errors import ClientError, RpcError
 
@@ -78,7 +81,7 @@ def connected(registration: Registration, patience: float = PATIENCE) -> Iterato
     if registration.version != __version__:
         raise Detached(f"{name} is mase-server {registration.version}, this is {__version__}")
     token_file = registration.token_file or None
-    client = Client(registration.address, token_file=token_file, timeout=patience, reconnect=False)
+    client = Client(registration.address, token_file=token_file, timeout=patience or PATIENCE, reconnect=False)
     try:
         with client:
             yield client

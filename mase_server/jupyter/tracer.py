@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mase_server.cli.attached import PATIENCE, Detached, connected, daemon_of, open_file, plain_path, report_now
+from mase_server.cli.attached import Detached, connected, daemon_of, open_file, plain_path, report_now
 from mase_server.jupyter.own import NotStarted, OwnDaemon
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Tracer:
         if found is None or found in self._unfit:
             return None
         try:
-            report = self._asked(found, source, PATIENCE)
+            report = self._asked(found, source)
         except Detached:
             return None
         if not _is_own_environment(report.told["interpreter"]):
@@ -75,7 +75,7 @@ class Tracer:
         except (Detached, NotStarted) as error:
             raise NotTraced(str(error)) from error
 
-    def _asked(self, registration: Registration, source: str, patience: float) -> Report:
+    def _asked(self, registration: Registration, source: str, patience: float | None = None) -> Report:
         path = str(self._file)
         self._file.write_text(source, "utf-8")
         with connected(registration, patience) as client:

@@ -1,4 +1,4 @@
-"""The command line as a person runs it, with directories of its own; and one daemon that serves a folder."""
+"""The command line, with directories of its own, in this process or in ones of its own; and a daemon of a folder."""
 
 import os
 import signal
@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.cli.in_process import Warm, call
 
 NET = """\
 import torch
@@ -34,14 +36,20 @@ BROKEN = NET.replace("nn.Linear(width, 3)", "nn.Linear(width + 1, 3)")
 class Commands:
     """Runs `mase-server` with directories of its own below `home`, so that it meets no daemon of somebody else."""
 
-    def __init__(self, home):
+    def __init__(self, home, warm):
         self.home = home
+        self.warm = warm
         places = {"XDG_CACHE_HOME": "cache", "XDG_STATE_HOME": "state", "MASE_RUNTIME_DIR": "run"}
         gone = ("FORCE_COLOR", "NO_COLOR", "VIRTUAL_ENV", "CONDA_PREFIX")
         self.environment = {key: value for key, value in os.environ.items() if key not in gone}
         self.environment |= {key: str(home / name) for key, name in places.items()}
 
-    def __call__(self, *arguments, env=None, **more):
+    def __call__(self, *arguments, env=None, cwd=None):
+        """Within this process, see `in_process`."""
+        return call(self.warm, arguments, self.environment | (env or {}), cwd)
+
+    def process(self, *arguments, env=None, **more):
+        """The same in a process of its own, as a person runs it."""
         environment = self.environment | (env or {})
         return subprocess.run(
             self.words(arguments), capture_output=True, text=True, env=environment, timeout=200, **more
@@ -59,10 +67,18 @@ class Commands:
         return [sys.executable, "-m", "mase_server", *map(str, arguments)]
 
 
+@pytest.fixture(scope="session")
+def warm():
+    """What all commands in this process share."""
+    made = Warm()
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def mase(tmp_path):
+def mase(tmp_path, warm):
     """A function that runs `mase-server` with these arguments."""
-    return Commands(tmp_path)
+    return Commands(tmp_path, warm)
 
 
 class Live(Commands):
@@ -80,10 +96,13 @@ class Live(Commands):
     def __call__(self, *arguments, **more):
         return super().__call__(*arguments, **{"cwd": self.folder, **more})
 
+    def process(self, *arguments, **more):
+        return super().process(*arguments, **{"cwd": self.folder, **more})
+
 
 @pytest.fixture(scope="session")
-def live(tmp_path_factory):
-    commands = Live(tmp_path_factory.mktemp("live"))
+def live(tmp_path_factory, warm):
+    commands = Live(tmp_path_factory.mktemp("live"), warm)
     commands.folder.mkdir()
     (commands.folder / "pyproject.toml").touch()
     commands.write("net.py", NET)

@@ -110,7 +110,7 @@ def test_the_error_of_rounded_weights_is_bounded_by_theirs(mase, net):
 
 
 def test_the_table_has_a_line_for_each_layer_that_computes(mase, net):
-    done = mase("apply", net, "quantize", "default=fixed(8,6)", cwd=net.parent)
+    done = mase.process("apply", net, "quantize", "default=fixed(8,6)", cwd=net.parent)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
     lines = done.stdout.splitlines()
@@ -200,7 +200,7 @@ def test_what_cannot_be_meant_is_told(mase, net, words, message):
 
 
 def test_passes_are_listed_without_a_file(mase, net):
-    done = mase("passes", cwd=net.parent)
+    done = mase.process("passes", cwd=net.parent)
     assert (done.returncode, done.stderr) == (0, "")
     names = [line.split()[0] for line in done.stdout.splitlines()]
     assert {"quantize", "prune", "insert_lora_adapter", "report_graph"} <= set(names)

@@ -36,7 +36,7 @@ def test_what_a_daemon_tells_is_what_is_traced_alone(live, options):
 @pytest.mark.parametrize("options", [(), ("--all",), ("--format=json",)])
 def test_the_plain_form_is_the_command_itself(live, options):
     """`--daemon` says nothing new, and is read by the command alone."""
-    quick, whole = live("shapes", *options, "net.py"), live("shapes", "--daemon", *options, "net.py")
+    quick, whole = live.process("shapes", *options, "net.py"), live("shapes", "--daemon", *options, "net.py")
     assert (quick.returncode, quick.stdout, quick.stderr) == (whole.returncode, whole.stdout, whole.stderr)
 
 

@@ -5,7 +5,8 @@ import re
 import subprocess
 
 import pytest
-from conftest import BROKEN, NET
+
+from tests.cli.conftest import BROKEN, NET
 
 MESSAGE = (
     "`b` Linear(in_features=65, out_features=3, bias=True) expects 65 features,\n"
@@ -31,7 +32,7 @@ broken.py:13:20: error[shape-mismatch]: `b` Linear(in_features=65, out_features=
 
 
 def test_a_problem_is_told_with_its_place_what_explains_it_and_its_fix(live):
-    done = live("check", "broken.py")
+    done = live.process("check", "broken.py")
     assert (done.returncode, done.stdout, done.stderr) == (1, TEXT, "")
 
 
@@ -153,7 +154,7 @@ def test_github_shows_it_beside_the_code(live):
 
 def test_fixes_that_were_proved_are_applied(live):
     path = live.write("mended.py", BROKEN.replace("\n", "\r\n"))
-    done = live("check", "--fix", path.name)
+    done = live.process("check", "--fix", path.name)
     assert (done.returncode, done.stdout) == (0, "1 model file checked: no problem found\n")
     assert done.stderr == "fixed mended.py:13: in_features=65 -> 64\n"
     assert path.read_bytes() == NET.replace("\n", "\r\n").encode()

@@ -55,7 +55,7 @@ def test_a_sound_environment_is_all_well_but_for_what_is_optional(mase, tmp_path
 
 def test_what_fails_is_status_one_and_told_with_its_mend(mase, tmp_path):
     nowhere = tmp_path / "nowhere" / "python"
-    done = mase("doctor", tmp_path, "--python", nowhere)
+    done = mase.process("doctor", tmp_path, "--python", nowhere)
     assert done.returncode == 1
     lines = done.stdout.splitlines()
     first = lines.index("fail interpreter  none can trace:")

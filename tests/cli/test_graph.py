@@ -57,7 +57,7 @@ def nested(live):
 
 
 def test_the_table_has_a_row_for_each_node_under_its_modules(live, nested):
-    done = live("graph", nested)
+    done = live.process("graph", nested)
     head, _, table = done.stdout.partition("\n")
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import NET
 from typer.main import get_command
 
 from mase_server import __version__
 from mase_server.cli.commands import app
 from mase_server.cli.completing import _built_in
 from mase_server.passes.registry import built_in
+from tests.cli.conftest import NET
 
 ROOT = Path(__file__).parents[2]
 OWN = ("shapes", "passes", "apply", "check", "graph", "draw", "workers", "doctor")
@@ -32,7 +32,7 @@ def test_help_has_examples_that_the_command_takes(name):
 
 
 def test_the_version_is_told_early_and_by_the_command(mase):
-    assert mase("--version").stdout == f"mase-server {__version__}\n"
+    assert mase.process("--version").stdout == f"mase-server {__version__}\n"
     assert mase("--version", "shapes").stdout == f"mase-server {__version__}\n"
 
 
@@ -41,7 +41,7 @@ def completed(mase, words, cwd):
     environment = {
         "_MASE_SERVER_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1),
     }  # fmt: skip
-    return mase(env=environment, cwd=cwd).stdout.split()
+    return mase.process(env=environment, cwd=cwd).stdout.split()
 
 
 def test_a_shell_completes_commands_models_and_passes(mase, tmp_path):
@@ -53,7 +53,7 @@ def test_a_shell_completes_commands_models_and_passes(mase, tmp_path):
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_every_shell_has_its_script(mase, shell, tmp_path):
-    done = mase("--show-completion", shell, env={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"})
+    done = mase.process("--show-completion", shell, env={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"})
     assert done.returncode == 0
     assert "_MASE_SERVER_COMPLETE" in done.stdout
 

@@ -144,7 +144,7 @@ def test_an_interpreter_without_torch_says_what_to_do(mase, net, tmp_path):
 
 
 def test_the_listing_is_the_source_with_hints_and_no_colours_in_a_pipe(mase, net):
-    done = mase("shapes", net)
+    done = mase.process("shapes", net)
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
     lines = done.stdout.splitlines()
@@ -180,7 +180,7 @@ def test_inputs_that_cannot_be_read_are_wrong_usage(mase, net):
 
 def test_no_process_is_left_behind(mase, net, tmp_path):
     """Every process that the command started has inherited its environment, which names `tmp_path`."""
-    assert mase("shapes", net).returncode == 0
+    assert mase.process("shapes", net).returncode == 0
     mark = str(tmp_path).encode()
     assert [path.parent.name for path in Path("/proc").glob("[0-9]*/environ") if mark in read(path)] == []
 

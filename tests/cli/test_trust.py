@@ -6,7 +6,7 @@ from mase_server.daemon.trust import is_trusted
 def test_a_folder_is_trusted_until_it_is_taken_back(mase, tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
-    done = mase("trust", folder)
+    done = mase.process("trust", folder)
     assert (done.returncode, done.stdout) == (
         0,
         f"{folder} is trusted: its model files run when an editor opens them.\n",
@@ -26,18 +26,18 @@ def test_a_folder_that_does_not_exist_is_wrong_usage(mase, tmp_path):
 
 
 def test_help_names_every_command(mase):
-    done = mase("--help")
+    done = mase.process("--help")
     assert done.returncode == 0
     assert all(command in done.stdout for command in ("shapes", "trust", "lsp"))
 
 
 def test_lsp_explains_its_own_options(mase):
-    done = mase("lsp", "--help")
+    done = mase.process("lsp", "--help")
     assert done.returncode == 0
     assert all(option in done.stdout for option in ("--stdio", "--tcp", "--trust"))
 
 
 def test_a_wrong_address_is_named(mase):
-    done = mase("lsp", "--tcp", "8765")
+    done = mase.process("lsp", "--tcp", "8765")
     assert done.returncode == 2
     assert "'8765' is no HOST:PORT, e.g. 127.0.0.1:8765" in done.stderr

@@ -10,11 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from mase_server.building import EMISSION_KEYS, SIMULATION_KEYS
 from mase_server.cli import verilog
-from mase_server.cli.commands import app
 from mase_server.simulation import simulate
 from tests.cli.test_apply import NET, Net
 from tests.rtl.build import KEPT
@@ -54,7 +52,7 @@ def quantised(values, weights):
 
 
 def test_the_text_comes_on_standard_output_and_the_report_beside_it(mase, net):
-    done = mase("verilog", net, "--multipliers", 16, cwd=net.parent)
+    done = mase.process("verilog", net, "--multipliers", 16, cwd=net.parent)
     assert done.returncode == 0, done.stderr
     assert done.stdout.rstrip().endswith("endmodule")
     assert "module net (" in done.stdout
@@ -124,7 +122,7 @@ def test_the_persons_own_inputs_give_the_integers_of_the_model(mase, net):
 
 
 @VERILATOR
-def test_a_mismatch_is_status_one(net, tmp_path, monkeypatch):
+def test_a_mismatch_is_status_one(mase, net, monkeypatch):
     """One bit of one expected integer is turned before the simulation begins."""
 
     async def disturbed(folder, **options):
@@ -133,11 +131,9 @@ def test_a_mismatch_is_status_one(net, tmp_path, monkeypatch):
         beats.write_text(f"{int(first, 16) ^ 1:0{len(first)}x}\n{rest}")
         return await simulate(folder, **options)
 
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(verilog, "simulate", disturbed)
-    done = CliRunner().invoke(app, ["verilog", str(net), "--simulate", "5"])
-    assert done.exit_code == 1
+    done = mase("verilog", net, "--simulate", 5)
+    assert done.returncode == 1
     assert "simulation: different; 5 vectors, 1 mismatches, " in done.stdout
     assert re.search(r"first mismatch: data_out_0, vector 0, element 0: (-?\d+) instead of (?!\1\b)-?\d+", done.stdout)
 

@@ -3,7 +3,8 @@
 import signal
 
 import pytest
-from conftest import NET
+
+from tests.cli.conftest import NET
 
 
 class Watched:

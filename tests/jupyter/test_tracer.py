@@ -22,7 +22,7 @@ def asked(tmp_path, monkeypatch):
     answers = {WORKSPACE.address: f"{HERE}/python3", OWN.address: sys.executable}
     asked = SimpleNamespace(answers=answers, whom=[], started=0, texts=[])
 
-    def answer(self, registration, source, patience):
+    def answer(self, registration, source, patience=None):
         asked.whom.append(registration.address)
         if isinstance(told := answers[registration.address], Exception):
             raise told
