@@ -30,7 +30,7 @@ FRAME: dict[str, Any] = {
     "editor.folding": False,
     "editor.glyphMargin": False,
     "editor.lightbulb.enabled": "off",
-    "editor.lineNumbersMinChars": 4,
+    "editor.lineNumbersMinChars": 5,
     "editor.guides.indentation": False,
     "editor.overviewRulerBorder": False,
     "editor.overviewRulerLanes": 0,

@@ -4,8 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from playwright.sync_api import expect
-from test_graph_in_the_editor import ATTENTION, Graph
+from playwright.sync_api import FrameLocator, expect
 from test_passes_in_the_editor import choose_action, form, line_of, wait_for_passes
 from test_verilog_in_the_editor import HARDWARE, LIT, verilog
 from window import PATIENCE_MS, Window
@@ -14,7 +13,7 @@ Keep = Callable[..., None]
 #: Pixels from the top of the window, below which the first line begins.
 HIGHEST = 58
 #: Where the pointer opens and lights nothing: beside the tabs.
-NOWHERE = (600, 12)
+NOWHERE = (400, 12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +106,31 @@ def hardware(window: Window, keep: Keep) -> None:
     keep()
 
 
+def page_of(window: Window) -> FrameLocator:
+    """The page of ours that the window shows: a frame in a frame."""
+    return window.page.frame_locator("iframe.webview.ready").frame_locator("#active-frame")
+
+
 def graph(window: Window, keep: Keep) -> None:
     """A GPT as a graph beside its code: one block open, shapes on the edges, the cursor's operation lit."""
     window.command("MASE: Show the Graph")
-    page = Graph(window)
-    page.expect_box(":idx", "placeholder idx")
-    page.toggle("blocks.0")
-    page.box(ATTENTION).wait_for()
-    page.toggle(ATTENTION)
-    page.expect_box(":blocks_0_attn_c_attn", "linear c_attn")
-    page.box(":split").locator(".body").click()
-    expect(page.box(":split")).to_have_class(re.compile("cursor"))
+    page = page_of(window)
+    for closed in ("blocks.0", "blocks.0.attn"):
+        page.locator(f'.box[data-id="{closed}"] .arrow').click()
+    split = page.locator('.box[data-id=":split"]')
+    split.locator(".body").click()
+    expect(split).to_have_class(re.compile("cursor"), timeout=PATIENCE_MS)
+    away(window)
+    keep()
+
+
+def costs(window: Window, keep: Keep) -> None:
+    """What each part of a GPT costs, beside its code, the dearest first."""
+    window.command("MASE: Show Costs")
+    page = page_of(window)
+    page.locator("tr[data-id='blocks']").wait_for()
+    page.get_by_role("button", name="FLOPs", exact=True).click()
+    expect(page.get_by_role("columnheader", name="FLOPs")).to_have_attribute("aria-sort", "descending")
     away(window)
     keep()
 
@@ -125,9 +138,8 @@ def graph(window: Window, keep: Keep) -> None:
 def inputs(window: Window, keep: Keep) -> None:
     """The form of a model's inputs and constructor arguments, beside its code."""
     window.page.get_by_text("change inputs", exact=True).first.click()
-    page = window.page.frame_locator("iframe.webview").frame_locator("iframe#active-frame")
-    field = page.locator("input[name='inputs.x']")
-    field.fill("f32[B=8, 16]")
+    page = page_of(window)
+    page.locator("input[name='inputs.x']").fill("f32[B=8, 16]")
     page.locator("input[name='arguments.num_classes']").fill("7")
     expect(page.locator("#outcome")).to_contain_text("f32[8, 7]", timeout=PATIENCE_MS)
     away(window)
@@ -178,6 +190,7 @@ SCENES = (
     Scene("quantised", "mlp.py", 1040, 500, quantised),
     Scene("verilog", "mlp.py", 1240, 620, hardware),
     Scene("graph", "gpt.py", 1240, 620, graph),
+    Scene("costs", "gpt.py", 1240, 620, costs),
     Scene("inputs", "mlp.py", 1240, 620, inputs),
-    Scene("film", "resnet.py", 900, 590, film),
+    Scene("film", "resnet.py", 960, 590, film),
 )
