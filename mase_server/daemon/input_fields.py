@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +63,13 @@ def unreadable(arguments: Mapping[str, str], *, literal: bool) -> Iterator[tuple
             node = ast.parse(whole, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             what = getattr(error, "msg", None) or str(error)
-            yield f"arguments.{name}", f"{whole!r} is no Python expression: {what}"
+            yield f"arguments.{name}", f"{_SHORT.repr(whole)} is no Python expression: {what}"
             continue
         if literal and not _is_literal(node):
-            yield f"arguments.{name}", f"{whole!r} is no plain value: what is given over this connection is not run"
+            yield (
+                f"arguments.{name}",
+                f"{_SHORT.repr(whole)} is no plain value: what is given over this connection is not run",
+            )
 
 
 def _is_literal(node: ast.expr) -> bool:

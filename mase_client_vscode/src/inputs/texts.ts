@@ -34,7 +34,7 @@ export function figures({ outputs, parameters, flops, bytes }: Figures): [string
     ['output', sizes(outputs)],
     ['parameters', parameters === null ? '' : parameters.toLocaleString('en')],
     ['FLOPs', flops === null ? '' : scaled(flops)],
-    ['bytes read and written', bytes === null ? '' : `${scaled(bytes)}B`],
+    ['bytes read and written', bytes === null ? '' : `${scaled(bytes)}${bytes < 1000 ? ' ' : ''}B`],
   ];
 }
 

@@ -142,7 +142,7 @@ export class View {
       id: key,
       name: key,
       value: texts[key] ?? '',
-      placeholder: field.why ? `kept: ${field.why}` : optional,
+      placeholder: field.why ? `cannot be written: ${field.why}` : optional,
       'aria-describedby': `${key}-wrong`,
       spellcheck: 'false',
       autocomplete: 'off',
