@@ -61,5 +61,5 @@ export type FromPage =
   | { type: 'go'; row: number; focus: boolean }
   | { type: 'export'; format: 'svg' | 'png'; data: string }
   | { type: 'costs' }
-  /** A graph was drawn: how many boxes, and how long layout and all took, in milliseconds. */
+  /** A graph was drawn: how many boxes, and how many milliseconds after it arrived, or after what the person did. */
   | { type: 'painted'; boxes: number; milliseconds: number };

@@ -63,6 +63,7 @@ export class App {
 
   /** A new graph; of the same model, as much as possible stays as it is. */
   private async take(graph: Graph): Promise<void> {
+    const started = performance.now();
     const tree = buildTree(graph);
     const index = new Map(graph.columns.row.map((row, at) => [row, at]));
     const first = this.shown === undefined;
@@ -73,15 +74,14 @@ export class App {
     if (kept !== undefined) [this.selected, this.mode] = [kept.selected, kept.mode];
     this.toolbar.mode(this.mode);
     this.notice.textContent = graph.stale ? 'This is the graph of an older text: the present one cannot be traced.' : '';
-    await this.lay(anchor, kept?.view);
+    await this.lay(anchor, kept?.view, started);
     this.search(this.query);
   }
 
   /** Lay out what is shown, and draw it; the anchor stays where it is on the screen. */
-  private async lay(anchor?: string, view?: View): Promise<void> {
+  private async lay(anchor?: string, view?: View, started = performance.now()): Promise<void> {
     const { shown, layouter } = this;
     if (shown === undefined || layouter === undefined) return;
-    const started = performance.now();
     const flow = flowOf(shown.tree, this.open, shown.graph.columns.inputs, shown.index);
     const answer = await layouter.layout(layoutInput(shown.tree, this.open, flow, this.measure));
     if (answer === undefined) return;
