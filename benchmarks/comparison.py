@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import re
 import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -114,22 +115,17 @@ def bugs(tools: Environment, pattern: str) -> None:
         "tsf check": partial(rivals.found_by_torchshapeflow, tools),
         "torchtyc run": partial(rivals.found_by_torchtyc, tools),
     }
-    table = Table(
-        "tool", "at its line", "elsewhere", "not told", "clean files with an error", title=f"{len(chosen)} bugs"
-    )
     with tempfile.TemporaryDirectory() as scratch:
         seeded, clean = Path(scratch).resolve() / "seeded", Path(scratch).resolve() / "clean"
         write(seeded, {f"bug_{number}.py": bug.seeded() for number, bug in enumerate(chosen)})
         files = sorted({bug.file for bug in chosen})
         write(clean, {f"{file.replace('/', '_')}.py": clean_text(file) for file in files})
+        console.print(f"{len(chosen)} bugs: at their line, elsewhere, not told; clean files with an error")
         for name, find in finders.items():
-            found, before = find(seeded), find(clean)
-            verdicts = Counter(
-                placed(bug, found.get(f"bug_{number}.py", set()), before) for number, bug in enumerate(chosen)
-            )
-            alarms = f"{sum(map(bool, before.values()))} of {len(files)}"
-            table.add_row(name, *(str(verdicts[verdict]) for verdict in ("line", "elsewhere", "no")), alarms)
-    console.print(table)
+            before, found = find(clean), find(seeded)
+            told = [placed(bug, found.get(f"bug_{number}.py", set()), before) for number, bug in enumerate(chosen)]
+            counts = ", ".join(str(told.count(verdict)) for verdict in ("line", "elsewhere", "no"))
+            console.print(f"{name}: {counts}; {sum(map(bool, before.values()))} of {len(files)}")
 
 
 def placed(bug: Bug, lines: set[int], clean: Found) -> str:
@@ -150,50 +146,54 @@ def write(folder: Path, texts: Mapping[str, str]) -> None:
 
 def check(tools: Environment) -> None:
     """The whole command on one file and on all examples, as continuous integration runs it."""
-    table = Table("command", "gpt.py, s", "MiB", "12 files, s", "MiB", title="check, fresh processes, median of 3")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch).resolve() / "examples"
         write(folder, {case.file: case.path.read_text(encoding="utf-8") for case in CASES})
         one, everything = str(folder / "gpt.py"), [str(folder / case.file) for case in CASES]
-        commands: dict[str, list[str]] = {
-            "mase-server check": [sys.executable, "-m", "mase_server", "check"],
-            "pyrefly check": [tools.tool("pyrefly"), "check", "--python-interpreter-path", tools.python],
-            "tsf check": [tools.tool("tsf"), "check"],
-            "torchtyc run": [tools.tool("torchtyc"), "run", "--python", tools.python],
+        torchtyc = [tools.tool("torchtyc"), "run", "--python", tools.python]
+        pyrefly = [tools.tool("pyrefly"), "check", "--python-interpreter-path", tools.python]
+        ours = [sys.executable, "-m", "mase_server", "check"]
+        commands: dict[str, tuple[list[list[str]], list[list[str]]]] = {
+            "mase-server check": ([[*ours, one]], [[*ours, *everything]]),
+            "pyrefly check": ([[*pyrefly, one]], [[*pyrefly, *everything]]),
+            "tsf check": ([[tools.tool("tsf"), "check", one]], [[tools.tool("tsf"), "check", str(folder)]]),
+            "torchtyc run": ([[*torchtyc, one]], [[*torchtyc, each] for each in everything]),
         }
-        for name, command in commands.items():
-            small = timed([[*command, one]])
-            many = [[*command, str(folder)]] if name == "tsf check" else [[*command, *everything]]
-            large = timed([[*command, each] for each in everything] if name == "torchtyc run" else many)
-            table.add_row(
-                name,
-                *(
-                    f"{figure:.2f}" if kind else f"{figure:.0f}"
-                    for figure, kind in zip((*small, *large), (1, 0, 1, 0), strict=True)
-                ),
-            )
+        print_timed("check of gpt.py", {name: small for name, (small, _) in commands.items()})
+        print_timed(f"check of {len(everything)} files", {name: large for name, (_, large) in commands.items()})
+
+
+def print_timed(title: str, rows: Mapping[str, Sequence[Sequence[str]]]) -> None:
+    """A table of what commands take, one after another."""
+    table = Table(title, "s", "s of processor", "MiB", title="fresh processes, median of 3; the largest process")
+    for name, commands in rows.items():
+        runs = [measured(commands) for _ in range(3)]
+        table.add_row(
+            name,
+            *(
+                f"{median(column):.{digits}f}"
+                for column, digits in zip(zip(*runs, strict=True), (2, 2, 0), strict=True)
+            ),
+        )
     console.print(table)
 
 
-def timed(commands: Iterable[Sequence[str]], runs: int = 3) -> tuple[float, float]:
-    """Median seconds of running the commands one after another, and MiB of the largest process."""
-    rows = [measured([list(command) for command in commands]) for _ in range(runs)]
-    return median(seconds for seconds, _ in rows), max(memory for _, memory in rows)
+#: Runs commands and tells of all their processes together: the kernel adds them up for the one that waited for them.
+MEASURED = """
+import json, resource, subprocess, sys, time
+started = time.perf_counter()
+for one in json.loads(sys.argv[1]):
+    subprocess.run(one, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+seconds, used = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]))
+"""
 
 
-def measured(commands: Sequence[Sequence[str]]) -> tuple[float, float]:
-    """Seconds, and MiB of the largest process: measured by one in between, as the kernel keeps that for each."""
-    code = (
-        "import json, resource, subprocess, sys, time\n"
-        "started = time.perf_counter()\n"
-        "for one in json.loads(sys.argv[1]):\n"
-        "    subprocess.run(one, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
-        "seconds = time.perf_counter() - started\n"
-        "print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024]))\n"
-    )
-    done = rivals.run(sys.executable, "-c", code, rivals.json.dumps(commands), limit=600)
-    seconds, memory = rivals.json.loads(done.stdout)
-    return seconds, memory
+def measured(commands: Sequence[Sequence[str]]) -> tuple[float, float, float]:
+    """Seconds, seconds of the processor, and MiB of the largest process."""
+    done = rivals.run(sys.executable, "-c", MEASURED, json.dumps([list(one) for one in commands]), limit=600)
+    seconds, processor, memory = json.loads(done.stdout)
+    return seconds, processor, memory
 
 
 def edit(tools: Environment) -> None:
@@ -236,15 +236,11 @@ def table(tools: Environment) -> None:
         theirs, ours = Path(scratch).resolve() / "theirs.py", Path(scratch).resolve() / "ours.py"
         theirs.write_text(TORCHINFO.format(build=BERT))
         ours.write_text(OURS.format(build=BERT))
-        rows = {
-            "torchinfo.summary": [tools.python, str(theirs)],
-            "mase-server graph": [sys.executable, "-m", "mase_server", "graph", str(ours)],
+        commands = {
+            "torchinfo.summary": [[tools.python, str(theirs)]],
+            "mase-server graph": [[sys.executable, "-m", "mase_server", "graph", str(ours)]],
         }
-        printed = Table("table of BERT-base", "s", "MiB, largest process", title="fresh processes, median of 3")
-        for name, command in rows.items():
-            seconds, memory = timed([command])
-            printed.add_row(name, f"{seconds:.1f}", f"{memory:.0f}")
-    console.print(printed)
+        print_timed("table of BERT-base", commands)
 
 
 def main() -> None:

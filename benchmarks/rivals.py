@@ -173,9 +173,9 @@ def found_by_torchshapeflow(made: Environment, folder: Path) -> Found:
 
 
 def found_by_torchtyc(made: Environment, folder: Path) -> Found:
-    """`run` of each file: it runs the file's own `__main__`. Its lines count from 0."""
+    """`run` of each file that has a `__main__`, which is what it runs. Its lines count from 0."""
     found: Found = {}
-    for path in sorted(folder.glob("*.py")):
+    for path in (each for each in sorted(folder.glob("*.py")) if "__main__" in each.read_text("utf-8")):
         done = run(made.tool("torchtyc"), "run", "--format", "json", "--python", made.python, path.name, cwd=folder)
         told = json.loads(done.stdout)["diagnostics"] if done.stdout.startswith("{") else []
         found[path.name] = {each["line"] + 1 for each in told if each["severity"] == "error"}

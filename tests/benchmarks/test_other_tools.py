@@ -76,7 +76,7 @@ PRINTED = {
 
 @pytest.mark.parametrize("find", PRINTED, ids=lambda find: find.__name__)
 def test_errors_are_read_as_each_tool_prints_them(find, tmp_path):
-    (tmp_path / "a.py").write_text("")
+    (tmp_path / "a.py").write_text('if __name__ == "__main__":\n    pass\n')
     (tmp_path / "bin").mkdir()
     for name in ("pyrefly", "tsf", "torchtyc"):
         tool = tmp_path / "bin" / name
