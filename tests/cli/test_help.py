@@ -1,7 +1,12 @@
 """What the command line says of itself: help with examples, versions, completions."""
 
 import json
+import os
+import pty
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,6 +61,59 @@ def test_every_shell_has_its_script(mase, shell, tmp_path):
     done = mase.process("--show-completion", shell, env={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"})
     assert done.returncode == 0
     assert "_MASE_SERVER_COMPLETE" in done.stdout
+
+
+@pytest.fixture
+def shell(mase, tmp_path):
+    """A function that gives a shell's script of completions, as a file, and the environment to use it in."""
+    environment = {**mase.environment, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "TERM": "dumb"}
+    environment |= {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "ZDOTDIR": str(tmp_path)}
+
+    def script(name):
+        if shutil.which(name) is None:
+            pytest.skip(f"{name} is not installed")
+        asked = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+        path = tmp_path / f"completions.{name}"
+        path.write_text(mase.process("--show-completion", name, env=asked).stdout)
+        return path, environment
+
+    return script
+
+
+def test_fish_completes_with_its_script(shell, tmp_path):
+    script, environment = shell("fish")
+    words = ("mase-server wo", "mase-server apply net.py remove_d")
+    asked = "; ".join(f"complete -C '{each}'" for each in words)
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", f"source {script}; {asked}"], capture_output=True, text=True, env=environment
+    )
+    assert [line.partition("\t")[0] for line in done.stdout.splitlines()] == ["workers", "remove_dropout"], done.stderr
+
+
+@pytest.mark.timeout(120)
+def test_zsh_completes_with_its_script(shell, tmp_path):
+    """In a terminal of its own: what stands on the line after the key Tab goes through a pipe, at the key Ctrl-T."""
+    script, environment = shell("zsh")
+    os.mkfifo(tmp_path / "line")
+    (tmp_path / ".zshrc").write_text(
+        f"autoload -U compinit; compinit -u -D; source {script}\n"
+        'tell() { print -r -- "$BUFFER" > $HOME/line; }; zle -N tell; bindkey "^T" tell\n'
+        "print ready > $HOME/line\n"
+    )
+    terminal, inside = pty.openpty()
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), inside)
+    process = subprocess.Popen(["zsh", "-i"], env=environment, start_new_session=True, **streams)
+    try:
+        assert (tmp_path / "line").read_text() == "ready\n"
+        os.write(terminal, b"mase-server wo\t\x14")
+        assert (tmp_path / "line").read_text() == "mase-server workers \n"
+        os.write(terminal, b"\x15mase-server apply net.py remove_d\t\x14")
+        assert (tmp_path / "line").read_text() == "mase-server apply net.py remove_dropout \n"
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+        os.close(inside)
 
 
 def test_completions_know_all_built_in_passes():
