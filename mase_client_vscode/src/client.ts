@@ -17,6 +17,7 @@ import {
   WorkDoneProgressCancelNotification,
 } from 'vscode-languageclient/node';
 import { Interpreters } from './environments/interpreters';
+import { LINKS } from './links';
 import { passProgress } from './passes/progress';
 import { NOTEBOOK } from './notebooks';
 import { HARDWARE, InitializationOptions } from './protocol';
@@ -83,6 +84,7 @@ export function createClient(
     revealOutputChannelOn: RevealOutputChannelOn.Never,
     initializationOptions: (): InitializationOptions => ({
       trusted: workspace.isTrusted,
+      commandLinks: LINKS,
       interpreter: interpreters.toProtocol(),
     }),
     errorHandler,
@@ -91,7 +93,7 @@ export function createClient(
       window: { showDocument: besideItsSource },
       handleWorkDoneProgress: passProgress((token) => void client.sendNotification(WorkDoneProgressCancelNotification.type, { token })),
     },
-    markdown: { isTrusted: { enabledCommands: ['mase.retrace', 'mase.showLog', 'mase.pipeline'] }, supportThemeIcons: true },
+    markdown: { isTrusted: { enabledCommands: [...LINKS, 'mase.retrace', 'mase.showLog', 'mase.pipeline'] }, supportThemeIcons: true },
   };
   const client = new MaseClient(SECTION, 'MASE', server, options);
   return client;

@@ -37,9 +37,10 @@ export interface Root {
 
 export const statusNotification = new NotificationType<MaseStatus>('mase/status');
 
-/** What the server is told when it starts. `interpreter`: one path, or one for each workspace folder's URI. */
+/** What the server is told when it starts. `interpreter`: one path, or one for each workspace folder's URI. `commandLinks`: what links may run. */
 export interface InitializationOptions {
   trusted: boolean;
+  commandLinks: string[];
   interpreter: Record<string, string> | string | null;
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from pygls.exceptions import JsonRpcException
 from mase_server.lsp.card import card
 from mase_server.lsp.encoding import from_units
 from mase_server.lsp.labels import label
+from mase_server.lsp.links import definition, site_links
 from mase_server.lsp.markup import markup
 from mase_server.lsp.patience import settled
 from mase_server.lsp.wording import EXPRESSIONS, NAMES, hint_text, shown
@@ -53,16 +55,17 @@ async def inlay_hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.Inlay
             raise JsonRpcException("the document was edited meanwhile", lsp.LSPErrorCodes.ContentModified.value)
         part = range(start, min(start + _LINES_AT_ONCE, lines.stop))
         sites = ((page.view.as_picked(site), place) for site, place in page.sites(part, kinds))
-        hints += [_hint(page, site, place) for site, place in sites if shown(site)]
+        hints += [_hint(page, site, place, parts=ls.resolves_locations) for site, place in sites if shown(site)]
     return hints
 
 
-def _hint(page: Page, site: SiteView, place: lsp.Range) -> lsp.InlayHint:
+def _hint(page: Page, site: SiteView, place: lsp.Range, *, parts: bool) -> lsp.InlayHint:
+    """parts: a label with one part, which can lead somewhere; its text is the same."""
     line = page.document.text.line(place.end.line)
     text = hint_text(site, line[from_units(line, place.end.character, page.encoding) :])
     return lsp.InlayHint(
         position=place.end,
-        label=text,
+        label=[lsp.InlayHintLabelPart(text)] if parts else text,
         kind=lsp.InlayHintKind.Type,
         tooltip=label([value.value for value in site.values]) if "…" in text else None,
         padding_left=False,
@@ -71,7 +74,7 @@ def _hint(page: Page, site: SiteView, place: lsp.Range) -> lsp.InlayHint:
 
 
 async def resolve(ls: Server, hint: lsp.InlayHint) -> lsp.InlayHint:
-    """inlayHint/resolve: the whole card as the tooltip; a hint of an older trace stays as it is."""
+    """inlayHint/resolve: the card as tooltip, and where the label leads; a hint of an older trace stays as it is."""
     if not isinstance(hint.data, dict):
         return hint
     data = _Data(**hint.data)
@@ -80,6 +83,14 @@ async def resolve(ls: Server, hint: lsp.InlayHint) -> lsp.InlayHint:
         return hint
     for site in view.sites(data.line, data.line, frozenset({data.kind})):
         if site.column == data.column:
-            hint.tooltip = markup(ls, card(site, ls.models_of(data.path), view.stale))
+            _complete(ls, hint, site, data.path, view.stale)
             break
     return hint
+
+
+def _complete(ls: Server, hint: lsp.InlayHint, site: SiteView, path: str, stale: bool) -> None:
+    """The card, and where the one part of the label leads to: the module behind the value."""
+    page = ls.page(ls.uri_of(path))
+    hint.tooltip = markup(ls, f"{card(site, ls.models_of(path), stale)}\n\n{site_links(ls, page, site)}".rstrip())
+    if isinstance(hint.label, Sequence) and not isinstance(hint.label, str) and len(hint.label) == 1:
+        hint.label[0].location = definition(ls, page, site)

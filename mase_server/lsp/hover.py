@@ -8,6 +8,7 @@ from lsprotocol import types as lsp
 
 from mase_server.lsp.assumptions import touches
 from mase_server.lsp.card import card
+from mase_server.lsp.links import model_links, site_links
 from mase_server.lsp.markup import markup
 from mase_server.lsp.model_card import model_card
 from mase_server.lsp.wording import shown
@@ -25,7 +26,8 @@ async def hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
     at = page.at(params.position)
     if at is not None and shown(at[0]):
         site, place = at
-        return _hover(ls, card(site, ls.models_of(page.document.path), page.view.stale), place)
+        text = card(site, ls.models_of(page.document.path), page.view.stale)
+        return _hover(ls, f"{text}\n\n{site_links(ls, page, site)}".rstrip(), place)
     return _of_class(ls, page, params.position)
 
 
@@ -36,7 +38,8 @@ def _of_class(ls: Server, page: Page, position: lsp.Position) -> lsp.Hover | Non
     here = [(model, place) for model, place in found if place is not None and touches(place, point)]
     if not here:
         return None
-    return _hover(ls, model_card([model for model, _ in here], page.view.stale), here[0][1])
+    models = [model for model, _ in here]
+    return _hover(ls, f"{model_card(models, page.view.stale)}\n\n{model_links(ls, models[0])}".rstrip(), here[0][1])
 
 
 def _hover(ls: Server, text: str, place: lsp.Range) -> lsp.Hover:

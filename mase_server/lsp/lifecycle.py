@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 
 from mase_server.lsp.encoding import Encoding
+from mase_server.lsp.links import link_commands
 
 if TYPE_CHECKING:
     from mase_server.lsp.server import Server
@@ -16,6 +17,7 @@ async def initialize(ls: Server, params: lsp.InitializeParams) -> None:
     """initialize: pygls answers; what the client said of itself is read here."""
     offered = params.capabilities.general and params.capabilities.general.position_encodings
     ls.encoding = Encoding(str(offered[0])) if offered else Encoding.UTF16
+    ls.links = link_commands(params.initialization_options)
     ls.folders.initialize(params)
     ls.watch_client(params.process_id)
 

@@ -94,6 +94,8 @@ class Server(LanguageServer):
         #: What serves other tools, where this process does; set before the editor speaks.
         self.tools: Tools | None = None
         self.initialized = False
+        #: The commands that links in Markdown may run in this client.
+        self.links: frozenset[str] = frozenset()
         self.stopped = False
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.published: set[str] = set()
@@ -201,6 +203,13 @@ class Server(LanguageServer):
         support = getattr(self.client_capabilities.text_document, "code_action", None)
         resolve = getattr(support, "resolve_support", None)
         return resolve is not None and "edit" in resolve.properties
+
+    @property
+    def resolves_locations(self) -> bool:
+        """Does the client ask where a part of an inlay hint leads to only when a person points at it?"""
+        support = getattr(self.client_capabilities.text_document, "inlay_hint", None)
+        resolve = getattr(support, "resolve_support", None)
+        return resolve is not None and "label.location" in resolve.properties
 
     @staticmethod
     def path_of(uri: str) -> str:

@@ -8,7 +8,9 @@ export type ToPage =
   /** There is no table, and why. */
   | { type: 'nothing'; problem: string }
   /** The rows that the editor's cursor is on. */
-  | { type: 'cursor'; ids: string[] };
+  | { type: 'cursor'; ids: string[] }
+  /** A row that a person asked for by a link: it is brought into sight. */
+  | { type: 'select'; id: string };
 
 export type FromPage =
   | { type: 'goto'; id: string; focus: boolean }

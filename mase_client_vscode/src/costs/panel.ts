@@ -23,6 +23,8 @@ export class CostPanel implements Disposable {
   private readonly listeners: Disposable[];
   readonly onClose;
   private table: CostTable | undefined;
+  /** The row that a link asked for, until it is shown. */
+  private wanted: string | undefined;
   private timer: NodeJS.Timeout | undefined;
   /** The newest question; answers to older ones are left. */
   private asked = 0;
@@ -47,9 +49,11 @@ export class CostPanel implements Disposable {
     ];
   }
 
-  /** Bring it to the front; the focus goes there only if it is asked for. */
-  reveal(): void {
+  /** Bring it to the front, with one row in sight if that is asked for; the focus stays where it is. */
+  reveal(row: string | undefined): void {
     this.panel.panel.reveal(undefined, true);
+    this.wanted = row;
+    this.select();
   }
 
   dispose(): void {
@@ -66,12 +70,19 @@ export class CostPanel implements Disposable {
       this.table = table;
       const problem = problemOf(table);
       this.panel.post({ type: 'table', table, ...(problem === undefined ? {} : { problem }) });
+      this.select();
     } catch (error) {
       if (asked !== this.asked) return;
       this.panel.post({ type: 'nothing', problem: error instanceof Error ? error.message : `${error}` });
     }
     const editor = window.visibleTextEditors.find(({ document }) => document.uri.fsPath === path);
     if (editor !== undefined) this.moved(editor);
+  }
+
+  /** Once the page has a table, it is told which row a link asked for. */
+  private select(): void {
+    if (this.wanted === undefined || this.table === undefined) return;
+    if (this.panel.post({ type: 'select', id: this.wanted })) this.wanted = undefined;
   }
 
   private moved(editor: TextEditor): void {

@@ -55,6 +55,7 @@ class Page {
 
   private told(message: ToPage): void {
     if (message.type === 'cursor') return this.follow(message.ids);
+    if (message.type === 'select') return this.show(message.id);
     this.notice.hidden = message.problem === undefined;
     this.notice.textContent = message.problem ?? '';
     if (message.type === 'nothing') {
@@ -77,6 +78,16 @@ class Page {
     this.draw();
     const [first] = this.current;
     if (first !== undefined && !this.grid.hasFocus) this.grid.reveal(first);
+  }
+
+  /** Select a row, whatever hid it. */
+  private show(id: string): void {
+    const above = this.tree?.lineage(id).slice(0, -1) ?? [];
+    const open = [...new Set([...(this.state.open ?? []), ...above.map((row) => row.id)])];
+    const filter = this.tree?.shown(this.view).some(({ row }) => row.id === id) ? this.state.filter : '';
+    this.bar.filtered(filter);
+    this.change({ open, filter, selected: id });
+    this.grid.reveal(id);
   }
 
   private get current(): Set<string> {

@@ -50,6 +50,11 @@ export class Toolbar {
     this.expand.disabled = this.collapse.disabled = flat;
   }
 
+  /** What is looked for was changed by another hand. */
+  filtered(filter: string): void {
+    this.filter.value = filter;
+  }
+
   focus(): void {
     this.filter.focus();
     this.filter.select();
