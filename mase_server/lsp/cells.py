@@ -107,7 +107,7 @@ class Answers:
             case lsp.Location() | lsp.ShowDocumentParams() | lsp.TextDocumentEdit() | lsp.WorkspaceEdit():
                 return self._named(answer)
             case lsp.Position() if self._asked is not None:
-                return lsp.Position(self._line(answer.line, self._asked), answer.character)
+                return _position(answer, self._asked.lines)
             case list() | tuple():
                 return [kept for each in answer for kept in self._kept(each)]
             case {"uri": str(uri), "range": lsp.Range() as place} if self._notebooks.get(uri) is not None:
@@ -127,11 +127,6 @@ class Answers:
             return [self._of(each)]
         except _ElsewhereError:
             return []
-
-    def _line(self, line: int, asked: Asked) -> int:
-        if line not in asked.lines:
-            raise _ElsewhereError
-        return line - asked.lines.start
 
     def _named(self, answer: Any) -> Any:
         """What names the documents of its places itself."""
@@ -181,10 +176,19 @@ class Answers:
         """The cell that a place of a script is in, and where. Raises _ElsewhereError for one in no cell, or in two."""
         notebook = self._notebooks.get(uri)
         for cell, lines in notebook.spans() if notebook is not None else ():
-            if place.start.line in lines and place.end.line in lines:
-                start, end = (lsp.Position(at.line - lines.start, at.character) for at in (place.start, place.end))
-                return cell, lsp.Range(start, end)
+            own = range(lines.start - 1, lines.stop)
+            if place.start.line in own and place.end.line in own:
+                return cell, lsp.Range(_position(place.start, lines), _position(place.end, lines))
         raise _ElsewhereError
+
+
+def _position(at: lsp.Position, lines: range) -> lsp.Position:
+    """A place of the script in the cell with these lines. What is told of the mark above it is told at its start."""
+    if at.line == lines.start - 1:
+        return lsp.Position(0, 0)
+    if at.line not in lines:
+        raise _ElsewhereError
+    return lsp.Position(at.line - lines.start, at.character)
 
 
 def of_cells(notebooks: Notebooks, params: lsp.PublishDiagnosticsParams) -> list[lsp.PublishDiagnosticsParams]:
