@@ -50,7 +50,7 @@ export const COLUMNS: readonly Column[] = [
   },
   {
     id: 'results', title: 'Activations', help: 'Bytes of the results that are written; views write none',
-    value: (row) => some(row.results), text: bytes, more: (value) => `${digits(value)} bytes`, adds: true, width: 11,
+    value: (row) => some(row.results), text: bytes, more: (value) => `${digits(value)} bytes`, adds: true, width: 14,
   },
   {
     id: 'traffic', title: 'Traffic', help: 'Bytes read and written: inputs, weights and results',
@@ -69,16 +69,16 @@ export const COLUMNS: readonly Column[] = [
   },
   {
     id: 'error', title: 'Max Error', help: 'The largest error of an element of the last result',
-    value: (row) => row.max_error, text: few, adds: false, width: 11,
+    value: (row) => row.max_error, text: few, adds: false, width: 13,
   },
   {
     id: 'multipliers', title: 'Multipliers', help: 'Multipliers of the hardware, estimated',
-    value: hardware('multipliers'), text: digits, adds: true, width: 12,
+    value: hardware('multipliers'), text: digits, adds: true, width: 14,
   },
   { id: 'luts', title: 'LUTs', help: 'Four-input tables of the hardware, estimated', value: hardware('luts'), text: digits, adds: true, width: 11 },
   {
     id: 'memory', title: 'Memory Bits', help: 'Bits of memory of the hardware: weights, buffers and tables',
-    value: hardware('memory_bits'), text: digits, adds: true, width: 13,
+    value: hardware('memory_bits'), text: digits, adds: true, width: 15,
   },
   {
     id: 'cycles', title: 'Cycles', help: 'Cycles from one sample to the next; of a module, those of its slowest part',
