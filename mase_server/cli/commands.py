@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mase_server.cli import calling, checking, doctor, graphing, serving, workers
+from mase_server.cli import calling, checking, doctor, graphing, inputs, serving, workers
 from mase_server.cli.completing import models, pass_names
 from mase_server.cli.sweep import sweep
 
@@ -68,11 +68,12 @@ def shapes(
     python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
     daemon: Annotated[bool, typer.Option("--daemon/--no-daemon", help="Ask a daemon that runs.")] = True,
     watching: Annotated[bool, typer.Option("--watch", help="Show again at every save, until interrupted.")] = False,
+    named: Annotated[str | None, typer.Option("--set", help="A named set of inputs, of `# mase[small]: ...`.")] = None,
 ) -> None:
     """Show every tensor's shape, beside the code that makes it.
 
     A daemon that serves the folder (an editor's, or `mase-server serve`) answers at once; without one the files are
-    traced here. So they are with --input, --model and --python, which are for this command alone.
+    traced here. So they are with --input, --set, --model and --python, which are for this command alone.
 
     Examples:
 
@@ -87,7 +88,7 @@ def shapes(
     from mase_server.cli.showing import Asked, show
     from mase_server.cli.watching import watch
 
-    asked = Asked(tuple(files), everything, output is Format.JSON, model, tuple(inputs or ()), python, daemon)
+    asked = Asked(tuple(files), everything, output is Format.JSON, model, tuple(inputs or ()), python, daemon, named)
     raise typer.Exit(watch(asked) if watching else show(asked))
 
 
@@ -300,7 +301,15 @@ def trust(
     print(keep(folder, revoke))
 
 
-for command in (checking.check, graphing.graph, graphing.draw, workers.workers, doctor.doctor, serving.serve):
+for command in (
+    checking.check,
+    graphing.graph,
+    graphing.draw,
+    inputs.inputs,
+    workers.workers,
+    doctor.doctor,
+    serving.serve,
+):
     app.command()(command)
 app.command()(sweep)
 app.command(context_settings={"ignore_unknown_options": True})(calling.rpc)

@@ -21,7 +21,7 @@ from mase_server.daemon.store import GraphSnapshot
 from mase_server.directories import cache_dir, state_dir
 from mase_server.lsp.text import Text, decode
 from mase_server.snapshot import Problem
-from mase_server.worker.request import TraceOptions
+from mase_server.worker.request import EVERY, TraceOptions
 
 _METHODS = {method.name: method for method in API}
 #: End states that explain themselves only by their message.
@@ -36,6 +36,7 @@ class Wanted:
     model: str | None = None
     inputs: tuple[str, ...] = ()
     python: str | None = None
+    set: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,10 @@ async def daemon_for(wanted: Wanted, listener: Listener, folder: str | None = No
         folder_of=project_of if folder is None else lambda path: folder,
     )
     options = TraceOptions(
-        model=wanted.model, inputs=wanted.inputs, inputs_from="option" if wanted.inputs else "settings"
+        model=wanted.model,
+        inputs=wanted.inputs,
+        inputs_from="option" if wanted.inputs else "settings",
+        sets={} if wanted.set is None else {EVERY: wanted.set},
     )
     # The daemon is not started: that would watch files, and every file is traced once here.
     try:

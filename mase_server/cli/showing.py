@@ -13,7 +13,7 @@ from mase_server.cli.reports import Report
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What to show, and how. model, inputs, python: of this command alone; a daemon has its own.
+    """What to show, and how. model, inputs, set, python: of this command alone; a daemon has its own.
 
     daemon: may one that runs be asked?
     """
@@ -25,11 +25,13 @@ class Asked:
     inputs: tuple[str, ...] = ()
     python: str | None = None
     daemon: bool = True
+    set: str | None = None
 
     @property
     def is_plain(self) -> bool:
         """Is it a question that a daemon can answer?"""
-        return self.daemon and self.model is None and not self.inputs and self.python is None
+        own = self.model, self.python, self.set, *self.inputs
+        return self.daemon and all(each is None for each in own)
 
 
 def show(asked: Asked) -> int:
@@ -39,6 +41,9 @@ def show(asked: Asked) -> int:
     if missing:
         found = found | dict(zip(missing, asyncio.run(_trace(asked, missing)), strict=True))
     told = [found[file] for file in asked.files]
+    if asked.set and not any(asked.set in model["sets"] for report in told for model in report.models):
+        print(f"error: no model has inputs named {asked.set!r}; write `# mase[{asked.set}]: ...`", file=sys.stderr)
+        return 2
     print_reports(told, asked)
     if any(report.was_misused for report in told):
         return 2
@@ -48,7 +53,7 @@ def show(asked: Asked) -> int:
 async def _trace(asked: Asked, files: tuple[Path, ...]) -> list[Report]:
     from mase_server.cli.session import Wanted, trace
 
-    return await trace(Wanted(files, asked.model, asked.inputs, asked.python), asked.everything)
+    return await trace(Wanted(files, asked.model, asked.inputs, asked.python, asked.set), asked.everything)
 
 
 def print_reports(reports: list[Report], asked: Asked) -> None:

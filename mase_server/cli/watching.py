@@ -133,7 +133,8 @@ class _Told(Quiet):
 
 async def _watch_alone(screen: _Screen) -> None:
     asked, told = screen.asked, _Told()
-    async with daemon_for(Wanted(asked.files, asked.model, asked.inputs, asked.python), told) as daemon:
+    wanted = Wanted(asked.files, asked.model, asked.inputs, asked.python, asked.set)
+    async with daemon_for(wanted, told) as daemon:
         await daemon.start()
         daemon.opened(str(asked.files[0].absolute()))  # a file that is opened before the start is not watched yet
 

@@ -23,7 +23,7 @@ from mase_server.daemon.supervisor import Events, Limits, Outcome, TraceWorker
 from mase_server.daemon.tracked import CRASH_SECONDS, CRASHES, Tracked, make_scratch
 from mase_server.daemon.verilog import Verilog
 from mase_server.snapshot import Payload, Problem
-from mase_server.worker.request import TraceOptions, TraceRequest
+from mase_server.worker.request import EVERY, TraceOptions, TraceRequest
 
 _PREPARE_OFF_LOOP = 4000
 _REREADS = 3
@@ -142,7 +142,8 @@ class Generation:
         options = self._tracked.options or TraceOptions()
         pipelines = {title: [step.to_wire() for step in steps] for title, steps in self._pipelines.items()}
         options = replace(options, run_main=options.run_main and self._settings.run_main, pipelines=pipelines)
-        options = replace(options, sets={**self._services.picked.of(self._tracked.path), **options.sets})
+        kept = {} if EVERY in options.sets else self._services.picked.of(self._tracked.path)
+        options = replace(options, sets={**kept, **options.sets})
         if options.inputs:
             return options
         inputs = settings_inputs(self._settings, self._tracked.path, self._tracked.folder)

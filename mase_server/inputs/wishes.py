@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from mase_server.inputs.comments import BadComment, Wish
 from mase_server.inputs.spec import Inputs
 from mase_server.inputs.text import parse
-from mase_server.worker.request import TraceOptions
+from mase_server.worker.request import EVERY, TraceOptions
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Wishes:
 
     def active(self, name: str) -> str:
         """The set that is used: the one that was picked; else the first, unless comments without a set say enough."""
-        picked, sets = self.options.sets.get(whole(name)), self.sets(name)
+        picked, sets = self.options.sets.get(whole(name), self.options.sets.get(EVERY)), self.sets(name)
         if picked is not None and picked in ("", *sets):
             return picked
         said = any(not (each.set or each.skip) for each in self.about(name))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+#: In place of a model's name: all models.
+EVERY = "*"
+
 
 @dataclass(frozen=True, slots=True)
 class TraceOptions:
@@ -13,7 +16,8 @@ class TraceOptions:
     inputs: texts such as "x: f32[1, 3, 224, 224]".  arguments: constructor arguments as Python literals' text.
     inputs_from: where `inputs` came from, "option" or "settings".  run_main: may the file run as `__main__`?
     pipelines: the passes to apply to each model, by its title, as `steps.Step.to_wire` gives them.
-    sets: the named set of inputs that was picked for a model, by its name; "" for none of them.
+    sets: the named set of inputs that was picked for a model, by its name, or for `EVERY` model that has it; "" for
+    none of them.
     trial: {"model", "set", "text"}: trace as if the comments of that set of the model, by its name, said just `text`
     ("" for nothing; None: what they say), and tell the form of its inputs and arguments.
     """
