@@ -1,7 +1,9 @@
 """The same command on a cluster of Dask, made here for the tests."""
 
+import itertools
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -67,6 +69,31 @@ def test_a_worker_that_is_killed_loses_nothing(sweeping, gate, cluster):
     out, err = process.communicate(timeout=200)
     assert process.returncode == 0, out + err
     assert "2 points of 2 in sweep.sqlite" in out
+    assert [row["error"] for row in sweeping.rows()] == ["", ""]
+
+
+def test_an_interrupted_sweep_keeps_what_was_measured_and_leaves_no_process(sweeping, gate):
+    """The cluster is made for the sweep; Ctrl-C in a terminal reaches the processes of both."""
+    words = ("net.py", "--pipeline", "quantize default='fixed(8,4)'", "--pipeline", f"gated gate={gate.path}")
+    words += ("--on", "dask", "--jobs", 1)
+    process = sweeping.start(*words)
+    gate.reached()
+    wait_for(lambda: len(sweeping.rows()) == 1)
+    below = [os.pidfd_open(pid) for pid in itertools.chain(*descendants(process.pid))]
+    assert len(below) >= 3  # the worker of the cluster, the warm process, the trace
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "interrupted: 1 of 2 points are kept in sweep.sqlite; the same command goes on from there" in err
+    assert "Traceback" not in err
+    assert "fixed(8,4)" in out
+    for each in below:
+        assert select.select([each], [], [], 30)[0]
+        os.close(each)
+    first = sweeping.rows()
+    gate.open()
+    assert sweeping(*words).returncode == 0
+    assert sweeping.rows()[:1] == first
     assert [row["error"] for row in sweeping.rows()] == ["", ""]
 
 
