@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
-from mase_server.lsp import hardware_requests, hardware_texts, input_sets, pipelines
+from mase_server.lsp import hardware_requests, hardware_texts, input_sets, links, pipelines
 from mase_server.lsp.patience import settled
 from mase_server.lsp.wording import lens_text, roots_text
 
@@ -38,7 +38,7 @@ async def code_lens(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens
         if place is not None:
             title = lens_text(model, page.view.stale)
             own = lsp.Command(title, RETRACE, None, [params.text_document.uri])
-            commands = [*_of_pipeline(model), own, *_of_inputs(ls, model), *_of_hardware(model)]
+            commands = [*_of_pipeline(model), own, *_of_inputs(ls, model), *_of_pages(ls, model), *_of_hardware(model)]
             lenses += [lsp.CodeLens(place, command) for command in commands]
     for part in page.view.parts():
         place = page.range(part)
@@ -61,6 +61,13 @@ def _of_inputs(ls: Server, model: ModelView) -> list[lsp.Command]:
     pick = [lsp.Command(input_sets.sets_text(model), input_sets.PICK, None, target)] if model.sets else []
     form = lsp.Command("change inputs", input_sets.CHANGE, None, target)
     return [*pick, form] if ls.knows(input_sets.CHANGE) else pick
+
+
+def _of_pages(ls: Server, model: ModelView) -> list[lsp.Command]:
+    """What shows all of the model, in clients that have it."""
+    target = [{"path": model.snapshot.path, "model": model.title}]
+    titles = {links.GRAPH: "graph", links.COSTS: "costs"}
+    return [lsp.Command(title, command, None, target) for command, title in titles.items() if ls.knows(command)]
 
 
 def _of_hardware(model: ModelView) -> list[lsp.Command]:
