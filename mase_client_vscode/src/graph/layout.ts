@@ -87,7 +87,7 @@ export function layoutInput(tree: Tree, open: Expansion, flow: Flow, sizes: Size
 function portsOf(scope: Scope, flow: Flow): ElkPort[] {
   const found = flow.ports.get(scope.id);
   const made = (port: 'in' | 'out', side: string) =>
-    [...(found?.[port] ?? [])].map((tensor) => ({ id: endId({ box: scope, port }, tensor), width: 1, height: 1, layoutOptions: { 'elk.port.side': side } }));
+    [...(found?.[port] ?? [])].map((tensor) => ({ id: endId({ box: scope, port }, tensor), width: 0, height: 0, layoutOptions: { 'elk.port.side': side } }));
   return [...made('in', 'NORTH'), ...made('out', 'SOUTH')];
 }
 

@@ -135,8 +135,9 @@ export class App {
   }
 
   private remember(): void {
-    if (this.places === undefined) return;
-    this.host.remember({ open: [...this.open], selected: this.selected, view: this.camera.now, mode: this.mode });
+    if (this.places === undefined || this.shown === undefined) return;
+    const { path, model } = this.shown.graph;
+    this.host.remember({ path, model, open: [...this.open], selected: this.selected, view: this.camera.now, mode: this.mode });
   }
 
   // What the person does.
@@ -320,7 +321,9 @@ export class App {
 
   private async export(format: 'svg' | 'png'): Promise<void> {
     if (this.places === undefined) return;
+    for (const mark of ['cursor', 'found', 'selected']) this.drawing.mark(mark, []);
     const text = svgText(this.drawing.surface, this.places.size);
+    this.restore();
     this.host.post({ type: 'export', format, data: format === 'svg' ? text : await pngText(text, this.places.size) });
   }
 }
