@@ -42,11 +42,12 @@ class CodeServer:
     port: int
     process: subprocess.Popen[bytes]
 
-    def url(self, folder: Path, **payload: str) -> str:
-        """The address of a window on `folder`; payload: e.g. openFile="/path/of/file.py"."""
+    def url(self, folder: Path, *payload: tuple[str, Path]) -> str:
+        """The address of a window on a folder, or on a `.code-workspace`; payload: e.g. ("openFile", file)."""
         remote = f"vscode-remote://127.0.0.1:{self.port}"
-        pairs = [(key, remote + value) for key, value in payload.items()]
-        query = {"folder": str(folder), **({"payload": json.dumps(pairs)} if pairs else {})}
+        pairs = [(key, f"{remote}{path}") for key, path in payload]
+        kind = "workspace" if folder.suffix == ".code-workspace" else "folder"
+        query = {kind: str(folder), **({"payload": json.dumps(pairs)} if pairs else {})}
         return f"http://127.0.0.1:{self.port}/?{urlencode(query, quote_via=quote)}"
 
 

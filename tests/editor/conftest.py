@@ -109,12 +109,13 @@ def window(shared: Shared, request: pytest.FixtureRequest) -> Iterator[Window]:
 def open_window(
     context: BrowserContext, server: code_server.CodeServer, request: pytest.FixtureRequest
 ) -> Iterator[OpenWindow]:
-    """Opens windows, closes them; a test that fails leaves a picture of each."""
+    """Opens windows on folders or workspaces, closes them; a test that fails leaves a picture of each."""
     windows: list[Window] = []
 
     def opened(folder: Path, file: str, on: code_server.CodeServer = server) -> Window:
-        window = Window(context.new_page(), on.url(folder, openFile=str(folder / file)), folder)
-        window.showing(folder / file)
+        root = folder.parent if folder.is_file() else folder
+        window = Window(context.new_page(), on.url(folder, ("openFile", root / file)), root)
+        window.showing(root / file)
         windows.append(window)
         return window
 

@@ -31,25 +31,39 @@ def alive(pid: int) -> bool:
 
 
 class FakeProject:
-    """A folder with `model.py`, two assignments."""
+    """A folder with `model.py`, two assignments; several tests use it one after the other."""
 
     def __init__(self, folder: Path, log: Path) -> None:
         self.folder = folder
         self.log = log
+        self._mark = 0
+        self._server = {"mase.server.command": [sys.executable, str(SERVER), str(log)]}
         self._settings = folder / ".vscode" / "settings.json"
         self._settings.parent.mkdir(parents=True)
-        self._settings.write_text("{}")
         (folder / "model.py").write_text("first = 1\nsecond = 2\n")
-        self.configure(**{"mase.server.command": [sys.executable, str(SERVER), str(log)]})
+        self.begin()
+
+    def begin(self) -> None:
+        """The settings as they were at first; what was written down until now counts no more."""
+        self._settings.write_text(json.dumps(self._server))
+        self._mark = len(self._events())
+
+    @property
+    def pid(self) -> int:
+        """The process of the server that was started last."""
+        return int([event["pid"] for event in self._events() if event["event"] == "started"][-1])
 
     def configure(self, **settings: object) -> None:
         """Change the folder's settings, as a person does."""
         self._settings.write_text(json.dumps(json.loads(self._settings.read_text()) | settings))
 
     def events(self, name: str) -> list[Event]:
-        """What of that kind the server wrote down so far, in order, each with its `pid`."""
+        """What of that kind the server wrote down in this test, in order, each with its `pid`."""
+        return [event for event in self._events()[self._mark :] if event["event"] == name]
+
+    def _events(self) -> list[Event]:
         lines = self.log.read_text().splitlines() if self.log.exists() else []
-        return [event for event in map(json.loads, lines) if event["event"] == name]
+        return [json.loads(line) for line in lines]
 
     def wait_for(self, name: str, count: int = 1) -> list[Event]:
         """The events of that name, once there are `count`."""

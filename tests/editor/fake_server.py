@@ -41,7 +41,7 @@ async def trace(uri: str) -> None:
 async def configuration(uri: str) -> None:
     item = lsp.ConfigurationItem(scope_uri=uri, section="mase")
     answer = await server.workspace_configuration_async(lsp.ConfigurationParams(items=[item]))
-    record("configuration", interpreter=answer[0]["interpreter"], run_main=answer[0]["runMain"])
+    record("configuration", uri=uri, interpreter=answer[0]["interpreter"], run_main=answer[0]["runMain"])
 
 
 @server.feature(lsp.INITIALIZE)

@@ -62,7 +62,7 @@ class Window:
         self.page.locator(".quick-input-widget input").wait_for()
         self.page.keyboard.insert_text(str(path))
         row = self.page.locator(".quick-input-list .monaco-list-row", has_text=path.name)
-        row.filter(has_text=self.folder.name).first.click()
+        row.filter(has_text=path.parent.name).first.click()
         self.showing(path)
         return path
 
