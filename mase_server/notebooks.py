@@ -69,7 +69,8 @@ def cells_of(notebook: bytes) -> list[str]:
     """The texts of the Python cells of a notebook's JSON (nbformat 4). Raises NotebookError."""
     try:
         told = json.loads(notebook)
-        language = told.get("metadata", {}).get("kernelspec", {}).get("language", "python")
+        about = told.get("metadata", {})
+        language = about.get("kernelspec", {}).get("language") or about.get("language_info", {}).get("name", "python")
         return [_text(cell["source"]) for cell in told["cells"] if _is_python(cell, language)]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise NotebookError(f"This is no notebook of format 4: {type(error).__name__}: {error}.") from None

@@ -31,7 +31,7 @@ def python_of(cell):
 MAGICS = [
     "%matplotlib inline",
     "!pip install einops",
-    "!pip install \\\n   einops",
+    "x = 1\n!pip install \\\n   einops \\\n   tqdm\ny = 2",
     "?torch.nn",
     "torch.nn.Linear?",
     "torch.nn.Linear??",
@@ -105,6 +105,8 @@ def test_only_python_cells_are_of_a_notebook():
     ]
     assert cells_of(notebook(*cells)) == ["a = 1\nb = 2", "c = 3\nd = 4", ""]
     assert cells_of(notebook(*cells, kernelspec={"language": "R"})) == []
+    assert cells_of(notebook(*cells, language_info={"name": "julia"})) == []
+    assert cells_of(notebook(code("e = 5"), kernelspec={"name": "python3"})) == ["e = 5"]
 
 
 @pytest.mark.parametrize("data", [b"", b"x = 1", b"[]", b"{}", b'{"cells": [1]}', b"\xff\xfe", b"[" * 100_000])
