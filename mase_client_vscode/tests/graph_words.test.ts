@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { scaleOf } from '../src/graph/colours';
 import { GraphPage, joined, sameTrace } from '../src/graph/pages';
 import { matches } from '../src/graph/search';
-import { counted, figure, sqnrText, valueText } from '../src/graph/texts';
+import { counted, figure, resultText, sqnrText, valueText } from '../src/graph/texts';
 import { buildTree } from '../src/graph/tree';
 import { label, onBox } from '../src/graph/words';
 import { TENSOR, sample } from './graph_samples';
@@ -17,6 +17,12 @@ test('values read as the hints have them', () => {
   assert.equal(valueText({ tuple: [TENSOR, null] }), '(f32[B, 8], None)');
   assert.equal(valueText({ dict: { logits: TENSOR } }), '{logits: f32[B, 8]}');
   assert.equal(valueText({ python: 'int' }), 'int');
+});
+
+test('after a pass a tensor has its number format, on the edges and in the search', () => {
+  const graph = sample([{ name: 'a', format: 'fixed(8,4)' }, { name: 'b' }]);
+  assert.deepEqual([resultText(graph, 0), resultText(graph, 1)], ['fixed(8,4)[B, 8]', 'f32[B, 8]']);
+  assert.deepEqual(matches(buildTree(graph), graph, 'fixed(8').map(({ id }) => id), [':a']);
 });
 
 test('figures have three digits and their step', () => {
@@ -75,6 +81,7 @@ test('of errors the worst is told, and where none was measured what to do', () =
   assert.equal(legend.length, 4);
   assert.deepEqual(scaleOf('error', sample()).legend, []);
   assert.match(scaleOf('error', sample()).nothing, /apply a pass that quantises/);
+  assert.equal(scaleOf('error', { ...sample(), passes: ['quantize()'] }).nothing, 'No error is measured yet.');
 });
 
 test('a search finds names, operators, classes and shapes; all words have to be there', () => {

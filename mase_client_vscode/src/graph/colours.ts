@@ -63,7 +63,7 @@ function formats({ columns, values }: Graph): Scale {
 }
 
 /** The worst of what a box holds. */
-function errors({ columns }: Graph): Scale {
+function errors({ columns, passes }: Graph): Scale {
   const decibels = (index: number) => {
     const told = columns.sqnr[index];
     return typeof told === 'number' ? told : told === 'inf' ? Infinity : undefined;
@@ -74,7 +74,7 @@ function errors({ columns }: Graph): Scale {
     return known.length > 0 ? { strength: strength(Math.min(...known)) } : undefined;
   };
   const legend = [GOOD_DB, 40, 20, 0].map((sqnr) => ({ colour: { strength: strength(sqnr) }, text: sqnrText(sqnr) }));
-  const nothing = 'No error is measured: apply a pass that quantises.';
+  const nothing = passes.length > 0 ? 'No error is measured yet.' : 'No error is measured: apply a pass that quantises.';
   return { of, legend: columns.sqnr.some((sqnr) => sqnr !== null) ? legend : [], nothing };
 }
 

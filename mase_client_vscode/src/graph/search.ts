@@ -1,6 +1,6 @@
 /** Finding boxes by what stands on them. */
 import { Graph } from './messages';
-import { valueText } from './texts';
+import { resultText } from './texts';
 import { Box, Tree } from './tree';
 
 /** Every box whose texts hold all words, in order of execution; the model itself is not among them. */
@@ -14,9 +14,9 @@ export function matches(tree: Tree, graph: Graph, query: string): Box[] {
   });
 }
 
-function searched(box: Box, { columns, values }: Graph): string {
+function searched(box: Box, graph: Graph): string {
   if (box.kind === 'scope') return `${box.name} ${box.type}`;
-  const { name, target, family, format, value } = columns;
+  const { name, target, family } = graph.columns;
   const of = box.first;
-  return [box.title, box.name, name[of], target[of], family[of], format[of] ?? '', valueText(values[value[of] ?? -1])].join(' ');
+  return [box.title, box.name, name[of], target[of], family[of], resultText(graph, of)].join(' ');
 }

@@ -1,5 +1,5 @@
 /** Shapes and figures as texts, as the hints and hovers have them. */
-import { Value } from './messages';
+import { Graph, Value } from './messages';
 
 const STEPS: [number, string][] = [
   [1e12, 'T'],
@@ -10,14 +10,19 @@ const STEPS: [number, string][] = [
 /** Most members of a tuple or a dict that are named. */
 const MOST = 3;
 
-/** `f32[B, T, 128]`; a tuple of equal ones is `(3 of f32[B, T, 128])`. */
-export function valueText(value: Value | undefined): string {
+/** `f32[B, T, 128]`; a tuple of equal ones is `(3 of f32[B, T, 128])`. `format`: what passes made of the element type. */
+export function valueText(value: Value | undefined, format?: string | null): string {
   if (value === undefined) return '';
   if (value === null) return 'None';
-  if (Array.isArray(value)) return `${value[0]}[${(value[2] ?? value[1]).join(', ')}]`;
-  if ('tuple' in value) return `(${members(value.tuple.map(valueText))})`;
+  if (Array.isArray(value)) return `${format ?? value[0]}[${(value[2] ?? value[1]).join(', ')}]`;
+  if ('tuple' in value) return `(${members(value.tuple.map((each) => valueText(each)))})`;
   if ('dict' in value) return `{${some(Object.entries(value.dict).map(([key, each]) => `${key}: ${valueText(each)}`))}}`;
   return value.python;
+}
+
+/** What an operation gives, as it is after the passes. */
+export function resultText({ columns, values }: Graph, index: number): string {
+  return valueText(values[columns.value[index] ?? -1], columns.format[index]);
 }
 
 function members(texts: string[]): string {

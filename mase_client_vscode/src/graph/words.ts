@@ -1,6 +1,6 @@
 /** What is said of a box, on it, in its tooltip and to a screen reader. */
 import { Graph } from './messages';
-import { counted, figure, sqnrText, valueText } from './texts';
+import { counted, figure, resultText, sqnrText } from './texts';
 import { Box } from './tree';
 
 /** The two texts on a box: what it is, and what tells it from others. */
@@ -19,7 +19,8 @@ export function label(box: Box, graph: Graph): string {
   return facts(box, graph).join(', ');
 }
 
-function facts(box: Box, { columns, values, model }: Graph): string[] {
+function facts(box: Box, graph: Graph): string[] {
+  const { columns, model } = graph;
   const flops = columns.flops.slice(box.first, box.end).reduce<number>((total, each) => total + (each ?? 0), 0);
   const cost = flops > 0 ? [`${figure(flops)}FLOPs`] : [];
   if (box.kind === 'scope') {
@@ -27,9 +28,8 @@ function facts(box: Box, { columns, values, model }: Graph): string[] {
     return [box.type === '' && box.path !== '' ? box.name : named, counted(box.end - box.first, 'operation'), ...cost];
   }
   const of = box.first;
-  const value = valueText(values[columns.value[of] ?? -1]);
-  const [format, sqnr, note] = [columns.format[of], columns.sqnr[of], columns.note[of]];
+  const [sqnr, note] = [columns.sqnr[of], columns.note[of]];
   const line = (columns.line[of] ?? 0) > 0 ? [`line ${columns.line[of]}`] : [];
-  const made = [format, sqnr === null || sqnr === undefined ? undefined : `SQNR ${sqnrText(sqnr)}`, note];
-  return [[box.title, columns.name[of]].join(' '), value, ...made, ...cost, ...line].filter((text): text is string => !!text);
+  const made = [sqnr === null || sqnr === undefined ? undefined : `SQNR ${sqnrText(sqnr)}`, note];
+  return [[box.title, columns.name[of]].join(' '), resultText(graph, of), ...made, ...cost, ...line].filter((text): text is string => !!text);
 }

@@ -7,7 +7,7 @@ import { flowOf } from '../flow';
 import { Placed, layoutInput, placed } from '../layout';
 import { FromPage, Graph, ToPage } from '../messages';
 import { matches } from '../search';
-import { valueText } from '../texts';
+import { resultText } from '../texts';
 import { Box, Tree, around, buildTree } from '../tree';
 import { glide, positions } from './animation';
 import { Camera, View } from './camera';
@@ -116,8 +116,7 @@ export class App {
   }
 
   private tensorText(tensor: number): string {
-    const graph = this.shown?.graph;
-    return valueText(graph?.values[graph.columns.value[tensor] ?? -1]);
+    return this.shown === undefined ? '' : resultText(this.shown.graph, tensor);
   }
 
   /** Of the boxes that a new tree has too, the selected one if it is seen, else the one next to the middle. */
