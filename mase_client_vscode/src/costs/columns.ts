@@ -34,7 +34,7 @@ const hardware = (key: keyof Hardware) => (row: CostRow): Value => row.hardware?
 export const COLUMNS: readonly Column[] = [
   {
     id: NAME, title: 'Module', help: 'Modules, what they compute, and parameters that stand beside layers',
-    value: (row) => row.name, text: digits, adds: false, width: 30,
+    value: (row) => row.name, text: digits, adds: false, width: 28,
   },
   {
     id: 'parameters', title: 'Parameters', help: 'Elements of parameters; one that layers share counts once in every total',

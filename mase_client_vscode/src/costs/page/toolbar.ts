@@ -25,8 +25,8 @@ export class Toolbar {
     this.filter.value = state.filter;
     this.filter.addEventListener('input', () => orders.change({ filter: this.filter.value }));
     this.filter.addEventListener('keydown', (event) => this.pressed(event));
-    this.expand = button('Expand All', 'Show every row', () => orders.open(true));
-    this.collapse = button('Collapse All', 'Show the whole model alone', () => orders.open(false));
+    this.expand = button('Expand', 'Show every row', () => orders.open(true));
+    this.collapse = button('Collapse', 'Show the whole model alone', () => orders.open(false));
     this.flat.addEventListener('click', () => orders.change({ flat: !isPressed(this.flat) }));
     this.operators.addEventListener('click', () => orders.change({ operators: !isPressed(this.operators) }));
     this.element = element(
@@ -39,7 +39,7 @@ export class Toolbar {
       this.collapse,
       element('span', { class: 'space' }),
       button('Copy', 'Copy these rows for a spreadsheet, parted by tabs (Ctrl+C)', () => orders.copy()),
-      button('Save CSV…', 'Save these rows as a file', () => orders.save()),
+      button('CSV…', 'Save these rows as a file', () => orders.save()),
       button('Graph', 'Show the graph of this model', () => orders.graph()),
     );
   }
