@@ -114,6 +114,7 @@ def database():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.filterwarnings("ignore")
 def test_every_sample_of_torch_s_own_operator_database_has_a_cost_and_names():
     seen = 0
