@@ -119,6 +119,13 @@ class Server(LanguageServer):
         """A place in a notebook is one in a cell."""
         return await super().window_show_document_async(Answers(self.notebooks).of(params) or params)
 
+    async def workspace_apply_edit_async(self, params: lsp.ApplyWorkspaceEditParams) -> lsp.ApplyWorkspaceEditResult:
+        """An edit of a notebook is one of its cells."""
+        edit = Answers(self.notebooks).of(params.edit)
+        if edit is None:
+            return lsp.ApplyWorkspaceEditResult(False, failure_reason="the edit spans two cells of a notebook")
+        return await super().workspace_apply_edit_async(lsp.ApplyWorkspaceEditParams(edit, params.label))
+
     async def stop(self) -> None:
         """End every worker, once."""
         if not self.stopped:

@@ -74,6 +74,16 @@ async def test_cells_show_what_running_them_gives_and_follow_every_save(editor):
     parameters = (1 * 6 * 25 + 6) + (864 * 10 + 10)
     assert f"{parameters:,} parameters" in lens[0]
 
+    applied = []
+    editor.client.feature(lsp.WORKSPACE_APPLY_EDIT)(
+        lambda params: applied.append(params.edit) or lsp.ApplyWorkspaceEditResult(True)
+    )
+    wanted = {"path": str(notebook.path), "model": "Net", "set": "", "text": "image: f32[2, 1, 28, 28]"}
+    assert await editor.command("mase.writeInputs", wanted)
+    [change] = applied[0].document_changes
+    assert (change.text_document.uri, change.text_document.version) == (net.uri, 1)
+    assert change.edits[0].range == lsp.Range(lsp.Position(0, 0), lsp.Position(0, 0))
+
     notebook.retype(net, "width * 12 * 12, 10", "width * 12 * 13, 10")
     notebook.save()
     assert await editor.end_state(notebook) == "failed"
