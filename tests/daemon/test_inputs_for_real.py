@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 import torch
+from jsonschema import Draft202012Validator
 from torch import nn
 
 from mase_server.daemon.api import API, Api
@@ -42,7 +43,10 @@ class Session:
 
 class InputBench(Bench):
     async def ask(self, name, path, session=None, **params):
-        return await METHODS[f"mase/{name}"].call(Api(self.daemon, session), {"path": path, **params})
+        method = METHODS[f"mase/{name}"]
+        answer = await method.call(Api(self.daemon, session), {"path": path, **params})
+        Draft202012Validator(method.described()["result"]).validate(method.as_map(answer))
+        return answer
 
     async def opened(self, name, text=NET):
         path = str(self.folder / name)
