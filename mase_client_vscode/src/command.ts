@@ -7,7 +7,7 @@ import { workspace } from 'vscode';
 import { candidates } from './environments/candidates';
 import { Interpreters } from './environments/interpreters';
 import { serverCommand } from './settings';
-import { Installed, TELL_INSTALLED, suits, versionIn } from './versions';
+import { Installed, TELL_INSTALLED, objection, versionIn } from './versions';
 
 /** -P: a `torch.py` or `typing.py` in the folder must not stand in for the real one. */
 const RUN = ['-P', '-m', 'mase_server', 'lsp'];
@@ -38,16 +38,17 @@ export async function findServer(interpreters: Interpreters): Promise<Found> {
   const tried = new Set(interpreters.all);
   if (tried.size === 0) candidates(folders[0]?.fsPath).forEach((python) => tried.add(python));
   const brought = await broughtVersion();
-  const older: string[] = [];
+  const others: string[] = [];
   for (const python of tried) {
     const installed = await installedIn(python);
     if (installed === undefined) continue;
-    if (suits(installed, brought)) return { command: python, args: RUN, origin: `${installed.version}, installed in ${python}` };
-    older.push(`; newer than the ${installed.version} of ${python}`);
+    const against = objection(installed, brought);
+    if (against === undefined) return { command: python, args: RUN, origin: `${installed.version}, installed in ${python}` };
+    others.push(`; ${against} of ${python}`);
   }
   for (const python of tried) {
     const works = (await output(python, [...BROUGHT, '--version'])) !== undefined;
-    if (works) return { command: python, args: [...BROUGHT, 'lsp'], origin: `${brought}, of the extension${older.join('')}` };
+    if (works) return { command: python, args: [...BROUGHT, 'lsp'], origin: `${brought}, of the extension${others.join('')}` };
   }
   return { tried: [...tried] };
 }

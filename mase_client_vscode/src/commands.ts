@@ -2,6 +2,7 @@
 import { Disposable, ExtensionContext, LogOutputChannel, commands, window } from 'vscode';
 import { ExecuteCommandRequest } from 'vscode-languageclient/node';
 import { showActions } from './actions';
+import { pythonEditor } from './active';
 import { GraphCommands } from './graph/commands';
 import { InputsCommands } from './inputs/commands';
 import { Root } from './protocol';
@@ -36,7 +37,7 @@ export function registerCommands(
 
 /** Show one model alone in a file where several share a class; the person picks which. */
 async function pickRoot(server: Server, uri?: string): Promise<void> {
-  const file = uri ?? window.activeTextEditor?.document.uri.toString();
+  const file = uri ?? pythonEditor()?.document.uri.toString();
   if (file === undefined || server.running === undefined) return;
   const roots = await server.running.sendRequest<Root[]>('mase/roots', { uri: file });
   const items = roots.map(({ root, found, picked }) => ({ label: root, description: picked ? 'shown' : '', detail: found, root }));
@@ -48,7 +49,7 @@ async function pickRoot(server: Server, uri?: string): Promise<void> {
 
 /** Trace files again, though they have not changed; where none is named, the file of the active editor. */
 async function retrace(server: Server, uris: string[]): Promise<void> {
-  const active = window.activeTextEditor?.document.uri.toString();
+  const active = pythonEditor()?.document.uri.toString();
   const files = uris.length > 0 || active === undefined ? uris : [active];
   await server.running?.sendRequest(ExecuteCommandRequest.type, { command: 'mase.retrace', arguments: files });
 }

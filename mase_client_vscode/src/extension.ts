@@ -9,6 +9,7 @@ import { SettingProvider } from './environments/setting';
 import { Server } from './server';
 import { SECTION } from './settings';
 import { StatusItem } from './status';
+import { TraceChannel } from './trace';
 import { Highlight } from './verilog/highlight';
 import { Walkthrough } from './walkthrough';
 
@@ -24,7 +25,7 @@ export interface Api {
 
 export function activate(context: ExtensionContext): Api {
   const log = window.createOutputChannel('MASE', { log: true });
-  const trace = window.createOutputChannel('MASE Trace', { log: true });
+  const trace = new TraceChannel();
   const providers = [new SettingProvider(), new PythonEnvironmentsProvider(), new PythonExtensionProvider()];
   const interpreters = new Interpreters(providers, log);
   const mase = (server = new Server(interpreters, log, trace));
@@ -48,7 +49,7 @@ export function activate(context: ExtensionContext): Api {
     interpreters.onDidChange(() => void mase.interpretersChanged()),
     workspace.onDidGrantWorkspaceTrust(() => void begin()),
     workspace.onDidChangeConfiguration((event) => {
-      if (event.affectsConfiguration(`${SECTION}.server.command`)) void mase.restart();
+      if (event.affectsConfiguration(`${SECTION}.server.command`)) void interpreters.refresh().then(() => mase.restart());
       else if (event.affectsConfiguration(SECTION)) void mase.running?.tellConfiguration();
     }),
   );

@@ -3,13 +3,13 @@ import {
   Disposable,
   MarkdownString,
   StatusBarAlignment,
-  TextEditor,
   ThemeColor,
   Uri,
   commands,
   window,
   workspace,
 } from 'vscode';
+import { pythonEditor } from './active';
 import { Interpreters } from './environments/interpreters';
 import { fileOf } from './notebooks';
 import { MasePipelines, MaseStatus, TraceState } from './protocol';
@@ -64,15 +64,16 @@ export class StatusItem implements Disposable {
       mase.onDidChangeState((state) => this.serverChanged(state)),
       mase.onStatus((status) => this.traced(status)),
       mase.onPipelines((told) => this.transformed(told)),
-      window.onDidChangeActiveTextEditor((editor) => this.show(editor)),
-      interpreters.onDidChange(() => this.show(window.activeTextEditor)),
+      window.onDidChangeActiveTextEditor(() => this.show()),
+      window.onDidChangeVisibleTextEditors(() => this.show()),
+      interpreters.onDidChange(() => this.show()),
     ];
-    this.show(window.activeTextEditor);
+    this.show();
   }
 
   /** What is shown now, icon left out; undefined while hidden. Read by tests. */
   get text(): string | undefined {
-    return this.visible(window.activeTextEditor) ? this.item.text.replace(/^\$\([^)]*\) /, '') : undefined;
+    return pythonEditor() ? this.item.text.replace(/^\$\([^)]*\) /, '') : undefined;
   }
 
   dispose(): void {
@@ -82,21 +83,17 @@ export class StatusItem implements Disposable {
   private serverChanged(state: ServerState): void {
     this.server = state;
     if (state !== 'running') [this.traces, this.pipelines].forEach((known) => known.clear());
-    this.show(window.activeTextEditor);
+    this.show();
   }
 
   private traced(status: MaseStatus): void {
     this.traces.set(Uri.parse(status.uri).toString(), status); // servers and editors escape differently
-    this.show(window.activeTextEditor);
+    this.show();
   }
 
   private transformed({ uri, pipelines }: MasePipelines): void {
     this.pipelines.set(Uri.parse(uri).toString(), pipelines);
-    this.show(window.activeTextEditor);
-  }
-
-  private visible(editor: TextEditor | undefined): editor is TextEditor {
-    return editor?.document.languageId === 'python' && fileOf(editor.document) !== undefined;
+    this.show();
   }
 
   /** In which Python the models of a file run, and which server serves them. */
@@ -106,8 +103,9 @@ export class StatusItem implements Disposable {
     return this.mase.origin === undefined ? python : `${python}\nServer: ${this.mase.origin}`;
   }
 
-  private show(editor: TextEditor | undefined): void {
-    const file = this.visible(editor) ? fileOf(editor.document) : undefined;
+  private show(): void {
+    const editor = pythonEditor();
+    const file = editor && fileOf(editor.document);
     if (file === undefined) return this.item.hide();
     const trace = this.traces.get(file.toString());
     const look = this.server !== 'running' ? SERVER_LOOKS[this.server] : trace && TRACE_LOOKS[trace.state];

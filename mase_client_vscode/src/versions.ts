@@ -1,27 +1,33 @@
 /** Which of two servers is to be used: the one installed beside a person's models, or the one that the extension brings. */
 
-/** A `mase-server` that an interpreter has. `source`: a checkout that somebody works on (an editable install, or a path). */
+/**
+ * A `mase-server` that an interpreter has. `source`: a checkout that somebody works on (an editable install, or a path).
+ * `complete`: the packages that the server needs are there too.
+ */
 export interface Installed {
   version: string;
   source: boolean;
+  complete: boolean;
 }
 
 /** Tells, as JSON, what this interpreter has; fails where it has none. */
 export const TELL_INSTALLED = `
 import json
-from importlib import metadata
+from importlib import metadata, util
 import mase_server
 try:
     address = json.loads(metadata.distribution("mase-server").read_text("direct_url.json") or "{}")
     source = bool(address.get("dir_info", {}).get("editable"))
 except metadata.PackageNotFoundError:
     source = True
-print(json.dumps({"version": mase_server.__version__, "source": source}))
+complete = all(map(util.find_spec, ("lsprotocol", "msgpack", "platformdirs", "pygls", "watchdog")))
+print(json.dumps({"version": mase_server.__version__, "source": source, "complete": complete}))
 `;
 
-/** One's own checkout always; a release if it is at least as new as the one brought. */
-export function suits(installed: Installed, brought: string): boolean {
-  return installed.source || compare(installed.version, brought) >= 0;
+/** Why the one brought is used instead; undefined for one's own checkout, and for a release that is as new. */
+export function objection(installed: Installed, brought: string): string | undefined {
+  if (!installed.source && compare(installed.version, brought) < 0) return `newer than the ${installed.version}`;
+  return installed.complete ? undefined : `with packages that lack beside the ${installed.version}`;
 }
 
 /** Below zero where `a` is older than `b`. Releases alone count: 0.2.0rc1 is 0.2.0. */
