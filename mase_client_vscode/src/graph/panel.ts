@@ -1,5 +1,5 @@
 /** One model's graph in a panel: kept up to date, and in step with the cursor. */
-import { Disposable, LogOutputChannel, Selection, TextEditor, TextEditorRevealType, Uri, ViewColumn, WebviewPanel, commands, window, workspace } from 'vscode';
+import { Disposable, LogOutputChannel, Position, Range, Selection, TextEditor, TextEditorRevealType, Uri, ViewColumn, WebviewPanel, commands, window, workspace } from 'vscode';
 import { PassTarget } from '../protocol';
 import { PageKind, Panel } from '../webview/panel';
 import { GraphApi } from './api';
@@ -17,6 +17,8 @@ export class GraphPanel implements Disposable {
   private graph: Graph | undefined;
   private wanted: string | undefined;
   private asked = 0;
+  /** Where the page sent the cursor: several operations may begin there, but this one is meant. */
+  private went: { row: number; uri: string; start: Position } | undefined;
   private timer: NodeJS.Timeout | undefined;
 
   constructor(
@@ -73,6 +75,7 @@ export class GraphPanel implements Disposable {
       const broken = await this.isBroken(graph);
       if (asked !== this.asked) return;
       if (broken) return void this.page.post({ type: 'notice', text: BROKEN });
+      if (graph.sha256 !== this.graph?.sha256) this.went = undefined; // its rows may be others
       this.graph = graph;
       this.page.post({ type: 'graph', graph });
       const editor = window.activeTextEditor ?? window.visibleTextEditors.find(({ document }) => document.uri.fsPath === this.target.path);
@@ -100,7 +103,9 @@ export class GraphPanel implements Disposable {
 
   private async tellCursor({ document, selection }: TextEditor): Promise<void> {
     if (this.graph === undefined) return;
-    const rows = await this.api.rowsAt(this.graph, document.uri, selection.active).catch(() => []);
+    const { went } = this;
+    const there = went !== undefined && went.uri === document.uri.toString() && went.start.isEqual(selection.active);
+    const rows = there ? [went.row] : await this.api.rowsAt(this.graph, document.uri, selection.active).catch(() => []);
     this.page.post({ type: 'cursor', rows });
   }
 
@@ -118,8 +123,10 @@ export class GraphPanel implements Disposable {
     const open = window.visibleTextEditors.find(({ document }) => document.uri.toString() === place.uri.toString());
     const viewColumn = open?.viewColumn ?? ViewColumn.One;
     const editor = await window.showTextDocument(place.uri, { viewColumn, preserveFocus: !focus, preview: open === undefined });
-    editor.selection = new Selection(place.range.start, place.range.start);
-    editor.revealRange(place.range, TextEditorRevealType.InCenterIfOutsideViewport);
+    const { start } = place.range;
+    this.went = { row, uri: place.uri.toString(), start };
+    editor.selection = new Selection(start, start);
+    editor.revealRange(new Range(start, start), TextEditorRevealType.InCenterIfOutsideViewport);
   }
 
   private async save(format: 'svg' | 'png', data: string): Promise<void> {
