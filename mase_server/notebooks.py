@@ -8,11 +8,13 @@ editors and converters of notebooks write it. Its lines are those of the cells, 
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
 import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +55,23 @@ def read(path: str) -> bytes:
 
     A notebook that cannot be read gives its bytes, which are no script.
     """
+    if not is_notebook(path):
+        return Path(path).read_bytes()
+    file = Path(path).stat()
+    return _read(path, (file.st_ino, file.st_mtime_ns, file.st_size))
+
+
+def read_ahead(path: str) -> None:
+    """Read a notebook in this thread, so that `read` need not: megabytes of pictures in its outputs take a while."""
+    with contextlib.suppress(OSError):
+        read(path)
+
+
+@lru_cache(maxsize=16)
+def _read(path: str, _version: tuple[int, int, int]) -> bytes:
     data = Path(path).read_bytes()
     try:
-        return script(cells_of(data)).encode("utf-8", "replace") if is_notebook(path) else data
+        return script(cells_of(data)).encode("utf-8", "replace")
     except NotebookError:
         return data
 

@@ -130,3 +130,15 @@ def test_any_cells_keep_their_lines_and_give_python(cells):
     assert told.count("\n") == source.count("\n")
     compile(told, "<script>", "exec", FLAGS)
     assert is_script(source.encode())
+
+
+def test_a_file_that_changes_is_read_again_however_alike(tmp_path):
+    path = tmp_path / "net.ipynb"
+    for text in ("a = 1", "a = 2"):
+        new = tmp_path / "new"
+        new.write_bytes(notebook(code(text)))
+        new.replace(path)
+        assert read(str(path)).decode() == script([text])
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        read(str(path))

@@ -103,5 +103,7 @@ class _Handler(FileSystemEventHandler):
         if event.is_directory or event.event_type not in _KINDS:
             return
         path = os.fsdecode(event.dest_path if event.event_type == "moved" else event.src_path)
+        if notebooks.is_notebook(path):
+            notebooks.read_ahead(path)
         if path.endswith((".py", notebooks.SUFFIX)):
             self._tell(path)

@@ -6,6 +6,7 @@ into places of the script and back, at the border of every request, so nothing e
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from mase_server.lsp.documents import Document
 from mase_server.lsp.encoding import from_units
 from mase_server.lsp.sync import follow
 from mase_server.lsp.text import Text
-from mase_server.notebooks import plain, script
+from mase_server.notebooks import plain, read_ahead, script
 
 if TYPE_CHECKING:
     from mase_server.lsp.server import Server
@@ -118,6 +119,7 @@ async def did_open(ls: Server, params: lsp.DidOpenNotebookDocumentParams) -> Non
     text = script(str(cell.text) for cell in cells)
     document = ls.documents.open(told.uri, path, told.version, text)
     ls.notebooks.open(Notebook(told.uri, document, cells))
+    await asyncio.to_thread(read_ahead, path)
     await follow(ls, document)
 
 
@@ -170,6 +172,7 @@ async def did_save(ls: Server, params: lsp.DidSaveNotebookDocumentParams) -> Non
     if notebook is not None:
         view = ls.daemon.store.view(notebook.document.path)
         notebook.document.remember(view.sha256 if view else "")
+        await asyncio.to_thread(read_ahead, notebook.document.path)
         ls.daemon.saved(notebook.document.path)
 
 
