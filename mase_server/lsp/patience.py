@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from mase_server.lsp.documents import Document
     from mase_server.lsp.server import Server
 
-#: Longest that a question waits, in seconds: Emacs gives up on one after 10, Helix after 20.
-PATIENCE = 9.0
+#: Longest that a question waits, in seconds: Helix gives up on one after 20, and Emacs after 10, which then asks again
+#: by the documented configuration.
+PATIENCE = 18.0
 
 
 async def settled(ls: Server, uri: str, feature: str) -> None:
