@@ -26,10 +26,11 @@ async def heard_until(heard, path):
     return seen
 
 
-async def test_a_write_is_told(watched):
+@pytest.mark.parametrize("name", ["net.py", "net.ipynb"])
+async def test_a_write_is_told(watched, name):
     folder, heard, _ = watched
-    (folder / "net.py").write_text("x")
-    await heard_until(heard, folder / "net.py")
+    (folder / name).write_text("x")
+    await heard_until(heard, folder / name)
 
 
 async def test_a_burst_of_writes_is_told_once(watched):
