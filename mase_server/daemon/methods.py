@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 import reprlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin
 
@@ -81,8 +83,26 @@ class ApiMethod:
         object.__setattr__(self, "_known", {key.removesuffix("?"): kind for key, kind in self.params.items()})
         object.__setattr__(self, "_required", tuple(key for key in self.params if not key.endswith("?")))
 
+    @property
+    def waits(self) -> bool:
+        """Can the function wait for anything? If not, it is answered without a task."""
+        return _waits(self.function)
+
     async def call(self, api: Api, params: Params) -> Any:
         """Check the parameters and run; ValueError says which parameter is missing, unknown or of another type."""
+        self._check(params)
+        return await self.function(api, params)
+
+    def call_at_once(self, api: Api, params: Params) -> Any:
+        """The same of a function that waits for nothing."""
+        self._check(params)
+        try:
+            self.function(api, params).__await__().send(None)
+        except StopIteration as end:
+            return end.value
+        raise RuntimeError(f"{self.name} waits")
+
+    def _check(self, params: Params) -> None:
         for key, value in params.items():
             if key not in self._known:
                 raise ValueError(f"{self.name} has no parameter {key!r}; it takes {_listed(self.params)}")
@@ -91,7 +111,6 @@ class ApiMethod:
         for key in self._required:
             if key not in params:
                 raise ValueError(f"{self.name}: parameter {key!r} is missing; it takes {_listed(self.params)}")
-        return await self.function(api, params)
 
     def described(self) -> dict[str, Any]:
         """{"name", "since", "description", "params", "result"}; params and result are JSON schemas."""
@@ -104,6 +123,12 @@ class ApiMethod:
     def as_map(self, result: Any) -> dict[str, Any]:
         """The result where every result must be a map."""
         return {self.answer: result} if self.answer else dict(result or {})
+
+
+@cache
+def _waits(function: Callable[..., Awaitable[Any]]) -> bool:
+    """A coroutine function without an instruction that hands over to something awaited runs through in one go."""
+    return not inspect.iscoroutinefunction(function) or any(each.opname == "SEND" for each in dis.Bytecode(function))
 
 
 def _fits(value: Any, kind: Any) -> bool:

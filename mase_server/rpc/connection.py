@@ -10,7 +10,7 @@ from typing import Any
 
 from mase_server.daemon.methods import Api, ApiError
 from mase_server.rpc.channel import ERROR, Channel
-from mase_server.rpc.dispatch import answer, error_map, told_of
+from mase_server.rpc.dispatch import answer, answer_at_once, error_map, told_of, waits
 from mase_server.rpc.frames import (
     MAX_STRANGER,
     STRANGER_ELEMENTS,
@@ -126,12 +126,31 @@ class Connection(Channel):
         elif message.ident in self._running:
             told = f"the id {message.ident} belongs to a request that has no answer yet"
             self.send(response(message.ident, self._formed(error_map("invalid-request", told)), None))
+        elif self._token or message.method == AUTHENTICATE or waits(message.method):
+            self._begin(message.ident, message)
+        else:
+            self._answer_at_once(message.ident, message)
+
+    def _answer_at_once(self, ident: int, message: Request) -> None:
+        try:
+            result = answer_at_once(self._api, message.method, message.params)
+            whole = whole_response(ident, result)
+        except Exception as error:  # noqa: BLE001  (the request's border)
+            self.front.counts.requests += 1
+            self._refuse(ident, error)
+            return
+        if whole is None:
+            self._begin(ident, message, result)
         else:
             self.front.counts.requests += 1
-            task = asyncio.ensure_future(self._serve(message.ident, message))
-            self._running[message.ident] = task
-            task.add_done_callback(self._was_served)
-            task.set_name(str(message.ident))
+            self.send(whole)
+
+    def _begin(self, ident: int, message: Request, result: dict[str, Any] | None = None) -> None:
+        self.front.counts.requests += 1
+        task = asyncio.ensure_future(self._serve(ident, message, result))
+        self._running[ident] = task
+        task.add_done_callback(self._was_served)
+        task.set_name(str(ident))
 
     def _cancel(self, message: Request) -> None:
         params = message.params[0] if isinstance(message.params, list) and message.params else message.params
@@ -142,10 +161,10 @@ class Connection(Channel):
         if message.ident is not None:
             self.send(response(message.ident, None, {"cancelled": found is not None}))
 
-    async def _serve(self, ident: int, message: Request) -> None:
-        """Answer one request; once its answer is on the way it can no longer be cancelled."""
+    async def _serve(self, ident: int, message: Request, made: dict[str, Any] | None) -> None:
+        """Answer one request; once its answer is on the way it can no longer be cancelled. made: it, where known."""
         try:
-            result = await self._result(message)
+            result = await self._result(message) if made is None else made
             self._answered.add(ident)
             whole = whole_response(ident, result) if self.writable else None
             if whole is not None:

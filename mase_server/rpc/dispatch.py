@@ -34,6 +34,23 @@ def error_map(code: str, message: str, data: Mapping[str, Any] | None = None) ->
 
 async def answer(api: Api, method: Any, params: Any) -> dict[str, Any]:
     """The result of one request, always a map. ApiError says what was wrong with it."""
+    found, given = _asked(api, method, params)
+    return found.as_map(await found.call(api, given))
+
+
+def waits(method: Any) -> bool:
+    """Can an answer take more than one turn of the event loop?"""
+    return isinstance(method, str) and method in METHODS and METHODS[method].waits
+
+
+def answer_at_once(api: Api, method: Any, params: Any) -> dict[str, Any]:
+    """The result of a request that waits for nothing; ApiError. A task would take three turns of the event loop."""
+    found, given = _asked(api, method, params)
+    return found.as_map(found.call_at_once(api, given))
+
+
+def _asked(api: Api, method: Any, params: Any) -> tuple[ApiMethod, dict[str, Any]]:
+    """What is asked for, if it may be."""
     found = METHODS.get(method) if isinstance(method, str) else None
     if found is None:
         raise _unknown(method)
@@ -43,7 +60,7 @@ async def answer(api: Api, method: Any, params: Any) -> dict[str, Any]:
         raise ApiError("untrusted", f"{method}: the folder of {given['path']} is not trusted: {told}")
     if "path" in found.params and "path" in given and method not in _OPENING and not is_open(api, given["path"]):
         raise not_open(given["path"])
-    return found.as_map(await found.call(api, given))
+    return found, given
 
 
 def _unknown(method: Any) -> ApiError:

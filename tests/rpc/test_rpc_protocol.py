@@ -3,11 +3,14 @@
 import asyncio
 import struct
 from operator import attrgetter
+from types import SimpleNamespace
 
 import msgpack
 import pytest
 
 from mase_server.daemon.api import API
+from mase_server.daemon.methods import ApiMethod
+from mase_server.rpc import connection
 
 OPENING = ("mase/open", "mase/retrace")
 NAME = attrgetter("name")
@@ -226,3 +229,51 @@ async def test_a_big_answer_arrives_whole_and_in_order_with_others(client, serve
     assert len(answers[1]["columns"]["name"]) == answers[1]["total"] == 9001
     assert answers[2]["columns"]["name"] == ["x", "linear_0_0"]
     assert answers[3]["name"] == "mase-server"
+
+
+async def test_what_waits_for_nothing_is_answered_without_a_task(served, client, monkeypatch):
+    begun = []
+
+    def ensure_future(work):
+        begun.append(work.__qualname__)
+        return asyncio.create_task(work)
+
+    path = served.show("at_once.py")
+    monkeypatch.setattr(connection, "asyncio", SimpleNamespace(**vars(asyncio) | {"ensure_future": ensure_future}))
+    assert (await client.result("mase/nodeAt", path=path, line=3, column=0))["place"] is not None
+    assert await client.code("mase/nodeAt", path=path, line=3) == "invalid-params"
+    assert await client.code("mase/nothing") == "unknown-method"
+    assert begun == []
+    assert (await client.result("mase/graph", path=path))["total"] > 0
+    assert begun == ["Connection._serve"]
+
+
+async def test_a_method_that_waits_is_known_by_its_code():
+    async def at_once(api, params):
+        return sorted(each for each in params)
+
+    async def asks(api, params):
+        return await at_once(api, params)
+
+    async def goes_through(api, params):
+        return [each async for each in params]
+
+    async def enters(api, params):
+        async with params:
+            return None
+
+    waiting = [ApiMethod("x", {}, each, dict).waits for each in (at_once, asks, goes_through, enters)]
+    assert waiting == [False, True, True, True]
+    # Where it is wrong about one, that is a fault which is told, and no answer.
+    with pytest.raises(RuntimeError, match=r"^x waits$"):
+        ApiMethod("x", {}, lambda api, params: asyncio.sleep(0), dict).call_at_once(None, {})
+
+
+@pytest.mark.parametrize("number", [1, 100])
+async def test_who_sends_no_more_is_answered_and_left_at_once(limited, number):
+    served = await limited(end_seconds=3600.0)
+    async with served.client() as client:
+        client.send(b"".join(msgpack.packb([0, each, "mase/files", [{}]]) for each in range(number)))
+        client.writer.write_eof()
+        assert [(await client.next())[1] for _ in range(number)] == list(range(number))
+        assert await client.next() is None
