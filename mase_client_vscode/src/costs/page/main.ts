@@ -11,6 +11,9 @@ import './costs.css';
 import { Grid } from './grid';
 import { Toolbar } from './toolbar';
 
+/** Scrolling is remembered once it rests. */
+const REST_MS = 150;
+
 class Page {
   private readonly host = new Host<ToPage, FromPage, State>();
   private readonly state: State = this.host.remembered ?? {
@@ -33,6 +36,7 @@ class Page {
   private readonly notice = element('div', { class: 'notice', role: 'status', hidden: true });
   private readonly summary = element('div', { class: 'summary', role: 'status' });
   private tree: Tree | undefined;
+  private rested: ReturnType<typeof setTimeout> | undefined;
   private shown: Shown[] = [];
   /** The rows at the editor's cursor. */
   private cursor: string[] = [];
@@ -133,7 +137,8 @@ class Page {
 
   private scrolled(): void {
     this.state.scroll = this.grid.element.scrollTop;
-    this.host.remember(this.state);
+    clearTimeout(this.rested);
+    this.rested = setTimeout(() => this.host.remember(this.state), REST_MS);
   }
 
   private pressed(event: KeyboardEvent): void {
