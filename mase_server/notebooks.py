@@ -112,6 +112,7 @@ def script(cells: Iterable[str]) -> str:
     return "".join(f"{MARK}\n{cell}\n" for cell in cells)
 
 
+@lru_cache(maxsize=8)
 def runnable(source: str) -> str:
     """A script as Python with the same lines; columns too, wherever there still is code."""
     lines, futures = list[str](), list[str]()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lsprotocol import types as lsp
 
+from mase_server import notebooks
 from mase_server.lsp.alignment import Alignment
 from mase_server.lsp.documents import Document
 from mase_server.lsp.encoding import Encoding, from_units, to_units
@@ -50,6 +51,12 @@ class Page:
     traced: str
     alignment: Alignment
     encoding: Encoding
+
+    @property
+    def python(self) -> str:
+        """The traced text as Python, with the same lines."""
+        text = self.alignment.traced_text
+        return notebooks.runnable(text) if notebooks.is_notebook(self.document.path) else text
 
     def sites(self, lines: range, kinds: frozenset[str]) -> Iterator[tuple[SiteView, lsp.Range]]:
         """The sites of these kinds on the present `lines` (from 0), with their places."""

@@ -152,7 +152,7 @@ class _Spot:
         return self.target(f"{where} ({counted(len(only), 'part')})", only)
 
     def _layers(self, first: int, last: int) -> Iterator[_Part]:
-        file = outline(self.page.alignment.traced_text)
+        file = outline(self.page.python)
         spoken = [each for each in file.mentions if each.line <= last and each.end_line >= first]
         known = self.snapshot.modules(self.model)
         for each in spoken:
@@ -176,7 +176,7 @@ class _Spot:
 
     def mentions(self, paths: frozenset[str]) -> Iterator[lsp.Range]:
         """Where modules are made and used."""
-        file = outline(self.page.alignment.traced_text)
+        file = outline(self.page.python)
         around = frozenset(above for path in paths for above in _and_above(path))
         for each in file.mentions:
             meant = self._paths(each, file, self.snapshot.modules(self.model))

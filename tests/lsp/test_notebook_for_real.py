@@ -74,6 +74,10 @@ async def test_cells_show_what_running_them_gives_and_follow_every_save(editor):
     parameters = (1 * 6 * 25 + 6) + (864 * 10 + 10)
     assert f"{parameters:,} parameters" in lens[0]
 
+    # What is on a line is read from the script as Python, whatever magics stand in other cells.
+    passes = [action.title for action in await editor.actions(net, 4, 14)]
+    assert any("layer head" in title for title in passes), passes
+
     applied = []
     editor.client.feature(lsp.WORKSPACE_APPLY_EDIT)(
         lambda params: applied.append(params.edit) or lsp.ApplyWorkspaceEditResult(True)
