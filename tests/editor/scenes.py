@@ -41,8 +41,8 @@ def at_top(window: Window, line: int, caret: tuple[int, int] | None = None) -> N
 
 def away(window: Window) -> None:
     """The pointer where it opens nothing, and messages closed."""
+    window.command("Notifications: Clear All Notifications")  # a click in the middle of the window
     window.page.mouse.move(*NOWHERE)
-    window.command("Notifications: Clear All Notifications")
     expect(window.page.locator(".notification-toast")).to_have_count(0)
     expect(window.page.locator(".quick-input-widget:visible")).to_have_count(0)
 
@@ -112,14 +112,11 @@ def page_of(window: Window) -> FrameLocator:
 
 
 def graph(window: Window, keep: Keep) -> None:
-    """A GPT as a graph beside its code: one block open, shapes on the edges, the cursor's operation lit."""
+    """A GPT as a graph beside its code: one of its blocks open, shapes on the edges."""
     window.command("MASE: Show the Graph")
     page = page_of(window)
-    for closed in ("blocks.0", "blocks.0.attn"):
-        page.locator(f'.box[data-id="{closed}"] .arrow').click()
-    split = page.locator('.box[data-id=":split"]')
-    split.locator(".body").click()
-    expect(split).to_have_class(re.compile("cursor"), timeout=PATIENCE_MS)
+    page.locator('.box[data-id="blocks.0"] .title').click()
+    page.locator('.box[data-id="blocks.0.attn"]').wait_for()
     away(window)
     keep()
 
