@@ -124,6 +124,9 @@ class Contents:
         if self._server.can("window", "show_document", "support"):
             params = lsp.ShowDocumentParams(uri, take_focus=focus, selection=place)
             await self._server.window_show_document_async(params)
+        else:
+            told = f"{Path(self._server.path_of(uri)).name} is shown by opening {self._server.path_of(uri)}"
+            self._server.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Info, told))
         return {"uri": uri, "text": text}
 
 

@@ -10,7 +10,7 @@
 (defmacro mase-test-until (name condition)
   "Wait for CONDITION, its value."
   `(let ((end (+ (float-time) 60)) found)
-     (while (not (or (setq found ,condition) (> (float-time) end))) (accept-process-output nil 0.02))
+     (while (not (or (setq found ,condition) (> (float-time) end))) (if noninteractive (accept-process-output nil 0.02) (sit-for 0.02)))
      (or found (error "never: %s" ,name))))
 
 (defun mase-test-hints ()

@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 from pathlib import Path
+from urllib.parse import unquote, urlparse
 
 import pytest
 from editing import REFRESHES, Editor
@@ -97,6 +98,7 @@ async def test_it_sees_what_it_can_show(recorded):
     assert told.kind in (said(editor.said, "textDocument", "hover", "contentFormat") or ["markdown"])
     assert "| ---" not in told.value, "none of these draws tables"
     await every_command_is_one_it_can_run(editor, path)
+    await a_document_of_ours_is_shown_or_named(editor, path)
 
 
 async def holds_what_is_wrong(editor, path):
@@ -125,6 +127,19 @@ async def every_command_is_one_it_can_run(editor, path):
     edit = (await editor.client.code_action_resolve_async(fix)).edit if lazy else fix.edit
     versioned = said(editor.said, "workspace", "workspaceEdit", "documentChanges")
     assert (edit.document_changes is not None, edit.changes is not None) == (bool(versioned), not versioned)
+
+
+async def a_document_of_ours_is_shown_or_named(editor, path):
+    """Who cannot be made to show a file is told where it is."""
+    shown = await editor.command("mase.showTransformed", {"uri": path.as_uri()})
+    uri = shown["uri"]
+    assert uri.startswith("file:")
+    if said(editor.said, "window", "showDocument", "support"):
+        assert (await editor.expect(lsp.WINDOW_SHOW_DOCUMENT)).uri == uri
+    else:
+        told = (await editor.expect(lsp.WINDOW_SHOW_MESSAGE)).message
+        assert told.endswith(f"is shown by opening {unquote(urlparse(uri).path)}")
+        assert Path(unquote(urlparse(uri).path)).read_text() == shown["text"]
 
 
 async def test_a_file_without_a_workspace_has_its_shapes(tmp_path):
