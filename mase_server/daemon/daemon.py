@@ -28,6 +28,7 @@ from mase_server.daemon.tracked import Tracked, clean_scratch, retire
 from mase_server.daemon.trials import Trial, trial
 from mase_server.daemon.verilog import Verilog
 from mase_server.daemon.watch import Watcher
+from mase_server.snapshot import Problem
 from mase_server.worker.request import TraceOptions
 
 __all__ = ["Daemon", "FolderSettings", "Listener", "Status", "TraceOptions"]
@@ -180,7 +181,10 @@ class Daemon:
 
     async def tried(self, path: str, options: TraceOptions) -> Trial:
         """What a file that somebody looked at would give with other options; what is shown stays as it is."""
-        return await trial(self._services, self._tracked[path], options)
+        tracked = self._tracked[path]
+        if not self._services.trusted(tracked.folder):
+            return Trial(None, (Problem(path, 1, 0, 2, 0, "error", "untrusted", UNTRUSTED),))
+        return await trial(self._services, tracked, options)
 
     def cancel(self, path: str) -> None:
         """Stop the trace of `path` that runs, if one does; its next save or `retrace` begins another."""

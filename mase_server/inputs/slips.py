@@ -61,6 +61,4 @@ def _completed(text: str, column: int) -> Iterator[str]:
 
 def _close(word: str) -> list[str]:
     """The words of the text form that are spelled like this one."""
-    if word in _TYPES:
-        return [_TYPES[word]]
     return difflib.get_close_matches(word, [*LONG, *FILLS], n=3, cutoff=0.5)

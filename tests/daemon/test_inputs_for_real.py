@@ -136,6 +136,15 @@ async def test_what_a_connection_gives_is_not_run(bench):
     assert not made.exists()
 
 
+async def test_nothing_is_tried_once_a_folder_is_not_trusted_any_more(bench):
+    path = await bench.opened("trusted.py")
+    before, bench.settings = bench.settings, replace(bench.settings, trusted=False)
+    told = await bench.ask("tryInputs", path, inputs={"x": "f32[2, 5]"}, arguments={"width": "5"})
+    bench.settings = before
+    assert told["outputs"] is None
+    assert told["problems"][0]["message"].startswith("This folder is not trusted")
+
+
 async def test_two_sets_are_compared_line_by_line(bench):
     path = await bench.opened("compared.py")
     told = await bench.ask("compareInputs", path, sets=["small", "large"])
