@@ -50,8 +50,8 @@ export type ToPage =
   | { type: 'graph'; graph: Graph }
   /** The text of the layout's worker: a page may load nothing itself. */
   | { type: 'layout'; source: string }
-  /** The rows that the cursor is on. */
-  | { type: 'cursor'; rows: number[] }
+  /** The rows that the cursor is on; they are brought into sight if it moved. */
+  | { type: 'cursor'; rows: number[]; moved: boolean }
   /** Show a module of the model: opened, in the middle, with the focus. */
   | { type: 'show'; scope: string }
   | { type: 'notice'; text: string };

@@ -20,6 +20,7 @@ export class GraphPanel implements Disposable {
   /** Where the page sent the cursor: several operations may begin there, but this one is meant. */
   private went: { row: number; uri: string; start: Position } | undefined;
   private timer: NodeJS.Timeout | undefined;
+  private moved = false;
 
   constructor(
     readonly target: PassTarget,
@@ -33,7 +34,7 @@ export class GraphPanel implements Disposable {
     this.listeners = [
       this.page.onReady(() => void this.begin()),
       this.page.onMessage((message) => void this.receive(message).catch((error: unknown) => this.log.warn(`The graph of ${model}: ${error}`))),
-      window.onDidChangeTextEditorSelection(({ textEditor }) => this.follow(textEditor)),
+      window.onDidChangeTextEditorSelection(({ textEditor }) => this.follow(textEditor, true)),
     ];
     this.page.onClose(() => this.dispose());
   }
@@ -57,7 +58,8 @@ export class GraphPanel implements Disposable {
   /** Something else is known of these files. */
   changed(uris: string[]): void {
     const own = new Set([this.target.path, ...(this.graph?.files ?? []).map(({ path }) => path)]);
-    if (uris.some((uri) => own.has(Uri.parse(uri).fsPath))) void this.refresh();
+    // A page that is hidden asks for everything when it is shown.
+    if (this.page.panel.visible && uris.some((uri) => own.has(Uri.parse(uri).fsPath))) void this.refresh();
   }
 
   private async begin(): Promise<void> {
@@ -79,7 +81,7 @@ export class GraphPanel implements Disposable {
       this.graph = graph;
       this.page.post({ type: 'graph', graph });
       const editor = window.activeTextEditor ?? window.visibleTextEditors.find(({ document }) => document.uri.fsPath === this.target.path);
-      if (editor !== undefined) this.follow(editor);
+      if (editor !== undefined) this.follow(editor, false);
     } catch (error) {
       if (asked === this.asked) this.page.post({ type: 'notice', text: error instanceof Error ? error.message : `${error}` });
     }
@@ -95,18 +97,22 @@ export class GraphPanel implements Disposable {
     if (this.wanted !== undefined && this.page.post({ type: 'show', scope: this.wanted })) this.wanted = undefined;
   }
 
-  private follow(editor: TextEditor): void {
+  /** `moved`: did the cursor move, or is it only the graph that is another one? */
+  private follow(editor: TextEditor, moved: boolean): void {
     if (editor.document.languageId !== 'python') return;
     clearTimeout(this.timer);
+    this.moved ||= moved;
     this.timer = setTimeout(() => void this.tellCursor(editor), REST_MS);
   }
 
   private async tellCursor({ document, selection }: TextEditor): Promise<void> {
     if (this.graph === undefined) return;
+    const { moved } = this;
+    this.moved = false;
     const { went } = this;
     const there = went !== undefined && went.uri === document.uri.toString() && went.start.isEqual(selection.active);
     const rows = there ? [went.row] : await this.api.rowsAt(this.graph, document.uri, selection.active).catch(() => []);
-    this.page.post({ type: 'cursor', rows });
+    this.page.post({ type: 'cursor', rows, moved });
   }
 
   private async receive(message: FromPage): Promise<void> {

@@ -56,7 +56,7 @@ export class App {
   private async receive(message: ToPage): Promise<void> {
     if (message.type === 'layout') this.layouter ??= new Layouter(message.source);
     else if (message.type === 'graph') await this.take(message.graph);
-    else if (message.type === 'cursor') this.follow(message.rows);
+    else if (message.type === 'cursor') this.follow(message.rows, message.moved);
     else if (message.type === 'show') await this.showScope(message.scope);
     else this.notice.textContent = message.text;
   }
@@ -197,10 +197,10 @@ export class App {
 
   // The cursor of the editor.
 
-  private follow(rows: number[]): void {
+  private follow(rows: number[], moved: boolean): void {
     this.cursor = rows;
     const [first] = this.markCursor();
-    if (first !== undefined && !this.drawing.surface.matches(':focus')) this.revealBox(first);
+    if (moved && first !== undefined && !this.drawing.surface.matches(':focus')) this.revealBox(first);
   }
 
   /** The boxes that the editor's cursor is on, or that hold what it is on. */
