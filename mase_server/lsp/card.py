@@ -27,12 +27,13 @@ Row = tuple[str, str]
 Models = Mapping[str, Mapping[str, Any]]
 
 
-def card(site: SiteView, models: Models, stale: bool = False) -> str:
+def card(site: SiteView, models: Models, stale: bool = False, links: str = "") -> str:
     """The card of one site as Markdown.
 
     models: the traced models by title, maps as `snapshot.MODEL_KEYS` says, with "transform" where one has a pipeline.
+    links: a line that leads elsewhere; near the top, since what is long has to be scrolled.
     """
-    parts = [_title(site), f"```text\n{label([value.value for value in site.values], 1000)}\n```"]
+    parts = [_title(site), f"```text\n{label([value.value for value in site.values], 1000)}\n```", links]
     if stale:
         parts.append("⚠ *stale: the file has changed, and its present text could not be traced*")
     first = site.values[0]

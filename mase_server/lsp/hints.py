@@ -91,6 +91,6 @@ async def resolve(ls: Server, hint: lsp.InlayHint) -> lsp.InlayHint:
 def _complete(ls: Server, hint: lsp.InlayHint, site: SiteView, path: str, stale: bool) -> None:
     """The card, and where the one part of the label leads to: the module behind the value."""
     page = ls.page(ls.uri_of(path))
-    hint.tooltip = markup(ls, f"{card(site, ls.models_of(path), stale)}\n\n{site_links(ls, page, site)}".rstrip())
+    hint.tooltip = markup(ls, card(site, ls.models_of(path), stale, site_links(ls, page, site)))
     if isinstance(hint.label, Sequence) and not isinstance(hint.label, str) and len(hint.label) == 1:
         hint.label[0].location = definition(ls, page, site)

@@ -26,8 +26,8 @@ async def hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
     at = page.at(params.position)
     if at is not None and shown(at[0]):
         site, place = at
-        text = card(site, ls.models_of(page.document.path), page.view.stale)
-        return _hover(ls, f"{text}\n\n{site_links(ls, page, site)}".rstrip(), place)
+        models = ls.models_of(page.document.path)
+        return _hover(ls, card(site, models, page.view.stale, site_links(ls, page, site)), place)
     return _of_class(ls, page, params.position)
 
 
@@ -39,7 +39,7 @@ def _of_class(ls: Server, page: Page, position: lsp.Position) -> lsp.Hover | Non
     if not here:
         return None
     models = [model for model, _ in here]
-    return _hover(ls, f"{model_card(models, page.view.stale)}\n\n{model_links(ls, models[0])}".rstrip(), here[0][1])
+    return _hover(ls, model_card(models, page.view.stale, [model_links(ls, model) for model in models]), here[0][1])
 
 
 def _hover(ls: Server, text: str, place: lsp.Range) -> lsp.Hover:

@@ -40,7 +40,7 @@ def link_commands(options: Any) -> frozenset[str]:
 
 
 def site_links(ls: Server, page: Page | None, site: SiteView) -> str:
-    """The last line of a card: to the module behind a value, and to views of it; "" for who cannot follow links."""
+    """A line of a card: to the module behind a value, and to views of it; "" for who cannot follow links."""
     module = _module(ls, site) if ls.links else None
     if module is None:
         return ""

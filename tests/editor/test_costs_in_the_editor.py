@@ -1,0 +1,114 @@
+"""The cost table in a real VS Code: read from its page, sorted, filtered, both ways to the code, followed by a save."""
+
+from pathlib import Path
+
+from playwright.sync_api import FrameLocator, Locator, expect
+from window import PATIENCE_MS, Window
+
+#: gpt.py makes 4 blocks of 128 channels with 512 tokens; a head and the embedding of tokens share their weights.
+CHANNELS, TOKENS, POSITIONS = 128, 512, 256
+ATTENTION = CHANNELS * 3 * CHANNELS + 3 * CHANNELS + CHANNELS * CHANNELS + CHANNELS
+MLP = 2 * CHANNELS * 4 * CHANNELS + 5 * CHANNELS
+BLOCK = ATTENTION + MLP + 2 * 2 * CHANNELS
+WHOLE = 4 * BLOCK + TOKENS * CHANNELS + POSITIONS * CHANNELS + 2 * CHANNELS
+CURRENT_LINE = ".editor-instance [data-uri$='/gpt.py'] .line-numbers.active-line-number"
+
+
+class Table:
+    """The page of the cost table, as a person reads it."""
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+        self.frame: FrameLocator = window.page.frame_locator("iframe.webview").frame_locator("#active-frame")
+        self.rows = self.frame.locator("tr[data-id]")
+        self.row("").wait_for()
+
+    def row(self, ident: str) -> Locator:
+        return self.frame.locator(f"tr[data-id='{ident}']")
+
+    def cell(self, ident: str, title: str) -> Locator:
+        """A cell by the title of its column."""
+        titles = [text.rstrip(" ▼▲") for text in self.frame.get_by_role("columnheader").all_inner_texts()]
+        return self.row(ident).locator("th, td").nth(titles.index(title))
+
+    def press(self, name: str) -> None:
+        self.frame.get_by_role("button", name=name, exact=True).click()
+
+    @property
+    def shown(self) -> list[str]:
+        return self.rows.evaluate_all("rows => rows.map(row => row.dataset.id)")
+
+
+def line_of(path: Path, text: str) -> int:
+    return next(number for number, line in enumerate(path.read_text().splitlines(), 1) if text in line)
+
+
+def expect_cursor(window: Window, line: int) -> None:
+    """Wait until the cursor is on a line of the code, whoever has the keyboard."""
+    expect(window.page.locator(CURRENT_LINE)).to_have_text(f"{line}", timeout=PATIENCE_MS)
+
+
+def test_the_cost_table_is_sorted_leads_to_the_code_follows_the_cursor_and_every_save(window: Window) -> None:
+    path = window.open("gpt.py")
+    window.expect_status("MASE: ready")
+    window.command("MASE: Show Costs")
+    table = Table(window)
+    expect(table.cell("", "Parameters")).to_have_text(f"{WHOLE:,}")
+    expect(table.cell("blocks.0", "Parameters")).to_have_text(f"{BLOCK:,}")
+    expect(table.cell("lm_head", "Parameters")).to_have_text(f"{TOKENS * CHANNELS:,}*")
+    expect(table.cell("lm_head", "FLOPs")).to_have_text("33.6 M")  # 2 * 4 * 64 * 128 * 512
+    expect(table.frame.get_by_text("wte and lm_head share count once in totals")).to_be_visible()
+
+    table.press("FLOPs")
+    assert table.shown[:7] == ["", "blocks", "blocks.0", "blocks.1", "blocks.2", "blocks.3", "lm_head"]
+    expect(table.frame.get_by_role("columnheader", name="FLOPs")).to_have_attribute("aria-sort", "descending")
+    window.picture("costs")
+
+    table.row("lm_head").click()
+    expect_cursor(window, line_of(path, "self.lm_head(x)"))
+    expect(table.row("lm_head")).to_have_attribute("aria-current", "true", timeout=PATIENCE_MS)
+    window.page.keyboard.press("Control+1")  # back to the code
+    window.go_to(line_of(path, "self.wpe(pos)"), 20)
+    expect(table.row("wpe")).to_have_attribute("aria-current", "true", timeout=PATIENCE_MS)
+    window.go_to(line_of(path, "self.c_fc(x)"), 25)  # in blocks that are closed
+    expect(table.row("blocks.2")).to_have_attribute("aria-current", "true", timeout=PATIENCE_MS)
+
+    filter_box = table.frame.get_by_role("searchbox")
+    filter_box.fill("c_proj")
+    expect(table.row("blocks.3.mlp.c_proj")).to_be_visible()
+    filter_box.press("ArrowDown")
+    window.page.keyboard.press("End")
+    window.page.keyboard.press("Enter")
+    proj = line_of(path, "self.resid_dropout(self.c_proj(y))")  # of blocks.3.attn, the cheapest
+    expect_cursor(window, proj)
+
+    window.replace("n_embd=128", "n_embd=64")
+    expect(table.cell("blocks.0.mlp.c_proj", "Parameters")).to_have_text(f"{4 * 64 * 64 + 64:,}", timeout=PATIENCE_MS)
+    expect(filter_box).to_have_value("c_proj")
+    expect(table.frame.get_by_role("columnheader", name="FLOPs")).to_have_attribute("aria-sort", "descending")
+    window.picture("costs-filtered")
+
+    table.press("Copy")
+    window.page.get_by_text("rows are in the clipboard").wait_for()
+    copied = window.page.evaluate("navigator.clipboard.readText()").splitlines()
+    assert copied[0].split("\t")[:4] == ["Path", "Type", "Parameters", "FLOPs"]
+    assert copied[-1].split("\t")[:3] == ["blocks.3.attn.c_proj", "linear", f"{64 * 64 + 64}"]
+
+
+def test_the_links_of_a_hover_show_the_costs_and_go_to_the_module(window: Window) -> None:
+    path = window.open("gpt.py")
+    window.expect_status("MASE: ready")
+    window.go_to(line_of(path, "h = F.gelu"))
+    window.expect_line("h: f32[B, T, 512] = F.gelu(self.c_fc(x))")
+    card = window.hover("F.gelu(self.c_fc(x))", "c_fc")
+    expect(card).to_contain_text("show its costs")
+    window.picture("hover-links")
+    card.get_by_text("show its costs").click()
+    table = Table(window)
+    selected = table.frame.locator("tr[aria-selected='true']")
+    expect(selected).to_have_attribute("data-id", "blocks.0.mlp.c_fc", timeout=PATIENCE_MS)
+    window.page.keyboard.press("Escape")
+    card = window.hover("F.gelu(self.c_fc(x))", "c_fc")
+    card.get_by_text("go to blocks.0.mlp.c_fc").click()
+    made = line_of(path, "self.c_fc = nn.Linear")
+    expect_cursor(window, made)
