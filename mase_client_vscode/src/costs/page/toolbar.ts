@@ -14,7 +14,7 @@ export interface Orders {
 }
 
 export class Toolbar {
-  private readonly filter = element('input', { type: 'search', placeholder: 'Filter by path, type or format', 'aria-label': 'Filter' });
+  private readonly filter = element('input', { type: 'search', placeholder: 'Filter', title: 'Paths, types and formats; every word has to fit', 'aria-label': 'Filter' });
   private readonly flat = element('button', { title: 'Layers and operators as one list, e.g. to sort all of them' }, 'Flat');
   private readonly operators = element('button', { title: 'Operators that are no layers, e.g. matmul and softmax' }, 'Operators');
   private readonly expand: HTMLButtonElement;
