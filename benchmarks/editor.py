@@ -203,6 +203,7 @@ class Editor:
         client.feature(lsp.WORKSPACE_INLAY_HINT_REFRESH)(refresh)
         for ignored in (
             "mase/pipelines",
+            "mase/viewsChanged",
             lsp.WORKSPACE_CODE_LENS_REFRESH,
             lsp.WORKSPACE_DIAGNOSTIC_REFRESH,
             lsp.WINDOW_WORK_DONE_PROGRESS_CREATE,
