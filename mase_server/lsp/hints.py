@@ -41,7 +41,7 @@ class _Data:
 
 async def inlay_hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.InlayHint] | None:
     """textDocument/inlayHint, from what is known now: nothing is waited for, but long files let others in between."""
-    await settled(ls, params.text_document.uri, "inlay_hint")
+    await settled(ls, params.text_document.uri, "inlay_hint", ranged=True)
     page = ls.page(params.text_document.uri)
     if page is None:
         return None

@@ -154,16 +154,18 @@ async def test_a_file_without_a_workspace_has_its_shapes(tmp_path):
     await editor.stop()
 
 
-async def test_who_types_while_a_question_waits_is_told_that_it_is_of_another_text(tmp_path):
+async def test_who_types_while_a_question_waits_is_told_that_its_range_is_of_another_text(tmp_path):
     editor = Recorded(tmp_path, {})
     await editor.start()
     path = tmp_path / "net.py"
     editor.open(path, TEXT + "# hang\n")
     waiting = asyncio.ensure_future(editor.hints(path))
+    lenses = asyncio.ensure_future(editor.lenses(path))
     await editor.expect("mase/status", lambda status: status.state == "tracing")
     editor.change(path, (0, 0, 0, 0, "\n"))
     editor.save(path, "\n" + TEXT)
     with pytest.raises(Exception, match="the document was edited meanwhile"):
         await asyncio.wait_for(waiting, 30)
+    assert list(await asyncio.wait_for(lenses, 30)) == [2], "lenses are of the whole document, and of the new one"
     editor.unread.clear()
     await editor.stop()
