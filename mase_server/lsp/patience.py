@@ -21,8 +21,8 @@ PATIENCE = 18.0
 async def settled(ls: Server, uri: str, feature: str, *, ranged: bool = False) -> None:
     """Return at once where the client takes `workspace/<feature>/refresh`, else once the file's trace has ended.
 
-    feature: its name in the client's workspace capabilities, e.g. "inlay_hint".  ranged: the question was about a range,
-    which is gone where the document was edited meanwhile: JsonRpcException (ContentModified) says so.
+    feature: its name in the client's workspace capabilities, e.g. "inlay_hint".  ranged: the question was about a
+    range, which is gone where the document was edited meanwhile: JsonRpcException (ContentModified) says so.
     """
     document = ls.documents.get(ls.path_of(uri))
     if document is None or ls.can("workspace", feature, "refresh_support"):
