@@ -1,7 +1,25 @@
 """The whole thing: real VS Code, the extension, the server, PyTorch. Expected shapes are worked out by hand."""
 
+import re
+
+import pytest
 from playwright.sync_api import expect
-from window import Window
+from window import PATIENCE_MS, Window
+
+#: A name for the picture, the theme, and the class that VS Code gives the window for it.
+THEMES = [
+    ("light", "Default Light Modern", "vs"),
+    ("high-contrast", "Default High Contrast", "hc-black"),
+    ("high-contrast-light", "Default High Contrast Light", "hc-light"),
+    ("dark", "Default Dark Modern", "vs-dark"),
+]
+#: The colours of the letters of an element and of what is painted behind them.
+COLOURS = """element => {
+    let behind = element;
+    const solid = each => !/, 0\\)|transparent/.test(getComputedStyle(each).backgroundColor);
+    while (behind.parentElement && !solid(behind)) behind = behind.parentElement;
+    return [getComputedStyle(element).color, getComputedStyle(behind).backgroundColor];
+}"""
 
 
 def test_an_example_shows_its_shapes_and_a_hover_tells_the_rest(window: Window) -> None:
@@ -53,6 +71,27 @@ def test_a_shape_error_is_underlined_and_its_quick_fix_mends_it(window: Window) 
     window.expect_line("return self.fc(x) -> f32[B, 1000]")
     window.expect_status("MASE: ready")
     window.picture("fixed")
+
+
+@pytest.mark.timeout(180)
+def test_hints_and_hover_can_be_read_in_every_kind_of_theme(window: Window) -> None:
+    window.open("mlp.py")
+    window.expect_status("MASE: ready")
+    for name, theme, kind in THEMES:
+        window.configure(**{"workbench.colorTheme": theme})
+        window.page.locator(f".monaco-workbench.{kind}").wait_for(timeout=PATIENCE_MS)
+        window.expect_line("logits: f32[B, 5] = self.head(x)")
+        hint = window.line("logits: f32[B, 5]").locator("span", has_text=re.compile(r"f32\[B,\s5\]")).last
+        letters, ground = hint.evaluate(COLOURS)
+        assert letters != ground
+        card = window.hover("= self.head(x)", "head")
+        expect(card).to_contain_text("Linear(in_features=32, out_features=5, bias=True)")
+        letters, ground = card.get_by_text("Linear(in_features=32").first.evaluate(COLOURS)
+        assert letters != ground
+        window.picture(f"theme-{name}")
+        window.page.keyboard.press("Escape")
+        window.page.mouse.move(3, 3)
+        card.wait_for(state="hidden")
 
 
 ASSUMED = """\
