@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -214,8 +215,10 @@ def test_an_editor_and_a_server_are_attached_to_one_workspace(project, serving):
             data = json.dumps({"jsonrpc": "2.0", **message}).encode()
             editor.stdin.write(b"Content-Length: %d\r\n\r\n%s" % (len(data), data))
             editor.stdin.flush()
-        while (found := find(project.parent / "run", str(project))).kind != "editor":
-            pass
+        # The files alone are read meanwhile: `find` also connects to each server, as fast as it is called.
+        while not any('"editor"' in each.read_text() for each in (project.parent / "run").glob("*.json")):
+            time.sleep(0.01)
+        found = find(project.parent / "run", str(project))
         path = str(project / "net.py")
         with Client(address) as one, Client(found.address) as other:
             assert one.open(path)["state"] == other.open(path)["state"] == "ready"
