@@ -52,7 +52,7 @@ hardware-tools:
 # Editors that tests start as a person would; where one cannot be installed, its tests say that they need it. Debian's
 # Neovim is too old for inlay hints: a newer one comes as a package for Python, into a folder of its own.
 NEOVIM := .tools/neovim
-CLIENTS := nvim:neovim emacs:emacs-nox emacs:elpa-eglot
+CLIENTS := nvim:neovim emacs:emacs-nox emacs:elpa-eglot zsh:zsh fish:fish
 
 other-clients: venv
 	@for each in $(CLIENTS); do command -v $${each%:*} >/dev/null || missing="$$missing $${each#*:}"; done; \

@@ -39,7 +39,9 @@ _OWN = frozenset({"mase/authenticate", "mase/cancel"})
 
 def sources() -> dict[str, str]:
     """The modules as they have to be, by their names."""
-    names = ", ".join(sorted(set(re.findall(r"answers\.\w+\.(\w+)", " ".join(str(method.gives) for method in API)))))
+    names = ", ".join(
+        sorted(set(re.findall(r"answers\.\w+\.(\w+)", " ".join(str(method.gives) for method in API))), key=str.lower)
+    )
     head = _HEAD.replace("{answers}", names)
     return {name: _formatted(f"{head}\n\n{_class(*each)}") for name, each in _CLASSES.items()}
 
