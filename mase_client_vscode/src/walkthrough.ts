@@ -11,6 +11,7 @@ const EXAMPLE = path.join(__dirname, 'example.py');
 /** Offers the walkthrough when the first file ever is ready, and never again. */
 export class Walkthrough implements Disposable {
   private readonly memory: Memento;
+  private shown = false;
   private readonly listener: Disposable;
 
   constructor(
@@ -38,7 +39,8 @@ export class Walkthrough implements Disposable {
   }
 
   private async ready(): Promise<void> {
-    void commands.executeCommand('setContext', `${SECTION}.ready`, true);
+    this.shown = true;
+    await mark('ready');
     const wanted = workspace.getConfiguration('workbench').get('welcomePage.walkthroughs.openOnInstall', true);
     if (!wanted || this.memory.get(OFFERED, false)) return;
     await this.memory.update(OFFERED, true);
@@ -46,9 +48,18 @@ export class Walkthrough implements Disposable {
     if ((await window.showInformationMessage(text, 'Show Me How', 'Not Now')) === 'Show Me How') await this.open();
   }
 
-  private open(): Thenable<unknown> {
-    return commands.executeCommand('workbench.action.openWalkthrough', `${this.context.extension.id}#start`, false);
+  private async open(): Promise<void> {
+    await commands.executeCommand('workbench.action.openWalkthrough', `${this.context.extension.id}#start`, false);
+    if (this.shown) await mark('ready');
   }
+}
+
+/**
+ * Mark a step as done whose completion is this context. A step follows its context only once VS Code has read the
+ * walkthrough, and never one that holds by then: so it holds for a moment, each time.
+ */
+async function mark(what: string): Promise<void> {
+  for (const holds of [true, false]) await commands.executeCommand('setContext', `${SECTION}.${what}`, holds);
 }
 
 /** Write an example where the person says, and open it. */
@@ -74,6 +85,7 @@ async function tryInFile(command: string): Promise<void> {
   const file = openPythonFile();
   if (file !== undefined) {
     await window.showTextDocument(file);
+    await mark(`tried.${command.slice(SECTION.length + 1)}`); // VS Code hears of no command that its own extension runs
     await commands.executeCommand(command);
     return;
   }
