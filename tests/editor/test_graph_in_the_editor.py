@@ -77,7 +77,10 @@ class Graph:
         path = self.window.folder / f"picture.{format}"
         self.page.get_by_role("button", name=f"Save as {format.upper()}").click()
         field = self.window.page.locator(".quick-input-widget input[type=text]")
+        # What VS Code proposes comes late, and would take the place of what was typed before.
+        expect(field).to_have_value(re.compile(rf"\.{format}$"), timeout=PATIENCE_MS)
         field.fill(str(path))
+        expect(field).to_have_value(str(path))
         field.press("Enter")
         wait_until(lambda: path.exists() and path.stat().st_size > 0, f"{path} was written")
         return path

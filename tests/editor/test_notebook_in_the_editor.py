@@ -43,6 +43,8 @@ class Cells(Window):
     def retype(self, old: str, new: str) -> None:
         """Edit the line that shows `old`, and save."""
         self.line(old).click()
+        self.page.locator(".notebookOverlay .monaco-editor.focused").wait_for()
+        self.line(old).click()  # the first one may only have given the cell the focus
         self.page.keyboard.press("Home")
         self.page.keyboard.press("Shift+End")
         self.page.keyboard.insert_text(new)
