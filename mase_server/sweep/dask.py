@@ -53,7 +53,7 @@ class Dask:
 
 def _here(distributed: Any, jobs: int) -> Any:
     return distributed.LocalCluster(
-        n_workers=jobs, threads_per_worker=1, dashboard_address=None, asynchronous=True, silence_logs="ERROR"
+        n_workers=jobs, threads_per_worker=1, dashboard_address=None, asynchronous=True, silence_logs="CRITICAL"
     )
 
 

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import io
 import os
+import re
 import sys
 import threading
 from functools import partial
@@ -91,3 +92,8 @@ def call(warm, words, environment, cwd=None):
         except SystemExit as end:
             code = end.code
     return CompletedProcess(words, code or 0, out.getvalue(), err.getvalue())
+
+
+def unboxed(text):
+    """What a box says, however wide it is: without its frame, its spaces and its line ends."""
+    return re.sub(r"[│╭╮╰╯─\s]", "", text)

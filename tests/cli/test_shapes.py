@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.in_process import unboxed
+
 NET = """\
 import torch
 from torch import nn
@@ -203,7 +205,7 @@ def test_a_folder_with_the_name_of_a_file_is_wrong_usage(mase, tmp_path):
     (tmp_path / "folder.py").mkdir()
     done = mase("shapes", tmp_path / "folder.py")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "folder.py" in done.stderr.replace("\n", "")
+    assert "folder.py" in unboxed(done.stderr)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`mase-server trust`: the person's word, kept for every editor."""
 
 from mase_server.daemon.trust import is_trusted
+from tests.cli.in_process import unboxed
 
 
 def test_a_folder_is_trusted_until_it_is_taken_back(mase, tmp_path):
@@ -22,7 +23,7 @@ def test_a_folder_is_trusted_until_it_is_taken_back(mase, tmp_path):
 def test_a_folder_that_does_not_exist_is_wrong_usage(mase, tmp_path):
     done = mase("trust", tmp_path / "nowhere")
     assert done.returncode == 2
-    assert "nowhere" in done.stderr
+    assert "nowhere" in unboxed(done.stderr)
 
 
 def test_help_names_every_command(mase):
