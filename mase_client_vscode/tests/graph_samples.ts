@@ -38,7 +38,7 @@ export function sample(rows: Row[] = ROWS): Graph {
   } as Columns;
   const types = new Map([['blocks.0', 'Block'], ['blocks.1', 'Block'], ['', 'Net']]);
   const scopes = paths.map((path): [string, string] => [path, types.get(path) ?? 'Module']);
-  return { path: '/net.py', model: 'Net', sha256: 'a', stale: false, passes: [], columns, values, scopes, files: [{ path: '/net.py', library: false }] };
+  return { path: '/net.py', model: 'Net', sha256: 'a', stale: false, complete: true, passes: [], columns, values, scopes, files: [{ path: '/net.py', library: false }] };
 }
 
 /** As many operations as are asked for, each behind the one before it, in no module. */

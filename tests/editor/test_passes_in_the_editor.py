@@ -132,12 +132,13 @@ def test_a_layer_is_quantised_alone_and_the_pipeline_is_listed_kept_and_taken_ba
     window.go_to(line_of(path, "class MLP"), 8)
     choose_action(window, "MASE: Pipeline of MLP")
     listed = form(window, "Passes on MLP")
-    expect(listed).to_contain_text("1. quantize(only=['head'])")
+    # The form keeps what was typed into it last.
+    expect(listed).to_contain_text(re.compile(r"1\. quantize\(.*only=\['head'\]\)"))
     window.picture("pass-pipeline")
     listed.get_by_text("Write to the settings").first.click()
     settings = window.root / ".vscode" / "settings.json"
     wait_until(settings.exists, "the settings were written")
-    wait_until(lambda: "quantize(only=['head'])" in settings.read_text(), "the settings held the pipeline")
+    wait_until(lambda: "only=['head'])" in settings.read_text(), "the settings held the pipeline")
     window.expect_status("MASE: ready · 1 pass")
     window.expect_line("logits: fixed(8,", 2)
     window.page.get_by_text("undo", exact=True).first.click()

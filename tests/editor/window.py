@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from code_server import ROOT
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, TimeoutError, expect
 
 EXAMPLES = ROOT / "examples"
 OUTPUT = ROOT / "tests" / "output"
@@ -28,6 +28,8 @@ PLACE_OF_WORD = r"""(line, word) => {
     }
     throw new Error(`no ${word} in ${line.textContent}`);
 }"""
+#: How the window's title begins while a test has settings of its own.
+TITLE = "Configured"
 NO_TABS_OR_A_QUESTION = "() => !document.querySelector('.tab') || document.querySelector('.monaco-dialog-box')"
 
 
@@ -38,6 +40,7 @@ class Window:
         self.page = page
         self.page.set_default_timeout(PATIENCE_MS)
         self.root = self.folder = self.path = root
+        self.configured = 0
         self.page.goto(url)
         self.page.locator(".monaco-workbench .statusbar-item").first.wait_for()
 
@@ -73,11 +76,17 @@ class Window:
         self.page.locator(f".editor-instance [data-uri$='/{path.name}'] .view-line, .notebookOverlay").first.wait_for()
 
     def configure(self, **settings: object) -> None:
-        """Settings of the workspace, on top of those that the test gave before."""
+        """Settings of the workspace, on top of those that the test gave before; returns once VS Code has read them.
+
+        What tells is the window's title, which is one of them.
+        """
         path = self.root / ".vscode" / "settings.json"
         path.parent.mkdir(exist_ok=True)
         known = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps(known | settings))
+        self.configured += 1
+        title = f"{TITLE} {self.configured}."
+        path.write_text(json.dumps(known | settings | {"window.title": title}))
+        self.page.wait_for_function("title => document.title.includes(title)", arg=title)
 
     def reset(self) -> None:
         """Close all editors without saving, take away notices, settings and files."""
@@ -89,6 +98,7 @@ class Window:
             self.page.get_by_role("button", name="Don't Save").click()
         expect(self.page.locator(".tab")).to_have_count(0, timeout=PATIENCE_MS)
         shutil.rmtree(self.root / ".vscode", ignore_errors=True)
+        self.page.wait_for_function("title => !document.title.includes(title)", arg=TITLE)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
@@ -139,7 +149,7 @@ class Window:
     def save(self) -> None:
         """Ctrl+S, until the tab shows no unsaved change."""
         self.page.keyboard.press("Control+s")
-        self.page.locator(".tab.active:not(.dirty)").wait_for()
+        self.page.locator(".editor-group-container.active .tab.active:not(.dirty)").wait_for()
 
     def hover(self, line: str, word: str) -> Locator:
         """Point at the first `word` of the line that shows `line`; the hover that opens."""
@@ -151,8 +161,15 @@ class Window:
 
     def command(self, title: str) -> None:
         """Run a command from the palette."""
+        field = self.page.locator(".quick-input-widget input")
         self.page.keyboard.press("F1")
-        self.page.locator(".quick-input-widget input").wait_for()
+        try:
+            field.wait_for(timeout=PATIENCE_MS / 6)
+        except TimeoutError:
+            # A page of ours that was just thrown away may have had the focus: keys go nowhere, for a person too.
+            self.page.locator(".part.statusbar").click()
+            self.page.keyboard.press("F1")
+            field.wait_for()
         self.page.keyboard.insert_text(title)
         self.page.locator(".quick-input-list .monaco-list-row").filter(has_text=title).first.click()
 

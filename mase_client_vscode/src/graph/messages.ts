@@ -38,6 +38,8 @@ export interface Graph {
   sha256: string;
   /** Is it of an older text, because the present one cannot be traced? */
   stale: boolean;
+  /** Is its trace at its end? Before, numbers may still become names, and errors are not told yet. */
+  complete: boolean;
   columns: Columns;
   values: Value[];
   scopes: [path: string, type: string][];

@@ -13,6 +13,7 @@ export interface GraphPage {
   sha256: string;
   generation: number;
   stale: boolean;
+  complete: boolean;
   next: number | null;
   columns: Columns;
   values: Value[];
@@ -26,7 +27,7 @@ export function sameTrace(one: GraphPage, other: GraphPage): boolean {
 }
 
 export function joined(pages: [GraphPage, ...GraphPage[]], passes: string[]): Graph {
-  const [{ path, model, sha256, stale }] = pages;
+  const [{ path, model, sha256, stale, complete }] = pages;
   const tables = { value: new Table<Value>(), scope: new Table<[string, string]>(), file: new Table<{ path: string; library: boolean }>() };
   const columns = Object.fromEntries(['row', ...COLUMNS].map((name) => [name, [] as unknown[]]));
   for (const page of pages) {
@@ -39,7 +40,8 @@ export function joined(pages: [GraphPage, ...GraphPage[]], passes: string[]): Gr
     for (const [name, column] of Object.entries(columns)) for (const each of told[name] ?? []) column.push(each);
   }
   const { value, scope, file } = tables;
-  return { path, model, sha256, stale, passes, columns: columns as unknown as Columns, values: value.entries, scopes: scope.entries, files: file.entries };
+  const named = { values: value.entries, scopes: scope.entries, files: file.entries };
+  return { path, model, sha256, stale, complete, passes, columns: columns as unknown as Columns, ...named };
 }
 
 class Table<T> {

@@ -74,7 +74,10 @@ export class GraphPanel implements Disposable {
     const asked = ++this.asked;
     try {
       const graph = await this.api.graph(this.target);
-      const broken = await this.isBroken(graph);
+      const shorter = this.graph !== undefined && graph.columns.row.length < this.graph.columns.row.length;
+      // Whether it ends at an error is known once its trace has ended, which is told too.
+      if (shorter && !graph.complete) return;
+      const broken = shorter && (await this.api.hasErrors(this.target.path));
       if (asked !== this.asked) return;
       if (broken) return void this.page.post({ type: 'notice', text: BROKEN });
       if (graph.sha256 !== this.graph?.sha256) this.went = undefined; // its rows may be others
@@ -85,12 +88,6 @@ export class GraphPanel implements Disposable {
     } catch (error) {
       if (asked === this.asked) this.page.post({ type: 'notice', text: error instanceof Error ? error.message : `${error}` });
     }
-  }
-
-  /** Does a graph end at an error, where the one that is shown went further? */
-  private async isBroken(graph: Graph): Promise<boolean> {
-    if (this.graph === undefined || graph.columns.row.length >= this.graph.columns.row.length) return false;
-    return this.api.hasErrors(this.target.path);
   }
 
   private showWanted(): void {
