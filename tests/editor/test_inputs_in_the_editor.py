@@ -30,7 +30,7 @@ def test_inputs_are_seen_changed_named_compared_and_undone(window: Window) -> No
     window.open("net.py")
     window.page.get_by_text("found by search").first.wait_for()
     window.expect_status("MASE: ready")
-    window.page.get_by_text("change inputs", exact=True).click()
+    window.page.locator(".codelens-decoration").get_by_text("change inputs", exact=True).click()
     page = form(window)
     field = page.locator("input[name='inputs.x']")
     expect(field).to_be_focused(timeout=PATIENCE_MS)

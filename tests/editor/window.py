@@ -90,6 +90,7 @@ class Window:
 
     def reset(self) -> None:
         """Close all editors without saving, take away notices, settings and files."""
+        self.page.mouse.move(1, 1)  # nothing is hovered
         self.page.keyboard.press("Escape")
         self.command("Notifications: Clear All Notifications")
         self.command("View: Close All Editors")
