@@ -127,8 +127,7 @@ class Window:
 
     def go_to(self, line: int, column: int = 1) -> None:
         """Put the caret there, both counted from 1, as a person does: Ctrl+G."""
-        self.page.keyboard.press("Control+g")
-        self.page.locator(".quick-input-widget input").wait_for()
+        self._ask("Control+g")
         self.page.keyboard.type(f":{line}:{column}" if self._colon() else f"{line}:{column}")
         self.page.keyboard.press("Enter")
         self.page.locator(".quick-input-widget").wait_for(state="hidden")
@@ -162,17 +161,21 @@ class Window:
 
     def command(self, title: str) -> None:
         """Run a command from the palette."""
+        self._ask("F1")
+        self.page.keyboard.insert_text(title)
+        self.page.locator(".quick-input-list .monaco-list-row").filter(has_text=title).first.click()
+
+    def _ask(self, key: str) -> None:
+        """Press a key that opens VS Code's input at the top."""
         field = self.page.locator(".quick-input-widget input")
-        self.page.keyboard.press("F1")
+        self.page.keyboard.press(key)
         try:
             field.wait_for(timeout=PATIENCE_MS / 6)
         except TimeoutError:
             # A page of ours that was just thrown away may have had the focus: keys go nowhere, for a person too.
             self.page.locator(".part.statusbar").click()
-            self.page.keyboard.press("F1")
+            self.page.keyboard.press(key)
             field.wait_for()
-        self.page.keyboard.insert_text(title)
-        self.page.locator(".quick-input-list .monaco-list-row").filter(has_text=title).first.click()
 
     def notice(self, text: str) -> Locator:
         """The message with `text`, once it shows."""
