@@ -160,6 +160,11 @@ CODES: dict[str, tuple[str, str]] = {
         "The bytes of the file are not in the encoding that it names, or Python does not know that encoding.",
         "Save the file as UTF-8, or name its encoding in the first line.",
     ),
+    "unreadable": (
+        "The file is not read: it is a directory, a pipe, a device or a link that leads nowhere, it may not be read, it "
+        "is too large, or it is not there any more.",
+        "Do what the message says. The file is traced again as soon as it can be read.",
+    ),
     "untrusted": (
         "The folder is not trusted, so that nothing of it is run.",
         "Trust it in the editor, or with `mase-server trust PATH`.",

@@ -18,9 +18,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from mase_server import reading
+
 SUFFIX = ".ipynb"
 #: The line above every cell.
 MARK = "# %%"
+#: Bytes of a notebook's JSON, most of which may be pictures.
+MOST = 128 * reading.MIB
 #: How code of a cell is compiled: `await` at its top is IPython's own.
 FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
@@ -50,15 +54,19 @@ def is_notebook(path: str) -> bool:
     return path.endswith(SUFFIX)
 
 
-def read(path: str) -> bytes:
-    """What a trace of the file speaks of: its bytes, or the script of a notebook in UTF-8. Raises OSError.
+def read(path: str, most: int | None = None) -> bytes:
+    """What a trace of the file speaks of: its bytes, or the script of a notebook in UTF-8. Raises as `reading.read`.
 
-    A notebook that cannot be read gives its bytes, which are no script.
+    A notebook that cannot be read gives its bytes, which are no script.  most: bytes that a Python file may have.
     """
     if not is_notebook(path):
-        return Path(path).read_bytes()
-    file = Path(path).stat()
-    return _read(path, (file.st_ino, file.st_mtime_ns, file.st_size))
+        return reading.read(path, most)
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return reading.read(path, MOST)
+    # When it was touched counts too: tools that put a file back may give it the time of change that it had.
+    return _read(path, (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
 
 
 def read_ahead(path: str) -> None:
@@ -68,8 +76,8 @@ def read_ahead(path: str) -> None:
 
 
 @lru_cache(maxsize=16)
-def _read(path: str, _version: tuple[int, int, int]) -> bytes:
-    data = Path(path).read_bytes()
+def _read(path: str, _version: tuple[int, ...]) -> bytes:
+    data = reading.read(path, MOST)
     try:
         return script(cells_of(data)).encode("utf-8", "replace")
     except NotebookError:

@@ -13,12 +13,13 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "mase_server"
 
 COMPILER = ("ops", "tracing", "ir", "inputs", "formats", "passes", "hardware")
-SHARED = ("notebooks", "snapshot", "steps", "arguments", "building", "kinds", "wire", "dtypes")
+SHARED = ("notebooks", "reading", "snapshot", "steps", "arguments", "building", "kinds", "wire", "dtypes")
 #: part of the package -> the other parts that it may import.
 MAY_IMPORT = {
     "snapshot": (),
     "steps": (),
-    "notebooks": (),
+    "notebooks": ("reading",),
+    "reading": (),
     "arguments": ("kinds",),
     "building": (),
     "answers": (),

@@ -20,7 +20,7 @@ from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.pool import Pool, Start
 from mase_server.daemon.process import DEFAULT_JOB
 from mase_server.daemon.simulations import Simulations
-from mase_server.daemon.source import Source, hashes_of, read_source
+from mase_server.daemon.source import hashes_of, missing, read_source
 from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import GraphSnapshot, Store
 from mase_server.daemon.supervisor import TraceWorker
@@ -238,8 +238,8 @@ class Daemon:
         source = read_source(tracked.path)
         if source is None:
             # An editor that writes by renaming leaves a moment without the file: the rename is seen next.
-            source = Source(b"", "") if tracked.status is None else tracked.source
-        if not force and source.sha256 == tracked.source.sha256:
+            source = missing(tracked.source) if force else tracked.source
+        if not force and tracked.status is not None and source.is_as(tracked.source):
             return
         self._interrupt(tracked, "a newer save came")
         self.passes.interrupt(tracked.path)
@@ -272,7 +272,7 @@ class Daemon:
 
     def _ask_for_import(self, tracked: Tracked, path: str) -> None:
         source = read_source(path)
-        if source is not None and source.sha256 != tracked.imports[path]:
+        if source is not None and source.sha256 not in ("", tracked.imports[path]):
             tracked.imports[path] = source.sha256
             self._ask(tracked, force=True)
 

@@ -16,7 +16,7 @@ from mase_server.daemon.environment import Candidate, candidates, environment_pr
 from mase_server.daemon.passes import Passes
 from mase_server.daemon.picked_sets import PickedSets
 from mase_server.daemon.pool import NoInterpreter, Pool
-from mase_server.daemon.source import is_library
+from mase_server.daemon.source import is_library, unreadable
 from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import Entry, GraphSnapshot, Store
 from mase_server.daemon.supervisor import Events, Limits, Outcome, TraceWorker
@@ -73,6 +73,9 @@ class Generation:
         tracked, services = self._tracked, self._services
         if is_library(tracked.path):
             return self._end_without(Entry(tracked.path), "no_model", _LIBRARY)
+        if self._source.unreadable:
+            problem = unreadable(tracked.path, self._source.unreadable)
+            return self._fail("failed", (problem,), problem.message)
         found = await services.discoverer.discover(tracked.path, self._source.data, self._source.sha256)
         if found.problem is not None and not self._is_newer_syntax():
             return self._fail("failed", (found.problem,), found.problem.message)
@@ -199,6 +202,9 @@ class Generation:
             if tracked.worker is not None:
                 self._services.in_background(tracked.worker)
             tracked.worker = worker
+        if any(problem.code == "unreadable" for problem in outcome.problems) and tracked.generation == self._number:
+            # It went between our reading and the child's: even the same content is traced once it is there again.
+            tracked.source = replace(tracked.source, unreadable=outcome.problems[0].message)
         if outcome.problems:
             shown = entry.problems if entry.sha256 == self._source.sha256 and self._shown else ()
             self._put(replace(entry, sha256=self._source.sha256, stale=not self._shown and entry.shown is not None,

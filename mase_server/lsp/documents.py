@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from dataclasses import dataclass, field
 
-from mase_server import notebooks
+from mase_server import notebooks, reading
 from mase_server.lsp.alignment import Alignment
 from mase_server.lsp.text import Edit, Text, decode, hashes, split_lines
 
@@ -58,9 +58,10 @@ class Document:
     def _from_disk(self, sha256: str) -> Alignment | None:
         """The file as it is on disk, if that is what was traced: something else than this editor wrote it."""
         try:
-            data = notebooks.read(self.path)
+            data = notebooks.read(self.path, reading.MOST)
         except OSError:
-            return None
+            # Of a file that is not read there is only what the editor shows.
+            return None if sha256 else self._follow(frozenset(), self.text.lines)
         found = hashlib.sha256(data).hexdigest()
         if sha256 not in {"", found}:
             return None
@@ -101,7 +102,7 @@ class Documents:
 def read_document(path: str, uri: str) -> Document | None:
     """A file that is not open, as it is on disk; None if it cannot be read."""
     try:
-        text = decode(notebooks.read(path))
+        text = decode(notebooks.read(path, reading.MOST))
     except OSError:
         return None
     return Document(uri, path, 0, Text(text))

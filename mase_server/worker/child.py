@@ -114,6 +114,9 @@ def describe(error: BaseException, path: str) -> Problem:
     """A plain diagnostic for an exception that the job let through, at the innermost line of `path`."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     line = (lines[-1] if lines else None) or 1
+    if isinstance(error, OSError) and error.filename == path and not lines:
+        text = f"{error.strerror}: {path} was there a moment ago. It is traced again as soon as it can be read."
+        return Problem(path, 1, 0, 2, 0, "error", "unreadable", text)
     text = "".join(traceback.format_exception_only(error)).strip()
     code = "exited" if isinstance(error, SystemExit) else "exception"
     return Problem(path, line, 0, line + 1, 0, "error", code, f"Tracing stopped: {text}")
