@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from transformers.configuration_utils import PreTrainedConfig
+from transformers import PretrainedConfig
 
 #: Attributes of configurations that count layers.
 _DEPTHS = re.compile(
@@ -79,11 +79,11 @@ LIMITS: Mapping[str, int] = {
 }  # fmt: skip
 
 
-def shorten(config: PreTrainedConfig, layers: int) -> None:
+def shorten(config: PretrainedConfig, layers: int) -> None:
     """Cut every count of layers to so many, in nested configurations too, and the lists of layers with them."""
     counts = set()
     for key, value in list(vars(config).items()):
-        if isinstance(value, PreTrainedConfig):
+        if isinstance(value, PretrainedConfig):
             shorten(value, layers)
         elif type(value) is int and value > layers and _DEPTHS.match(key):
             with contextlib.suppress(NotImplementedError):
@@ -117,7 +117,7 @@ def of_each_kind(items: list[Any] | tuple[Any, ...], count: int) -> list[Any] | 
     return type(items)(items[index] for index in sorted((firsts + rest)[:count]))
 
 
-def put_inside(config: PreTrainedConfig) -> None:
+def put_inside(config: PretrainedConfig) -> None:
     """Mend what defaults leave open: tokens beyond the vocabulary, and features of images too wide for the text."""
     text = getattr(config, "text_config", None) or config
     size = getattr(text, "vocab_size", None)
@@ -133,10 +133,10 @@ def put_inside(config: PreTrainedConfig) -> None:
 
 
 def _is_config(value: Any) -> bool:
-    return isinstance(value, PreTrainedConfig)
+    return isinstance(value, PretrainedConfig)
 
 
-def shrink(config: PreTrainedConfig, fixed: AbstractSet[str]) -> None:
+def shrink(config: PretrainedConfig, fixed: AbstractSet[str]) -> None:
     """Cut depths, widths and vocabularies, all but those in `fixed`, in nested configurations too."""
     for key, limit in LIMITS.items():
         value = getattr(config, key, None)
@@ -148,14 +148,14 @@ def shrink(config: PreTrainedConfig, fixed: AbstractSet[str]) -> None:
         if type(value) is int and value >= (getattr(config, "vocab_size", None) or value + 1):
             setattr(config, key, 1)
     for value in vars(config).values():
-        if isinstance(value, PreTrainedConfig):
+        if isinstance(value, PretrainedConfig):
             shrink(value, fixed)
 
 
-def mend(config: PreTrainedConfig) -> None:
+def mend(config: PretrainedConfig) -> None:
     """Defaults that the library itself cannot run: caches of models without attention, sections of rotary positions."""
     for value in vars(config).values():
-        if isinstance(value, PreTrainedConfig):
+        if isinstance(value, PretrainedConfig):
             mend(value)
     with contextlib.suppress(AttributeError, NotImplementedError):
         config.use_cache = False

@@ -11,8 +11,7 @@ from typing import Any
 
 from hf_sizes import KEPT, mend, put_inside, shorten, shrink
 from torch import nn
-from transformers import CONFIG_MAPPING, PreTrainedModel
-from transformers.configuration_utils import PreTrainedConfig
+from transformers import CONFIG_MAPPING, PretrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
 
 from mase_server.tracing.shadow import MetaMode, Shadows
@@ -83,7 +82,7 @@ def _constructed(kind: type[PreTrainedModel], config: Any, cut: bool, auto: bool
     return Built(model.eval(), shadows, cut, auto)
 
 
-def model_class(config: PreTrainedConfig) -> tuple[type[PreTrainedModel], bool]:
+def model_class(config: PretrainedConfig) -> tuple[type[PreTrainedModel], bool]:
     """The type's base model, else its first head, else what its own file defines for it; is it one of Auto's?"""
     found: list[type[PreTrainedModel]] = []
     for mapping in _mappings():

@@ -21,7 +21,7 @@ from time import perf_counter
 from editor import Editor
 from plain_lsp import Server
 
-PACKAGES = ("pyrefly", "torchshapeflow", "torchtyc", "torchinfo", "netron")
+PACKAGES = ("pyrefly", "torchshapeflow", "torchtyc", "torchinfo", "torchlens", "netron")
 #: Installed alone: what they ask for is another torch, and gigabytes.
 ALONE = ("pyrefly-torch-stubs", "pyrefly-shape-extensions")
 SECONDS = 120.0
@@ -65,10 +65,11 @@ def environment(folder: Path) -> Environment:
     made = Environment(folder)
     if not Path(made.python).exists():
         venv.create(folder, with_pip=True)
+        # First, so that pip counts the project's torch as installed, and gets no other with gigabytes of libraries.
+        (made.packages / "torch.pth").write_text(sysconfig.get_path("purelib") + "\n")
         for options, names in (((), PACKAGES), (("--no-deps",), ALONE)):
             for name in names:
                 install(made, *options, name)
-        (made.packages / "torch.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return made
 
 
