@@ -36,6 +36,11 @@ def compose(call: str, arguments: Mapping[str, str] | None, inputs: Mapping[str,
     return Said(written.text, tuple(written.spans))
 
 
+def one_line(text: str) -> str:
+    """A text without its line breaks; blanks inside a line stay, for they may be a string's."""
+    return " ".join(line.strip() for line in text.splitlines()).strip()
+
+
 class _Written:
     def __init__(self) -> None:
         self.text = ""
@@ -45,7 +50,7 @@ class _Written:
         self.text += text
 
     def fields(self, group: str, texts: Mapping[str, str], sign: str, between: str) -> None:
-        given = [(name, " ".join(text.split())) for name, text in texts.items() if text.strip()]
+        given = [(name, one_line(text)) for name, text in texts.items() if text.strip()]
         for number, (name, text) in enumerate(given):
             self.add(between if number else "")
             start = len(self.text)
@@ -56,7 +61,7 @@ class _Written:
 def unreadable(arguments: Mapping[str, str], *, literal: bool) -> Iterator[tuple[str, str]]:
     """(field, why) for each argument that is no expression of Python, or, with `literal`, no plain value."""
     for name, text in arguments.items():
-        whole = " ".join(text.split())
+        whole = one_line(text)
         if not whole:
             continue
         try:

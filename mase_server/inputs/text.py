@@ -26,13 +26,11 @@ class SpecError(ValueError):
         self.message, self.line, self.column = message, line, column
 
 
-#: What identifiers may hold beside letters, digits and underscores: Unicode's Other_ID_Start and Other_ID_Continue.
-_OTHERS = "\u00b7\u0387\u1369-\u1371\u19da\u2118\u212e\u309b\u309c"
 _TOKEN = re.compile(
-    r"(?P<newline>[\n;])|(?P<space>[ \t\r]+)|(?P<number>-?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|inf\b))"
-    rf"|(?P<name>(?:[^\W\d]|[\u2118\u212e\u309b\u309c])[\w{_OTHERS}]*)"
+    r"(?P<newline>[\n;])|(?P<space>[ \t\r]+)|(?P<number>-?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?)|-inf\b)"
     r"|(?P<string>'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\")|(?P<sign>[\[\](){},:=<])"
 )
+_INFINITE = "inf"
 _CONSTANTS = {"True": True, "False": False, "None": None}
 
 
@@ -53,14 +51,25 @@ class _Reader:
     def _scan(self) -> Iterator[_Token]:
         start = 0
         while start < len(self.text):
-            match = _TOKEN.match(self.text, start)
-            if match is None:
-                raise self.error(f"unexpected character {self.text[start]!r}", start)
-            kind = match.lastgroup or ""
-            if kind != "space":
-                yield _Token(kind, match.group(), start)
-            start = match.end()
+            token = self._word(start) or self._other(start)
+            if token.kind != "space":
+                yield token
+            start += len(token.text)
         yield _Token("end", "", start)
+
+    def _word(self, start: int) -> _Token | None:
+        """An identifier as Python has them, which no regular expression of `re` tells."""
+        end = start
+        while end < len(self.text) and ("_"[: end - start] + self.text[end]).isidentifier():
+            end += 1
+        word = self.text[start:end]
+        return _Token("number" if word == _INFINITE else "name", word, start) if word else None
+
+    def _other(self, start: int) -> _Token:
+        match = _TOKEN.match(self.text, start)
+        if match is None:
+            raise self.error(f"unexpected character {self.text[start]!r}", start)
+        return _Token(match.lastgroup or "", match.group(), start)
 
     def error(self, message: str, start: int) -> SpecError:
         before = self.text[:start]
@@ -90,7 +99,7 @@ class _Reader:
         if token.kind == "string":
             self.at += 1
             return str(ast.literal_eval(token.text))
-        if token.kind != "name":
+        if token.kind != "name" and token.text != _INFINITE:
             raise self.expected(what)
         self.at += 1
         return token.text

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidParams
 
+from mase_server.daemon.input_fields import one_line
 from mase_server.daemon.store import ModelView
 from mase_server.lsp import actions
 from mase_server.lsp.asking import as_map, ask
@@ -46,7 +47,7 @@ async def write_inputs(ls: Server, given: Any = None) -> bool:
     Was it done?  The edit is applied by the client, which can undo it; the set is used from the next save on.
     """
     target, asked = model_of(ls, given), as_map(given)
-    name, text = str(asked.get("set") or ""), " ".join(str(asked.get("text") or "").split())
+    name, text = str(asked.get("set") or ""), one_line(str(asked.get("text") or ""))
     if name and not _NAME.fullmatch(name):
         raise JsonRpcInvalidParams(f"{name!r} is no name for inputs: use letters, digits, blanks and `_ . + -`")
     model = _model(ls, target)

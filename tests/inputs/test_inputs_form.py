@@ -124,6 +124,7 @@ def test_what_has_no_text_says_why_and_a_variable_has_no_call():
         ({}, {"x": "f32[1]"}, "Net(); x: f32[1]"),
         ({"width": "3", "deep": " "}, {}, "Net(width=3)"),
         ({"name": "'a;b)'"}, {"x": "f32[1]", "y": "2"}, "Net(name='a;b)'); x: f32[1]; y: 2"),
+        ({"name": "'a  b'"}, {"x": "'  c'"}, "Net(name='a  b'); x: '  c'"),
     ],
 )
 def test_fields_become_the_text_of_one_comment(arguments, inputs, text):

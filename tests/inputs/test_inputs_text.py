@@ -1,5 +1,7 @@
 """The text form of inputs: what is read, what is written, and where mistakes are."""
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +41,19 @@ def test_what_was_written_is_read_back_as_the_same_inputs(entries, sizes):
     used = set(Inputs(entries).symbols())
     inputs = Inputs(entries, {symbol: size for symbol, size in sizes.items() if symbol in used})
     assert parse(write(inputs)) == inputs
+
+
+@pytest.mark.parametrize(
+    "name", ["inf", "nan", "True", "f32", "join", "A\u0dca", "inf\u0dca", "\u2118x", "x\u00b7", "a b", "-"]
+)
+def test_any_name_is_read_back(name):
+    inputs = Inputs({name: TensorSpec("f32", (2,))}, {})
+    assert parse(write(inputs)) == inputs
+
+
+def test_every_character_that_begins_an_identifier_of_python_does_so_here():
+    letters = [letter for letter in map(chr, range(sys.maxunicode)) if letter.isidentifier()]
+    assert list(parse("; ".join(f"{letter}0: 1" for letter in letters)).entries) == [f"{letter}0" for letter in letters]
 
 
 @pytest.mark.parametrize(
