@@ -62,7 +62,7 @@ class Heads(nn.Module):
 class Big(nn.Module):
     def __init__(self):
         super().__init__()
-        self.fc = nn.Linear(1 << 15, 1 << 15, bias=False)
+        self.fc = nn.Linear(1 << 18, 1 << 18, bias=False)
 
     def forward(self, x):
         return self.fc(x)
@@ -89,7 +89,7 @@ if __name__ == "__main__":
     Odd()(torch.randn(3, 8))
     Deep().eval()(torch.randn(1, 4, 8))
     Heads().eval()(torch.randn(1, 4, 8))
-    Big()(torch.randn(1, 1 << 15))
+    Big()(torch.randn(1, 1 << 18))
     Broken()(torch.randn(3, 8))
 """
 
@@ -222,7 +222,7 @@ def test_a_model_that_is_too_large_is_refused_before_it_is_made(served):
     _, child = served
     answer = emit(child, model="Big", memory=room(1 << 30))
     assert answer.kind == "limit"
-    assert answer.error.startswith("Big has 4.0 GiB of parameters; with values it would take about 8.0 GiB")
+    assert answer.error.startswith("Big has 256.0 GiB of parameters; with values it would take about 512.0 GiB")
     assert not any("with its weights" in message for message in answer.told)
 
 
