@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import logging
 import os
+import stat
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
@@ -15,9 +19,31 @@ from watchdog.observers.polling import PollingObserver
 
 from mase_server import notebooks
 
+_log = logging.getLogger(__name__)
 _DEBOUNCE = 0.03
+#: Seconds after which it is seen that a folder was moved away, deleted or made again: the system does not tell.
+_LOOK = 1.0
+#: Seconds between two looks at every file, where the system watches no more folders.
+_POLL = 0.5
+#: What the system says when it watches no more: too many folders, watchers of one user, or open files.
+_LIMITS = {
+    errno.ENOSPC: "its limit of watched folders is reached; `sysctl fs.inotify.max_user_watches=524288` raises it",
+    errno.EMFILE: "its limit of open files or of watchers is reached; `ulimit -n 4096` raises the first, and "
+    "`sysctl fs.inotify.max_user_instances=512` the second",
+    errno.ENFILE: "its limit of open files is reached",
+    errno.ENOMEM: "it has no memory left",
+}
 _NEVER = frozenset({".venv", "venv", ".git", "node_modules", "__pycache__", "site-packages", "dist-packages"})
-_KINDS = frozenset({"modified", "created", "moved", "closed"})
+_SUFFIXES = (".py", notebooks.SUFFIX)
+_KINDS = frozenset({"attrib", "modified", "created", "moved", "closed"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A folder as it was when the system began to watch it: (device, inode)."""
+
+    watch: ObservedWatch
+    identity: tuple[int, int]
 
 
 class Watcher:
@@ -27,22 +53,25 @@ class Watcher:
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._pending: dict[str, asyncio.TimerHandle] = {}
-        self._watches: dict[str, ObservedWatch] = {}
+        self._wanted: set[str] = set()
+        self._watches: dict[str, _Watched] = {}
+        #: Folders that were not there: once they are, their files may be others.
+        self._lost: set[str] = set()
         self._handler = _Handler(self._from_thread)
         self._observer: BaseObserver | None = None
+        self._next_look: asyncio.TimerHandle | None = None
 
     def watch(self, folders: set[str]) -> None:
-        """Watch exactly these folders, not what is below them."""
-        wanted = {folder for folder in folders if not _NEVER & set(Path(folder).parts) and Path(folder).is_dir()}
-        for folder in set(self._watches) - wanted:
-            watch = self._watches.pop(folder)
-            with contextlib.suppress(KeyError, OSError):
-                self._running().unschedule(watch)
-        for folder in wanted - set(self._watches):
-            self._add(folder)
+        """Watch exactly these folders, not what is below them; also those that are made again later."""
+        self._wanted = {folder for folder in folders if not _NEVER & set(Path(folder).parts)}
+        self._lost &= self._wanted
+        self._look()
 
     def close(self) -> None:
         """Stop watching."""
+        self._wanted = set()
+        if self._next_look is not None:
+            self._next_look.cancel()
         for handle in self._pending.values():
             handle.cancel()
         self._pending.clear()
@@ -50,34 +79,72 @@ class Watcher:
             self._observer.stop()
             self._observer = None
 
+    def _look(self) -> None:
+        """Watch what is wanted and there. A folder that was made again is another one, whatever its name."""
+        if self._next_look is not None:
+            self._next_look.cancel()
+        now = {folder: _identity(folder) for folder in self._wanted}
+        alive = self._alive()
+        for folder, watched in list(self._watches.items()):
+            if now.get(folder) != watched.identity or watched.watch not in alive:
+                self._drop(folder)
+        for folder, identity in now.items():
+            if identity is None:
+                self._lost.add(folder)
+            elif folder not in self._watches:
+                self._add(folder, identity)
+        if self._wanted:
+            self._next_look = self._loop.call_later(_LOOK, self._look)
+
+    def _alive(self) -> set[ObservedWatch]:
+        """Those that still watch: a folder that is made again may get the number of the one that was deleted."""
+        emitters = () if self._observer is None else self._observer.emitters
+        return {emitter.watch for emitter in emitters if emitter.is_alive()}
+
+    def _drop(self, folder: str) -> None:
+        with contextlib.suppress(KeyError, OSError):
+            self._running().unschedule(self._watches.pop(folder).watch)
+        self._lost |= {folder} & self._wanted
+
     def _running(self) -> BaseObserver:
         if self._observer is None:
-            self._observer = Observer()
-            self._start(self._observer)
+            self._observer = self._started(Observer())
         return self._observer
 
-    def _start(self, observer: BaseObserver) -> None:
+    def _started(self, observer: BaseObserver) -> BaseObserver:
         observer.daemon = True
         observer.start()
+        return observer
 
-    def _add(self, folder: str) -> None:
+    def _add(self, folder: str, identity: tuple[int, int]) -> None:
         try:
-            self._watches[folder] = self._running().schedule(self._handler, folder)
-        except OSError:
-            # The system's limit of inotify watches or instances is reached: poll instead, all of them alike.
-            self._poll_instead()
-            with contextlib.suppress(OSError):
-                self._watches[folder] = self._running().schedule(self._handler, folder)
+            watch = self._running().schedule(self._handler, folder)
+        except OSError as error:
+            if error.errno not in _LIMITS or isinstance(self._observer, PollingObserver):
+                return  # it is gone again, or may not be read: the next look tries it once more
+            self._poll_instead(error)
+            return self._add(folder, identity)
+        self._watches[folder] = _Watched(watch, identity)
+        if folder in self._lost:
+            self._lost.discard(folder)
+            self._tell_all(folder)
 
-    def _poll_instead(self) -> None:
-        if isinstance(self._observer, PollingObserver):
-            return
-        old, self._observer = self._observer, PollingObserver(timeout=0.5)
+    def _poll_instead(self, error: OSError) -> None:
+        why = _LIMITS[error.errno or 0]
+        _log.warning("the system watches no more folders: %s. Files are looked at every %g s instead.", why, _POLL)
+        old, self._observer = self._observer, self._started(PollingObserver(timeout=_POLL))
         if old is not None and old.is_alive():
             old.stop()
-        self._start(self._observer)
-        for folder in list(self._watches):
-            self._watches[folder] = self._observer.schedule(self._handler, folder)
+        watched, self._watches = self._watches, {}
+        for folder, one in watched.items():
+            self._add(folder, one.identity)
+
+    def _tell_all(self, folder: str) -> None:
+        """A folder is there again: whatever it holds may have changed."""
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(_SUFFIXES):
+                    self._seen(entry.path)
 
     def _from_thread(self, path: str) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
@@ -93,6 +160,14 @@ class Watcher:
         self._changed(path)
 
 
+def _identity(folder: str) -> tuple[int, int] | None:
+    try:
+        found = Path(folder).stat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISDIR(found.st_mode) else None
+
+
 class _Handler(FileSystemEventHandler):
     """Runs in watchdog's thread. An editor that saves by renaming shows up as a move onto the file."""
 
@@ -105,5 +180,5 @@ class _Handler(FileSystemEventHandler):
         path = os.fsdecode(event.dest_path if event.event_type == "moved" else event.src_path)
         if notebooks.is_notebook(path):
             notebooks.read_ahead(path)
-        if path.endswith((".py", notebooks.SUFFIX)):
+        if path.endswith(_SUFFIXES):
             self._tell(path)

@@ -2,12 +2,28 @@
 
 import asyncio
 import errno
+import os
+import shutil
 
 import pytest
 from watchdog.observers import Observer
 from watchdog.observers.polling import PollingObserver
 
+from mase_server.daemon import watch
 from mase_server.daemon.watch import Watcher
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch):
+    """What is looked for each second is looked for all the time."""
+    monkeypatch.setattr(watch, "_LOOK", 0.05)
+    monkeypatch.setattr(watch, "_POLL", 0.05)
+
+
+async def until(condition):
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -85,15 +101,119 @@ async def test_a_folder_no_longer_asked_for_is_no_longer_watched(watched):
     assert await heard_until(heard, folder / "sub" / "new.py") == [str(folder / "sub" / "new.py")]
 
 
-async def test_at_the_systems_limit_it_polls(tmp_path, monkeypatch):
-    def refuse(self, *args, **kwargs):
-        raise OSError(errno.ENOSPC, "inotify watch limit reached")
+async def test_a_change_of_times_or_rights_is_told_as_what_it_says_may_have_changed(watched):
+    folder, heard, _ = watched
+    (folder / "net.py").write_text("x")
+    await heard_until(heard, folder / "net.py")
+    (folder / "net.py").chmod(0o600)
+    await heard_until(heard, folder / "net.py")
 
-    monkeypatch.setattr(Observer, "schedule", refuse)
+
+def delete(folder):
+    shutil.rmtree(folder)
+
+
+def move_away(folder):
+    folder.rename(folder.with_name("elsewhere"))
+
+
+def put_a_file_there(folder):
+    shutil.rmtree(folder)
+    folder.write_text("no folder")
+
+
+@pytest.mark.parametrize("go", [delete, move_away, put_a_file_there])
+async def test_a_folder_that_is_made_again_is_watched_again_and_all_it_holds_is_told(watched, go):
+    folder, heard, watcher = watched
+    work = folder / "work"
+    work.mkdir()
+    (work / "net.py").write_text("x")
+    watcher.watch({str(folder), str(work)})
+    go(work)
+    if go is not delete:  # deleted and made again at once, it may have the very same number
+        await until(lambda: str(work) not in watcher._watches)
+    work.unlink() if work.is_file() else None
+    work.mkdir()
+    (work / "net.py").write_text("as git checkout leaves it")
+    assert set(await heard_until(heard, work / "net.py")) <= {str(work / "net.py")}
+    await until(lambda: str(work) in watcher._watches)
+    while not heard.empty():
+        heard.get_nowait()
+    (work / "later.py").write_text("x")
+    await heard_until(heard, work / "later.py")
+
+
+async def test_a_folder_that_is_not_there_yet_is_watched_once_it_is(watched):
+    folder, heard, watcher = watched
+    watcher.watch({str(folder / "coming")})
+    (folder / "coming").mkdir()
+    (folder / "coming" / "net.py").write_text("x")
+    await heard_until(heard, folder / "coming" / "net.py")
+
+
+def refuse(number):
+    def schedule(self, *args, **kwargs):
+        raise OSError(number, "as inotify says it")
+
+    return schedule
+
+
+LIMITS = {
+    errno.ENOSPC: "its limit of watched folders is reached; `sysctl fs.inotify.max_user_watches=524288` raises it",
+    errno.EMFILE: "its limit of open files or of watchers is reached; `ulimit -n 4096` raises the first, and "
+    "`sysctl fs.inotify.max_user_instances=512` the second",
+}
+
+
+@pytest.mark.parametrize("number", LIMITS)
+async def test_at_the_systems_limit_it_polls_and_says_so_once(tmp_path, monkeypatch, caplog, number):
+    (tmp_path / "other").mkdir()
     heard = asyncio.Queue()
     watcher = Watcher(heard.put_nowait)
     watcher.watch({str(tmp_path)})
+    monkeypatch.setattr(Observer, "schedule", refuse(number))
+    watcher.watch({str(tmp_path), str(tmp_path / "other"), str(tmp_path / "gone")})
     assert isinstance(watcher._observer, PollingObserver)
+    for path in (tmp_path / "net.py", tmp_path / "other" / "net.py"):
+        path.write_text("x")
+        await heard_until(heard, path)
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone" / "net.py").write_text("x")
+    await heard_until(heard, tmp_path / "gone" / "net.py")
+    watcher.close()
+    told = f"the system watches no more folders: {LIMITS[number]}. Files are looked at every 0.05 s instead."
+    assert [one.getMessage() for one in caplog.records if one.name == "mase_server.daemon.watch"] == [told]
+
+
+async def test_one_folder_that_cannot_be_watched_costs_the_others_nothing(tmp_path, monkeypatch, caplog):
+    real = Observer.schedule
+
+    def schedule(self, handler, folder, **options):
+        if folder.endswith("other"):
+            raise FileNotFoundError(errno.ENOENT, "gone meanwhile", folder)
+        return real(self, handler, folder, **options)
+
+    monkeypatch.setattr(Observer, "schedule", schedule)
+    (tmp_path / "other").mkdir()
+    heard = asyncio.Queue()
+    watcher = Watcher(heard.put_nowait)
+    watcher.watch({str(tmp_path), str(tmp_path / "other")})
+    assert isinstance(watcher._observer, Observer)
     (tmp_path / "net.py").write_text("x")
     await heard_until(heard, tmp_path / "net.py")
+    watcher.close()
+    assert not caplog.records
+
+
+async def test_times_that_go_backwards_are_changes_too_where_it_polls(tmp_path, monkeypatch):
+    monkeypatch.setattr(Observer, "schedule", refuse(errno.ENOSPC))
+    path = tmp_path / "net.py"
+    path.write_text("x")
+    heard = asyncio.Queue()
+    watcher = Watcher(heard.put_nowait)
+    watcher.watch({str(tmp_path)})
+    before = path.stat()
+    path.write_text("y")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns - 7200 * 10**9))
+    await heard_until(heard, path)
     watcher.close()
