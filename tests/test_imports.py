@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "directories": (),
     "components": (),
     "codes": (),
+    "observe": (),
     "ops": ("formats", "dtypes", "snapshot"),
     "tracing": ("ops", *SHARED),
     "ir": ("formats", "ops", "tracing", "inputs", *SHARED),
@@ -39,13 +40,16 @@ MAY_IMPORT = {
     "passes": ("ops", "tracing", "ir", "formats", "hardware", "tools", *SHARED),
     "tools": (),
     "worker": (*COMPILER, *SHARED),
-    "daemon": (*SHARED, "answers", "worker.request", "worker.jobs", "directories", "simulation"),
-    "lsp": ("daemon", "rpc", *SHARED, "worker.request", "directories", "components"),
-    "rpc": ("daemon", *SHARED, "worker.request", "directories"),
+    "daemon": ("observe", *SHARED, "answers", "worker.request", "worker.jobs", "directories", "simulation"),
+    "lsp": ("observe", "daemon", "rpc", *SHARED, "worker.request", "directories", "components"),
+    "rpc": ("observe", "daemon", *SHARED, "worker.request", "directories"),
     "client": (*SHARED, "answers", "directories", "rpc.frames", "rpc.addresses", "rpc.private", "rpc.registry"),
     "sweep": ("daemon", *SHARED, "worker.request", "directories"),
     "jupyter": ("cli.attached", "cli.reports", "rpc.registry", "lsp", "ir", *SHARED),
-    "cli": ("codes", "daemon", "lsp", "simulation", "client", "rpc", "sweep", *SHARED, "worker.request", "directories"),
+    "cli": (
+        *("observe", "codes", "daemon", "lsp", "simulation", "client", "rpc", "sweep"),
+        *(*SHARED, "worker.request", "directories"),
+    ),
     "__main__": ("cli",),
 }
 #: library -> the parts that may import it.

@@ -20,6 +20,8 @@ from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.pool import Pool, Start
 from mase_server.daemon.process import DEFAULT_JOB
 from mase_server.daemon.simulations import Simulations
+from mase_server.daemon.slots import Slots
+from mase_server.daemon.slowness import STAGE, Slowness
 from mase_server.daemon.source import hashes_of, missing, read_source
 from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import GraphSnapshot, Store
@@ -28,6 +30,9 @@ from mase_server.daemon.tracked import Tracked, clean_scratch, retire
 from mase_server.daemon.trials import Trial, trial
 from mase_server.daemon.verilog import Verilog
 from mase_server.daemon.watch import Watcher
+from mase_server.observe.metrics import Metrics
+from mase_server.observe.records import event, within
+from mase_server.observe.requests import REQUEST, current
 from mase_server.snapshot import Problem
 from mase_server.worker.request import TraceOptions
 
@@ -54,8 +59,12 @@ class Daemon:
         launcher: Start | None = None,
     ) -> None:
         self.store = Store()
+        self.metrics = Metrics()
         self.events = Events(self.store)
-        listener = Listeners(listener, self.events)
+        self.slots = Slots(max(4, os.cpu_count() or 1))
+        slowness = Slowness(lambda path, line: listener.progress(path, STAGE, line), self.slots.before)
+        # What is slow is told before that it is over.
+        listener = Listeners(slowness, listener, self.events)
         host = Host(self.store, listener, settings_of, folder_of, self._ready, self._holder)
         self.passes = Passes(host, on_shown=lambda path, title: self.verilog.shown(path, title))
         self.verilog = Verilog(host, self.passes)
@@ -69,7 +78,9 @@ class Daemon:
             store=self.store,
             pool=Pool(cache_dir, job, launcher),
             discoverer=Discoverer(),
-            slots=asyncio.Semaphore(max(4, os.cpu_count() or 1)),
+            slots=self.slots,
+            slowness=slowness,
+            metrics=self.metrics,
             bytecode_cache=str(cache_dir / "bytecode"),
             settings_of=settings_of,
             trusted=lambda folder: settings_of(folder).trusted,
@@ -240,12 +251,16 @@ class Daemon:
             # An editor that writes by renaming leaves a moment without the file: the rename is seen next.
             source = missing(tracked.source) if force else tracked.source
         if not force and tracked.status is not None and source.is_as(tracked.source):
+            self.metrics.unchanged += 1
             return
         self._interrupt(tracked, "a newer save came")
         self.passes.interrupt(tracked.path)
         self.verilog.interrupt(tracked.path)
         self._end_closed()
         tracked.next_generation(source)
+        tracked.request = current("s")
+        path = within(tracked.path, tracked.folder)
+        event("asked", path=path, generation=tracked.generation, request=tracked.request)
         say(self._services, tracked, "queued")
         tracked.task = asyncio.create_task(self._run(tracked))
 
@@ -263,6 +278,7 @@ class Daemon:
         asyncio.get_running_loop().call_soon(self._ask, tracked, True)
 
     async def _run(self, tracked: Tracked) -> None:
+        REQUEST.set(tracked.request)
         generation = Generation(self._services, tracked)
         try:
             await generation.run()

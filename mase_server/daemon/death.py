@@ -8,9 +8,12 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from mase_server.observe.records import within
 from mase_server.snapshot import Problem
 
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
+#: Frames of a stack that the log gets.
+_FRAMES = 20
 _STACK = "(most recent call first):"
 _NEXT = "It is not traced again until the file changes or a retrace is asked for."
 #: code -> the next step; with " in", where it happened inside a function.
@@ -65,6 +68,12 @@ def last_place(fault: str, path: str, folder: str) -> Place | None:
         if file == path or _is_own(file, folder):
             return Place(file, int(found["line"]), found["function"])
     return None
+
+
+def stack_of(fault: str, folder: str) -> list[str]:
+    """The last stack that `fault.txt` holds, the innermost frame first, as the log has it: no line of source."""
+    frames = _FRAME.finditer(fault.rpartition(_STACK)[2])
+    return [f"{within(_unescape(each['file']), folder)}:{each['line']} {each['function']}" for each in frames][:_FRAMES]
 
 
 def _unescape(name: str) -> str:

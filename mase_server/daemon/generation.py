@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import fnmatch
+import gc
+import logging
 import os
 import sys
 import time
@@ -16,13 +18,18 @@ from mase_server.daemon.environment import Candidate, candidates, environment_pr
 from mase_server.daemon.passes import Passes
 from mase_server.daemon.picked_sets import PickedSets
 from mase_server.daemon.pool import NoInterpreter, Pool
+from mase_server.daemon.slots import Slots
+from mase_server.daemon.slowness import Slowness
 from mase_server.daemon.source import is_library, unreadable
 from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import Entry, GraphSnapshot, Store
 from mase_server.daemon.supervisor import Events, Limits, Outcome, TraceWorker
 from mase_server.daemon.tracked import CRASH_SECONDS, CRASHES, Tracked, make_scratch
 from mase_server.daemon.verilog import Verilog
+from mase_server.observe.metrics import Metrics
+from mase_server.observe.records import event, within
 from mase_server.snapshot import Payload, Problem
+from mase_server.wire import Message
 from mase_server.worker.request import EVERY, TraceOptions, TraceRequest
 
 _PREPARE_OFF_LOOP = 4000
@@ -41,7 +48,9 @@ class Services:
     store: Store
     pool: Pool
     discoverer: Discoverer
-    slots: asyncio.Semaphore
+    slots: Slots
+    slowness: Slowness
+    metrics: Metrics
     bytecode_cache: str
     settings_of: Callable[[str], FolderSettings]
     trusted: Callable[[str], bool]
@@ -65,6 +74,7 @@ class Generation:
         self._pipelines = services.passes.asked(tracked.path)
         self._shown = False
         self._swap: asyncio.Task[None] | None = None
+        self._worker: TraceWorker | None = None
         self._mismatch = False
         self._no_model = ""
 
@@ -86,7 +96,7 @@ class Generation:
         if not tracked.may_start():
             text = f"Crashed {CRASHES} times within {CRASH_SECONDS / 60:.0f} minutes; save or retrace later."
             return self._fail("crashed", services.store.entry(tracked.path).problems, text)
-        async with services.slots:
+        async with services.slots.turn(tracked.path):
             await self._launch_and_trace()
 
     def fail_inside(self, error: Exception) -> None:
@@ -113,7 +123,8 @@ class Generation:
             problem = environment_problem(tracked.path, error.code, error.tried)
             return self._fail("no_environment", (problem,), problem.message)
         limits = Limits(self._settings.time_limit, self._settings.memory_limit)
-        worker = TraceWorker(child, self._request(), limits, Events(self._on_payload, self._on_stage))
+        events = Events(self._on_payload, self._on_stage, self._on_phase)
+        worker = self._worker = TraceWorker(child, self._request(), limits, events)
         tracked.interpreter = handshake.executable
         self._say("tracing", f"Python {handshake.python}, torch {handshake.torch} ({handshake.executable})")
         kept = False
@@ -139,6 +150,7 @@ class Generation:
             scratch=make_scratch(),
             bytecode_cache=self._services.bytecode_cache,
             seconds=self._settings.time_limit,
+            name=tracked.request,
         )
 
     def _options(self) -> TraceOptions:
@@ -155,6 +167,10 @@ class Generation:
     def _on_stage(self, stage: str, message: str) -> None:
         self._services.listener.progress(self._tracked.path, stage, message)
 
+    def _on_phase(self, message: Message) -> None:
+        if self._worker is not None and self._number == self._tracked.generation:
+            self._services.slowness.heard(self._tracked.path, message, self._worker.place)
+
     def _on_payload(self, payload: Payload) -> None:
         if payload["sha256"] != self._source.sha256:
             self._mismatch = True  # the file changed between our reading and the child's: a newer save is on its way
@@ -169,6 +185,7 @@ class Generation:
         if before is not None:
             await before
         self._show(await asyncio.to_thread(snapshot.prepare))
+        gc.freeze()  # so many objects, all of them in use: looking through them would hold up the event loop
 
     def _show(self, snapshot: GraphSnapshot) -> None:
         tracked = self._tracked
@@ -252,9 +269,19 @@ def say(services: Services, tracked: Tracked, state: str, message: str = "") -> 
     sha256 = tracked.source.sha256
     status = Status(tracked.path, state, tracked.generation, sha256, shown, entry.stale, tracked.live, seconds, message)
     tracked.status = status
+    if status.ended:
+        _count(services, tracked, status)
     services.listener.status_changed(status)
     if status.ended and state != "superseded":
         tracked.ended.set()
+
+
+def _count(services: Services, tracked: Tracked, status: Status) -> None:
+    died = status.state == "crashed"
+    services.metrics.traces.add(status.state, status.seconds, failed=died)
+    facts = {"state": status.state, "generation": status.generation, "seconds": status.seconds}
+    facts |= {"phases": services.slowness.phases(tracked.path), "request": tracked.request}
+    event("trace", logging.WARNING if died else logging.INFO, path=within(tracked.path, tracked.folder), **facts)
 
 
 def settings_inputs(settings: FolderSettings, path: str, folder: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from mase_server.daemon.launcher import ChildProcess, ForkLauncher, Launcher, La
 from mase_server.daemon.learned import Learned
 from mase_server.daemon.process import Handshake, NoEnvironment
 from mase_server.daemon.spare import SpareLauncher
+from mase_server.observe.records import event
 
 Start = Callable[[str, str, str, Sequence[str]], Awaitable[Launcher]]
 
@@ -45,6 +47,8 @@ class Pool:
         self._start: Start = start or (ForkLauncher if fork_is_safe() else SpareLauncher).start
         self._seats: dict[tuple[str, ...], _Seat] = {}
         self._seat_of: dict[str, _Seat] = {}
+        #: How many processes were started, and how many children they gave.
+        self.booted = self.forked = 0
 
     async def child(self, folder: str, path: str, found: Sequence[Candidate]) -> tuple[Handshake, ChildProcess]:
         """A fresh child for the file `path`; NoInterpreter when no candidate can trace."""
@@ -53,7 +57,9 @@ class Pool:
         for _ in range(_TRIES):
             launcher = await seat.launcher(found)
             try:
-                return launcher.handshake, await launcher.launch(seat.needs(path))
+                child = await launcher.launch(seat.needs(path))
+                self.forked += 1
+                return launcher.handshake, child
             except LaunchFailed:
                 continue
         raise NoInterpreter("import-failed", [(found[0], "its warm process ended again and again")])
@@ -70,7 +76,13 @@ class Pool:
 
     async def boot(self, interpreter: str, folder: str, preload: Sequence[str]) -> Launcher:
         """Start one launcher; NoEnvironment when this interpreter cannot be used."""
-        return await self._start(interpreter, folder, self._job, preload)
+        began = time.monotonic()
+        launcher = await self._start(interpreter, folder, self._job, preload)
+        self.booted += 1
+        told = launcher.handshake
+        seconds = time.monotonic() - began
+        event("environment", worker=told.pid, python=told.python, torch=told.torch, seconds=seconds)
+        return launcher
 
     def memory(self, folder: str, interpreter: str) -> Learned:
         """What was learned for this folder and interpreter."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from mase_server.daemon.calls import Call, Calls, OnEvent, WorkerGone
-from mase_server.daemon.death import Breach, Place, death_problem, how_it_ended, last_place, read_fault
+from mase_server.daemon.death import Breach, Place, death_problem, how_it_ended, last_place, read_fault, stack_of
 from mase_server.daemon.launcher import ChildProcess
 from mase_server.daemon.limits import held_bytes
+from mase_server.observe.records import event, within
 from mase_server.snapshot import Assembler, Payload, Problem
 from mase_server.wire import Message
 from mase_server.worker.request import TraceRequest
@@ -53,6 +55,7 @@ class Events:
 
     on_payload: Callable[[Payload], None]
     on_stage: Callable[[str, str], None]
+    on_phase: Callable[[Message], None] = lambda message: None
 
 
 @dataclass(slots=True)
@@ -135,6 +138,10 @@ class TraceWorker:
         why = self._breached.result().text() if self._breached.done() else self._end
         return WorkerGone(f"the worker of {self.request.path} has ended{': ' if why else ''}{why}")
 
+    def place(self) -> Place | None:
+        """Where in the person's code it was when it was asked last."""
+        return self._place(read_fault(self.request.scratch))
+
     async def stop(self) -> None:
         """End the child and all that it started."""
         for task in self._tasks:
@@ -168,6 +175,8 @@ class TraceWorker:
             payload = self._progress.assembler.add(message["frame"])
             if payload is not None:
                 self._events.on_payload(payload)
+        elif event == "phase":
+            self._events.on_phase(message)
         elif event == "excused":
             self._progress.excused += message["seconds"]
         elif event == "failed":
@@ -175,6 +184,7 @@ class TraceWorker:
             self._progress.problems.append(Problem(**message["problem"]))
         elif event == "done":
             self._progress.seconds = message["seconds"]
+            self._log("done", request=message.get("request", ""), seconds=message["seconds"])
             if not self._traced.done():
                 self._traced.set_result(True)
 
@@ -195,23 +205,38 @@ class TraceWorker:
     def _breach(self, breach: Breach) -> None:
         if not self._breached.done():
             self._breached.set_result(breach)
+            self._log("limit", logging.WARNING, code=breach.code, limit=breach.limit)
         if self._traced.done():
             asyncio.create_task(self.stop())  # noqa: RUF006  (the child is ended whether or not anyone waits for it)
 
     async def _death(self) -> Problem:
-        path, scratch = self.request.path, self.request.scratch
+        path = self.request.path
         if self._breached.done():
             breach = self._breached.result()
             self.child.ask_line(at_once=True)
             await asyncio.sleep(_FAULT_SECONDS)
-            return death_problem(breach.code, breach.text(), self._place(read_fault(scratch)), path)
+            fault = self._last_words(breach.code)
+            return death_problem(breach.code, breach.text(), self._place(fault), path)
         try:
             status = await asyncio.wait_for(asyncio.shield(self.child.exited), _REAP_SECONDS)
         except TimeoutError:
             said = self.child.channel.broken or "closed its connection"
             return death_problem("crashed", f"The process that ran this file {said}", None, path)
         code, text = how_it_ended(status)
-        return death_problem(code, text, self._place(read_fault(scratch)), path, self.child.log.text())
+        fault = self._last_words(code, status)
+        return death_problem(code, text, self._place(fault), path, self.child.log.text())
+
+    def _last_words(self, code: str, status: int | None = None) -> str:
+        """What its fault handlers wrote; the log gets it, too."""
+        fault = read_fault(self.request.scratch)
+        stack = stack_of(fault, self.request.folder)
+        self._log("died", logging.WARNING, code=code, status=status, stack=stack)
+        return fault
+
+    def _log(self, name: str, level: int = logging.INFO, **facts: Any) -> None:
+        """An event of this worker."""
+        path = within(self.request.path, self.request.folder)
+        event(name, level, component=f"worker {self.child.pid}", path=path, **facts)
 
     def _place(self, fault: str) -> Place | None:
         return last_place(fault, self.request.path, self.request.folder)

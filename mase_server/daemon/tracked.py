@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 import time
@@ -17,7 +18,9 @@ from mase_server.worker.request import TraceOptions
 
 CRASHES = 5
 CRASH_SECONDS = 180.0
-_SCRATCH = "mase-server-"
+#: Not as the folder of sockets begins, which may lie beside these, and is never thrown away.
+_SCRATCH = "mase-scratch-"
+_USER = os.getuid() if hasattr(os, "getuid") else 0
 _SCRATCH_SECONDS = 7 * 24 * 3600.0
 
 
@@ -26,6 +29,7 @@ class Tracked:
     """A file that somebody is or was interested in. `source` is the newest content asked for.
 
     openers: who looks at it now: the editor, connections of other tools.  interpreter: that traced it last, "" before.
+    request: that asked for the newest generation, see `observe.requests`.
     """
 
     path: str
@@ -39,6 +43,7 @@ class Tracked:
     task: asyncio.Task[None] | None = None
     worker: TraceWorker | None = None
     interpreter: str = ""
+    request: str = ""
     instrument: tuple[str, ...] = ()
     imports: dict[str, str] = field(default_factory=dict)
     fit: bytes | None = None
@@ -80,7 +85,8 @@ def clean_scratch() -> None:
     """Remove what servers that were killed left behind, once it is so old that no trace can still use it."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
         try:
-            if time.time() - folder.stat().st_mtime > _SCRATCH_SECONDS:
+            found = folder.lstat()
+            if found.st_uid == _USER and time.time() - found.st_mtime > _SCRATCH_SECONDS:
                 shutil.rmtree(folder, ignore_errors=True)
         except OSError:
             continue

@@ -31,7 +31,7 @@ async def trial(services: Services, tracked: Tracked, options: TraceOptions) -> 
     """Trace a file as it is on disk in a child of its own, which ends with it; cancelling this ends the child."""
     settings = services.settings_of(tracked.folder)
     found = candidates(tracked.folder, tracked.path, settings.interpreter, os.environ)
-    async with services.slots:
+    async with services.slots.turn(""):
         try:
             _, child = await services.pool.child(tracked.folder, tracked.path, found)
         except NoInterpreter as error:

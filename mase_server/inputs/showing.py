@@ -30,6 +30,7 @@ from mase_server.inputs.spec import Inputs
 from mase_server.inputs.wishes import Wishes, whole
 from mase_server.snapshot import Problem
 from mase_server.tracing.errors.problems import describe as told
+from mase_server.tracing.phases import phase
 from mase_server.worker.request import TraceRequest
 
 #: Errors of a forward that are followed to the constructor's arguments.
@@ -138,7 +139,8 @@ class Showing:
         """Look for inputs of a model, in its turn's time."""
         run_by(built.model, entry_for(name, built.model))
         # Where these inputs do not work, other arguments want their time too.
-        return search(built.model, self.hooks, budget=self.turn.part(0.6))
+        with phase("inputs", name):
+            return search(built.model, self.hooks, budget=self.turn.part(0.6))
 
     def _otherwise(
         self, built: Built, name: str, searched: Searched, others: Iterable[Built]

@@ -106,7 +106,7 @@ def trace(connection: wire.Connection, request: TraceRequest, job: str) -> objec
         live = load_job(job)(request, emit)
     except BaseException as error:  # noqa: BLE001  (user code ran in there; its SystemExit is a failed trace too)
         emit({"event": "failed", "problem": asdict(describe(error, request.path))})
-    emit({"event": "done", "seconds": time.perf_counter() - started})
+    emit({"event": "done", "seconds": time.perf_counter() - started, "request": request.name})
     return live
 
 

@@ -37,6 +37,7 @@ from mase_server.tracing.loading.cells import broken_cells, kernel_names
 from mase_server.tracing.loading.importer import install
 from mase_server.tracing.loading.libraries import file_of, reinstrument
 from mase_server.tracing.loading.source import decode, python_of, read_saved, show_lines
+from mase_server.tracing.phases import phase, reported
 from mase_server.tracing.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows, ValueDependentError
 from mase_server.tracing.state import put_in_mode
 from mase_server.worker import memory
@@ -63,12 +64,13 @@ LONGER_GLANCE = 1.0
 
 def trace(request: TraceRequest, emit: Emit) -> Live:
     """Trace one file; emits stages and payloads, and gives the live models."""
-    job = TraceJob(request, emit)
-    job.find()
-    if job.lacks_values():
-        job = TraceJob(request, emit, LARGE_SHADOW_LIMIT)
+    with reported(emit):
+        job = TraceJob(request, emit)
         job.find()
-    return job.finish()
+        if job.lacks_values():
+            job = TraceJob(request, emit, LARGE_SHADOW_LIMIT)
+            job.find()
+        return job.finish()
 
 
 class TraceJob:
@@ -119,7 +121,8 @@ class TraceJob:
         for traced in self.traced:
             self.emit({"event": "stage", "stage": "probing", "message": traced.name})
             glance = partial(self._glance, traced.seconds)
-            traced.probed = traced.session.probe(traced.run, outcomes.get(traced.name), glance)
+            with phase("sizes", traced.name):
+                traced.probed = traced.session.probe(traced.run, outcomes.get(traced.name), glance)
             if traced.error is not None and not traced.found.rest:
                 self.problems += self._problems(traced)
             self.problems += left_behind(traced, self.request.path, self.text)
@@ -127,8 +130,9 @@ class TraceJob:
             self.problems.append(ending)
         if any(map(is_preferred, self.problems)):
             self._send(complete=False)
-            proofs = Proofs.of(self._judge_again, self._told())
-            self.problems = [proofs.proved(problem) for problem in self.problems]
+            with phase("proof"):
+                proofs = Proofs.of(self._judge_again, self._told())
+                self.problems = [proofs.proved(problem) for problem in self.problems]
         self._send(complete=True)
         return self.writer.live
 
@@ -154,7 +158,7 @@ class TraceJob:
 
         def attempt(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseException | None:
             self._glance()
-            with self.reports.muted():
+            with self.reports.muted(), sparing():
                 return trials.attempt(model, args, kwargs)
 
         hooks = Hooks(
@@ -196,7 +200,7 @@ class TraceJob:
     def _on_trial(self) -> Iterator[None]:
         """Around each try to make a model."""
         self._glance()
-        with self.reports.on_trial():
+        with self.reports.on_trial(), phase("constructor"):
             yield
 
     def _load(self, path: str) -> Loaded:
@@ -230,7 +234,8 @@ class TraceJob:
         started = time.perf_counter()
         error: BaseException | None = None
         try:
-            run = session.record()
+            with phase("forward", type(session.model).__name__):
+                run = session.record()
         except RAISED as raised:  # the border to the person's code
             error = raised
             assert session.base is not None
@@ -313,7 +318,8 @@ class TraceJob:
             fit=memory.pack(self.traced, self.endless),
         )
         if complete and self.request.options.pipelines:
-            payload["transforms"] = replayed(self.writer.live, self.request.options.pipelines)
+            with phase("passes"):
+                payload["transforms"] = replayed(self.writer.live, self.request.options.pipelines)
         self.emit({"event": "snapshot", "payload": payload})
 
     def _preload(self) -> list[str]:

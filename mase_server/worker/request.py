@@ -39,7 +39,8 @@ class TraceRequest:
     path, folder: absolute.  sha256: of the bytes on disk that the server wants traced.  instrument: library files
     whose names should report their tensors too (they are open in an editor).  fit: what the last trace of this file
     sent as "fit".  scratch: a private folder for what user code writes, and for `fault.txt`.  bytecode_cache: where
-    rewritten code of workspace modules is kept.  seconds: after how many the server ends the trace.
+    rewritten code of workspace modules is kept.  seconds: after how many the server ends the trace.  name: of the
+    request that it is for, which the child says again when it is done.
     """
 
     path: str
@@ -52,6 +53,7 @@ class TraceRequest:
     scratch: str = ""
     bytecode_cache: str = ""
     seconds: float = 30.0
+    name: str = ""
 
     def to_wire(self) -> dict[str, Any]:
         """As a map of plain values."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -18,6 +19,7 @@ from mase_server.inputs.roles import describe
 from mase_server.inputs.showing import Showing
 from mase_server.inputs.wishes import ClassWishes, Wishes
 from mase_server.snapshot import Problem
+from mase_server.tracing.phases import phase
 from mase_server.worker.request import TraceRequest
 
 
@@ -67,17 +69,12 @@ class Running(Showing):
             return chosen(model, args, kwargs)
 
         again = self.hooks.endless == self.program
-        return run_main(
-            self.path,
-            self.request.folder,
-            on_call,
-            self.hooks.shadows,
-            self.hooks.load,
-            name,
-            self.patience * AGAIN if again else self.patience,
-            self.hooks.excused,
-            self.hooks.quiet,
-        )
+        patience = self.patience * AGAIN if again else self.patience
+        where, hooks = (self.path, self.request.folder), self.hooks
+        with phase("running", Path(self.path).name):
+            return run_main(
+                *where, on_call, hooks.shadows, hooks.load, name, patience, hooks.excused, hooks.quiet
+            )  # fmt: skip
 
     def _replaced(self, model: nn.Module) -> bool:
         """Is this model shown otherwise than by the program's own call, or not at all?"""

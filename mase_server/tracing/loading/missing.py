@@ -18,7 +18,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import FrameType, ModuleType
 from typing import Any
@@ -28,6 +28,7 @@ from mase_server.tracing.loading.homes import Homes
 from mase_server.tracing.loading.importer import owns
 from mase_server.tracing.loading.placeholders import Absent, MissingPackageError, Placeholder
 from mase_server.tracing.loading.standins import stand_in
+from mase_server.tracing.phases import phase
 from mase_server.tracing.positions import Position, is_hidden, resolve
 
 _PREPARED = {"ImportError", "ModuleNotFoundError"}
@@ -73,21 +74,30 @@ class MissingImports:
             fromlist: Sequence[str] | None = (),
             level: int = 0,
         ) -> Any:
-            try:
-                found = original(name, globals, locals, fromlist or (), level)
-                if not level and self._is_only_a_folder(found):
-                    del sys.modules[found.__name__]
-                    raise ModuleNotFoundError(f"No module named {found.__name__!r}", name=found.__name__)
-            except Exception as error:
-                frame, absolute = sys._getframe(1), _absolute(name, globals, level)
-                if not self._is_tolerable(error, absolute, frame):
-                    raise
-                if not level and self._homes.add(absolute, frame.f_code.co_filename):
-                    return importing(name, globals, locals, fromlist, level)
-                return self._instead(error, absolute, fromlist, frame)
-            return self._completed(found, fromlist, sys._getframe(1)) if fromlist else found
+            with self._timed(name, fromlist, level, sys._getframe(1)):
+                try:
+                    found = original(name, globals, locals, fromlist or (), level)
+                    if not level and self._is_only_a_folder(found):
+                        del sys.modules[found.__name__]
+                        raise ModuleNotFoundError(f"No module named {found.__name__!r}", name=found.__name__)
+                except Exception as error:
+                    frame, absolute = sys._getframe(1), _absolute(name, globals, level)
+                    if not self._is_tolerable(error, absolute, frame):
+                        raise
+                    if not level and self._homes.add(absolute, frame.f_code.co_filename):
+                        return importing(name, globals, locals, fromlist, level)
+                    return self._instead(error, absolute, fromlist, frame)
+                return self._completed(found, fromlist, sys._getframe(1)) if fromlist else found
 
         return importing
+
+    def _timed(
+        self, name: str, names: Sequence[str] | None, level: int, frame: FrameType
+    ) -> AbstractContextManager[None]:
+        """Tell how long an import takes that the workspace's own code asks for, unless it is there already."""
+        known = getattr(sys.modules.get(name), "__dict__", None)
+        there = level or (known is not None and all(each in known for each in names or ()))
+        return nullcontext() if there or not self._owns(frame.f_code.co_filename) else phase("import", name)
 
     def _is_only_a_folder(self, module: Any) -> bool:
         """Is it a folder of the workspace without any code, such as `wandb` where runs were logged?"""
