@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import stat
 import tempfile
 from pathlib import Path
 
 _FILE = "trusted.json"
+_LOG = logging.getLogger(__name__)
 
 
 def is_trusted(state_dir: Path, folder: str) -> bool:
@@ -30,14 +33,29 @@ def revoke(state_dir: Path, folder: str) -> bool:
 
 def _read(state_dir: Path) -> set[str]:
     try:
-        found = json.loads((state_dir / _FILE).read_text("utf-8"))
-    except (OSError, ValueError):
+        with (state_dir / _FILE).open(encoding="utf-8") as file:
+            if others := _open_to_others(state_dir.stat()) or _open_to_others(os.fstat(file.fileno())):
+                _LOG.warning("no folder is trusted, since %s; grant trust again", f"{file.name} {others}")
+                return set()
+            found = json.load(file)
+    except (OSError, ValueError, RecursionError):
         return set()
     return {one for one in found if isinstance(one, str)} if isinstance(found, list) else set()
 
 
+def _open_to_others(found: os.stat_result) -> str:
+    """Why somebody else may have written a file, or put it into its folder; "" where nobody else can have."""
+    if os.name != "posix":
+        return ""
+    if found.st_uid not in (os.getuid(), 0):
+        return f"belongs to user {found.st_uid}, or its folder does"
+    return "can be written by other users, or its folder can" if stat.S_IMODE(found.st_mode) & 0o022 else ""
+
+
 def _write(state_dir: Path, granted: set[str]) -> None:
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if _open_to_others(state_dir.stat()):
+        state_dir.chmod(0o700)
     # mkstemp makes the file 0600; the rename makes the change whole for other servers of the same user.
     fd, name = tempfile.mkstemp(dir=state_dir, prefix=_FILE)
     with os.fdopen(fd, "w", encoding="utf-8") as file:

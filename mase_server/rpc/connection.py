@@ -37,6 +37,7 @@ class Connection(Channel):
         super().__init__(front)
         self._token = token
         self._strange = bool(token)
+        self._turned_away = False
         self._reader = Reader(MAX_STRANGER, STRANGER_ELEMENTS) if token else Reader(self.limits.frame)
         self._backlog: deque[Message] = deque()
         self._running: dict[int, asyncio.Task[None]] = {}
@@ -111,7 +112,9 @@ class Connection(Channel):
             asyncio.get_running_loop().call_soon(self._pump)
 
     def _may_begin(self) -> bool:
-        return self.writable and len(self._running) + len(self._heeded) < self.limits.pending
+        # A stranger is heard one request at a time, so that a connection is one guess of the token, and no more.
+        most = 1 if self._token else self.limits.pending
+        return self.writable and not self._turned_away and len(self._running) + len(self._heeded) < most
 
     def _take(self, message: Message) -> None:
         if not isinstance(message, Request):
@@ -223,6 +226,7 @@ class Connection(Channel):
         given = params[0].get("token") if isinstance(params, list) and params and isinstance(params[0], dict) else None
         said = given.encode("utf-8", "replace") if isinstance(given, str) else b""
         if self._token and not hmac.compare_digest(said, self._token.encode()):
+            self._turned_away = True
             self.after("end", self.limits.end_seconds / 10, "the token is not this server's")
             raise ApiError("unauthenticated", "the token is not this server's")
         self._token = ""
