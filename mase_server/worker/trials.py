@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from mase_server.inputs.execution.sparing import sparing
 from mase_server.inputs.found import plain_hooks
 from mase_server.tracing.calling import map_leaves
 from mase_server.tracing.errors.failure import RAISED
@@ -25,7 +26,7 @@ class Trials:
 
     def attempt(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseException | None:
         """What the forward raises; None if it succeeds."""
-        with unchanged(model, self.shadows):
+        with unchanged(model, self.shadows), sparing():
             error = self._plain.attempt(model, args, kwargs)
         if error is None or not needs_values(error) or not worth_a_real_run(model, error):
             return error

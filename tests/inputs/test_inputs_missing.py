@@ -372,3 +372,21 @@ def test_a_folder_that_happens_to_bear_a_missing_package_s_name_is_not_that_pack
     files = {"net.py": HEAD + "import absent_one.core\n" + BODY, "data/absent_one/picture.txt": "", "a/core.py": ""}
     payload = traced(tmp_path, files)
     assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])
+
+
+def test_a_constructor_that_hands_a_layer_of_a_missing_package_to_torch_names_the_package(tmp_path):
+    text = f"""{HEAD}from no_such_package.layers import Rearrange
+
+
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Sequential(Rearrange("b c -> c b"), nn.Linear(4, 4))
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+    payload = traced(tmp_path, {"net.py": text})
+    message = next(each["message"] for each in payload["problems"] if each["code"] != "missing-package")
+    assert "no_such_package.layers.Rearrange(...) is needed here, but no_such_package" in message
+    assert "placeholders" not in message

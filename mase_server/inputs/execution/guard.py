@@ -32,6 +32,8 @@ REFUSED = {
     "os.fork": "starting a process",
     "os.forkpty": "starting a process",
     "os.kill": "sending a signal",
+    "os.killpg": "sending a signal",
+    "signal.pthread_kill": "sending a signal",
     "webbrowser.open": "opening a browser",
 }
 #: Audit events that change files: refused outside of the folders that are the program's to write. The number of paths
@@ -149,7 +151,7 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
     if _State.scratch is None:
         return
     if event in REFUSED:
-        raise RefusedError(f"{REFUSED[event]} was refused while the model is looked at: {_first(args)}")
+        raise RefusedError(f"{REFUSED[event]} was refused while the model is looked at{_first(args)}")
     if event in CHANGES:
         what, count = CHANGES[event]
         for path in args[:count]:
@@ -171,4 +173,4 @@ def _writes(mode: Any, flags: Any) -> bool:
 
 def _first(args: tuple[Any, ...]) -> str:
     shown = [str(arg) for arg in args if isinstance(arg, str | bytes | tuple | list | int)]
-    return ", ".join(shown[:2]) or "no details"
+    return f": {', '.join(shown[:2])}" if shown else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import pdb
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -99,7 +100,9 @@ _QUIET: tuple[tuple[Any, dict[str, Any]], ...] = (
     (torch.mps, _silent("empty_cache", "synchronize", "manual_seed", "seed")),
     (torch, {"set_default_tensor_type": lambda kind: _set_default_type(kind)}),
     (multiprocessing, {"spawn": lambda function, args=(), *more, **named: function(0, *args)}),
-    (builtins, {"input": _answering("")}),
+    # A debugger would ask an empty terminal for ever.
+    (builtins, {"input": _answering(""), "breakpoint": _answering(None)}),
+    (pdb, {"set_trace": _answering(None)}),
 )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
+from mase_server.inputs.execution.sparing import sparing
 from mase_server.inputs.making.constructions import Constructions
 from mase_server.inputs.making.guesses import Made, NoArgumentsError
 from mase_server.inputs.making.guided import Repairs
@@ -17,6 +19,7 @@ from mase_server.inputs.making.plans import Plan, plans
 from mase_server.inputs.making.surroundings import MAX_DEPTH, Surroundings
 from mase_server.tracing.errors.failure import RAISED
 from mase_server.tracing.errors.problems import describe
+from mase_server.tracing.loading.placeholders import behind
 from mase_server.tracing.shadow import MetaMode
 
 __all__ = ["Built", "Surroundings", "build", "builds", "rebuilt"]
@@ -111,11 +114,12 @@ def rebuilt(
 def _tried(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built | BaseException:
     """What a plan makes, or what it raises."""
     constructions = Constructions()
+    room = sparing() if plan.guessed else nullcontext()
     try:
-        with around.on_trial(), constructions.recording(), MetaMode(around.shadows):
+        with around.on_trial(), constructions.recording(), MetaMode(around.shadows), room:
             model = plan.make()
     except RAISED as error:  # the border to the person's constructors
-        return error
+        return behind(error)
     call = constructions.of(model) if isinstance(model, kind) else None
     if call is None:
         return NoArgumentsError(f"what was tried makes no {kind.__name__}")
