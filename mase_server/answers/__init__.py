@@ -4,7 +4,17 @@ Declared once, here; tests hold every answer against them. New keys may come wit
 Standard library only, since clients load it. A `value` is as `snapshot` has it: a tensor is [type, shape, symbols].
 """
 
-from mase_server.answers.daemon import Info, Method, Restarted, Session, Statistics, Subscription, Unsubscribed, Worker
+from mase_server.answers.daemon import (
+    Info,
+    Method,
+    Restarted,
+    Session,
+    Statistics,
+    Subscription,
+    Timing,
+    Unsubscribed,
+    Worker,
+)
 from mase_server.answers.files import Closed, File, FileStatus, Inputs, Problem, Root, Status
 from mase_server.answers.graphs import (
     Graph,
@@ -98,6 +108,7 @@ __all__ = [
     "Subscription",
     "Tensors",
     "Text",
+    "Timing",
     "Traced",
     "TracedSite",
     "TracedValue",

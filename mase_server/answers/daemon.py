@@ -42,8 +42,24 @@ class Restarted(TypedDict):
     folders: list[str]
 
 
+class Timing(TypedDict):
+    """How often something was done, how often it failed, and seconds: quantiles are at most 19 % too high."""
+
+    count: int
+    errors: int
+    p50: float
+    p95: float
+    max: float
+
+
 class Statistics(TypedDict):
-    """What the daemon counts. states: of files.  requests: of the front that was asked, {} for the editor's."""
+    """What the daemon counts. states: of files.  requests: of the front that was asked, {} for the editor's.
+
+    seconds: since the daemon began.  methods: requests of all fronts.  traces: by end state, from when they were asked
+    for; errors: whose process died.  running, waiting: traces now.  unchanged: looks at a file whose text was traced
+    already.  booted: warm processes that were started.  forked: children of theirs.  workers: bytes of the live ones.
+    subscribers: connections that hear of events now.
+    """
 
     pid: int
     memory: int
@@ -53,6 +69,16 @@ class Statistics(TypedDict):
     live: int
     nodes: int
     requests: dict[str, float]
+    seconds: float
+    methods: dict[str, Timing]
+    traces: dict[str, Timing]
+    running: int
+    waiting: int
+    unchanged: int
+    booted: int
+    forked: int
+    workers: int
+    subscribers: int
 
 
 class Session(TypedDict):

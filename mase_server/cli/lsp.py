@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import sys
 from typing import NoReturn
 
 from mase_server.lsp.process import run
-
-_LEVELS = ("debug", "info", "warning", "error")
+from mase_server.observe.logs import LEVELS
 
 
 def lsp(arguments: list[str]) -> NoReturn:
     """Serve one editor. Exit status: 0 after an orderly end, 1 else, 2 for wrong arguments."""
     options = parser().parse_args(arguments)
-    logging.basicConfig(level=options.log.upper(), stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
-    run(trusted=options.trust, address=options.tcp)
+    run(trusted=options.trust, log=options.log, address=options.tcp)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -25,7 +21,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--stdio", action="store_true", help="speak over standard input and output (the default)")
     made.add_argument("--tcp", metavar="HOST:PORT", type=_address, help="wait for one editor there instead")
     made.add_argument("--trust", action="store_true", help="trust every folder that the editor opens")
-    made.add_argument("--log", choices=_LEVELS, default="warning", help="what goes to standard error")
+    made.add_argument("--log", choices=LEVELS, default="warning", help="what goes to standard error")
     made.add_argument("--clientProcessId", type=int, help=argparse.SUPPRESS)
     return made
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import logging
 import os
 import signal
 import sys
@@ -50,9 +49,10 @@ def serve(
     Model files run only in trusted folders: see `mase-server trust`. Exit status: 0 ended by a signal, 1 it cannot
     listen, 2 wrong usage.
     """
+    from mase_server.directories import state_dir
+    from mase_server.observe.logs import logged
     from mase_server.rpc import addresses
 
-    logging.basicConfig(level=log.value.upper(), stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     try:
         if socket is not None and tcp is not None:
             raise ValueError("--socket and --tcp exclude each other")
@@ -65,7 +65,8 @@ def serve(
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     try:
-        asyncio.run(_serve(workspace.resolve(), address, token_file, python, trust, until_eof))
+        with logged("serve", log.value, state_dir()):
+            asyncio.run(_serve(workspace.resolve(), address, token_file, python, trust, until_eof))
     except (OSError, ValueError) as error:
         print(f"error: {_in_words(error)}", file=sys.stderr)
         raise typer.Exit(1) from None

@@ -373,9 +373,7 @@ class AsyncMethods:
         return cast("Restarted", result)
 
     async def statistics(self) -> Statistics:
-        """{"pid", "memory": resident bytes of the server alone, "files", "open", "states", "live", "nodes",
-        "requests"}.
-        """
+        """What the daemon counts, in a fixed amount of memory; `answers.Statistics` says what each key means."""
         result = await self.call("mase/statistics", _given())
         return cast("Statistics", result)
 

@@ -367,9 +367,7 @@ class BlockingMethods:
         return cast("Restarted", result)
 
     def statistics(self) -> Statistics:
-        """{"pid", "memory": resident bytes of the server alone, "files", "open", "states", "live", "nodes",
-        "requests"}.
-        """
+        """What the daemon counts, in a fixed amount of memory; `answers.Statistics` says what each key means."""
         result = self.call("mase/statistics", _given())
         return cast("Statistics", result)
 

@@ -176,6 +176,14 @@ class Daemon:
         """Every file that somebody is or was interested in."""
         return list(self._tracked.values())
 
+    def counted(self) -> dict[str, Any]:
+        """What `mase/statistics` tells of requests, traces and processes."""
+        metrics, pool = self.metrics, self._services.pool
+        told = {"methods": metrics.requests.told(), "traces": metrics.traces.told(), "unchanged": metrics.unchanged}
+        now = {"running": self.slots.running, "waiting": self.slots.waiting, "subscribers": self.events.count}
+        seconds = time.monotonic() - metrics.began
+        return {"seconds": seconds, **told, **now, "booted": pool.booted, "forked": pool.forked}
+
     def pick(self, path: str, root: str | None) -> None:
         """Show one root alone where several use a class of the file `path`; all for None."""
         self.store.pick(path, root)

@@ -80,6 +80,11 @@ class Events:
         self._store = store
         self._subscribers: set[Subscriber] = set()
 
+    @property
+    def count(self) -> int:
+        """How many subscribe."""
+        return len(self._subscribers)
+
     def add(self, subscriber: Subscriber) -> None:
         """Tell it what happens from now on."""
         self._subscribers.add(subscriber)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
+from mase_server.daemon import slowness
 from mase_server.daemon.status import Status
 from mase_server.lsp import diagnostics
 from mase_server.lsp.calls import models_of
@@ -27,6 +28,8 @@ STATUS = "mase/status"
 PIPELINES = "mase/pipelines"
 #: The notification that something else is known of files: hints, graphs, costs, what passes made.
 VIEWS = "mase/viewsChanged"
+#: The notification that says why the trace of a file takes long, while it does, and once more when it is over.
+SLOW = "mase/slow"
 #: What has progress of its own beside traces.
 _PASS, _VERILOG = "pass", "verilog"
 _LOG = logging.getLogger(__name__)
@@ -82,6 +85,8 @@ class ClientListener:
 
     def progress(self, path: str, stage: str, message: str) -> None:
         """What the trace of a file is at."""
+        if stage == slowness.STAGE:
+            self._server.protocol.notify(SLOW, {"uri": self._server.uri_of(path), "text": message})
         if path in self._progress:
             self._progress[path].report(message or stage)
 

@@ -21,6 +21,7 @@ from mase_server import directories
 from mase_server.daemon.daemon import Daemon
 from mase_server.lsp.server import DaemonFactory, Server
 from mase_server.lsp.tools import Tools
+from mase_server.observe.logs import Logs
 
 #: Seconds that unsent messages have at the end.
 _FLUSH = 1.0
@@ -56,21 +57,29 @@ class ThreadWriter:
 def run(
     *,
     trusted: bool = False,
+    log: str = "warning",
     address: tuple[str, int] | None = None,
     daemon: DaemonFactory | None = None,
     cache_dir: Path | None = None,
     state_dir: Path | None = None,
 ) -> NoReturn:
-    """Serve one editor, over stdio or at a TCP address, until it says exit, closes the stream, or dies."""
+    """Serve one editor, over stdio or at a TCP address, until it says exit, closes the stream, or dies.
+
+    log: from which level on it is told on standard error what happens.
+    """
     cache, state = cache_dir or directories.cache_dir(), state_dir or directories.state_dir()
+    logs = Logs("editor", log, state)
+    logs.start()
 
     async def main() -> int:
         server = Server(daemon=daemon or _real_daemon(), cache_dir=cache, state_dir=state, trusted=trusted)
+        server.logs = logs
         server.tools = Tools(server) if daemon is None else None
         gc.freeze()  # what is imported by now stays: looking through it took the event loop 20 ms each time
         return await (_over_stdio(server) if address is None else _over_tcp(server, *address))
 
     code = asyncio.run(main())
+    logs.stop()
     logging.shutdown()
     sys.stderr.flush()
     os._exit(code)  # a thread still waits for the editor's next byte, and would hold up an orderly exit

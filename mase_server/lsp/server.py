@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,14 +37,22 @@ from mase_server.lsp.process_end import process_end
 from mase_server.lsp.settings import Settings
 from mase_server.lsp.verilog import Verilog
 from mase_server.lsp.workspace import Folders
+from mase_server.observe.measured import Measured
+from mase_server.observe.records import within
 
 if TYPE_CHECKING:
     from mase_server.daemon.daemon import Daemon
     from mase_server.daemon.store import FileView
     from mase_server.lsp.tools import Tools
+    from mase_server.observe.logs import Logs
 
 _LOG = logging.getLogger(__name__)
 
+#: What begins with these is named as a save.
+_SAVES = frozenset({
+    lsp.TEXT_DOCUMENT_DID_OPEN, lsp.TEXT_DOCUMENT_DID_SAVE, lsp.NOTEBOOK_DOCUMENT_DID_OPEN,
+    lsp.NOTEBOOK_DOCUMENT_DID_SAVE,
+})  # fmt: skip
 #: Of the documents that this server makes.
 SCHEMES = [Graphs.scheme, Verilog.scheme]
 
@@ -93,6 +102,8 @@ class Server(LanguageServer):
         )
         #: What serves other tools, where this process does; set before the editor speaks.
         self.tools: Tools | None = None
+        #: What this process writes, where it does; set as the tools are.
+        self.logs: Logs | None = None
         self.initialized = False
         #: The commands that links in Markdown may run in this client.
         self.links: frozenset[str] = frozenset()
@@ -154,6 +165,13 @@ class Server(LanguageServer):
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
+
+    def about(self, params: Sequence[Any]) -> str:
+        """The file that a request is about, as the log has it; "" for none."""
+        document = getattr(params[0], "text_document", None) if params else None
+        uri = getattr(document, "uri", "")
+        path = self.path_of(uri) if uri else ""
+        return within(path, self.folders.folder_of(path)) if Path(path).is_absolute() else ""
 
     def page(self, uri: str) -> Page | None:
         """What is known about the hints of an open document; None if it is not open or was not traced."""
@@ -264,9 +282,9 @@ class Server(LanguageServer):
         for method in TAKEN_OVER:
             self.protocol.fm.builtin_features.pop(method)
         for method, handler, options in FEATURES:
-            self.feature(method, options)(_bound(handler, self))
+            self.feature(method, options)(_bound(handler, self, method))
         for name, command in COMMANDS.items():
-            self.command(name)(_bound(command, self))
+            self.command(name)(_bound(command, self, name))
 
 
 def converter() -> Converter:
@@ -277,7 +295,18 @@ def converter() -> Converter:
     return made
 
 
-def _bound(handler: Callable[..., Awaitable[Any]], server: Server) -> Callable[..., Awaitable[Any]]:
+def _bound(handler: Callable[..., Awaitable[Any]], server: Server, method: str) -> Callable[..., Awaitable[Any]]:
+    """The handler, counted and logged."""
+    inner, kind = _without_cells(handler, server), "s" if method in _SAVES else "l"
+
+    async def bound(*params: Any) -> Any:
+        with Measured(server.daemon.metrics, kind, method, partial(server.about, params)):
+            return await inner(*params)
+
+    return bound
+
+
+def _without_cells(handler: Callable[..., Awaitable[Any]], server: Server) -> Callable[..., Awaitable[Any]]:
     """The handler, for which there are no cells."""
 
     async def bound(*params: Any) -> Any:

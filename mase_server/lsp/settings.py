@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mase_server.daemon.status import FolderSettings
+from mase_server.observe.logs import LEVELS
 from mase_server.steps import Step
 
 SECTION = "mase"
@@ -21,6 +22,7 @@ class Settings:
 
     daemon: FolderSettings = field(default_factory=FolderSettings)
     expressions: bool = False
+    log_level: str | None = None
 
 
 def _boolean(value: Any) -> bool:
@@ -45,6 +47,12 @@ def _count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError("expected a whole number from 1")
     return value
+
+
+def _level(value: Any) -> str:
+    if value not in LEVELS:
+        raise ValueError(f"expected one of {', '.join(LEVELS)}")
+    return str(value)
 
 
 def _path(value: Any) -> str | None:
@@ -86,6 +94,7 @@ SETTINGS = (
     Setting("passes.seconds", "pass_seconds", _number),
     Setting("hints.library", "library_hints", _boolean),
     Setting("hints.expressions", "expressions", _boolean, part="shown"),
+    Setting("log.level", "log_level", _level, part="shown"),
     Setting("verilog.precision", "precision", _text, part="build"),
     Setting("verilog.multipliers", "multipliers", _count, part="build"),
     Setting("verilog.interval", "interval", _count, part="build"),

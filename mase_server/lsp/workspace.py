@@ -124,6 +124,9 @@ class Folders:
 
     def _act_on_changes(self, before: Mapping[str, Settings]) -> None:
         """Restart a folder's workers where their interpreter changed; trace again where anything else did."""
+        level = self.settings_of(next(iter(self.paths()), "")).log_level
+        if self._server.logs is not None:
+            self._server.logs.level(level)
         for folder, old in before.items():
             new = self.settings_of(folder)
             if new.daemon.interpreter != old.daemon.interpreter:

@@ -13,6 +13,7 @@ import os
 import queue
 import sys
 import time
+from collections.abc import Iterator
 from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
 from pathlib import Path
 from typing import IO, Any, TextIO
@@ -94,6 +95,17 @@ class Logs:
             self._faults.close()
             with contextlib.suppress(OSError):
                 Path(self._faults.name).unlink()  # a server that is killed by a fault leaves its own
+
+
+@contextlib.contextmanager
+def logged(kind: str, level: str, state_dir: Path) -> Iterator[Logs]:
+    """A log from here to the end of the block."""
+    logs = Logs(kind, level, state_dir)
+    logs.start()
+    try:
+        yield logs
+    finally:
+        logs.stop()
 
 
 class _Queueing(QueueHandler):

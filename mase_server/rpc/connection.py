@@ -6,11 +6,13 @@ import asyncio
 import hmac
 import logging
 from collections import deque
+from functools import partial
 from typing import Any
 
 from mase_server.daemon.methods import Api, ApiError
+from mase_server.observe.measured import Measured
 from mase_server.rpc.channel import ERROR, Channel
-from mase_server.rpc.dispatch import answer, answer_at_once, error_map, told_of, waits
+from mase_server.rpc.dispatch import about, answer, answer_at_once, error_map, named, told_of, waits
 from mase_server.rpc.frames import (
     MAX_STRANGER,
     STRANGER_ELEMENTS,
@@ -136,7 +138,8 @@ class Connection(Channel):
 
     def _answer_at_once(self, ident: int, message: Request) -> None:
         try:
-            result = answer_at_once(self._api, message.method, message.params)
+            with self._measured(message):
+                result = answer_at_once(self._api, message.method, message.params)
             whole = whole_response(ident, result)
         except Exception as error:  # noqa: BLE001  (the request's border)
             self.front.counts.requests += 1
@@ -220,7 +223,12 @@ class Connection(Channel):
             return self._authenticate(message.params)
         if self._token:
             raise ApiError("unauthenticated", f"the first request has to be {AUTHENTICATE} with the token")
-        return await answer(self._api, message.method, message.params)
+        with self._measured(message):
+            return await answer(self._api, message.method, message.params)
+
+    def _measured(self, message: Request) -> Measured:
+        path = partial(about, self._api, message.params)
+        return Measured(self.front.daemon.metrics, "r", named(message.method), path)
 
     def _authenticate(self, params: Any) -> dict[str, Any]:
         given = params[0].get("token") if isinstance(params, list) and params and isinstance(params[0], dict) else None

@@ -16,6 +16,7 @@ from mase_server.daemon.api_files import is_open, not_open
 from mase_server.daemon.calls import CallFailed, WorkerGone
 from mase_server.daemon.methods import ApiError
 from mase_server.daemon.pipelines import PassError
+from mase_server.observe.records import within
 
 METHODS: dict[str, ApiMethod] = {method.name: method for method in API}
 #: What PassError calls its kinds, where an error map has another code.
@@ -47,6 +48,19 @@ def answer_at_once(api: Api, method: Any, params: Any) -> dict[str, Any]:
     """The result of a request that waits for nothing; ApiError. A task would take three turns of the event loop."""
     found, given = _asked(api, method, params)
     return found.as_map(found.call_at_once(api, given))
+
+
+def named(method: Any) -> str:
+    """The method as it is counted and logged: one that there is not has no name of ours."""
+    return method if isinstance(method, str) and method in METHODS else "unknown"
+
+
+def about(api: Api, params: Any) -> str:
+    """The file that a request is about, as the log has it; "" for none."""
+    given = params[0] if isinstance(params, list) and len(params) == 1 else params
+    path = given.get("path") if isinstance(given, dict) else None
+    found = api.daemon.file(os.path.normpath(path)) if isinstance(path, str) else None
+    return "" if found is None else within(found.path, found.folder)
 
 
 def _asked(api: Api, method: Any, params: Any) -> tuple[ApiMethod, dict[str, Any]]:

@@ -22,6 +22,7 @@ from fake_verilog import FakeVerilog
 from mase_server import notebooks
 from mase_server.daemon.status import Status
 from mase_server.daemon.store import Entry, GraphSnapshot, Store
+from mase_server.observe.metrics import Metrics
 from mase_server.snapshot import COLUMNS, HEAD_KEYS, KINDS, Problem
 
 _CLAIM = re.compile(r"# => (.*)$")
@@ -150,6 +151,7 @@ class FakeDaemon:
     def __init__(self, listener, *, cache_dir, state_dir, settings_of, folder_of):
         self.listener, self.settings_of, self.folder_of = listener, settings_of, folder_of
         self.store = Store()
+        self.metrics = Metrics()
         self.passes = FakePasses(self.store, listener)
         self.verilog = self.simulations = FakeVerilog(self.store, listener)
         self.generation: dict[str, int] = {}
