@@ -20,7 +20,7 @@ A **value** describes what a name was bound to:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 SCHEMA = 1
@@ -61,6 +61,10 @@ NODE_BLOB = {
 Payload = dict[str, Any]
 
 
+#: Characters of a diagnostic's message.
+MOST_TEXT = 8000
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A diagnostic at a place in a file, with its explanation and its mends.
@@ -80,6 +84,11 @@ class Problem:
     message: str
     related: list[dict[str, Any]] = field(default_factory=list)
     fixes: list[dict[str, Any]] = field(default_factory=list)
+
+    def bounded(self) -> Problem:
+        """The same, the message no longer than anybody reads: an exception's text may be as long as a tensor's."""
+        left = len(self.message) - MOST_TEXT
+        return self if left <= 0 else replace(self, message=f"{self.message[:MOST_TEXT]}… ({left:,} characters more)")
 
 
 #: Keys of a payload that are not tables.

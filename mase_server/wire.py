@@ -16,6 +16,8 @@ from typing import Any
 PROTOCOL = 1
 MAX_FRAME = 64 << 20
 PRIVATE_MSGPACK = "_mase_msgpack"
+#: Statuses that a trace child ends itself with: its connection was closed or spoilt; it could not go on, and said why.
+LOST_WIRE, BROKEN = 121, 122
 _RECEIVE = 256 << 10
 _EMPTY_MAP = b"\x80"
 _LENGTH = struct.Struct(">I")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mase_server.observe.records import within
 from mase_server.snapshot import Problem
+from mase_server.wire import BROKEN, LOST_WIRE
 
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
 #: Frames of a stack that the log gets.
@@ -24,6 +25,13 @@ _STEPS = {
     "exited in": "Raise an exception instead, so that the shapes up to it can be shown. ",
 }
 
+_SPOILT = "The code closed or wrote to file descriptors that it did not open, among them the connection of its process"
+#: What the statuses mean that the process ends itself with.
+_OWN = {
+    LOST_WIRE: _SPOILT,
+    BROKEN: "The process that ran this file could not go on, perhaps because the code changes what everything uses, "
+    "such as a builtin or a function of the standard library",
+}
 _MEANING = {
     signal.SIGSEGV: "a segmentation fault in native code",
     signal.SIGABRT: "an abort in native code",
@@ -59,14 +67,13 @@ class Breach:
 
 
 def last_place(fault: str, path: str, folder: str) -> Place | None:
-    """The innermost frame of the workspace in the last stack that `fault.txt` holds."""
-    _, marker, stack = fault.rpartition(_STACK)
-    if not marker:
-        return None
-    for found in _FRAME.finditer(stack):
-        file = _unescape(found["file"])
-        if file == path or _is_own(file, folder):
-            return Place(file, int(found["line"]), found["function"])
+    """The innermost frame of the workspace in the last stack of `fault.txt` that has one."""
+    # The last one may have been cut off: then an earlier one is the best known.
+    for stack in reversed(fault.split(_STACK)[1:]):
+        for found in _FRAME.finditer(stack):
+            file = _unescape(found["file"])
+            if file == path or _is_own(file, folder):
+                return Place(file, int(found["line"]), found["function"])
     return None
 
 
@@ -96,6 +103,8 @@ def read_fault(scratch: str) -> str:
 
 def how_it_ended(status: int) -> tuple[str, str]:
     """(code, sentence start) for a wait status."""
+    if os.WIFEXITED(status) and (own := _OWN.get(os.WEXITSTATUS(status))):
+        return "crashed", own
     if os.WIFEXITED(status):
         return "exited", f"The code ended its own process with exit status {os.WEXITSTATUS(status)}"
     number = os.WTERMSIG(status)
@@ -105,6 +114,11 @@ def how_it_ended(status: int) -> tuple[str, str]:
         name = f"signal {number}"
     meaning = _MEANING.get(number)  # type: ignore[call-overload]
     return "crashed", f"The process that ran this file died of {name}" + (f" ({meaning})" if meaning else "")
+
+
+def spoilt(why: str) -> str:
+    """What happened where bytes came from a process that are no message of ours, as the beginning of a sentence."""
+    return f"{_SPOILT} ({why})"
 
 
 def death_problem(code: str, text: str, place: Place | None, path: str, output: str = "") -> Problem:

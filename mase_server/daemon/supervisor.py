@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mase_server.daemon.calls import Call, Calls, OnEvent, WorkerGone
-from mase_server.daemon.death import Breach, Place, death_problem, how_it_ended, last_place, read_fault, stack_of
+from mase_server.daemon.death import (
+    Breach,
+    Place,
+    death_problem,
+    how_it_ended,
+    last_place,
+    read_fault,
+    spoilt,
+    stack_of,
+)
 from mase_server.daemon.launcher import ChildProcess
 from mase_server.daemon.limits import held_bytes
 from mase_server.observe.records import event, within
@@ -23,7 +32,9 @@ _POLL_TRACING = 0.1
 _POLL_IDLE = 2.0
 _SAMPLE_EVERY = 20
 _FIRST_SAMPLE = 5
-_FAULT_SECONDS = 0.15
+#: Seconds between looks at what a child says of its line, and how many: on a busy machine it takes long to say it.
+_FAULT_SECONDS = 0.05
+_FAULT_LOOKS = 20
 _REAP_SECONDS = 2.0
 _EXIT_SECONDS = 0.5
 #: Within these seconds a child has to say that it has cancelled a call.
@@ -213,18 +224,30 @@ class TraceWorker:
         path = self.request.path
         if self._breached.done():
             breach = self._breached.result()
-            self.child.ask_line(at_once=True)
-            await asyncio.sleep(_FAULT_SECONDS)
+            await self._say_line()
             fault = self._last_words(breach.code)
             return death_problem(breach.code, breach.text(), self._place(fault), path)
+        broken = self.child.channel.broken
         try:
-            status = await asyncio.wait_for(asyncio.shield(self.child.exited), _REAP_SECONDS)
+            seconds = _REAP_SECONDS if broken is None else _EXIT_SECONDS
+            status = await asyncio.wait_for(asyncio.shield(self.child.exited), seconds)
         except TimeoutError:
-            said = self.child.channel.broken or "closed its connection"
-            return death_problem("crashed", f"The process that ran this file {said}", None, path)
+            text = "The process that ran this file closed its connection" if broken is None else spoilt(broken)
+            return death_problem("crashed", text, None, path)
         code, text = how_it_ended(status)
         fault = self._last_words(code, status)
         return death_problem(code, text, self._place(fault), path, self.child.log.text())
+
+    async def _say_line(self) -> None:
+        """Have the child write down its line, and wait until it has, or has had its time."""
+        before = said = read_fault(self.request.scratch)
+        self.child.ask_line(at_once=True)
+        for _ in range(_FAULT_LOOKS):
+            await asyncio.sleep(_FAULT_SECONDS)
+            now = read_fault(self.request.scratch)
+            if now == said != before:
+                return
+            said = now
 
     def _last_words(self, code: str, status: int | None = None) -> str:
         """What its fault handlers wrote; the log gets it, too."""

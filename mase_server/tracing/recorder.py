@@ -79,7 +79,7 @@ class Recorder(MetaMode):
         self._paused = 0
         self._held: Held | None = None
         self._stop: FrameType | None = None
-        self._paths = {id(module): path for path, module in reversed(list(root.named_modules(remove_duplicate=False)))}
+        self._paths = {id(module): path for path, module in root.named_modules()}
         self._paths[id(root)] = ""
         self._scope_ids: dict[str, int] = {"": 0}
         self._attributes = _tensor_attributes(root)

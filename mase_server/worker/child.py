@@ -23,11 +23,11 @@ FAULT_FILE = "fault.txt"
 
 def wait_and_run(connection: wire.Connection, job: str) -> NoReturn:
     """Become the child of the first trace request that arrives; never returns, whatever user code does."""
-    status = 1
+    status = wire.BROKEN
     try:
         status = _run(connection, job)
     except (OSError, wire.WireError):
-        pass  # the server is gone: nobody is left to tell
+        status = wire.LOST_WIRE  # if the server is gone, nobody is left to read it
     except BaseException:  # noqa: BLE001  (the process's border: whatever it is, it must not climb into the parent's loop)
         traceback.print_exc()
     finally:
@@ -61,7 +61,8 @@ def become_own_group() -> None:
         signal.signal(number, signal.SIG_IGN)  # until `guard_faults` gives it a meaning
 
 
-_real_exit = os._exit
+# As they are before the person's code can exchange them.
+_real_exit, _own_id, _clock = os._exit, os.getpid, time.perf_counter
 
 
 def guard_faults(scratch: Path) -> None:
@@ -92,9 +93,11 @@ def _tell_exit(fault: TextIO) -> Callable[[int], NoReturn]:
 
 def trace(connection: wire.Connection, request: TraceRequest, job: str) -> object:
     """Run the job and send what it emits, its snapshots in frames; the live models, None after a failure."""
-    started = time.perf_counter()
+    started, owner = _clock(), _own_id()
 
     def emit(message: dict[str, Any]) -> None:
+        if _own_id() != owner:
+            _real_exit(0)  # a fork that the code made, and that goes on as if it were this process
         if "payload" not in message:
             connection.send(message)
             return
@@ -106,7 +109,7 @@ def trace(connection: wire.Connection, request: TraceRequest, job: str) -> objec
         live = load_job(job)(request, emit)
     except BaseException as error:  # noqa: BLE001  (user code ran in there; its SystemExit is a failed trace too)
         emit({"event": "failed", "problem": asdict(describe(error, request.path))})
-    emit({"event": "done", "seconds": time.perf_counter() - started, "request": request.name})
+    emit({"event": "done", "seconds": _clock() - started, "request": request.name})
     return live
 
 
@@ -119,7 +122,7 @@ def describe(error: BaseException, path: str) -> Problem:
         return Problem(path, 1, 0, 2, 0, "error", "unreadable", text)
     text = "".join(traceback.format_exception_only(error)).strip()
     code = "exited" if isinstance(error, SystemExit) else "exception"
-    return Problem(path, line, 0, line + 1, 0, "error", code, f"Tracing stopped: {text}")
+    return Problem(path, line, 0, line + 1, 0, "error", code, f"Tracing stopped: {text}").bounded()
 
 
 def serve(connection: wire.Connection, live: object) -> None:

@@ -19,7 +19,8 @@ from typing import Any
 
 from torch import nn
 
-from mase_server.inputs.execution.program import Loaded
+from mase_server.inputs.execution.guard import guarded
+from mase_server.inputs.execution.program import Loaded, as_program
 from mase_server.inputs.find import find
 from mase_server.inputs.found import Found, Hooks, bind
 from mase_server.inputs.making.constructions import arguments_of, places_of, rebuild_of
@@ -121,7 +122,7 @@ class TraceJob:
         for traced in self.traced:
             self.emit({"event": "stage", "stage": "probing", "message": traced.name})
             glance = partial(self._glance, traced.seconds)
-            with phase("sizes", traced.name):
+            with phase("sizes", traced.name), self._surroundings():
                 traced.probed = traced.session.probe(traced.run, outcomes.get(traced.name), glance)
             if traced.error is not None and not traced.found.rest:
                 self.problems += self._problems(traced)
@@ -135,6 +136,13 @@ class TraceJob:
                 self.problems = [proofs.proved(problem) for problem in self.problems]
         self._send(complete=True)
         return self.writer.live
+
+    @contextmanager
+    def _surroundings(self) -> Iterator[None]:
+        """What `find` has around the code that it runs: it is that code which runs again."""
+        request = self.request
+        with guarded(request.scratch, request.bytecode_cache), as_program(request.path, request.folder):
+            yield
 
     def _told(self) -> int:
         return sum(problem.severity in ("error", "warning") for problem in self.problems)
@@ -158,7 +166,7 @@ class TraceJob:
 
         def attempt(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseException | None:
             self._glance()
-            with self.reports.muted(), sparing():
+            with self.reports.muted():
                 return trials.attempt(model, args, kwargs)
 
         hooks = Hooks(
@@ -238,7 +246,8 @@ class TraceJob:
                 run = session.record()
         except RAISED as raised:  # the border to the person's code
             error = raised
-            assert session.base is not None
+            if session.base is None:  # a model that cannot be walked, such as one that holds itself
+                raise
             run = session.base.partial()
         return Traced(None, session, run, error, None, time.perf_counter() - started)  # type: ignore[arg-type]
 

@@ -75,7 +75,7 @@ class PayloadWriter:
             "values": tables.values,
             "scopes": tables.scopes,
             "classes": self.places.classes({kind for _, _, kind in tables.scopes}, self.request.folder),
-            "problems": [asdict(problem) for problem in problems],
+            "problems": [asdict(problem.bounded()) for problem in problems],
             "imports": list(imports),
             "preload": list(preload),
             "fit": fit,
