@@ -316,6 +316,14 @@ app.command(context_settings={"ignore_unknown_options": True})(calling.rpc)
 
 
 @app.command()
+def report() -> None:
+    """Gather what somebody who helps has to know, without source code: see `mase-server report --help`."""
+    from mase_server.cli.collecting import main
+
+    main(sys.argv[2:])
+
+
+@app.command()
 def lsp() -> None:
     """Serve an editor: see `mase-server lsp --help`."""
     from mase_server.cli.lsp import lsp as serve

@@ -1,6 +1,7 @@
 """`mase-server`: the entry point.
 
-`lsp` is taken before typer is imported: an editor waits for it. So is `shapes` of files that a running daemon has.
+`lsp` is taken before typer is imported: an editor waits for it. So is `shapes` of files that a running daemon has, and
+`report`, which the server that an extension brings can make without typer.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ def main() -> None:
         from mase_server.cli.lsp import lsp
 
         lsp(arguments[1:])
+    elif arguments[:1] == ["report"]:
+        from mase_server.cli.collecting import main as report
+
+        report(arguments[1:])
     elif (status := _quick(arguments)) is not None:
         sys.exit(status)
     else:

@@ -252,8 +252,9 @@ class TraceWorker:
     def _last_words(self, code: str, status: int | None = None) -> str:
         """What its fault handlers wrote; the log gets it, too."""
         fault = read_fault(self.request.scratch)
-        stack = stack_of(fault, self.request.folder)
-        self._log("died", logging.WARNING, code=code, status=status, stack=stack)
+        if not self.child.stopping:
+            stack = stack_of(fault, self.request.folder)
+            self._log("died", logging.WARNING, code=code, status=status, stack=stack)
         return fault
 
     def _log(self, name: str, level: int = logging.INFO, **facts: Any) -> None:

@@ -1,0 +1,79 @@
+"""`mase-server report`: what somebody who helps has to know, in one file that can be looked through before it is sent.
+
+It works whatever the server is doing, or if it has died: what a daemon counted is asked of it, if it answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mase_server.cli.collected import Told, gathered
+from mase_server.cli.collected_text import as_markdown
+
+_HELP = """Gather versions, settings, what `doctor` finds, what daemons count and the last lines of their logs.
+
+No source code, no paths of yours, no values of environment variables and no texts of settings are in it. Look into
+report.md before you send the file: all that is in it stands there."""
+
+
+def report(arguments: list[str]) -> int:
+    """Write the file. Exit status: 0 written, 1 it cannot be written, 2 wrong usage."""
+    options = parser().parse_args(arguments)
+    about = _about(sys.stdin.read()) if options.about else {}
+    told = gathered([str(folder.resolve()) for folder in options.folders or [Path()]], about)
+    text = as_markdown(told)
+    path = options.output or Path(time.strftime("mase-report-%Y%m%d-%H%M%S.zip"))
+    try:
+        written(path, told, text)
+    except OSError as error:
+        print(f"error: {path} cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
+    if options.json:
+        print(json.dumps({"path": str(path.resolve()), "text": text}))
+    else:
+        print(f"{path}: look into its report.md before you send it; all that is in it stands there")
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """What the command line of `mase-server report` takes."""
+    made = argparse.ArgumentParser(
+        "mase-server report", description=_HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="of the models; else the present one")
+    made.add_argument("-o", "--output", type=Path, metavar="FILE.zip", help="where to write it")
+    made.add_argument("--json", action="store_true", help="print its path and its text as one JSON object")
+    made.add_argument("--about", action="store_true", help="read what an editor says of itself from standard input")
+    return made
+
+
+def written(path: Path, told: Told, text: str) -> None:
+    """Write the ZIP file, for its owner alone; OSError."""
+    files = {"report.md": text, "report.json": json.dumps(told, indent=1), "log.jsonl": "\n".join(told["log"])}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content + "\n")
+
+
+def _about(text: str) -> Mapping[str, Any]:
+    """What an editor says: {"editor", "extension", "settings"}."""
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """The command, taken before typer is imported: the server that the extension brings has none."""
+    sys.exit(report(list(arguments)))
