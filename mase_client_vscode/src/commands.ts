@@ -3,6 +3,7 @@ import { Disposable, ExtensionContext, LogOutputChannel, commands, window } from
 import { ExecuteCommandRequest } from 'vscode-languageclient/node';
 import { showActions } from './actions';
 import { pythonEditor } from './active';
+import { CostCommands } from './costs/commands';
 import { GraphCommands } from './graph/commands';
 import { InputsCommands } from './inputs/commands';
 import { Root } from './protocol';
@@ -18,11 +19,13 @@ export function registerCommands(
   { workspaceState, extensionUri }: ExtensionContext,
 ): Disposable {
   const graphs = new GraphCommands(server, log, extensionUri);
+  const costs = new CostCommands(server, extensionUri);
   const inputs = new InputsCommands(server, extensionUri);
   const table: Record<string, (...args: never[]) => unknown> = {
     ...new PassCommands(server, workspaceState).table,
     ...new VerilogCommands(server, log).table,
     ...graphs.table,
+    ...costs.table,
     ...walkthrough.table,
     ...inputs.table,
     'mase.restart': () => server.restart(),
@@ -32,7 +35,7 @@ export function registerCommands(
     'mase.pickRoot': (uri?: string) => pickRoot(server, uri),
     'mase.openSettings': () => commands.executeCommand('workbench.action.openSettings', '@ext:mase.mase-vscode'),
   };
-  return Disposable.from(graphs, inputs, ...Object.entries(table).map(([name, run]) => commands.registerCommand(name, run)));
+  return Disposable.from(graphs, costs, inputs, ...Object.entries(table).map(([name, run]) => commands.registerCommand(name, run)));
 }
 
 /** Show one model alone in a file where several share a class; the person picks which. */

@@ -1,7 +1,6 @@
 /** MASE for VS Code: starts the server for trusted workspaces and shows how it fares. */
 import { ExtensionContext, window, workspace } from 'vscode';
 import { registerCommands } from './commands';
-import { CostCommands } from './costs/commands';
 import { Interpreters } from './environments/interpreters';
 import { PythonEnvironmentsProvider } from './environments/pythonEnvironments';
 import { PythonExtensionProvider } from './environments/pythonExtension';
@@ -43,7 +42,6 @@ export function activate(context: ExtensionContext): Api {
     mase,
     status,
     new Highlight(mase),
-    new CostCommands(mase, context.extensionUri),
     registerCommands(mase, log, walkthrough, context),
     walkthrough,
     interpreters.onDidChange(() => void mase.interpretersChanged()),

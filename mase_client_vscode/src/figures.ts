@@ -3,9 +3,9 @@
 const SI = ['', 'k', 'M', 'G', 'T', 'P', 'E'];
 const BINARY = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
-/** A count with an SI prefix and three digits: `75.5 M`, `12`. */
-export function scaled(number: number): string {
-  return inSteps(number, 1000, SI);
+/** A count with an SI prefix and three digits, and of what: `75.5 M`, `12`, `75.5 MFLOPs`, `12 FLOPs`. */
+export function scaled(number: number, of = ''): string {
+  return inSteps(number, 1000, SI.map((prefix) => `${prefix}${of}`));
 }
 
 /** A size in bytes with a binary prefix: `96.0 KiB`, `12 B`. */
@@ -36,6 +36,7 @@ function inSteps(number: number, step: number, units: string[]): string {
     left /= step;
     scale++;
   }
-  const digits = scale === 0 ? 0 : Math.max(0, 3 - `${Math.trunc(left)}`.length);
-  return `${left.toFixed(digits)} ${units[scale]}`.trim();
+  const digits = Math.max(0, 3 - `${Math.trunc(left)}`.length);
+  const text = scale > 0 ? left.toFixed(digits) : Number.isInteger(left) ? `${left}` : significant(left);
+  return `${text} ${units[scale]}`.trim();
 }

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { COLUMNS, columnsOf, textOf } from '../src/costs/columns';
-import { exact, inBytes, scaled, share, significant } from '../src/costs/figures';
+import { exact, inBytes, scaled, share, significant } from '../src/figures';
 import { wish } from '../src/costs/keys';
 import { CostRow } from '../src/costs/rows';
 import { asCsv, asTsv } from '../src/costs/sheet';
@@ -127,8 +127,9 @@ test('an exact result is better than any other', () => {
 });
 
 test('figures', () => {
-  assert.deepEqual([0, 12, 999, 1000, 75_500_000, 1.5e12].map(scaled), ['0', '12', '999', '1.00 k', '75.5 M', '1.50 T']);
-  assert.deepEqual([12, 1024, 98_304, 5 * 2 ** 30].map(inBytes), ['12 B', '1.00 KiB', '96.0 KiB', '5.00 GiB']);
+  assert.deepEqual([0, 12, 999, 1000, 75_500_000, 1.5e12].map((each) => scaled(each)), ['0', '12', '999', '1.00 k', '75.5 M', '1.50 T']);
+  assert.deepEqual([12, 75_500_000, 0.0336].map((each) => scaled(each, 'FLOPs')), ['12 FLOPs', '75.5 MFLOPs', '0.0336 FLOPs']);
+  assert.deepEqual([12, 1023, 1024, 98_304, 5 * 2 ** 30].map(inBytes), ['12 B', '1023 B', '1.00 KiB', '96.0 KiB', '5.00 GiB']);
   assert.deepEqual([share(1, 4), share(1, 3), share(1, 10_000), share(0, 4), share(1, 0)], ['25 %', '33.3 %', '< 0.1 %', '0 %', '0 %']);
   assert.deepEqual([exact(1234567), significant(8), significant(0.012345)], ['1,234,567', '8', '0.0123']);
 });

@@ -8,7 +8,7 @@ from lsprotocol import types as lsp
 
 from mase_server.lsp import hardware_requests, hardware_texts, input_sets, links, pipelines
 from mase_server.lsp.patience import settled
-from mase_server.lsp.wording import lens_text, roots_text
+from mase_server.lsp.wording import facts_text, lens_text, origins_text, roots_text
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import ModelView
@@ -36,9 +36,7 @@ async def code_lens(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens
     for model in page.view.models():
         place = page.range(model)
         if place is not None:
-            title = lens_text(model, page.view.stale)
-            own = lsp.Command(title, RETRACE, None, [params.text_document.uri])
-            commands = [*_of_pipeline(model), own, *_of_inputs(ls, model), *_of_pages(ls, model), *_of_hardware(model)]
+            commands = [*_of_pipeline(model), *_of_model(ls, params.text_document.uri, page.view.stale, model)]
             lenses += [lsp.CodeLens(place, command) for command in commands]
     for part in page.view.parts():
         place = page.range(part)
@@ -51,29 +49,39 @@ async def code_lens(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens
 def _of_pipeline(model: ModelView) -> list[lsp.Command]:
     if model.transform is None:
         return []
-    target = [{"path": model.snapshot.path, "model": model.title}]
     titles = {PIPELINE: pipelines.lens_text(model.transform), UNDO: "undo", COMPARE: "compare"}
-    return [lsp.Command(title, command, None, target) for command, title in titles.items()]
+    return [lsp.Command(title, command, None, _target(model)) for command, title in titles.items()]
 
 
-def _of_inputs(ls: Server, model: ModelView) -> list[lsp.Command]:
-    target = [{"path": model.snapshot.path, "model": model.title}]
-    pick = [lsp.Command(input_sets.sets_text(model), input_sets.PICK, None, target)] if model.sets else []
-    form = lsp.Command("change inputs", input_sets.CHANGE, None, target)
-    return [*pick, form] if ls.knows(input_sets.CHANGE) else pick
+def _of_model(ls: Server, uri: str, stale: bool, model: ModelView) -> list[lsp.Command]:
+    """What it is and what can be done with it; editors cut what does not fit, so what may be long comes last."""
+    sets, pages, hardware = _of_sets(model), _of_pages(ls, model), _of_hardware(model)
+    if not ls.knows(input_sets.CHANGE):
+        return [lsp.Command(lens_text(model, stale), RETRACE, None, [uri]), *sets, *pages, *hardware]
+    form = lsp.Command("change inputs", input_sets.CHANGE, None, _target(model))
+    origins = origins_text(model)
+    told = [lsp.Command(origins, input_sets.CHANGE, None, _target(model))] if origins else []
+    return [lsp.Command(facts_text(model, stale), RETRACE, None, [uri]), *sets, form, *pages, *hardware, *told]
+
+
+def _of_sets(model: ModelView) -> list[lsp.Command]:
+    return [lsp.Command(input_sets.sets_text(model), input_sets.PICK, None, _target(model))] if model.sets else []
+
+
+def _target(model: ModelView) -> list[dict[str, str]]:
+    """What the commands that are about a model are given."""
+    return [{"path": model.snapshot.path, "model": model.title}]
 
 
 def _of_pages(ls: Server, model: ModelView) -> list[lsp.Command]:
     """What shows all of the model, in clients that have it."""
-    target = [{"path": model.snapshot.path, "model": model.title}]
     titles = {links.GRAPH: "graph", links.COSTS: "costs"}
-    return [lsp.Command(title, command, None, target) for command, title in titles.items() if ls.knows(command)]
+    return [lsp.Command(title, command, None, _target(model)) for command, title in titles.items() if ls.knows(command)]
 
 
 def _of_hardware(model: ModelView) -> list[lsp.Command]:
     if model.hardware is None:
         return []
-    target = [{"path": model.snapshot.path, "model": model.title}]
     titles = {VERILOG: hardware_texts.lens_text(model.hardware)}
     titles |= {} if model.hardware.told["refusal"] else {SIMULATE: "simulate"}
-    return [lsp.Command(title, command, None, target) for command, title in titles.items()]
+    return [lsp.Command(title, command, None, _target(model)) for command, title in titles.items()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mase_server.lsp.figures import counted, scaled
@@ -63,17 +63,35 @@ def roots_text(roots: Sequence[str], picked: str | None) -> str:
 
 def lens_text(model: ModelView, stale: bool) -> str:
     """`15 nodes · 61,706 parameters · 847 kFLOPs · eval · inputs from __main__ · 12 ms`."""
-    parts = [
-        *(["stale"] if stale else []),
-        counted(model.nodes, "node"),
-        counted(model.parameters, "parameter"),
-        scaled(model.flops, "FLOPs") if model.flops is not None else "",
-        model.mode,
-        *_origins(model),
-        *model.fixed,
-        f"{1000 * model.seconds:.0f} ms",
-    ]
+    return _joined([*_facts(model, stale), *_origins(model), *model.fixed, _duration(model)])
+
+
+def facts_text(model: ModelView, stale: bool) -> str:
+    """`15 nodes · 61,706 parameters · 847 kFLOPs · eval · 12 ms`: as short as it can be, with buttons behind it."""
+    return _joined([*_facts(model, stale), _duration(model)])
+
+
+def origins_text(model: ModelView) -> str:
+    """`found by search: x = image [B, 3, H, W] · assumed H = 64`: may be long; "" where there is nothing to say."""
+    return _joined([*_origins(model), *model.fixed])
+
+
+def _joined(parts: Iterable[str]) -> str:
     return " · ".join(part for part in parts if part)
+
+
+def _facts(model: ModelView, stale: bool) -> Iterator[str]:
+    if stale:
+        yield "stale"
+    yield counted(model.nodes, "node")
+    yield counted(model.parameters, "parameter")
+    if model.flops is not None:
+        yield scaled(model.flops, "FLOPs")
+    yield model.mode
+
+
+def _duration(model: ModelView) -> str:
+    return f"{1000 * model.seconds:.0f} ms"
 
 
 def _origins(model: ModelView) -> Iterator[str]:

@@ -1,5 +1,5 @@
 /** The columns of the table: what they tell of a row, as a number to sort by and as a text. */
-import { exact, inBytes, scaled, significant } from './figures';
+import { exact, inBytes, scaled, significant } from '../figures';
 import { CostRow, Hardware } from './rows';
 
 /** A value to sort by; null where it is not known, or means nothing. */

@@ -1,4 +1,5 @@
 /** What the page of the cost table and the extension tell each other. */
+import { Kept } from '../webview/kept';
 import { CostTable } from './rows';
 import { View } from './tree';
 
@@ -19,7 +20,7 @@ export type FromPage =
   | { type: 'graph' };
 
 /** What the page remembers of itself. */
-export interface State extends Omit<View, 'open'> {
+export interface State extends Omit<View, 'open'>, Kept {
   open: string[] | null;
   selected: string;
   scroll: number;

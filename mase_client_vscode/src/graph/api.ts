@@ -1,6 +1,7 @@
 /** What the extension asks the server about graphs. */
-import { Position, Range, Uri } from 'vscode';
+import { Location, Position, Uri } from 'vscode';
 import { PassApi } from '../passes/api';
+import { presentPlace } from '../places';
 import { Pipeline, PassTarget } from '../protocol';
 import { Server } from '../server';
 import { Graph } from './messages';
@@ -37,16 +38,12 @@ export class GraphApi {
   }
 
   /** Where an operation stands now; undefined where that is not known, or was edited since. */
-  async place({ columns, files }: Graph, row: number): Promise<{ uri: Uri; range: Range } | undefined> {
+  async place({ columns, files }: Graph, row: number): Promise<Location | undefined> {
     const at = columns.row.indexOf(row);
     const path = files[columns.file[at] ?? -1]?.path;
     if (path === undefined) return undefined;
-    const [line, column, end_line, end_column] = [columns.line[at], columns.column[at], columns.end_line[at], columns.end_column[at]];
-    const asked = { path, line, column, end_line, end_column };
-    const told = await this.passes.request<{ uri: string; range: { start: Position; end: Position } } | null>('mase/presentPlace', asked);
-    if (told === null) return undefined;
-    const { start, end } = told.range;
-    return { uri: Uri.parse(told.uri), range: new Range(start.line, start.character, end.line, end.character) };
+    const [line = 0, column = 0, end_line = 0, end_column = 0] = [columns.line[at], columns.column[at], columns.end_line[at], columns.end_column[at]];
+    return presentPlace(this.passes, { path, line, column, end_line, end_column });
   }
 
   /** The rows of a graph that a position is on; none where the graph is of another text. */

@@ -1,7 +1,8 @@
 /** What the colour of a box says: the family of its operator, its cost, its number format, or its error. */
+import { scaled } from '../figures';
 import { Graph, Value } from './messages';
 import { Box } from './tree';
-import { figure, sqnrText } from './texts';
+import { sqnrText } from './texts';
 
 export const MODES = { family: 'Operator', cost: 'FLOPs', format: 'Number format', error: 'Quantisation error' } as const;
 export type Mode = keyof typeof MODES;
@@ -46,7 +47,7 @@ function costs({ columns }: Graph): Scale {
     const flops = sum(columns.flops.slice(box.first, box.end));
     return flops > 0 ? { strength: Math.min(1, strength(flops)) } : undefined;
   };
-  const legend = LEVELS.map((level) => ({ colour: { strength: level }, text: figure(most * 10 ** (4 * (level - 1))) }));
+  const legend = LEVELS.map((level) => ({ colour: { strength: level }, text: scaled(most * 10 ** (4 * (level - 1))) }));
   return { of, legend: most > 0 ? legend : [], nothing: 'Nothing here computes.' };
 }
 

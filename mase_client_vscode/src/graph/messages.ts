@@ -65,9 +65,3 @@ export type FromPage =
   | { type: 'costs' }
   /** A graph was drawn: how many boxes, and how many milliseconds after it arrived, or after what the person did. */
   | { type: 'painted'; boxes: number; milliseconds: number };
-
-/** What the extension reads of that which the page keeps: whose graph it was, when the window is loaded again. */
-export interface Kept {
-  path: string;
-  model: string;
-}

@@ -1,7 +1,11 @@
 /** One model's graph in a panel: kept up to date, and in step with the cursor. */
-import { Disposable, LogOutputChannel, Position, Range, Selection, TextEditor, TextEditorRevealType, Uri, ViewColumn, WebviewPanel, commands, window, workspace } from 'vscode';
+import { Disposable, LogOutputChannel, Position, TextEditor, Uri, commands, window, workspace } from 'vscode';
+import { messageOf } from '../errors';
+import { goTo } from '../places';
 import { PassTarget } from '../protocol';
 import { PageKind, Panel } from '../webview/panel';
+import { Brought, ModelPanel } from '../webview/panels';
+import { save } from '../webview/saving';
 import { GraphApi } from './api';
 import { FromPage, Graph, ToPage } from './messages';
 
@@ -9,9 +13,9 @@ export const KIND: PageKind = { type: 'mase.graph', page: 'graph', allow: ['work
 /** How long the cursor has to rest. */
 const REST_MS = 60;
 const BROKEN = 'The present text has an error: this is the graph from before it.';
-const FILTERS = { svg: { 'SVG pictures': ['svg'] }, png: { 'PNG pictures': ['png'] } };
+const KINDS = { svg: 'SVG pictures', png: 'PNG pictures' };
 
-export class GraphPanel implements Disposable {
+export class GraphPanel implements ModelPanel {
   private readonly page: Panel<ToPage, FromPage>;
   private readonly listeners: Disposable[];
   private graph: Graph | undefined;
@@ -21,16 +25,19 @@ export class GraphPanel implements Disposable {
   private went: { row: number; uri: string; start: Position } | undefined;
   private timer: NodeJS.Timeout | undefined;
   private moved = false;
+  /** Was the window loaded again, and nothing heard of the file since? */
+  private waits: boolean;
 
   constructor(
     readonly target: PassTarget,
     private readonly api: GraphApi,
     private readonly log: LogOutputChannel,
     private readonly extension: Uri,
-    brought?: WebviewPanel,
+    brought?: Brought,
   ) {
     const { model } = target;
-    this.page = brought === undefined ? Panel.open(KIND, `Graph of ${model}`, extension) : new Panel(brought, KIND, extension);
+    this.waits = brought !== undefined;
+    this.page = Panel.of(KIND, `Graph of ${model}`, extension, brought?.panel);
     this.listeners = [
       this.page.onReady(() => void this.begin()),
       this.page.onMessage((message) => void this.receive(message).catch((error: unknown) => this.log.warn(`The graph of ${model}: ${error}`))),
@@ -55,22 +62,24 @@ export class GraphPanel implements Disposable {
     if (this.graph !== undefined) this.showWanted();
   }
 
-  /** Something else is known of these files. */
-  changed(uris: string[]): void {
-    const own = new Set([this.target.path, ...(this.graph?.files ?? []).map(({ path }) => path)]);
-    // A page that is hidden asks for everything when it is shown.
-    if (this.page.panel.visible && uris.some((uri) => own.has(Uri.parse(uri).fsPath))) void this.refresh();
+  get visible(): boolean {
+    return this.page.panel.visible;
+  }
+
+  shows(path: string): boolean {
+    return path === this.target.path || (this.graph?.files ?? []).some((file) => file.path === path);
   }
 
   private async begin(): Promise<void> {
     const worker = await workspace.fs.readFile(Uri.joinPath(this.extension, 'dist', 'pages', 'layout.js'));
     this.page.post({ type: 'layout', source: new TextDecoder().decode(worker) });
     if (this.graph !== undefined) this.page.post({ type: 'graph', graph: this.graph });
-    await this.refresh();
+    await this.refresh(this.waits);
     this.showWanted();
   }
 
-  private async refresh(): Promise<void> {
+  async refresh(quiet = false): Promise<void> {
+    this.waits = quiet;
     const asked = ++this.asked;
     try {
       const graph = await this.api.graph(this.target);
@@ -82,11 +91,12 @@ export class GraphPanel implements Disposable {
       if (broken) return void this.page.post({ type: 'notice', text: BROKEN });
       if (graph.sha256 !== this.graph?.sha256) this.went = undefined; // its rows may be others
       this.graph = graph;
+      this.waits = false;
       this.page.post({ type: 'graph', graph });
       const editor = window.activeTextEditor ?? window.visibleTextEditors.find(({ document }) => document.uri.fsPath === this.target.path);
       if (editor !== undefined) this.follow(editor, false);
     } catch (error) {
-      if (asked === this.asked) this.page.post({ type: 'notice', text: error instanceof Error ? error.message : `${error}` });
+      if (asked === this.asked && !quiet) this.page.post({ type: 'notice', text: messageOf(error) });
     }
   }
 
@@ -112,6 +122,10 @@ export class GraphPanel implements Disposable {
     this.page.post({ type: 'cursor', rows, moved });
   }
 
+  private save(ending: 'svg' | 'png', data: string): Promise<void> {
+    return save(this.target, { what: 'graph', ending, kind: KINDS[ending] }, Buffer.from(data, ending === 'png' ? 'base64' : 'utf8'));
+  }
+
   private async receive(message: FromPage): Promise<void> {
     if (message.type === 'go') await this.go(message.row, message.focus);
     else if (message.type === 'export') await this.save(message.format, message.data);
@@ -123,19 +137,7 @@ export class GraphPanel implements Disposable {
   private async go(row: number, focus: boolean): Promise<void> {
     const place = this.graph && (await this.api.place(this.graph, row));
     if (place === undefined) return;
-    const open = window.visibleTextEditors.find(({ document }) => document.uri.toString() === place.uri.toString());
-    const viewColumn = open?.viewColumn ?? ViewColumn.One;
-    const editor = await window.showTextDocument(place.uri, { viewColumn, preserveFocus: !focus, preview: open === undefined });
-    const { start } = place.range;
-    this.went = { row, uri: place.uri.toString(), start };
-    editor.selection = new Selection(start, start);
-    editor.revealRange(new Range(start, start), TextEditorRevealType.InCenterIfOutsideViewport);
-  }
-
-  private async save(format: 'svg' | 'png', data: string): Promise<void> {
-    const { path, model } = this.target;
-    const defaultUri = Uri.joinPath(Uri.file(path), '..', `${model.replace(/\W+/g, '_')}.${format}`);
-    const uri = await window.showSaveDialog({ defaultUri, filters: FILTERS[format], title: `Save the graph of ${model}` });
-    if (uri !== undefined) await workspace.fs.writeFile(uri, Buffer.from(data, format === 'png' ? 'base64' : 'utf8'));
+    this.went = { row, uri: place.uri.toString(), start: place.range.start };
+    await goTo(place, focus);
   }
 }

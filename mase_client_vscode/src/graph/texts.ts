@@ -1,12 +1,6 @@
 /** Shapes and figures as texts, as the hints and hovers have them. */
 import { Graph, Value } from './messages';
 
-const STEPS: [number, string][] = [
-  [1e12, 'T'],
-  [1e9, 'G'],
-  [1e6, 'M'],
-  [1e3, 'k'],
-];
 /** Most members of a tuple or a dict that are named. */
 const MOST = 3;
 
@@ -32,12 +26,6 @@ function members(texts: string[]): string {
 
 function some(texts: string[]): string {
   return texts.length > MOST ? `${texts.slice(0, MOST).join(', ')}, …` : texts.join(', ');
-}
-
-/** `25.2 M`, with three digits. */
-export function figure(number: number): string {
-  const step = STEPS.find(([size]) => number >= size);
-  return step === undefined ? `${+number.toPrecision(3)}` : `${(number / step[0]).toPrecision(3)} ${step[1]}`;
 }
 
 /** `38.2 dB`; `exact` where nothing differs. */

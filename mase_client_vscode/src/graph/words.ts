@@ -1,6 +1,7 @@
 /** What is said of a box, on it, in its tooltip and to a screen reader. */
+import { scaled } from '../figures';
 import { Graph } from './messages';
-import { counted, figure, resultText, sqnrText } from './texts';
+import { counted, resultText, sqnrText } from './texts';
 import { Box } from './tree';
 
 /** The two texts on a box: what it is, and what tells it from others. */
@@ -22,7 +23,7 @@ export function label(box: Box, graph: Graph): string {
 function facts(box: Box, graph: Graph): string[] {
   const { columns, model } = graph;
   const flops = columns.flops.slice(box.first, box.end).reduce<number>((total, each) => total + (each ?? 0), 0);
-  const cost = flops > 0 ? [`${figure(flops)}FLOPs`] : [];
+  const cost = flops > 0 ? [scaled(flops, 'FLOPs')] : [];
   if (box.kind === 'scope') {
     const named = [box.path || model, box.type].filter(Boolean).join(': ');
     return [box.type === '' && box.path !== '' ? box.name : named, counted(box.end - box.first, 'operation'), ...cost];

@@ -1,10 +1,12 @@
 /** The commands around inputs: the form, another set, two sets side by side. */
 import { Disposable, EventEmitter, QuickPickItem, TextDocumentContentProvider, Uri, commands, window, workspace } from 'vscode';
+import { guarded } from '../errors';
 import { PassTarget } from '../protocol';
 import { Server } from '../server';
+import { Panels } from '../webview/panels';
 import { InputsApi, Known } from './api';
 import { Comparison, text } from './comparison';
-import { InputsPanel } from './panel';
+import { InputsPanel, KIND } from './panel';
 import { nameOf } from './texts';
 
 type Asked = Partial<PassTarget> & { set?: string; sets?: [string, string] };
@@ -14,19 +16,17 @@ const SCHEME = 'mase-inputs';
 
 export class InputsCommands implements Disposable, TextDocumentContentProvider {
   private readonly api: InputsApi;
-  private readonly panels = new Map<string, InputsPanel>();
+  private readonly panels: Panels<InputsPanel>;
   private readonly sides = new Map<string, string>();
   private readonly changed = new EventEmitter<Uri>();
   readonly onDidChange = this.changed.event;
   private readonly listeners: Disposable[];
 
-  constructor(
-    server: Server,
-    private readonly extension: Uri,
-  ) {
+  constructor(server: Server, extension: Uri) {
     this.api = new InputsApi(server);
+    this.panels = new Panels(KIND.type, server, (target, brought) => new InputsPanel(target, this.api, extension, brought));
     this.listeners = [
-      server.onViews((uris) => this.panels.forEach((panel) => panel.changed(uris))),
+      this.panels,
       workspace.registerTextDocumentContentProvider(SCHEME, this),
       workspace.onDidCloseTextDocument(({ uri }) => uri.scheme === SCHEME && this.sides.delete(uri.toString())),
     ];
@@ -34,7 +34,7 @@ export class InputsCommands implements Disposable, TextDocumentContentProvider {
 
   get table(): Record<string, (given?: Asked) => Promise<void>> {
     return {
-      'mase.changeInputs': (given) => this.run(given, (target) => this.change(target)),
+      'mase.changeInputs': (given) => this.run(given, async (target) => this.panels.of(target).reveal()),
       'mase.pickInputs': (given) => this.run(given, (target) => this.pick(target, given?.set)),
       'mase.compareInputs': (given) => this.run(given, (target) => this.compare(target, given ?? {})),
     };
@@ -46,24 +46,13 @@ export class InputsCommands implements Disposable, TextDocumentContentProvider {
 
   dispose(): void {
     Disposable.from(...this.listeners, this.changed).dispose();
-    this.panels.forEach((panel) => panel.dispose());
   }
 
   private async run(given: Asked | undefined, work: (target: PassTarget) => Promise<void>): Promise<void> {
-    try {
+    await guarded(async () => {
       const target = await this.api.passes.target(given);
       if (target !== undefined) await work({ path: target.path, model: target.model });
-    } catch (error) {
-      void window.showErrorMessage(error instanceof Error ? error.message : `${error}`);
-    }
-  }
-
-  private async change(target: PassTarget): Promise<void> {
-    const key = `${target.path}\n${target.model}`;
-    const panel = this.panels.get(key) ?? new InputsPanel(target, this.api, this.extension);
-    if (!this.panels.has(key)) panel.onClose(() => this.panels.delete(key));
-    this.panels.set(key, panel);
-    panel.reveal();
+    });
   }
 
   private async pick(target: PassTarget, set: string | undefined): Promise<void> {

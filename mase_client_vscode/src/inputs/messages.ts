@@ -1,4 +1,5 @@
 /** What the form for inputs and the extension tell each other; the server's answers as `answers/inputs.py` has them. */
+import { Kept } from '../webview/kept';
 
 /** A value: a tensor is [type, sizes, their names]. */
 export type Value = null | [string, number[], string[] | null] | { tuple: Value[] } | { dict: Record<string, Value> } | { python: string };
@@ -52,8 +53,7 @@ export interface Said {
 }
 
 /** `sets`: the named ones; `used`: the one that the model is traced with; `set`: the one in the form, '' for comments without a name. */
-export interface Sets {
-  model: string;
+export interface Sets extends Kept {
   sets: string[];
   used: string;
   set: string;
@@ -70,3 +70,9 @@ export type FromPage =
   | { type: 'apply'; set: string; text: string }
   | { type: 'remove'; set: string }
   | { type: 'compare'; set: string };
+
+/** What the page keeps: whose form it is, and texts of one set that were typed and are not written yet. */
+export interface KeptForm extends Kept {
+  set: string;
+  texts: Record<string, string>;
+}

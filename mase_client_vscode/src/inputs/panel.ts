@@ -1,27 +1,34 @@
 /** The form for one model's inputs: asks the server what would come of it, and has it written into the file. */
 import { Disposable, Uri, commands, workspace } from 'vscode';
+import { messageOf } from '../errors';
 import { PassTarget } from '../protocol';
 import { PageKind, Panel } from '../webview/panel';
+import { Brought, ModelPanel } from '../webview/panels';
 import { InputsApi } from './api';
-import { FromPage, Said, ToPage } from './messages';
+import { FromPage, KeptForm, Said, ToPage } from './messages';
 
-const KIND: PageKind = { type: 'mase.inputs', page: 'inputs' };
+export const KIND: PageKind = { type: 'mase.inputs', page: 'inputs' };
 
-export class InputsPanel implements Disposable {
+export class InputsPanel implements ModelPanel {
   private readonly page: Panel<ToPage, FromPage>;
   private readonly listeners: Disposable[];
   /** The set in the form; undefined for the one that is used. */
   private set: string | undefined;
   private asked = 0;
+  /** Was the window loaded again, and nothing heard of the file since? */
+  private waits: boolean;
 
   constructor(
     readonly target: PassTarget,
     private readonly api: InputsApi,
     extension: Uri,
+    brought?: Brought,
   ) {
-    this.page = Panel.open(KIND, `Inputs of ${target.model}`, extension);
-    this.listeners = [this.page.onReady(() => void this.refresh()), this.page.onMessage((message) => void this.receive(message))];
-    this.page.onClose(() => Disposable.from(...this.listeners).dispose());
+    this.waits = brought !== undefined;
+    this.page = Panel.of(KIND, `Inputs of ${target.model}`, extension, brought?.panel);
+    this.set = (brought?.kept as KeptForm | undefined)?.set;
+    this.listeners = [this.page.onReady(() => void this.refresh(this.waits)), this.page.onMessage((message) => void this.receive(message))];
+    this.page.onClose(() => this.dispose());
   }
 
   get onClose(): Panel<ToPage, FromPage>['onClose'] {
@@ -34,23 +41,28 @@ export class InputsPanel implements Disposable {
   }
 
   dispose(): void {
-    this.page.dispose();
+    Disposable.from(...this.listeners).dispose();
   }
 
-  /** Something else is known of these files. */
-  changed(uris: string[]): void {
-    if (uris.some((uri) => Uri.parse(uri).fsPath === this.target.path)) void this.refresh();
+  get visible(): boolean {
+    return this.page.panel.visible;
   }
 
-  private async refresh(): Promise<void> {
+  shows(path: string): boolean {
+    return path === this.target.path;
+  }
+
+  async refresh(quiet = false): Promise<void> {
+    this.waits = quiet;
     const asked = ++this.asked;
     try {
       const { model, sets, set: used } = await this.api.known(this.target);
-      const set = this.set ?? used;
+      const set = this.set !== undefined && ['', ...sets].includes(this.set) ? this.set : used;
       const trial = await this.api.tried(this.target, set);
-      if (asked === this.asked) this.page.post({ type: 'form', model, sets, used, set, trial });
+      this.waits = false;
+      if (asked === this.asked) this.page.post({ type: 'form', path: this.target.path, model, sets, used, set, trial });
     } catch (error) {
-      if (asked === this.asked) this.notice(error);
+      if (asked === this.asked && !quiet) this.notice(error);
     }
   }
 
@@ -86,6 +98,6 @@ export class InputsPanel implements Disposable {
   }
 
   private notice(error: unknown): void {
-    this.page.post({ type: 'notice', text: error instanceof Error ? error.message : `${error}` });
+    this.page.post({ type: 'notice', text: messageOf(error) });
   }
 }

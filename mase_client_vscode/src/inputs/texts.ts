@@ -1,12 +1,6 @@
 /** Values and figures as texts: sizes as numbers, since sets differ in them. */
+import { exact, inBytes, scaled } from '../figures';
 import { Figures, Value } from './messages';
-
-const STEPS: [number, string][] = [
-  [1e12, ' T'],
-  [1e9, ' G'],
-  [1e6, ' M'],
-  [1e3, ' k'],
-];
 
 /** `f32[8, 3, 224, 224]`, `(f32[2], f32[2])`. */
 export function sizes(value: Value | undefined): string {
@@ -22,19 +16,13 @@ export function alternatives(values: Value[]): string {
   return [...new Set(values.map(sizes))].join(' | ');
 }
 
-/** `3.64 G`, `136`. */
-export function scaled(count: number): string {
-  const step = STEPS.find(([size]) => count >= size);
-  return step === undefined ? count.toLocaleString('en') : `${(count / step[0]).toPrecision(3)}${step[1]}`;
-}
-
 /** The figures of a set, name by name. */
 export function figures({ outputs, parameters, flops, bytes }: Figures): [string, string][] {
   return [
     ['output', sizes(outputs)],
-    ['parameters', parameters === null ? '' : parameters.toLocaleString('en')],
+    ['parameters', parameters === null ? '' : exact(parameters)],
     ['FLOPs', flops === null ? '' : scaled(flops)],
-    ['bytes read and written', bytes === null ? '' : `${scaled(bytes)}${bytes < 1000 ? ' ' : ''}B`],
+    ['bytes read and written', bytes === null ? '' : inBytes(bytes)],
   ];
 }
 

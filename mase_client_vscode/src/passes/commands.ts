@@ -1,5 +1,6 @@
 /** The commands around passes: choose, apply, take back, look at, keep. */
 import { Memento, QuickPickItem, QuickPickItemKind, Uri, ViewColumn, commands, window, workspace } from 'vscode';
+import { guarded, messageOf } from '../errors';
 import { Applied, Pass, PassTarget } from '../protocol';
 import { Server } from '../server';
 import { SECTION } from '../settings';
@@ -46,12 +47,10 @@ export class PassCommands {
   }
 
   private async run(command: (target: PassTarget, given: Given) => Promise<unknown>, given: Given): Promise<void> {
-    try {
+    await guarded(async () => {
       const target = await this.api.target(given);
       if (target !== undefined) await command(target, given);
-    } catch (error) {
-      void window.showErrorMessage(message(error));
-    }
+    });
   }
 
   private async apply(target: PassTarget, given: Given): Promise<void> {
@@ -71,7 +70,7 @@ export class PassCommands {
         await this.carryOut(pass, target, plain(values));
         return void (await this.memory.update(key, values)); // what was refused is not what to begin with next time
       } catch (error) {
-        again = await window.showErrorMessage(message(error), CHANGE);
+        again = await window.showErrorMessage(messageOf(error), CHANGE);
       }
     }
   }
@@ -142,8 +141,4 @@ async function choose(passes: Pass[], target: PassTarget): Promise<Pass | undefi
   ]);
   const placeHolder = fitting.length > 0 ? 'Which pass' : 'No passes are known yet: the file is being traced';
   return (await window.showQuickPick(items, { title: `Passes for ${target.name ?? target.model}`, placeHolder, matchOnDescription: true }))?.pass;
-}
-
-function message(error: unknown): string {
-  return error instanceof Error ? error.message : `${error}`;
 }

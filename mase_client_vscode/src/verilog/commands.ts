@@ -1,5 +1,6 @@
 /** The commands around hardware: emit, build otherwise, simulate, save, jump, close. */
 import { LogOutputChannel, Uri, commands, env, window, workspace } from 'vscode';
+import { guarded } from '../errors';
 import { fill } from '../passes/form';
 import { Given, Values, text } from '../passes/values';
 import { Build, BuildForm, PassTarget } from '../protocol';
@@ -37,18 +38,10 @@ export class VerilogCommands {
   }
 
   private async run(command: (target: PassTarget, given: Asked) => Promise<unknown>, given: Asked): Promise<void> {
-    await this.guarded(async () => {
+    await guarded(async () => {
       const target = await this.api.passes.target(given);
       if (target !== undefined) await command(target, given);
     });
-  }
-
-  private async guarded(work: () => Promise<unknown>): Promise<void> {
-    try {
-      await work();
-    } catch (error) {
-      void window.showErrorMessage(error instanceof Error ? error.message : `${error}`);
-    }
   }
 
   private async emit(target: PassTarget, given: Asked): Promise<void> {
@@ -98,7 +91,7 @@ export class VerilogCommands {
 
   /** From either side to the other: to a line that is named, else from the cursor. */
   private async jump(given?: Asked): Promise<void> {
-    await this.guarded(async () => {
+    await guarded(async () => {
       if (given?.path !== undefined && given.line !== undefined) return showSource(given.path, given.line - 1);
       const editor = window.activeTextEditor;
       if (editor === undefined) return;

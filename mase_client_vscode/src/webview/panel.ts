@@ -30,8 +30,7 @@ export class Panel<ToPage extends { type: string }, FromPage extends { type: str
   readonly onClose = this.closed.event;
   private ready = false;
 
-  /** Around a panel that VS Code brought back after a reload of the window, or a new one; see `open`. */
-  constructor(
+  private constructor(
     readonly panel: WebviewPanel,
     kind: PageKind,
     private readonly extension: Uri,
@@ -49,9 +48,9 @@ export class Panel<ToPage extends { type: string }, FromPage extends { type: str
     webview.html = html({ title: panel.title, ...files, source: webview.cspSource, nonce, allow: kind.allow ?? [] });
   }
 
-  /** A new panel beside what is active; the focus stays where it is. */
-  static open<To extends { type: string }, From extends { type: string }>(kind: PageKind, title: string, extension: Uri): Panel<To, From> {
-    const panel = window.createWebviewPanel(kind.type, title, { viewColumn: ViewColumn.Beside, preserveFocus: true });
+  /** Around the panel that VS Code brought back, else a new one beside what is active; the focus stays where it is. */
+  static of<To extends { type: string }, From extends { type: string }>(kind: PageKind, title: string, extension: Uri, brought?: WebviewPanel): Panel<To, From> {
+    const panel = brought ?? window.createWebviewPanel(kind.type, title, { viewColumn: ViewColumn.Beside, preserveFocus: true });
     return new Panel(panel, kind, extension);
   }
 

@@ -1,7 +1,7 @@
 /** The rows on the screen: only those that are in sight are elements, whatever the model's size. */
 import { element } from '../../webview/page/elements';
 import { Column, NAME, textOf } from '../columns';
-import { share } from '../figures';
+import { share } from '../../figures';
 import { CostRow } from '../rows';
 import { Shown, Sort } from '../tree';
 

@@ -17,7 +17,7 @@ const REST_MS = 150;
 class Page {
   private readonly host = new Host<ToPage, FromPage, State>();
   private readonly state: State = this.host.remembered ?? {
-    sort: null, filter: '', flat: false, operators: true, open: null, selected: '', scroll: 0,
+    path: '', model: '', sort: null, filter: '', flat: false, operators: true, open: null, selected: '', scroll: 0,
   };
   private readonly grid = new Grid({
     sortBy: (column) => this.change({ sort: nextSort(this.state.sort, column) }),
@@ -33,7 +33,7 @@ class Page {
     graph: () => this.host.post({ type: 'graph' }),
     down: () => this.grid.focus(),
   });
-  private readonly notice = element('div', { class: 'notice', role: 'status', hidden: true });
+  private readonly notice = element('div', { class: 'notice', role: 'status' }, 'The costs are on their way…');
   private readonly summary = element('div', { class: 'summary', role: 'status' });
   private tree: Tree | undefined;
   private rested: ReturnType<typeof setTimeout> | undefined;
@@ -70,6 +70,7 @@ class Page {
     }
     const first = this.tree === undefined;
     this.tree = new Tree(message.table);
+    [this.state.path, this.state.model] = [message.table.path, message.table.model];
     this.state.open ??= [...this.tree.firstOpen()];
     this.grid.element.hidden = false;
     this.draw();

@@ -2,7 +2,7 @@
 import { element } from '../../webview/page/elements';
 import { Host } from '../../webview/page/host';
 import { Mode, scaleOf } from '../colours';
-import { all, initial, isOpen, visible } from '../expansion';
+import { MOST_BOXES, all, initial, isOpen, visible } from '../expansion';
 import { flowOf } from '../flow';
 import { Placed, layoutInput, placed } from '../layout';
 import { FromPage, Graph, ToPage } from '../messages';
@@ -30,7 +30,7 @@ interface Shown {
 export class App {
   private readonly host = new Host<ToPage, FromPage, State>();
   private readonly drawing = new Drawing();
-  private readonly notice = element('div', { class: 'notice', role: 'status' });
+  private readonly notice = element('div', { class: 'notice', role: 'status' }, 'The graph is on its way…');
   private readonly legend = element('aside', { class: 'legend', 'aria-label': 'Legend' });
   private readonly toolbar: Toolbar;
   private readonly camera: Camera;
@@ -315,7 +315,7 @@ export class App {
   private expandAll(): void {
     if (this.shown === undefined) return;
     const { open, complete } = all(this.shown.tree);
-    this.setAll(open, complete ? '' : 'The model is too large to open all of it: the outer modules are open.');
+    this.setAll(open, complete ? '' : `Modules are open as far as ${MOST_BOXES.toLocaleString('en')} boxes, the outer ones first; open others one by one.`);
   }
 
   private async export(format: 'svg' | 'png'): Promise<void> {

@@ -1,6 +1,6 @@
 /** What the page keeps while its tab is hidden, and when the window is loaded again. */
+import { Kept } from '../../webview/kept';
 import { Mode } from '../colours';
-import { Kept } from '../messages';
 import { View } from './camera';
 
 export interface State extends Kept {

@@ -1,21 +1,15 @@
 /** The form: what it holds, what the server says of it, and what it asks for. */
 import { Host } from '../../webview/page/host';
 import { misnamed, missing, said, textOf, textsOf, Texts } from '../draft';
-import { Form, FromPage, Sets, ToPage, Trial } from '../messages';
+import { Form, FromPage, KeptForm, Sets, ToPage, Trial } from '../messages';
 import { View } from './view';
-
-/** What outlives the page: texts that were typed and are not written yet. */
-export interface State {
-  set: string;
-  texts: Texts;
-}
 
 /** How long a person has to rest before the server is asked. */
 const REST_MS = 250;
 
 export class App {
   private readonly view: View;
-  private sets: Sets = { model: '', sets: [], used: '', set: '' };
+  private sets: Sets = { path: '', model: '', sets: [], used: '', set: '' };
   private form: Form | null = null;
   private from = '';
   private texts: Texts = {};
@@ -26,7 +20,7 @@ export class App {
   private asked = 0;
   private timer: number | undefined;
 
-  constructor(private readonly host: Host<ToPage, FromPage, State>) {
+  constructor(private readonly host: Host<ToPage, FromPage, KeptForm>) {
     this.view = new View({
       typed: (field, text) => this.typed(field, text),
       selected: (set) => this.select(set),
@@ -46,19 +40,20 @@ export class App {
   }
 
   /** A new form; texts that a person is typing stay. */
-  private filled({ model, sets, used, set }: Sets, trial: Trial): void {
+  private filled({ path, model, sets, used, set }: Sets, trial: Trial): void {
     const remembered = this.host.remembered;
     if (this.adding || (this.dirty && this.sets.set === set)) {
       this.sets = { ...this.sets, model, sets, used };
       return this.view.sets(this.sets, this.adding);
     }
-    this.sets = { model, sets, used, set };
+    this.sets = { path, model, sets, used, set };
     this.form = trial.form;
     this.from = trial.arguments_from;
     this.texts = trial.form === null ? {} : textsOf(trial.form);
     this.dirty = false;
     this.trial = trial;
     this.view.show(this.sets, trial, this.texts);
+    this.remember({});
     if (remembered !== undefined && remembered.set === set && this.form !== null) this.resume(remembered.texts);
   }
 
@@ -70,7 +65,7 @@ export class App {
   private typed(field: string, text: string): void {
     this.texts[field] = text;
     this.dirty = true;
-    this.host.remember({ set: this.sets.set, texts: this.texts });
+    this.remember(this.texts);
     this.judge();
   }
 
@@ -99,7 +94,7 @@ export class App {
     const ready = this.trial !== undefined && this.view.ready;
     if (!ready || this.trial === undefined) return;
     this.dirty = this.adding = false;
-    this.host.remember({ set: '', texts: {} });
+    this.remember({});
     this.host.post({ type: 'apply', set: this.trial.set, text: textOf(this.trial) });
     this.view.applied();
   }
@@ -117,8 +112,13 @@ export class App {
   }
 
   private revert(): void {
-    this.host.remember({ set: '', texts: {} });
+    this.remember({});
     this.select(this.sets.set);
+  }
+
+  private remember(texts: Texts): void {
+    const { path, model, set } = this.sets;
+    this.host.remember({ path, model, set, texts });
   }
 
   private get set(): string {

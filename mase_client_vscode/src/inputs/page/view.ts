@@ -58,6 +58,14 @@ export class View {
     this.removing.addEventListener('click', () => this.actions.remove());
     this.reverting.addEventListener('click', () => this.actions.revert());
     this.ready = false;
+    this.naming.hidden = true;
+    for (const each of this.later) each.disabled = true;
+    this.state.textContent = 'Tracing the model to see what it takes…';
+  }
+
+  /** What means nothing before there is a form. */
+  private get later(): (HTMLButtonElement | HTMLSelectElement)[] {
+    return [this.set, this.add, this.compare, this.removing, this.reverting];
   }
 
   get name(): string {
@@ -86,6 +94,7 @@ export class View {
   }
 
   show(sets: Sets, trial: Trial, texts: Texts): void {
+    for (const each of this.later) each.disabled = false;
     this.naming.value = '';
     this.namingWrong.textContent = '';
     this.sets(sets, false);
