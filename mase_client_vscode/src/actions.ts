@@ -10,6 +10,7 @@ const ACTIONS: Record<string, string> = {
   '$(server-environment) Choose the Python of the models': 'mase.chooseInterpreter',
   '$(debug-restart) Restart the server': 'mase.restart',
   '$(output) Log': 'mase.showLog',
+  '$(report) Collect a report': 'mase.collectReport',
   '$(gear) Settings': 'mase.openSettings',
   '$(mortar-board) Get started': 'mase.walkthrough',
 };

@@ -7,6 +7,7 @@ import { CostCommands } from './costs/commands';
 import { GraphCommands } from './graph/commands';
 import { InputsCommands } from './inputs/commands';
 import { Root } from './protocol';
+import { collectReport } from './report';
 import { PassCommands } from './passes/commands';
 import { Server } from './server';
 import { VerilogCommands } from './verilog/commands';
@@ -16,8 +17,9 @@ export function registerCommands(
   server: Server,
   log: LogOutputChannel,
   walkthrough: Walkthrough,
-  { workspaceState, extensionUri }: ExtensionContext,
+  context: ExtensionContext,
 ): Disposable {
+  const { workspaceState, extensionUri } = context;
   const graphs = new GraphCommands(server, log, extensionUri);
   const costs = new CostCommands(server, extensionUri);
   const inputs = new InputsCommands(server, extensionUri);
@@ -31,6 +33,7 @@ export function registerCommands(
     'mase.restart': () => server.restart(),
     'mase.showActions': showActions,
     'mase.showLog': () => log.show(true),
+    'mase.collectReport': () => collectReport(server, log, context),
     'mase.retrace': (...uris: string[]) => retrace(server, uris),
     'mase.pickRoot': (uri?: string) => pickRoot(server, uri),
     'mase.openSettings': () => commands.executeCommand('workbench.action.openSettings', '@ext:mase.mase-vscode'),

@@ -35,6 +35,9 @@ export interface Root {
   picked: boolean;
 }
 
+/** Why a trace takes long, in one line: while it does, and once more just before it ends. */
+export const slowNotification = new NotificationType<{ uri: string; text: string }>('mase/slow');
+
 export const statusNotification = new NotificationType<MaseStatus>('mase/status');
 
 /** What the server is told when it starts. `interpreter`: one path, or one for each workspace folder's URI. `commandLinks`: what links may run. */

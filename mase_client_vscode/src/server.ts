@@ -2,10 +2,10 @@
 import { Disposable, EventEmitter, LogOutputChannel, commands, window, workspace } from 'vscode';
 import { State } from 'vscode-languageclient/node';
 import { MaseClient, createClient } from './client';
-import { findServer } from './command';
+import { Found, findServer } from './command';
 import { CrashPolicy } from './crashes';
 import { Interpreters } from './environments/interpreters';
-import { MasePipelines, MaseStatus, pipelinesNotification, statusNotification, viewsNotification } from './protocol';
+import { MasePipelines, MaseStatus, pipelinesNotification, slowNotification, statusNotification, viewsNotification } from './protocol';
 import { SECTION } from './settings';
 
 /** VS Code ends its extensions after 4 s; a server that has not answered by then is killed by the client library. */
@@ -23,6 +23,9 @@ export class Server implements Disposable {
   private readonly statusArrived = new EventEmitter<MaseStatus>();
   readonly onDidChangeState = this.stateChanged.event;
   readonly onStatus = this.statusArrived.event;
+  private readonly slowArrived = new EventEmitter<{ uri: string; text: string }>();
+  /** A trace takes long, and why. */
+  readonly onSlow = this.slowArrived.event;
   private readonly pipelinesArrived = new EventEmitter<MasePipelines>();
   readonly onPipelines = this.pipelinesArrived.event;
   private readonly viewsArrived = new EventEmitter<string[]>();
@@ -51,13 +54,18 @@ export class Server implements Disposable {
     return this.enqueue(() => this.doStop());
   }
 
+  /** The command that starts the server, or what was tried in vain. */
+  command(): Promise<Found> {
+    return findServer(this.interpreters);
+  }
+
   /** The running client, else undefined. */
   get running(): MaseClient | undefined {
     return this.client?.isRunning() ? this.client : undefined;
   }
 
   dispose(): void {
-    Disposable.from(this.stateChanged, this.statusArrived, this.pipelinesArrived, this.viewsArrived).dispose();
+    Disposable.from(this.stateChanged, this.statusArrived, this.slowArrived, this.pipelinesArrived, this.viewsArrived).dispose();
   }
 
   /** Other interpreters: the server restarts the workers that this concerns; where there is none, it may start now. */
@@ -90,6 +98,7 @@ export class Server implements Disposable {
     );
     const client = createClient({ command: found.command, args: found.args }, this.interpreters, policy, this.log, this.trace);
     client.onNotification(statusNotification, (status) => this.statusArrived.fire(status));
+    client.onNotification(slowNotification, (slow) => this.slowArrived.fire(slow));
     client.onNotification(pipelinesNotification, (pipelines) => this.pipelinesArrived.fire(pipelines));
     client.onNotification(viewsNotification, ({ uris }) => this.viewsArrived.fire(uris));
     client.onDidChangeState(({ newState }) => newState === State.Running && this.become('running'));

@@ -14,6 +14,7 @@ import { Interpreters } from './environments/interpreters';
 import { fileOf } from './notebooks';
 import { MasePipelines, MaseStatus, TraceState } from './protocol';
 import { Server, ServerState } from './server';
+import { SlowLines } from './slow';
 
 type Look = { icon: string; text: string; color?: 'warning' | 'error' };
 
@@ -51,6 +52,7 @@ export class StatusItem implements Disposable {
   private readonly item = window.createStatusBarItem('status', StatusBarAlignment.Right, 100);
   private readonly traces = new Map<string, MaseStatus>();
   private readonly pipelines = new Map<string, MasePipelines['pipelines']>();
+  private readonly slow = new SlowLines();
   private readonly listeners: Disposable[];
   private server: ServerState = 'stopped';
 
@@ -63,6 +65,7 @@ export class StatusItem implements Disposable {
     this.listeners = [
       mase.onDidChangeState((state) => this.serverChanged(state)),
       mase.onStatus((status) => this.traced(status)),
+      mase.onSlow(({ uri, text }) => this.slowed(uri, text)),
       mase.onPipelines((told) => this.transformed(told)),
       window.onDidChangeActiveTextEditor(() => this.show()),
       window.onDidChangeVisibleTextEditors(() => this.show()),
@@ -82,12 +85,19 @@ export class StatusItem implements Disposable {
 
   private serverChanged(state: ServerState): void {
     this.server = state;
-    if (state !== 'running') [this.traces, this.pipelines].forEach((known) => known.clear());
+    if (state !== 'running') [this.traces, this.pipelines, this.slow].forEach((known) => known.clear());
     this.show();
   }
 
   private traced(status: MaseStatus): void {
-    this.traces.set(Uri.parse(status.uri).toString(), status); // servers and editors escape differently
+    const uri = Uri.parse(status.uri).toString(); // servers and editors escape differently
+    this.traces.set(uri, status);
+    this.slow.traced(uri, status);
+    this.show();
+  }
+
+  private slowed(uri: string, text: string): void {
+    this.slow.told(Uri.parse(uri).toString(), text);
     this.show();
   }
 
@@ -114,8 +124,9 @@ export class StatusItem implements Disposable {
     const count = Object.values(pipelines).flat().length;
     void commands.executeCommand('setContext', 'mase.pipelines', count > 0);
     const passes = count === 0 ? '' : ` · ${count} ${count === 1 ? 'pass' : 'passes'}`;
-    this.item.text = `$(${look?.icon ?? 'check'}) MASE${look ? `: ${look.text}${stale}${passes}` : ''}`;
-    this.item.tooltip = tooltip(trace, pipelines, this.environment(file));
+    const text = (this.server === 'running' && this.slow.now(file.toString())) || look?.text;
+    this.item.text = `$(${look?.icon ?? 'check'}) MASE${look ? `: ${text}${stale}${passes}` : ''}`;
+    this.item.tooltip = tooltip(trace, pipelines, this.environment(file), this.slow.last(file.toString()));
     this.item.backgroundColor = look?.color && new ThemeColor(`statusBarItem.${look.color}Background`);
     this.item.show();
   }
@@ -125,11 +136,13 @@ function tooltip(
   trace: MaseStatus | undefined,
   pipelines: MasePipelines['pipelines'],
   environment: string,
+  slow: string | undefined,
 ): MarkdownString {
   const text = new MarkdownString('', true);
   text.isTrusted = { enabledCommands: ['mase.retrace', 'mase.restart', 'mase.showLog', 'mase.openSettings', 'mase.pipeline'] };
   if (trace?.message) text.appendText(trace.message).appendMarkdown('\n\n');
   if (trace?.state === 'ready') text.appendMarkdown(`Traced in ${(trace.seconds * 1000).toFixed(0)} ms.\n\n`);
+  if (slow !== undefined) text.appendText(`What took long: ${slow}`).appendMarkdown('\n\n');
   if (trace?.stale) text.appendMarkdown('The hints shown are those of the last text that could be traced.\n\n');
   text.appendText(environment).appendMarkdown('\n\n');
   for (const [model, steps] of Object.entries(pipelines)) {

@@ -72,10 +72,10 @@ class Logs:
         self._listener.start()
 
     def level(self, name: str | None) -> None:
-        """Log from this level on, both for people and in the file; None: as it was started."""
+        """Log for people from this level on; None: as it was started. The file has "info" at least."""
         root, ours = logging.getLogger(), logging.getLogger(OURS)
         for_people = self._stderr_level if name is None else _number(name)
-        in_file = min(_FILE_LEVEL, self._stderr_level) if name is None else for_people
+        in_file = min(_FILE_LEVEL, for_people)
         self._stderr.setLevel(for_people)
         self._file.setLevel(in_file)
         # Libraries log every message that they send: that is for people who ask for it on the command line.

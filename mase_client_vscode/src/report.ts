@@ -1,0 +1,69 @@
+/** A report for somebody who helps: made by the server's own command, so that it can be had when the server has died. */
+import { execFile } from 'node:child_process';
+import * as os from 'node:os';
+import { ExtensionContext, LogOutputChannel, ProgressLocation, Uri, commands, env, extensions, version, window, workspace } from 'vscode';
+import { reportArguments } from './reporting';
+import { Server } from './server';
+import { SECTION } from './settings';
+
+/** The doctor imports the person's torch, which may take long. */
+const LONGEST_MS = 120_000;
+const SHOW = 'Show the File';
+const COPY = 'Copy Its Path';
+
+interface Report {
+  path: string;
+  text: string;
+}
+
+/** Make a report, and show the person all that is in it before they send it. */
+export async function collectReport(server: Server, log: LogOutputChannel, context: ExtensionContext): Promise<void> {
+  const folder = Uri.joinPath(context.globalStorageUri, 'reports');
+  const name = `mase-report-${new Date().toISOString().slice(0, 19).replaceAll(':', '')}`;
+  try {
+    const options = { location: ProgressLocation.Notification, title: 'MASE: collecting a report' };
+    const report = await window.withProgress(options, () => made(server, Uri.joinPath(folder, `${name}.zip`)));
+    const page = Uri.joinPath(folder, `${name}.md`);
+    await workspace.fs.writeFile(page, Buffer.from(report.text));
+    await window.showTextDocument(page, { preview: false });
+    await offer(report);
+  } catch (error) {
+    log.error(`The report could not be made: ${error}`);
+    const text = `The report could not be made: ${error instanceof Error ? error.message : error}`;
+    if (await window.showErrorMessage(text, 'Show Log')) log.show(true);
+  }
+}
+
+async function offer({ path }: Report): Promise<void> {
+  const text = 'This is all that the report holds. Look through it before you send the file.';
+  const chosen = await window.showInformationMessage(text, SHOW, COPY);
+  if (chosen === SHOW) await commands.executeCommand('revealFileInOS', Uri.file(path));
+  if (chosen === COPY) await env.clipboard.writeText(path);
+}
+
+async function made(server: Server, target: Uri): Promise<Report> {
+  const found = await server.command();
+  if ('tried' in found) throw new Error('no Python was found that runs the server');
+  const folders = workspace.workspaceFolders?.map((folder) => folder.uri.fsPath) ?? [];
+  const args = reportArguments(found.args, target.fsPath, folders);
+  if (args === undefined) throw new Error('mase.server.command does not name the command lsp');
+  const about = {
+    editor: `${env.appName} ${version} on ${process.platform}${env.remoteName === undefined ? '' : `, ${env.remoteName}`}`,
+    extension: String(extensions.getExtension('mase.mase-vscode')?.packageJSON.version ?? ''),
+    settings: JSON.parse(JSON.stringify(workspace.getConfiguration(SECTION))) as unknown,
+  };
+  return JSON.parse(await output(found.command, args, JSON.stringify(about))) as Report;
+}
+
+/** What a command prints that reads `input`; rejects with the end of what it complained of where it fails. */
+function output(command: string, args: string[], input: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const options = { cwd: os.tmpdir(), timeout: LONGEST_MS, maxBuffer: 64 << 20 };
+    const child = execFile(command, args, options, (error, printed, complaint) => {
+      if (error === null) resolve(printed);
+      else reject(new Error(complaint.trim().split('\n').at(-1) || error.message));
+    });
+    child.stdin?.on('error', () => undefined); // it ended before it read: what it says of that is told
+    child.stdin?.end(input);
+  });
+}
