@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Container
 from pathlib import Path
+
+#: Characters of a name: files are called by it, with something before and behind.
+_LONGEST = 120
 
 _WORDS = Path(__file__).parent / "templates" / "reserved_words.txt"
 
@@ -22,6 +26,8 @@ def identifier(name: str, taken: Container[str] = ()) -> str:
     text = re.sub(r"\W", "_", name, flags=re.ASCII)
     if text in RESERVED or _MADE.search(text) or text[:1].isdigit():
         text = f"op_{text}_op"
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST - 11]}_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}_op"
     number, found = 1, text
     while found in taken:
         number += 1

@@ -22,7 +22,7 @@ def page(title: str, module: str, design: Design, made: Netlist, told: Estimates
     totals = told.totals
     costs = "{multipliers:,} multipliers, {luts:,} LUTs of four inputs, {memory_bits:,} bits of memory"
     return Template(template("README.md")).substitute(
-        name=title,
+        name=" ".join(title.split()),
         module=module,
         ports="\n".join(_ports(design, made)),
         costs=costs.format_map(totals),

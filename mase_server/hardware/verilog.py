@@ -18,7 +18,8 @@ class Text:
 
 def top_text(name: str, made: Netlist, about: Iterable[str] = ()) -> Text:
     """The module `name`. about: lines of the comment above it."""
-    lines = [f"/// {each}" for each in about]
+    # A name may hold anything, also the end of a line, and what stands behind that would be no comment.
+    lines = [f"/// {' '.join(each.split())}" for each in about]
     lines += [f"module {name} (", *_ports(made), ");"]
     lines += _declarations(made)
     found: dict[str, list[tuple[int, int]]] = {}

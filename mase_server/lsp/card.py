@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mase_server.dtypes import tensor_bytes
 from mase_server.lsp.figures import counted, in_bytes, scaled, share, torch_name
 from mase_server.lsp.hardware_texts import operation_rows
-from mase_server.lsp.labels import label
+from mase_server.lsp.labels import label, one_line
 from mase_server.lsp.pipelines import bits_text, change, error_text, provenance
 from mase_server.snapshot import tensors
 
@@ -22,6 +22,7 @@ INSTANCES = 12
 _NOUN = {"parameter": "parameter", "binding": "name", "return": "returned value", "expression": "expression"}
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _TEXT_LIMIT = 300
+_TICKS = re.compile("`+")
 
 Row = tuple[str, str]
 Models = Mapping[str, Mapping[str, Any]]
@@ -118,7 +119,7 @@ def _node_facts(node: NodeView, model: Mapping[str, Any]) -> Iterator[Row]:
     yield "MASE operator", " · ".join(code(text) for text in (node.mase_op, node.mase_type) if text)
     yield from _module_facts(node.details)
     if node.flops:
-        part = f" · {share(node.flops, model['flops'])} of {model['name']}" if model.get("flops") else ""
+        part = f" · {share(node.flops, model['flops'])} of {prose(model['name'])}" if model.get("flops") else ""
         yield "cost", f"{scaled(node.flops, 'FLOPs')}{part}"
     if node.details.get("bytes"):
         yield "memory traffic", in_bytes(node.details["bytes"])
@@ -191,12 +192,13 @@ def table(head: Row, rows: list[Row]) -> str:
 
 def code(text: str) -> str:
     """Inline code that survives a table: bars escaped, backticks fenced, one line, not endless."""
-    text = " ".join(text.split())
+    text = one_line(" ".join(text.split()))
     text = text if len(text) <= _TEXT_LIMIT else text[: _TEXT_LIMIT - 1] + "…"
-    fence = "``" if "`" in text else "`"
-    return f"{fence}{text}{fence}".replace("|", "\\|") if text else ""
+    ticks = max(map(len, _TICKS.findall(text)), default=0)
+    fence, space = "`" * (ticks + 1), " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{space}{text}{space}{fence}".replace("|", "\\|") if text else ""
 
 
 def prose(text: str) -> str:
     """Text of the person's code as Markdown that means just that text."""
-    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", one_line(" ".join(text.split())))

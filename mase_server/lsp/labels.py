@@ -37,11 +37,16 @@ def label(values: Sequence[Any], limit: int = 0) -> str:
     for value in _distinct(values):
         groups.setdefault(_outline(value), []).append(value)
     texts = [_aligned(group, 0) for group in groups.values()]
-    full = _listed(texts, " | ")
+    full = one_line(_listed(texts, " | "))
     if limit and len(full) > limit:
-        short = _listed([_aligned(group, limit // len(texts)) for group in groups.values()], " | ")
+        short = one_line(_listed([_aligned(group, limit // len(texts)) for group in groups.values()], " | "))
         return short if len(short) <= limit else short[: limit - 1] + _MORE
     return full
+
+
+def one_line(text: str) -> str:
+    """The same without line ends, and without what would not be seen or would turn round what is: keys may be any text."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:

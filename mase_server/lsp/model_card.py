@@ -32,7 +32,7 @@ def model_card(models: Sequence[ModelView], stale: bool, links: Sequence[str] = 
     """The cards of the models of one class as Markdown. links: for each model a line that leads elsewhere."""
     parts = ["⚠ *stale: the file has changed, and its present text could not be traced*"] if stale else []
     for number, model in enumerate(models):
-        parts += [f"**`{model.title}`** · model", *links[number : number + 1]]
+        parts += [f"**{code(model.title)}** · model", *links[number : number + 1]]
         parts += [table(("", ""), list(_rows(model))), f"*{prose(model.found)}*"]
         parts += [*_next_step(model), *_pipeline(model), *_hardware(model)]
     return "\n\n".join(part for part in parts if part)
