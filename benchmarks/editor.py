@@ -14,6 +14,7 @@ from typing import Any, Self
 from lsprotocol import types as lsp
 from pygls.lsp.client import LanguageClient
 
+SERVER = (sys.executable, "-m", "mase_server", "lsp")
 END_STATES = {"ready", "failed", "crashed", "superseded", "untrusted", "no_model", "no_environment"}
 CAPABILITIES = lsp.ClientCapabilities(
     general=lsp.GeneralClientCapabilities(position_encodings=[lsp.PositionEncodingKind.Utf32]),
@@ -42,8 +43,9 @@ class Editor:
     Times are seconds of `time.perf_counter`. Columns are code points (utf-32 is the only encoding offered).
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, command: Sequence[str] = SERVER) -> None:
         self.folder = folder
+        self.command = command
         self.client = LanguageClient("headless-editor", "1")
         self.statuses: list[Any] = []
         self.diagnostics: dict[str, Sequence[lsp.Diagnostic]] = {}
@@ -57,7 +59,7 @@ class Editor:
 
     async def __aenter__(self) -> Self:
         started = perf_counter()
-        await self.client.start_io(sys.executable, "-m", "mase_server", "lsp", cwd=self.folder)
+        await self.client.start_io(*self.command, cwd=self.folder)
         self._draining = asyncio.create_task(self._drain())
         folder = lsp.WorkspaceFolder(self.folder.as_uri(), self.folder.name)
         await self.client.initialize_async(

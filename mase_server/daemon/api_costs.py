@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mase_server import answers
-from mase_server.daemon.api_graphs import AT_ONCE, MADE, rows_of, shown
+from mase_server.daemon.api_graphs import MADE, rows_of, shown
 from mase_server.daemon.cost_rows import CostRow, CostTree
 from mase_server.daemon.graph_snapshot import GraphSnapshot
 from mase_server.daemon.methods import Api, ApiMethod, Params
+from mase_server.daemon.slices import Slices, sliced
 from mase_server.dtypes import tensor_bytes
 from mase_server.snapshot import tensors
 from mase_server.wire import unpack_blobs
 
+#: Nodes that are unpacked before it is looked whether others should get their turn.
+_AT_ONCE = 32
 #: Nodes that compute nothing: they count, but have no row of their own.
 _HIDDEN = frozenset({"placeholder", "output", "get_attr"})
 _PLACE = ("line", "column", "end_line", "end_column")
@@ -56,15 +58,16 @@ async def cost_table(api: Api, params: Params) -> dict[str, Any]:
 async def _count(snapshot: GraphSnapshot, model: int, tree: CostTree) -> dict[int, CostRow]:
     """Count every node; the row of each that has one."""
     rows, leaves = rows_of(snapshot, model, None), dict[int, CostRow]()
-    for start in range(0, len(rows), AT_ONCE):
-        page = rows[start : start + AT_ONCE]
+    slices = Slices()
+    for start in range(0, len(rows), _AT_ONCE):
+        page = rows[start : start + _AT_ONCE]
         details = unpack_blobs([snapshot.payload["nodes"]["blob"][row] for row in page])
         for row, detail in zip(page, details, strict=True):
             leaf = _leaf(snapshot, row, tree)
             _node(snapshot, model, row, leaf, int(detail.get("bytes", 0)))
             if leaf.kind != "scope":
                 leaves[row] = leaf
-        await asyncio.sleep(0)
+        await slices.pause()
     return leaves
 
 
@@ -87,12 +90,12 @@ def _where(snapshot: GraphSnapshot, row: int) -> tuple[str, str]:
     return path, "" if nodes["op"][row] in _HIDDEN else str(nodes["mase_op"][row] or nodes["target"][row])
 
 
-def row_ids(snapshot: GraphSnapshot, model: int, only: Sequence[str]) -> list[str]:
+async def row_ids(snapshot: GraphSnapshot, model: int, only: Sequence[str]) -> list[str]:
     """The ids of the rows that names of nodes and paths of modules mean; see `cost_table`."""
     nodes, wanted = snapshot.payload["nodes"], set(only)
     paths = {path for of, path, _ in snapshot.payload["scopes"] if of == model}
     found = {path: None for path in only if path in paths}
-    for row in rows_of(snapshot, model, None):
+    async for row in sliced(rows_of(snapshot, model, None)):
         path, operator = _where(snapshot, row)
         if path in wanted and not operator:
             found[path] = None
@@ -154,10 +157,8 @@ async def _told(
     if summary.get("sqnr") is not None:
         tree.root.error = summary["sqnr"], summary["max_error"]
     found = []
-    for number, (row, parent) in enumerate(tree.rows()):
+    async for row, parent in sliced(tree.rows()):
         found.append(_row(row, parent, weights, bits) | {"shared": _shared(row, holders)})
-        if number % AT_ONCE == 0:
-            await asyncio.sleep(0)
     return found
 
 

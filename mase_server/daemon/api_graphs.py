@@ -17,7 +17,7 @@ from mase_server.snapshot import COLUMNS, TRANSFORM_NODES
 from mase_server.wire import unpack_blobs
 
 #: Rows that are worked on in one turn of the event loop.
-AT_ONCE = 256
+AT_ONCE = 128
 _MOST = 100_000
 #: Columns of `mase/graph` as a trace has them, what passes made of them, and what has to be unpacked first.
 _TRACED = tuple(name for name in COLUMNS["nodes"] if name not in ("blob", "model"))

@@ -9,9 +9,10 @@ from typing import Any
 
 from mase_server import answers
 from mase_server.daemon.api_files import tracked_of
-from mase_server.daemon.api_graphs import AT_ONCE, MADE, rows_of, shown, view_of
+from mase_server.daemon.api_graphs import MADE, rows_of, shown, view_of
 from mase_server.daemon.graph_snapshot import GraphSnapshot
 from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
+from mase_server.daemon.slices import sliced
 from mase_server.daemon.store import SiteView
 
 _SITES = 5_000
@@ -57,7 +58,7 @@ async def problems(api: Api, params: Params) -> list[dict[str, Any]]:
     if "path" in params and api.daemon.store.view(params["path"]) is None:
         tracked_of(api, params["path"])
     views = [view for path in paths if (view := api.daemon.store.view(path)) is not None]
-    return [asdict(problem) for view in views for problem in view.problems()]
+    return [asdict(problem) async for problem in sliced(problem for view in views for problem in view.problems())]
 
 
 async def costs(api: Api, params: Params) -> dict[str, Any]:
@@ -70,13 +71,11 @@ async def costs(api: Api, params: Params) -> dict[str, Any]:
     nodes, model = snapshot.payload["nodes"], snapshot.payload["models"][index]
     modules: dict[str, list[int]] = {}
     operators: dict[tuple[str, str], list[int]] = {}
-    for number, row in enumerate(rows_of(snapshot, index, None), 1):
+    async for row in sliced(rows_of(snapshot, index, None)):
         flops = nodes["flops"][row] or 0
         for key in _above(_module(snapshot, row)):
             _count(modules, key, flops)
         _count(operators, (nodes["mase_op"][row], nodes["family"][row]), flops)
-        if number % AT_ONCE == 0:
-            await asyncio.sleep(0)
     types = {path: kind for of, path, kind in snapshot.payload["scopes"] if of == index}
     dearest = sorted(operators.items(), key=lambda each: -each[1][1])
     return {
@@ -127,11 +126,9 @@ async def compare(api: Api, params: Params) -> dict[str, Any]:
     base = shown(api, other)
     before, after = [await _named(*each) for each in (base, (snapshot, model))]
     changed = []
-    for number, name in enumerate(before):
+    async for name in sliced(before):
         if name in after and before[name] != after[name]:
             changed.append({"name": name, "before": before[name], "after": after[name]})
-        if number % AT_ONCE == 0:
-            await asyncio.sleep(0)
     added, removed = [[name for name in one if name not in two] for one, two in ((after, before), (before, after))]
     return {**_sides(base, (snapshot, model)), "changed": changed, "added": added, "removed": removed, "summary": None}
 
@@ -149,11 +146,9 @@ async def _named(snapshot: GraphSnapshot, model: int) -> dict[str, Any]:
     """For each node, by its name, what makes it the same as another: its operator and its value."""
     nodes, values = snapshot.payload["nodes"], snapshot.payload["values"]
     found = {}
-    for number, row in enumerate(rows_of(snapshot, model, None)):
+    async for row in sliced(rows_of(snapshot, model, None)):
         value = nodes["value"][row]
         found[nodes["name"][row]] = {"mase_op": nodes["mase_op"][row], "value": values[value] if value >= 0 else None}
-        if number % AT_ONCE == 0:
-            await asyncio.sleep(0)
     return found
 
 
@@ -163,7 +158,7 @@ async def _passes_made(snapshot: GraphSnapshot, model: int) -> dict[str, Any]:
         return {"changed": [], "added": [], "removed": [], "summary": None}
     nodes, values = snapshot.payload["nodes"], snapshot.payload["values"]
     changed = []
-    for row in sorted(transform.places):
+    async for row in sliced(sorted(transform.places)):
         facts = dict(zip(MADE, transform.node(row), strict=True))
         value = values[nodes["value"][row]] if nodes["value"][row] >= 0 else None
         side = {"mase_op": nodes["mase_op"][row], "value": value}

@@ -125,6 +125,8 @@ class Store:
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
+        #: What `Entry.paths` says of each: every request asks, for all entries.
+        self._paths: dict[str, frozenset[str]] = {}
         self._picked: dict[str, str] = {}
 
     def entry(self, path: str) -> Entry:
@@ -133,15 +135,16 @@ class Store:
 
     def put(self, entry: Entry) -> frozenset[str]:
         """Swap one entry in; the files whose view changed."""
-        before = self.entry(entry.path).paths()
+        before = self._paths.get(entry.path, frozenset())
         self._entries.pop(entry.path, None)  # the newest goes last, see `view`
         self._entries[entry.path] = entry
-        return before | entry.paths()
+        self._paths[entry.path] = entry.paths()
+        return before | self._paths[entry.path]
 
     def drop(self, path: str) -> frozenset[str]:
         """Forget a model file; the files whose view changed."""
-        entry = self._entries.pop(path, None)
-        return frozenset() if entry is None else entry.paths()
+        self._entries.pop(path, None)
+        return self._paths.pop(path, frozenset())
 
     def pick(self, path: str, root: str | None) -> None:
         """Show the values of one root alone in the file `path`, by its title; of all for None."""
@@ -162,7 +165,7 @@ class Store:
 
         Snapshots may have met the file at different contents: a model file's own snapshot decides, else the newest.
         """
-        entries = [entry for entry in self._entries.values() if path in entry.paths()]
+        entries = [entry for key, entry in self._entries.items() if path in self._paths[key]]
         if not entries:
             return None
         own = self._entries.get(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 
+from mase_server.daemon.slices import Slices
 from mase_server.lsp.card import card
 from mase_server.lsp.encoding import from_units
 from mase_server.lsp.labels import label
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from mase_server.lsp.server import Server
 
 
-#: Lines whose hints are made before other requests get their turn.
-_LINES_AT_ONCE = 100
+#: Lines whose hints are made before it is looked whether other requests should get their turn.
+_LINES_AT_ONCE = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,9 @@ async def inlay_hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.Inlay
         return None
     kinds = EXPRESSIONS if ls.settings_of(page.document.path).expressions else NAMES
     lines = range(params.range.start.line, min(params.range.end.line + 1, len(page.document.text.lines)))
-    version, hints = page.document.version, []
+    version, hints, slices = page.document.version, [], Slices()
     for start in range(lines.start, lines.stop, _LINES_AT_ONCE):
-        if start > lines.start:
-            await asyncio.sleep(0)
+        await slices.pause()
         if page.document.version != version:
             raise JsonRpcException("the document was edited meanwhile", lsp.LSPErrorCodes.ContentModified.value)
         part = range(start, min(start + _LINES_AT_ONCE, lines.stop))

@@ -19,6 +19,7 @@ from pygls.io_ import StdinAsyncReader, run_async
 
 from mase_server import directories
 from mase_server.daemon.daemon import Daemon
+from mase_server.daemon.garbage import collect_when_quiet
 from mase_server.lsp.server import DaemonFactory, Server
 from mase_server.lsp.tools import Tools
 from mase_server.observe.logs import Logs
@@ -122,12 +123,15 @@ async def _over_tcp(server: Server, host: str, port: int) -> int:
 
 async def _serve(server: Server, reader: Any) -> int:
     """Read messages until the stream ends, the editor says exit, or its process is gone; then end every worker."""
+    collecting = asyncio.ensure_future(collect_when_quiet())
     reading = asyncio.ensure_future(
         run_async(Event(), reader, server.protocol, logging.getLogger("pygls"), server.report_server_error)
     )
     await asyncio.wait({reading, server.ended}, return_when=asyncio.FIRST_COMPLETED)
     code = server.ended.result() if server.ended.done() else 0 if server.stopped else 1
+    collecting.cancel()
     await server.stop()
+    await server.sent()
     if server.protocol.writer is not None:
         server.protocol.writer.close()
     reading.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from functools import partial
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cattrs import Converter
 from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcInternalError
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import (
     JsonRPCNotification,
@@ -23,6 +25,7 @@ from pygls.protocol import (
 from pygls.uris import from_fs_path, to_fs_path
 
 from mase_server import __version__
+from mase_server.daemon.slices import sliced
 from mase_server.daemon.status import FolderSettings
 from mase_server.lsp.cells import Answers, asked_of, of_cells, to_script
 from mase_server.lsp.contents import Contents
@@ -33,6 +36,7 @@ from mase_server.lsp.graphs import Graphs
 from mase_server.lsp.listener import ClientListener
 from mase_server.lsp.notebooks import SYNC, Notebooks
 from mase_server.lsp.page import Page, range_of
+from mase_server.lsp.pieces import is_big, pieces
 from mase_server.lsp.process_end import process_end
 from mase_server.lsp.settings import Settings
 from mase_server.lsp.verilog import Verilog
@@ -57,12 +61,19 @@ _SAVES = frozenset({
 SCHEMES = [Graphs.scheme, Verilog.scheme]
 
 DaemonFactory = Callable[..., "Daemon"]
+_JSON_RPC = b"application/vscode-jsonrpc; charset=utf-8"
+
 
 
 class Protocol(LanguageServerProtocol):
     """pygls' protocol, which leaves documents to this server and chooses the cheapest position encoding offered."""
 
     @lsp_method(lsp.INITIALIZE)
+    def __init__(self, server: Any, converter: Converter) -> None:
+        super().__init__(server, converter)
+        #: Big answers that are being written.
+        self.sending: set[asyncio.Task[None]] = set()
+
     def lsp_initialize(self, params: lsp.InitializeParams) -> Generator[Any, Any, lsp.InitializeResult]:
         """Put the chosen encoding first, where pygls takes it from."""
         general = params.capabilities.general or lsp.GeneralClientCapabilities()
@@ -76,6 +87,29 @@ class Protocol(LanguageServerProtocol):
             result.capabilities.diagnostic_provider = None
         return result
 
+
+    def _send_response(self, msg_id: str | int, result: Any = None, error: lsp.ResponseError | None = None) -> None:
+        """Big answers are written a little at a time, and sent when they are whole."""
+        if error is not None or not is_big(result):
+            super()._send_response(msg_id, result, error)
+            return
+        self._result_types.pop(msg_id, None)
+        task = asyncio.get_running_loop().create_task(self._send_in_pieces(msg_id, result))
+        self.sending.add(task)
+        task.add_done_callback(self.sending.discard)
+
+    async def _send_in_pieces(self, msg_id: str | int, result: Any) -> None:
+        made = [f'{{"id": {json.dumps(msg_id)}, "jsonrpc": "2.0", "result": ']
+        try:
+            async for piece in sliced(pieces(result, self._serialize_message)):
+                made.append(piece)
+        except Exception as failed:  # noqa: BLE001  (the border of a request: whoever asked must hear of an end)
+            _LOG.exception("an answer could not be written")
+            super()._send_response(msg_id, error=JsonRpcInternalError(str(failed)).to_response_error())
+            return
+        body = "".join([*made, "}"]).encode()
+        assert self.writer is not None
+        self.writer.write(b"Content-Length: %d\r\nContent-Type: %s\r\n\r\n" % (len(body), _JSON_RPC) + body)
 
 class Server(LanguageServer):
     """One editor's server: its documents and settings, and the daemon that traces for it."""
@@ -148,6 +182,11 @@ class Server(LanguageServer):
 
     def end(self, code: int) -> None:
         """Have the process end with this exit status."""
+    async def sent(self) -> None:
+        """Return once the big answers that are being written are on their way."""
+        assert isinstance(self.protocol, Protocol)
+        await asyncio.gather(*self.protocol.sending, return_exceptions=True)
+
         if not self.ended.done():
             self.ended.set_result(code)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
@@ -68,10 +69,12 @@ def mentions(page: Page, snapshot: GraphSnapshot, model: int, paths: frozenset[s
 def meant(snapshot: GraphSnapshot, rows: Iterable[int], only: Iterable[str]) -> Iterator[int]:
     """Those of some nodes, by their index, that names of nodes and paths of modules mean."""
     nodes, scopes, wanted = snapshot.payload["nodes"], snapshot.payload["scopes"], frozenset(only)
+    names, ops, targets, scope_of = (nodes[key] for key in ("name", "op", "target", "scope"))
+    inside = {-1: False} | {index: not wanted.isdisjoint(_and_above(each[1])) for index, each in enumerate(scopes)}
     for row in rows:
-        scope = nodes["scope"][row]
-        path = nodes["target"][row] if nodes["op"][row] == "call_module" else scopes[scope][1] if scope >= 0 else ""
-        if nodes["name"][row] in wanted or any(above in wanted for above in _and_above(path)):
+        if names[row] in wanted or (
+            not wanted.isdisjoint(_and_above(targets[row])) if ops[row] == "call_module" else inside[scope_of[row]]
+        ):
             yield row
 
 
@@ -220,16 +223,17 @@ def _last_line(place: lsp.Range) -> int:
     return place.end.line - behind
 
 
-def _and_above(path: str) -> Iterator[str]:
+@lru_cache(maxsize=4096)
+def _and_above(path: str) -> tuple[str, ...]:
     parts = path.split(".")
-    return (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+    return tuple(".".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
 def _outermost(only: Iterable[str]) -> list[str]:
     """Without what lies inside of another one."""
     unique = list(dict.fromkeys(only))
     known = set(unique)
-    return [each for each in unique if not any(above in known for above in list(_and_above(each))[:-1])]
+    return [each for each in unique if not any(above in known for above in _and_above(each)[:-1])]
 
 
 def _several(name: str, count: int, noun: str) -> str:

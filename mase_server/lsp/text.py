@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import re
 import tokenize
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 # The protocol's line ends, which are also those of Python's tokenizer; str.splitlines knows more (form feed, U+2028).
@@ -15,6 +17,9 @@ _BOM = b"\xef\xbb\xbf"
 
 def split_lines(text: str) -> list[str]:
     """The lines of `text`, line ends kept; a text that ends with a line end has an empty last line."""
+    if "\r" not in text:
+        *ended, last = text.split("\n")
+        return [*(f"{line}\n" for line in ended), last]
     lines = _LINE.findall(text)
     if not lines or lines[-1].endswith(("\n", "\r")):
         lines.append("")
@@ -39,6 +44,12 @@ def decode(data: bytes) -> str:
     except SyntaxError:
         encoding = "utf-8"
     return data.decode(encoding, "replace")
+
+
+def _alike(one: Iterable[str], other: Iterable[str], most: int) -> int:
+    """How many lines two texts begin with alike, at most so many."""
+    alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return sum(1 for _ in itertools.islice(alike, most))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +94,12 @@ class Text:
         return Edit(first, removed, len(added), len(bare(head)), len(bare(tail)))
 
     def replace_all(self, text: str) -> Edit:
-        """Put `text` in place of everything."""
-        removed, self.lines = len(self.lines), split_lines(text)
-        return Edit(0, removed, len(self.lines), 0, 0)
+        """Put `text` in place of everything: an edit of what lies between the lines that are the same at both ends."""
+        old, self.lines = self.lines, split_lines(text)
+        most = min(len(old), len(self.lines)) - 1
+        head = _alike(old, self.lines, most)
+        tail = _alike(reversed(old), reversed(self.lines), most - head)
+        return Edit(head, len(old) - head - tail, len(self.lines) - head - tail, 0, 0)
 
     def inside(self, position: tuple[int, int]) -> tuple[int, int]:
         """The nearest position that is in the text."""

@@ -53,7 +53,12 @@ def test_replacing_everything_is_a_new_text(old, new):
     document = Text(old)
     edit = document.replace_all(new)
     assert document.lines == reference_lines(new)
-    assert (edit.removed, edit.added) == (len(reference_lines(old)), len(reference_lines(new)))
+    before, after = reference_lines(old), reference_lines(new)
+    assert before[: edit.line] == after[: edit.line]
+    assert before[edit.line + edit.removed :] == after[edit.line + edit.added :]
+    assert len(before) - edit.removed == len(after) - edit.added
+    assert min(edit.removed, edit.added) >= 1
+    assert (edit.head, edit.tail) == (0, 0)
 
 
 @given(texts, st.integers(0, 8), st.integers(0, 8), st.integers(0, 3), texts)
