@@ -142,6 +142,10 @@ CODES: dict[str, tuple[str, str]] = {
         "Python cannot parse the file.",
         "Mend the marked place.",
     ),
+    "system-limit": (
+        "The system refuses what a trace needs: open files, processes, memory, or room in the temporary folder.",
+        "Do what the message says, and save again.",
+    ),
     "time-limit": (
         "Importing and tracing took longer than it may, and was stopped at the line that is marked.",
         "If it only needs longer, raise the setting `mase.limits.seconds`; turn `mase.runMain` off to leave the "

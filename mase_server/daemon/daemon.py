@@ -30,6 +30,7 @@ from mase_server.daemon.tracked import Tracked, clean_scratch, retire
 from mase_server.daemon.trials import Trial, trial
 from mase_server.daemon.verilog import Verilog
 from mase_server.daemon.watch import Watcher
+from mase_server.directories import why
 from mase_server.observe.metrics import Metrics
 from mase_server.observe.records import event, within
 from mase_server.observe.requests import REQUEST, current
@@ -192,9 +193,12 @@ class Daemon:
     def pick_inputs(self, path: str, model: str, name: str | None, *, at_once: bool = True) -> None:
         """Trace a model of the file `path` with this named set of inputs, "" for none, None for the first; remember it.
 
-        model: its name.  at_once: now, not only when the file is saved.  OSError where that cannot be kept.
+        model: its name.  at_once: now, not only when the file is saved.  PassError where that cannot be kept.
         """
-        self._services.picked.pick(path, model, name)
+        try:
+            self._services.picked.pick(path, model, name)
+        except OSError as error:
+            raise PassError("internal", f"the choice of inputs is not kept: {why(error)}") from error
         if at_once and (tracked := self._tracked.get(path)) is not None:
             self._ask(tracked, force=True)
 

@@ -18,6 +18,7 @@ from mase_server.daemon.environment import Candidate, candidates, environment_pr
 from mase_server.daemon.passes import Passes
 from mase_server.daemon.picked_sets import PickedSets
 from mase_server.daemon.pool import NoInterpreter, Pool
+from mase_server.daemon.refused import refused, with_child
 from mase_server.daemon.slots import Slots
 from mase_server.daemon.slowness import Slowness
 from mase_server.daemon.source import is_library, unreadable
@@ -119,12 +120,16 @@ class Generation:
         found = self._candidates()
         try:
             handshake, child = await services.pool.child(tracked.folder, tracked.path, found)
+            request = await with_child(child, self._request)
         except NoInterpreter as error:
             problem = environment_problem(tracked.path, error.code, error.tried)
             return self._fail("no_environment", (problem,), problem.message)
+        except OSError as error:
+            problem = refused(tracked.path, error)
+            return self._fail("failed", (problem,), problem.message)
         limits = Limits(self._settings.time_limit, self._settings.memory_limit)
         events = Events(self._on_payload, self._on_stage, self._on_phase)
-        worker = self._worker = TraceWorker(child, self._request(), limits, events)
+        worker = self._worker = TraceWorker(child, request, limits, events)
         tracked.interpreter = handshake.executable
         self._say("tracing", f"Python {handshake.python}, torch {handshake.torch} ({handshake.executable})")
         kept = False

@@ -143,8 +143,13 @@ class ForkLauncher:
         if not self.alive:
             raise LaunchFailed(f"the warm parent of {self.folder} has ended")
         ident = next(self._ids)
-        ours, theirs = socket.socketpair()
-        start = self._starting[ident] = _Start(Channel(ours), OutputLog())
+        log = OutputLog()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError:
+            log.close()
+            raise
+        start = self._starting[ident] = _Start(Channel(ours), log)
         message = {"op": "fork", "id": ident, "needs": list(needs)}
         try:
             with theirs:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from mase_server.directories import write_whole
 
 _FILE = "input_sets.json"
 #: Files whose picks are remembered; the oldest go first.
@@ -41,11 +41,7 @@ class PickedSets:
 
     def _write(self, known: Mapping[str, Mapping[str, str]]) -> None:
         self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # mkstemp makes the file 0600; the rename makes the change whole for other servers of the same user.
-        fd, name = tempfile.mkstemp(dir=self._dir, prefix=_FILE)
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            json.dump(known, file, indent=1)
-        Path(name).replace(self._dir / _FILE)
+        write_whole(self._dir / _FILE, json.dumps(known, indent=1))
 
 
 def _are_texts(picks: Mapping[object, object]) -> bool:

@@ -15,6 +15,7 @@ import msgpack  # type: ignore[import-untyped]
 
 from mase_server.daemon.channel import Channel
 from mase_server.daemon.log import OutputLog
+from mase_server.daemon.refused import is_of_the_system
 from mase_server.wire import PROTOCOL
 
 BOOT = Path(__file__).resolve().parent.parent / "worker" / "boot.py"
@@ -61,8 +62,12 @@ class BootedProcess:
 
 async def boot(interpreter: str, role: str, folder: str, job: str) -> BootedProcess:
     """Start `interpreter` on the boot file and wait for its handshake; NoEnvironment says why it cannot be used."""
-    ours, theirs = socket.socketpair()
     log = OutputLog()
+    try:
+        ours, theirs = socket.socketpair()
+    except OSError:
+        log.close()
+        raise
     channel = Channel(ours)
     try:
         with theirs:
@@ -70,6 +75,8 @@ async def boot(interpreter: str, role: str, folder: str, job: str) -> BootedProc
     except OSError as error:
         channel.close()
         log.close()
+        if is_of_the_system(error):
+            raise
         raise NoEnvironment("no-interpreter", f"{interpreter} does not start: {error.strerror or error}.") from error
     log.handed_over()
     try:

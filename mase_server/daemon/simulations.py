@@ -14,6 +14,7 @@ from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.status import Listener
 from mase_server.daemon.turns import turn
 from mase_server.daemon.verilog import Verilog
+from mase_server.directories import why
 from mase_server.simulation import simulate
 
 #: So many emitted folders of other models are kept.
@@ -77,6 +78,13 @@ class Simulations:
         if before is not None:
             before.cancel()
             await asyncio.wait((before,))
+        try:
+            return await self._simulated(path, title, stall, order)
+        except OSError as error:
+            told = f"nothing is simulated, since its files cannot be kept: {why(error)}"
+            raise PassError("internal", told) from error
+
+    async def _simulated(self, path: str, title: str, stall: int, order: Mapping[str, Any]) -> dict[str, Any]:
         folder = self._folder(path, title)
         await asyncio.to_thread(_make_room, folder)
         told = (await self._verilog.make(path, title, folder=str(folder), overwrite=True, **order)).told

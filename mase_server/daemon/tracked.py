@@ -77,8 +77,12 @@ class Tracked:
 
 
 def make_scratch() -> str:
-    """A fresh private folder for what user code writes."""
-    return tempfile.mkdtemp(prefix=_SCRATCH)
+    """A fresh private folder for what user code writes; OSError where there can be none."""
+    try:
+        return tempfile.mkdtemp(prefix=_SCRATCH)
+    except FileNotFoundError:
+        tempfile.tempdir = None  # the folder that was chosen at the start is not there any more: choose another one
+        return tempfile.mkdtemp(prefix=_SCRATCH)
 
 
 def clean_scratch() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mase_server.daemon.environment import candidates, environment_problem
 from mase_server.daemon.graph_snapshot import GraphSnapshot
 from mase_server.daemon.pool import NoInterpreter
+from mase_server.daemon.refused import refused, with_child
 from mase_server.daemon.supervisor import Events, Limits, TraceWorker
 from mase_server.daemon.tracked import make_scratch
 from mase_server.snapshot import Payload, Problem
@@ -34,11 +35,13 @@ async def trial(services: Services, tracked: Tracked, options: TraceOptions) -> 
     async with services.slots.turn(""):
         try:
             _, child = await services.pool.child(tracked.folder, tracked.path, found)
+            request = await with_child(child, lambda: _request(services, tracked, options, settings.time_limit))
         except NoInterpreter as error:
             return Trial(None, (environment_problem(tracked.path, error.code, error.tried),))
+        except OSError as error:
+            return Trial(None, (refused(tracked.path, error),))
         payloads: list[Payload] = []
         limits = Limits(settings.time_limit, settings.memory_limit)
-        request = _request(services, tracked, options, settings.time_limit)
         worker = TraceWorker(child, request, limits, Events(payloads.append, lambda stage, message: None))
         try:
             outcome = await worker.trace()

@@ -6,8 +6,9 @@ import json
 import logging
 import os
 import stat
-import tempfile
 from pathlib import Path
+
+from mase_server.directories import write_whole
 
 _FILE = "trusted.json"
 _LOG = logging.getLogger(__name__)
@@ -56,8 +57,4 @@ def _write(state_dir: Path, granted: set[str]) -> None:
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     if _open_to_others(state_dir.stat()):
         state_dir.chmod(0o700)
-    # mkstemp makes the file 0600; the rename makes the change whole for other servers of the same user.
-    fd, name = tempfile.mkstemp(dir=state_dir, prefix=_FILE)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        json.dump(sorted(granted), file, indent=1)
-    Path(name).replace(state_dir / _FILE)
+    write_whole(state_dir / _FILE, json.dumps(sorted(granted), indent=1))

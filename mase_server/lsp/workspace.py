@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types as lsp
 
 from mase_server.daemon import trust
+from mase_server.directories import why
 from mase_server.lsp.settings import SECTION, Settings, parse
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Folders:
         self._options: Any = None
         self._pushed: Any = None
         self._asked: set[str] = set()
+        #: Folders whose trust could not be kept: it holds until this server ends.
+        self._granted: set[str] = set()
         self._known = asyncio.Event()
 
     def initialize(self, params: lsp.InitializeParams) -> None:
@@ -72,7 +75,9 @@ class Folders:
 
     def trusts(self, folder: str) -> bool:
         """May code of this folder run? The client's or the command line's word, else the kept answer."""
-        return trust.is_trusted(self._state_dir, folder) if self._trusted is None else self._trusted
+        if self._trusted is not None:
+            return self._trusted
+        return folder in self._granted or trust.is_trusted(self._state_dir, folder)
 
     async def ready(self) -> None:
         """Wait until the settings are known, or the client has had its time to tell them."""
@@ -116,8 +121,16 @@ class Folders:
         )
         answer = await self._server.window_show_message_request_async(question)
         if answer is not None and answer.title == _TRUST:
-            trust.grant(self._state_dir, folder)
+            self._grant(folder)
             self._retrace(folder)
+
+    def _grant(self, folder: str) -> None:
+        try:
+            trust.grant(self._state_dir, folder)
+        except OSError as error:
+            self._granted.add(folder)
+            told = f"{folder} is trusted until this server ends: {why(error)}"
+            self._server.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Warning, told))
 
     def _open_folders(self) -> set[str]:
         return {self.folder_of(path) for path in self._server.documents.paths()}

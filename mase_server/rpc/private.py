@@ -7,8 +7,9 @@ import secrets
 import socket
 import stat
 import struct
-import tempfile
 from pathlib import Path
+
+from mase_server.directories import write_whole
 
 _SHORTEST_TOKEN = 16
 
@@ -39,10 +40,7 @@ def _check(path: Path, found: os.stat_result, is_kind: object, kind: str) -> Non
 
 def write_private(path: Path, text: str) -> None:
     """Write a file of mode 0600, whole or not at all, in place of what is there."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".new")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    Path(name).replace(path)
+    write_whole(path, text)
 
 
 def read_private(path: Path, limit: int = 1 << 16) -> str:
