@@ -33,6 +33,7 @@ class WarmParent:
         self._children: dict[int, int] = {}
         self._preloader = Preloader(folder)
         self._report_due = False
+        self._pid, self._server = os.getpid(), os.getppid()
         self._wake_read, self._wake_write = socket.socketpair()
 
     def serve(self) -> int:
@@ -40,6 +41,9 @@ class WarmParent:
         self._wake_read.setblocking(False)
         self._wake_write.setblocking(False)
         processes.adopt_orphans()
+        # Between two requests it may import for seconds, and would not see that the wire has ended.
+        signal.signal(signal.SIGTERM, self._on_end)
+        processes.hear_of_parents_end(signal.SIGTERM, self._server)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
         with selectors.DefaultSelector() as selector:
@@ -53,6 +57,11 @@ class WarmParent:
             finally:
                 self._end_all()
         return 0
+
+    def _on_end(self, number: int, frame: object) -> None:
+        if os.getpid() == self._pid:  # and no child that does not lead its own life yet
+            self._end_all()
+        os._exit(128 + number)
 
     def _turn(self, selector: selectors.BaseSelector) -> bool:
         # A wanted preload is imported between requests, one module at a time, so that no fork waits for a list.

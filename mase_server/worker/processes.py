@@ -21,9 +21,14 @@ def _prctl(option: int, value: int) -> None:
 
 def die_with_parent(parent: int) -> None:
     """Be killed when the process `parent`, which started this one, ends (Linux; elsewhere the wire's end tells)."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    hear_of_parents_end(signal.SIGKILL, parent)
+
+
+def hear_of_parents_end(number: signal.Signals, parent: int) -> None:
+    """Get this signal when the process `parent`, which started this one, ends; at once where it has (Linux)."""
+    _prctl(_PR_SET_PDEATHSIG, number)
     if sys.platform == "linux" and os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), number)
 
 
 def adopt_orphans() -> None:

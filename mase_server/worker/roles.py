@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 
 from mase_server import wire
-from mase_server.worker import child, parent
+from mase_server.worker import child, parent, processes
 from mase_server.worker.jobs import load_job
 
 MIN_TORCH = (2, 6)
@@ -88,6 +88,7 @@ def prepare(job: str) -> str:
 def run(role: str, sock: socket.socket, *, folder: str, job: str) -> int:
     """Shake hands over `sock` and serve until it ends; the process's exit status."""
     connection = wire.Connection(sock)
+    processes.die_with_parent(os.getppid())  # nothing hangs below it yet, and importing torch takes seconds
     try:
         version = prepare(job)
     except Unusable as error:

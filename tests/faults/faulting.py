@@ -60,12 +60,14 @@ class Stand:
     """An editor, its server, two good files that nobody touches, and all processes that this brings with it.
 
     environment: more variables for the server.  options: more initialization options.  can: the editor's capabilities.
+    command: what starts the server.
     """
 
-    def __init__(self, folder: Path, *, environment=None, options=None, can=None):
+    def __init__(self, folder: Path, *, environment=None, options=None, can=None, command=SERVER):
         self.tmp, self.folder = folder, folder / "workspace"
         self.folder.mkdir()
         self.mark = uuid.uuid4().hex
+        self.command = command
         self.environment = {
             MARK: self.mark,
             "XDG_CACHE_HOME": str(folder / "cache"),
@@ -84,9 +86,10 @@ class Stand:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.environment.items():
                 patch.setenv(name, value)
-            await self.editor.start(*SERVER)
+            await self.editor.start(*self.command)
         for name, width in WIDTHS.items():
-            assert await self.open(name, good(width)) == "ready"
+            state = await self.open(name, good(width))
+            assert state == "ready", (state, await self.problems(name))
         return self
 
     async def stop(self):
@@ -171,7 +174,11 @@ class Stand:
 
     def processes(self) -> frozenset[Process]:
         """Everything that runs because this server was started."""
-        return family(self.mark, self.server)
+        return self.family(self.server)
+
+    def family(self, pid: int) -> frozenset[Process]:
+        """What bears this stand's mark, or descends from this process."""
+        return family(self.mark, pid)
 
     def warm_parents(self) -> list[Process]:
         """The processes that trace children are forked from."""

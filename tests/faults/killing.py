@@ -1,0 +1,190 @@
+"""Ends processes of a session with SIGKILL, at moments that a seed draws, and looks at what is left and how it goes on.
+
+The editor is a process of its own between the test and the server, so that it can be killed like everything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from family import Process, until
+from faulting import SERVER, Stand, good, seen
+
+#: What is ended, and how often of a hundred times. The last three cost a new server, which imports torch again.
+WEIGHTS = {"child": 50, "warm parent": 25, "server": 9, "editor": 8, "input": 8}
+#: Seconds between a save and the kill, at most: from before the fork to after the hints.
+_LATEST = 0.25
+#: Starts the server and hands on what either side says; SIGUSR1 closes the server's input and goes on.
+_EDITOR = """
+import os, signal, subprocess, sys, threading
+server = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+signal.signal(signal.SIGUSR1, lambda *_: os.dup2(os.open(os.devnull, os.O_WRONLY), server.stdin.fileno()))
+
+def hand_on(source, sink):
+    while data := os.read(source, 65536):
+        while data:
+            data = data[os.write(sink, data):]
+
+threading.Thread(target=hand_on, args=(0, server.stdin.fileno()), daemon=True).start()
+try:
+    hand_on(server.stdout.fileno(), 1)
+finally:
+    os._exit(server.wait() & 255)
+"""
+
+
+class Session(Stand):
+    """A stand whose editor is a process: `editor_pid`, with the server below it."""
+
+    def __init__(self, folder: Path, **options):
+        super().__init__(folder, command=(sys.executable, "-c", _EDITOR, *SERVER), **options)
+
+    @property
+    def editor_pid(self) -> int:
+        """The process between the test and the server."""
+        return self.editor.process.pid
+
+    @property
+    def server(self) -> int:
+        """The server, whoever else hangs below the editor."""
+        return next(each.pid for each in self.processes() if each.parent == self.editor_pid)
+
+    def processes(self) -> frozenset[Process]:
+        """All, the editor too."""
+        return self.family(self.editor_pid)
+
+    def children(self) -> frozenset[Process]:
+        """Without the editor."""
+        return frozenset(each for each in super().children() if each.pid != self.editor_pid)
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One kill. recovery: seconds from the next save, or the next server's start, to fresh hints."""
+
+    what: str
+    recovery: float
+    #: Seconds until everything below a server or an editor that was killed had ended; 0 for others.
+    ending: float = 0.0
+
+
+class Killer:
+    """Kills, in sessions that it makes below a folder."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self._folder = folder
+        self._random = random.Random(seed)
+        self._sessions = 0
+        self._files = 0
+        self.session: Session | None = None
+
+    async def kills(self, count: int, weights=None):
+        """So many, one after the other."""
+        weights = weights or WEIGHTS
+        for what in self._random.choices(list(weights), list(weights.values()), k=count):
+            yield await self.kill(what)
+
+    async def kill(self, what: str) -> Kill:
+        """End one process of this kind, and see everything work again."""
+        session = self.session or await self._start()
+        return await (self._worker if what in ("child", "warm parent") else self._end)(session, what)
+
+    async def stop(self) -> None:
+        """End the session that is left, in order."""
+        if self.session is not None:
+            await self.session.stop()
+            self.session = None
+
+    async def _start(self) -> Session:
+        self._sessions += 1
+        folder = self._folder / f"session{self._sessions}"
+        folder.mkdir()
+        self.session = Session(folder)
+        await self.session.start()
+        return self.session
+
+    async def _worker(self, session: Session, what: str) -> Kill:
+        """A child or a warm parent, while a file is being traced, or a pass applied, or nothing done."""
+        self._files += 1
+        name = f"file{self._files}.py"
+        assert await session.open(name, good()) == "ready"
+        work = await self._busy(session, name)
+        groups = {"child": session.children, "warm parent": session.warm_parents}
+        if victims := sorted(groups[what](), key=lambda each: each.pid):
+            self._random.choice(victims).kill()
+        await work
+        started = time.monotonic()
+        assert await self._saved(session, name, good(48)) == "ready"
+        recovery = time.monotonic() - started
+        await self._right(session, name)
+        assert not await session.problems(name)
+        await session.others_answer()
+        (session.folder / name).unlink()
+        session.close(name)
+        await self._nothing_orphaned(session)
+        return Kill(what, recovery)
+
+    async def _right(self, session: Session, name: str) -> None:
+        """Are the shapes those of the last text? (A pass that was applied says its formats beside them.)"""
+        shown = await session.shown(name)
+        for label, told in seen(48).items():
+            assert told[told.index("[") :] in shown[label], shown
+
+    async def _busy(self, session: Session, name: str):
+        """Begin something, and wait for a moment that is drawn; what then still has to be waited for."""
+        work = self._random.choice(("save", "pass", "nothing"))
+        waiting: list[asyncio.Future] = []
+        if work == "save":
+            session.send(name, good(32))
+            waiting.append(asyncio.ensure_future(session.editor.end_state(session.folder / name)))
+        elif work == "pass":
+            params = {"path": str(session.folder / name), "model": "Net", "pass": "quantize"}
+            waiting.append(asyncio.ensure_future(session.editor.request("mase/applyPass", params)))
+        await asyncio.sleep(self._random.uniform(0, _LATEST))
+        return asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _saved(self, session: Session, name: str, text: str) -> str:
+        """The end of the trace of exactly this text."""
+        session.send(name, text)
+        while (state := await session.editor.end_state(session.folder / name)) == "superseded":
+            pass
+        return state
+
+    async def _nothing_orphaned(self, session: Session) -> None:
+        """Wait until every process is the editor, the server, a warm parent, or below a child that the server knows."""
+        server = session.server
+        told = {each["pid"] for each in await session.editor.request("mase/workers", {})}
+
+        def strays() -> list[Process]:
+            processes = {each.pid: each for each in session.processes()}
+            parents = {each.pid for each in processes.values() if each.parent == server}
+            known = {session.editor_pid, server} | parents | told
+            return [each for each in processes.values() if each.pid not in known and each.parent not in told]
+
+        await until(lambda: not strays())
+
+    async def _end(self, session: Session, what: str) -> Kill:
+        """The server, the editor, or only its input: everything ends with it, and the next server works."""
+        self._files += 1
+        name = f"file{self._files}.py"
+        assert await session.open(name, good()) == "ready"
+        work = await self._busy(session, name)
+        if what == "input":
+            os.kill(session.editor_pid, signal.SIGUSR1)
+        else:
+            os.kill(session.server if what == "server" else session.editor_pid, signal.SIGKILL)
+        started = time.monotonic()
+        await until(lambda: not session.processes(), every=0.05)
+        ending = time.monotonic() - started
+        work.cancel()
+        await asyncio.wait((work,))
+        started = time.monotonic()
+        await self._start()
+        return Kill(what, time.monotonic() - started, ending)
