@@ -38,6 +38,7 @@ from mase_server.lsp.notebooks import SYNC, Notebooks
 from mase_server.lsp.page import Page, range_of
 from mase_server.lsp.pieces import is_big, pieces
 from mase_server.lsp.process_end import process_end
+from mase_server.lsp.refusals import is_refusal, keep_out_of_the_log
 from mase_server.lsp.settings import Settings
 from mase_server.lsp.verilog import Verilog
 from mase_server.lsp.workspace import Folders
@@ -60,20 +61,20 @@ _SAVES = frozenset({
 #: Of the documents that this server makes.
 SCHEMES = [Graphs.scheme, Verilog.scheme]
 
-DaemonFactory = Callable[..., "Daemon"]
 _JSON_RPC = b"application/vscode-jsonrpc; charset=utf-8"
 
+DaemonFactory = Callable[..., "Daemon"]
 
 
 class Protocol(LanguageServerProtocol):
     """pygls' protocol, which leaves documents to this server and chooses the cheapest position encoding offered."""
 
-    @lsp_method(lsp.INITIALIZE)
     def __init__(self, server: Any, converter: Converter) -> None:
         super().__init__(server, converter)
         #: Big answers that are being written.
         self.sending: set[asyncio.Task[None]] = set()
 
+    @lsp_method(lsp.INITIALIZE)
     def lsp_initialize(self, params: lsp.InitializeParams) -> Generator[Any, Any, lsp.InitializeResult]:
         """Put the chosen encoding first, where pygls takes it from."""
         general = params.capabilities.general or lsp.GeneralClientCapabilities()
@@ -86,7 +87,6 @@ class Protocol(LanguageServerProtocol):
         if not self._server.pulls_diagnostics:
             result.capabilities.diagnostic_provider = None
         return result
-
 
     def _send_response(self, msg_id: str | int, result: Any = None, error: lsp.ResponseError | None = None) -> None:
         """Big answers are written a little at a time, and sent when they are whole."""
@@ -110,6 +110,7 @@ class Protocol(LanguageServerProtocol):
         body = "".join([*made, "}"]).encode()
         assert self.writer is not None
         self.writer.write(b"Content-Length: %d\r\nContent-Type: %s\r\n\r\n" % (len(body), _JSON_RPC) + body)
+
 
 class Server(LanguageServer):
     """One editor's server: its documents and settings, and the daemon that traces for it."""
@@ -149,11 +150,12 @@ class Server(LanguageServer):
         self.verilog = Verilog(self)
         self.contents = Contents(self, cache_dir / "documents", self.graphs, self.verilog)
         self._tasks: set[asyncio.Task[Any]] = set()
+        keep_out_of_the_log()
         self._register()
 
     def report_server_error(self, error: Exception, source: type[Exception]) -> None:
         """Into the log: a person whose editor pops up our mistakes cannot do anything about them."""
-        _LOG.error("%s: %s", source.__name__, error)
+        _LOG.log(logging.INFO if is_refusal(error) else logging.ERROR, "%s: %s", source.__name__, error)
 
     def text_document_publish_diagnostics(self, params: lsp.PublishDiagnosticsParams) -> None:
         """Those of a notebook go to its cells."""
@@ -180,13 +182,13 @@ class Server(LanguageServer):
             if self.initialized:
                 await self.daemon.shutdown()
 
-    def end(self, code: int) -> None:
-        """Have the process end with this exit status."""
     async def sent(self) -> None:
         """Return once the big answers that are being written are on their way."""
         assert isinstance(self.protocol, Protocol)
         await asyncio.gather(*self.protocol.sending, return_exceptions=True)
 
+    def end(self, code: int) -> None:
+        """Have the process end with this exit status."""
         if not self.ended.done():
             self.ended.set_result(code)
 
