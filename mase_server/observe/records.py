@@ -64,9 +64,9 @@ def as_line(record: logging.LogRecord, component: str) -> str:
 def as_text(record: logging.LogRecord) -> str:
     """An event as a person reads it in the editor's output."""
     facts = getattr(record, "facts", {})
-    told = " ".join(f"{key}={_short(value)}" for key, value in facts.items() if value not in ("", None, {}))
+    told = [f"{key}={_short(value)}" for key, value in facts.items() if value not in ("", None, {})]
     request = getattr(record, "request", "")
-    return f"{record.msg} {told}" + (f" [{request}]" if request else "")
+    return " ".join([str(record.msg), *told, *([f"[{request}]"] if request else [])])
 
 
 def failure(error: BaseException) -> dict[str, Any]:

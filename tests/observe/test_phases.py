@@ -1,0 +1,166 @@
+"""What the time of a trace went to, and the line that says so while it is slow."""
+
+import asyncio
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mase_server.daemon import slowness
+from mase_server.daemon.death import Place
+from mase_server.daemon.phases import Phases, in_words
+from mase_server.daemon.slots import Slots
+from mase_server.daemon.slowness import Slowness
+from mase_server.daemon.status import Status
+from mase_server.tracing.phases import phase, reported
+
+KINDS = ("import", "running", "constructor", "nonsense", "")
+
+
+@given(st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 90), st.integers(-5, 50)), max_size=80))
+def test_all_seconds_count_for_exactly_one_phase_whatever_a_child_says(steps):
+    phases, now = Phases(0.0), 0.0
+    for kind, of, passed in steps:
+        at = now + passed
+        if kind:
+            phases.enter(kind, f"m{of}", at)
+        else:
+            phases.leave(at)
+        now = max(now, at)
+    phases.longest(now)
+    assert sum(phases.seconds.values()) == pytest.approx(now)
+    assert len(phases.seconds) <= 65
+    assert len(phases.stack) >= 1
+
+
+def test_a_phase_does_not_count_what_lies_in_it():
+    phases = Phases(0.0)
+    phases.become("starting", 1.0)
+    phases.become("rest", 2.0)
+    phases.enter("running", "net.py", 2.0)
+    phases.enter("import", "transformers", 3.0)
+    phases.leave(9.0)
+    phases.leave(10.5)
+    assert phases.longest(10.5) == (("import", "transformers"), 6.0)
+    expected = {"queued": 1.0, "starting": 1.0, "running": 2.5, "import transformers": 6.0}
+    assert phases.told() == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds", "place", "told"),
+    [
+        (("import", "transformers"), 9.13, None, "import of transformers 9.1 s"),
+        (("constructor", ""), 8.0, Place("net.py", 12, "__init__"), "constructor 8.0 s (line 12 in __init__)"),
+        (("running", "net.py"), 90.4, Place("net.py", 3, "<module>"), "running net.py 90 s (line 3)"),
+        (("inputs", "Net"), 4.0, None, "search for inputs of Net 4.0 s (give them with # mase:)"),
+        (("queued", ""), 2.0, None, "waiting for its turn 2.0 s"),
+    ],
+)
+def test_a_phase_is_told_in_words(given, seconds, place, told):
+    assert in_words(given, seconds, place) == told
+
+
+def test_the_tracing_process_reports_what_begins_and_ends_and_no_thread_of_the_person_s_does():
+    sent = []
+
+    def fail():
+        with phase("import", "a"):
+            with phase("constructor"):
+                pass
+            thread = threading.Thread(target=lambda: phase("import", "b").__enter__())
+            thread.start()
+            thread.join()
+            raise ValueError("x")
+
+    with reported(sent.append), pytest.raises(ValueError, match="x"):
+        fail()
+    with phase("import", "c"):
+        pass
+    assert [(each["kind"], each["of"]) for each in sent] == [("import", "a"), ("constructor", ""), ("", ""), ("", "")]
+
+
+class Watch:
+    """Slowness whose patience is `slow` seconds; what it says arrives in `lines`."""
+
+    def __init__(self, slow=0.0, before=lambda path: 0):
+        self.lines = asyncio.Queue()
+        self.slowness = Slowness(lambda path, line: self.lines.put_nowait((path, line)), before, slow)
+
+    def become(self, state, generation=1):
+        self.slowness.status_changed(Status("/w/net.py", state, generation, "", None, False, False, 0.0, ""))
+
+    def phase(self, kind, of=""):
+        told = {"event": "phase", "kind": kind, "of": of, "at": asyncio.get_running_loop().time()}
+        self.slowness.heard("/w/net.py", told, lambda: Place("/w/net.py", 7, "__init__"))
+
+    async def line(self):
+        path, line = await self.lines.get()
+        name, seconds, why = line.split(": ", 2)
+        assert (path, name, seconds.endswith(" s")) == ("/w/net.py", "net.py", True)
+        return why
+
+
+async def test_a_slow_trace_says_what_it_is_at_and_once_more_when_it_is_over(monkeypatch):
+    monkeypatch.setattr(slowness, "AGAIN", 0.0)
+    watch = Watch()
+    watch.become("queued")
+    watch.become("starting")
+    watch.become("tracing")
+    watch.phase("running", "net.py")
+    # Each phase's own seconds depend on the clock; this one is told as soon as it is the longest.
+    why = await watch.line()
+    while not why.startswith("running net.py"):
+        why = await watch.line()
+    assert why.endswith(" s (line 7 in __init__)")
+    while not watch.lines.empty():
+        watch.lines.get_nowait()
+    watch.become("ready")
+    assert (await watch.line()).startswith("running net.py")
+    assert watch.lines.empty()
+    assert watch.slowness.phases("/w/net.py") == {}
+
+
+async def test_a_trace_that_waits_says_behind_how_many():
+    watch = Watch(before=lambda path: 3)
+    watch.become("queued")
+    assert await watch.line() == "waiting: 3 traces before it"
+
+
+async def test_a_quick_trace_says_nothing():
+    watch = Watch(slow=1000)
+    watch.become("queued")
+    watch.become("tracing")
+    watch.become("ready")
+    assert watch.lines.empty()
+    assert watch.slowness._watched == {}
+
+
+async def test_news_of_an_older_generation_end_nothing():
+    watch = Watch(slow=1000)
+    watch.become("queued", 1)
+    watch.become("queued", 2)
+    watch.become("superseded", 1)
+    assert "/w/net.py" in watch.slowness._watched
+    watch.become("ready", 2)
+    assert watch.slowness._watched == {}
+
+
+async def test_traces_wait_in_the_order_in_which_they_came():
+    slots, order = Slots(2), []
+    leave = asyncio.Event()
+
+    async def trace(path):
+        async with slots.turn(path):
+            order.append(path)
+            await leave.wait()
+
+    tasks = [asyncio.create_task(trace(path)) for path in "abcde"]
+    await asyncio.sleep(0)
+    assert (slots.running, slots.waiting, [slots.before(path) for path in "abcde"]) == (2, 3, [0, 0, 2, 3, 4])
+    tasks[3].cancel()
+    await asyncio.gather(tasks[3], return_exceptions=True)
+    assert slots.before("e") == 3
+    leave.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert (order, slots.running, slots.waiting) == (list("abce"), 0, 0)
