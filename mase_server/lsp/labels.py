@@ -45,7 +45,7 @@ def label(values: Sequence[Any], limit: int = 0) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same without line ends, and without what would not be seen or would turn round what is: keys may be any text."""
+    """The same without line ends and what nobody sees, or what turns round the rest: a key may be any text."""
     return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
 
 

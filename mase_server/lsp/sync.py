@@ -32,7 +32,7 @@ async def follow(ls: Server, document: Document) -> None:
     if ls.documents.get(path) is document:
         ls.daemon.opened(path)
         document.asked.set()
-        ls.folders.ask_for_trust(path)
+        ls.spawn(ls.folders.ask_for_trust(path))
 
 
 async def did_change(ls: Server, params: lsp.DidChangeTextDocumentParams) -> None:

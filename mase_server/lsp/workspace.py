@@ -27,14 +27,15 @@ _LOG = logging.getLogger(__name__)
 class Folders:
     """The workspace folders of one client, by path.
 
-    trusted: the person trusts everything, by a command-line flag. A client that says nothing about trust is asked once
-    for each folder, and the answer is kept in `state_dir`.
+    trusted: the person trusts everything, by a command-line flag. What a client says of trust is of its folders. Where
+    it says nothing, and of files elsewhere, the person is asked once for a folder; the answer is kept in `state_dir`.
     """
 
     def __init__(self, server: Server, *, state_dir: Path, trusted: bool) -> None:
         self._server = server
         self._state_dir = state_dir
-        self._trusted: bool | None = True if trusted else None
+        self._everything = trusted
+        self._told: bool | None = None
         self._interpreters: str | dict[str, str] | None = None
         self._sections: dict[str, Any] = {}
         self._options: Any = None
@@ -48,8 +49,8 @@ class Folders:
         """Read the initialization options: `trusted`, `interpreter`, and settings by their own names."""
         options = params.initialization_options
         options = options if isinstance(options, dict) else {}
-        if self._trusted is None and isinstance(options.get("trusted"), bool):
-            self._trusted = options["trusted"]
+        if isinstance(options.get("trusted"), bool):
+            self._told = options["trusted"]
         interpreter = options.get("interpreter")
         if isinstance(interpreter, dict):
             self._interpreters = {self._server.path_of(uri): path for uri, path in interpreter.items()}
@@ -75,9 +76,22 @@ class Folders:
 
     def trusts(self, folder: str) -> bool:
         """May code of this folder run? The client's or the command line's word, else the kept answer."""
-        if self._trusted is not None:
-            return self._trusted
+        said = self._said_of(folder)
+        if said is not None:
+            return said
         return folder in self._granted or trust.is_trusted(self._state_dir, folder)
+
+    def _said_of(self, folder: str) -> bool | None:
+        """What was said of a folder before anybody asked; None for nothing.
+
+        A client that trusts its workspace has not been asked about a file that somebody opens from elsewhere. Without
+        any folder there is no workspace, and its word is of the files that are open.
+        """
+        if self._everything:
+            return True
+        own = self.paths()
+        inside = not own or any(Path(folder).is_relative_to(each) for each in own)
+        return self._told if inside or not self._told else None
 
     async def ready(self) -> None:
         """Wait until the settings are known, or the client has had its time to tell them."""
@@ -106,12 +120,15 @@ class Folders:
         self._pushed = _filled(settings.get(SECTION) if isinstance(settings, dict) else None)
         self._act_on_changes(before)
 
-    def ask_for_trust(self, path: str) -> None:
-        """Ask the person about the folder of a file, once, if the client said nothing about trust."""
+    async def ask_for_trust(self, path: str) -> None:
+        """Ask the person about the folder of a file, once, if nothing was said of it and the file would run."""
         folder = self.folder_of(path)
-        if self._trusted is None and folder not in self._asked and not self.trusts(folder):
+        if self._said_of(folder) is not None or folder in self._asked or self.trusts(folder):
+            return
+        status = await self._server.daemon.wait(path)
+        if status.state == "untrusted" and folder not in self._asked:
             self._asked.add(folder)
-            self._server.spawn(self._ask_for_trust(folder))
+            await self._ask_for_trust(folder)
 
     async def _ask_for_trust(self, folder: str) -> None:
         question = lsp.ShowMessageRequestParams(

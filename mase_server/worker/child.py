@@ -19,6 +19,7 @@ from mase_server.worker.jobs import load_job
 from mase_server.worker.request import TraceRequest
 
 FAULT_FILE = "fault.txt"
+_PERHAPS = "perhaps the file changes what everything uses, such as a builtin or a function of the standard library."
 
 
 def wait_and_run(connection: wire.Connection, job: str) -> NoReturn:
@@ -106,7 +107,8 @@ def trace(connection: wire.Connection, request: TraceRequest, job: str) -> objec
 
     live = None
     try:
-        live = load_job(job)(request, emit)
+        with processes.small_files():
+            live = load_job(job)(request, emit)
     except BaseException as error:  # noqa: BLE001  (user code ran in there; its SystemExit is a failed trace too)
         emit({"event": "failed", "problem": asdict(describe(error, request.path))})
     emit({"event": "done", "seconds": _clock() - started, "request": request.name})
@@ -121,6 +123,8 @@ def describe(error: BaseException, path: str) -> Problem:
         text = f"{error.strerror}: {path} was there a moment ago. It is traced again as soon as it can be read."
         return Problem(path, 1, 0, 2, 0, "error", "unreadable", text)
     text = "".join(traceback.format_exception_only(error)).strip()
+    if not lines:
+        text += f". No line of this file raised it: {_PERHAPS}"
     code = "exited" if isinstance(error, SystemExit) else "exception"
     return Problem(path, line, 0, line + 1, 0, "error", code, f"Tracing stopped: {text}").bounded()
 

@@ -7,11 +7,38 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from pathlib import Path
+
+if sys.platform != "win32":
+    import resource
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+
+#: Bytes of one file that a person's code may write while it is traced: what it writes is thrown away.
+MOST_WRITTEN = 1 << 30
+
+
+def leave_no_core() -> None:
+    """Have no crash of this process, or of one that it starts, write its memory to the disk, with weights and keys."""
+    if sys.platform != "win32":
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+@contextlib.contextmanager
+def small_files(most: int = MOST_WRITTEN) -> Iterator[None]:
+    """While this lasts, a file grows to `most` bytes and no further: whoever writes more gets an OSError, EFBIG."""
+    if sys.platform == "win32":
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    own = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (own, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def _prctl(option: int, value: int) -> None:

@@ -88,6 +88,7 @@ def prepare(job: str) -> str:
 def run(role: str, sock: socket.socket, *, folder: str, job: str) -> int:
     """Shake hands over `sock` and serve until it ends; the process's exit status."""
     connection = wire.Connection(sock)
+    processes.leave_no_core()
     processes.die_with_parent(os.getppid())  # nothing hangs below it yet, and importing torch takes seconds
     try:
         version = prepare(job)
