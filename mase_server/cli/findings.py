@@ -72,20 +72,29 @@ def _forks(place: Place) -> Iterator[Finding]:
         yield Finding("processes", "warn", text)
 
 
+#: What is watched for, as <sys/inotify.h> has it.
+_IN_MODIFY = 0x2
+
+
 def _watches(place: Place) -> Iterator[Finding]:
-    """Is an inotify instance to be had? The limit belongs to the user, not to the process."""
+    """Is an inotify instance to be had, and a watch? The limits belong to the user, not to the process."""
     if sys.platform != "linux":
         return
     library = ctypes.CDLL(None, use_errno=True)
     descriptor = library.inotify_init1(0)
     limits = {name: _number(f"/proc/sys/fs/inotify/{name}") for name in ("max_user_instances", "max_user_watches")}
     told = ", ".join(f"{name} = {value}" for name, value in limits.items())
+    lacking = limit = why = ""
     if descriptor < 0:
-        why = os.strerror(ctypes.get_errno())
-        text = f"no inotify instance is left ({why}; {told}): saves are found by polling, twice a second"
-        yield Finding("watching", "warn", text, "sudo sysctl fs.inotify.max_user_instances=512")
-    else:
+        lacking, limit, why = "inotify instance", "max_user_instances=512", os.strerror(ctypes.get_errno())
+    elif library.inotify_add_watch(descriptor, os.fsencode(place.folder), _IN_MODIFY) < 0:
+        lacking, limit, why = "watch of a folder", "max_user_watches=524288", os.strerror(ctypes.get_errno())
+    if descriptor >= 0:
         os.close(descriptor)
+    if lacking:
+        text = f"no {lacking} is left ({why}; {told}): saves are found by polling, twice a second"
+        yield Finding("watching", "warn", text, f"sudo sysctl fs.inotify.{limit}")
+    else:
         yield Finding("watching", "ok", f"saves are told by the system ({told})")
 
 
@@ -110,17 +119,24 @@ def _folder(name: str, find: Callable[[], Path], kept: str) -> Finding:
     try:
         folder = find()
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_TRIED))
+            file.flush()
+        left = shutil.disk_usage(folder).free
     except NotPrivate as error:
         return Finding(name, "fail", f"the folder for {kept} cannot be used", str(error))
     except OSError as error:
         path = error.filename or "it"
         text = f"the folder for {kept} cannot be written: {path}: {error.strerror}"
         return Finding(name, "fail", text, f"make {path} writable, or free space on its disk")
+    if left < _LITTLE:
+        text = f"{folder} takes {kept}, but its disk has only {left >> 20} MiB left"
+        return Finding(name, "warn", text, "free space on it: what a disk does not take is lost, shapes are not")
     return Finding(name, "ok", f"{folder} takes {kept}")
 
 
+#: Bytes that are written to see whether a disk takes any, and of which one that has fewer left is nearly full.
+_TRIED, _LITTLE = 64 << 10, 200 << 20
 #: Program -> (what for, Debian's package).
 _TOOLS = {
     "verilator": ("simulates hardware (`verilog --simulate`)", "verilator"),

@@ -1,7 +1,10 @@
 """`mase-server doctor`: each finding with what mends it. Interpreters that are no good are played by scripts."""
 
 import json
+import os
+import shutil
 import sys
+import tempfile
 
 import pytest
 
@@ -182,3 +185,42 @@ def test_an_exhausted_inotify_is_told(place, monkeypatch):
     assert finding.state == "warn"
     assert finding.text.startswith("no inotify instance is left (Too many open files; max_user_instances = ")
     assert finding.mend == "sudo sysctl fs.inotify.max_user_instances=512"
+
+    class Full(Exhausted):
+        def inotify_init1(self, flags):
+            return os.open(place.folder, os.O_RDONLY)
+
+        def inotify_add_watch(self, descriptor, path, mask):
+            ctypes.set_errno(28)
+            return -1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name, use_errno: Full())
+    [finding] = _watches(place)
+    assert finding.text.startswith("no watch of a folder is left (No space left on device; max_user_instances = ")
+    assert finding.mend == "sudo sysctl fs.inotify.max_user_watches=524288"
+
+
+def test_a_disk_that_takes_nothing_fails_and_one_with_little_left_is_told(place, monkeypatch):
+    class Disk:
+        free = 150 << 20
+
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Disk)
+    found = {each.check: each for each in _folders(place)}
+    assert {each.state for each in found.values()} == {"warn"}
+    assert found["cache"].text.endswith("takes what can be made again, but its disk has only 150 MiB left")
+    real = tempfile.TemporaryFile
+
+    class Full:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            return None
+
+        def write(self, data):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: Full() if dir.parent.name == "cache" else real(dir=dir))
+    found = {each.check: each for each in _folders(place)}
+    assert (found["cache"].state, found["state"].state) == ("fail", "warn")
+    assert "cannot be written: it: No space left on device" in found["cache"].text
