@@ -1,4 +1,4 @@
-"""The wall clock may jump by hours, at a change of summer time or when a laptop wakes: nothing that waits may read it."""
+"""The wall clock may jump by hours, when summer time ends or a laptop wakes: nothing that waits may read it."""
 
 import ast
 from pathlib import Path
