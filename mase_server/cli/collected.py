@@ -26,6 +26,8 @@ Told = dict[str, Any]
 #: Lines of the log, and crashes, that are told: the last ones.
 LINES = 400
 CRASHES = 20
+#: Seconds that a daemon may be silent; somebody who reports trouble may have a busy one.
+_PATIENCE = 5.0
 #: Environment variables of which it is told that they are set; never to what.
 _VARIABLES = (
     "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "LD_LIBRARY_PATH", "LD_PRELOAD",
@@ -110,7 +112,7 @@ def _daemons(folders: Sequence[str]) -> Iterator[dict[str, Any]]:
     for registration in {found for folder in folders if (found := daemon_of(Path(folder))) is not None}:
         told = {"kind": registration.kind, "version": registration.version, "pid": registration.pid}
         try:
-            with connected(registration) as client:
+            with connected(registration, _PATIENCE) as client:
                 told["statistics"] = client.call("mase/statistics")
                 told["workers"] = [_worker(each) for each in client.call("mase/workers")["workers"]]
         except Detached as error:
