@@ -130,8 +130,8 @@ class Watcher:
             self._tell_all(folder)
 
     def _poll_instead(self, error: OSError) -> None:
-        why = _LIMITS[error.errno or 0]
-        _log.warning("the system watches no more folders: %s. Files are looked at every %g s instead.", why, _POLL)
+        why = f"the system watches no more folders: {_LIMITS[error.errno or 0]}"
+        _log.warning(f"{why}. Files are looked at every {_POLL:g} s instead.")
         old, self._observer = self._observer, self._started(PollingObserver(timeout=_POLL))
         if old is not None and old.is_alive():
             old.stop()
