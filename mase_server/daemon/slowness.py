@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mase_server.daemon.death import Place
-from mase_server.daemon.phases import Phases, in_seconds, in_words
+from mase_server.daemon.phases import Phase, Phases, in_seconds, in_words
 from mase_server.daemon.quiet import Quiet
 from mase_server.daemon.status import Status
 from mase_server.wire import Message
@@ -58,9 +58,8 @@ class Slowness(Quiet):
         elif (found := self._watched.get(status.path)) is None or found.generation != status.generation:
             return
         elif status.ended:
-            found.phases.longest(now)
             if found.told:
-                self._say(status.path, found, now)
+                self._say(status.path, found, found.phases.longest(now), now)
             self._forget(status.path)
         else:
             found.phases.become("starting" if status.state == "starting" else "rest", now)
@@ -90,15 +89,20 @@ class Slowness(Quiet):
         if watched is None:
             return
         watched.timer = asyncio.get_running_loop().call_later(AGAIN, self._look, path)
-        self._say(path, watched, time.monotonic())
+        now = time.monotonic()
+        longest = watched.phases.longest(now)
+        present = watched.phases.stack[-1]
+        seconds = watched.phases.seconds.get(present, 0.0)
+        # What goes on now matters more than what took longer before, once it takes long itself.
+        self._say(path, watched, (present, seconds) if seconds >= SLOW else longest, now)
 
-    def _say(self, path: str, watched: _Watched, now: float) -> None:
+    def _say(self, path: str, watched: _Watched, why: tuple[Phase, float], now: float) -> None:
         watched.told = True
         whole = f"{Path(path).name}: {in_seconds(now - watched.asked)}"
         if watched.phases.stack == [("queued", "")] and (before := self._before(path)):
             self._tell(path, f"{whole}: waiting: {before} {'trace' if before == 1 else 'traces'} before it")
             return
-        phase, seconds = watched.phases.longest(now)
+        phase, seconds = why
         runs = phase == watched.phases.stack[-1] and phase[0] in ("running", "constructor")
         self._tell(path, f"{whole}: {in_words(phase, seconds, watched.place() if runs else None)}")
 

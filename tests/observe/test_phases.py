@@ -121,6 +121,21 @@ async def test_a_slow_trace_says_what_it_is_at_and_once_more_when_it_is_over(mon
     assert watch.slowness.phases("/w/net.py") == {}
 
 
+async def test_what_goes_on_now_is_told_before_what_took_longer_once_it_is_slow_itself(monkeypatch):
+    watch = Watch(slow=1000)
+    watch.become("queued")
+    watched = watch.slowness._watched["/w/net.py"]
+    watched.phases.seconds[("import", "a")] = 30.0
+    watch.phase("running", "net.py")
+    watch.slowness._look("/w/net.py")
+    assert await watch.line() == "import of a 30.0 s"
+    watched.phases.seconds[("running", "net.py")] = 2.5
+    watch.slowness._look("/w/net.py")
+    assert await watch.line() == "running net.py 2.5 s (line 7 in __init__)"
+    watch.become("ready")
+    assert await watch.line() == "import of a 30.0 s"
+
+
 async def test_a_trace_that_waits_says_behind_how_many():
     watch = Watch(before=lambda path: 3)
     watch.become("queued")
