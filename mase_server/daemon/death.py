@@ -121,10 +121,21 @@ def spoilt(why: str) -> str:
     return f"{_SPOILT} ({why})"
 
 
-def death_problem(code: str, text: str, place: Place | None, path: str, output: str = "") -> Problem:
-    """The diagnostic for a worker that ended: where it was, and when it is started again."""
+def tells_the_end(fault: str) -> bool:
+    """Was what the fault file says last written as the process ended, not at a look some time before?"""
+    return "Fatal Python error" in fault or "os._exit(" in fault
+
+
+def death_problem(
+    code: str, text: str, place: Place | None, path: str, output: str = "", *, exact: bool = True
+) -> Problem:
+    """The diagnostic for a worker that ended: where it was, and when it is started again.
+
+    exact: is the place where it ended, or only where it was seen last?
+    """
     where = place or Place(path, 1)
-    at = f", at line {place.line} of {Path(place.file).name}" if place else ", at a line that is not known"
+    seen = "at" if exact else "last seen at"
+    at = f", {seen} line {place.line} of {Path(place.file).name}" if place else ", at a line that is not known"
     inside = f" in {place.function}" if place and place.function not in ("", "<module>") else ""
     said = f"\nIts last output: {output.strip()[-300:]}" if output.strip() else ""
     step = _STEPS.get(f"{code} in" if inside else code, _STEPS.get(code, ""))

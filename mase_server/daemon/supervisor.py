@@ -20,6 +20,7 @@ from mase_server.daemon.death import (
     read_fault,
     spoilt,
     stack_of,
+    tells_the_end,
 )
 from mase_server.daemon.launcher import ChildProcess
 from mase_server.daemon.limits import held_bytes
@@ -236,7 +237,8 @@ class TraceWorker:
             return death_problem("crashed", text, None, path)
         code, text = how_it_ended(status)
         fault = self._last_words(code, status)
-        return death_problem(code, text, self._place(fault), path, self.child.log.text())
+        output = self.child.log.text()
+        return death_problem(code, text, self._place(fault), path, output, exact=tells_the_end(fault))
 
     async def _say_line(self) -> None:
         """Have the child write down its line, and wait until it has, or has had its time."""

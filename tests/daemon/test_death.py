@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mase_server.daemon.death import Breach, Place, death_problem, how_it_ended, last_place, read_fault
+from mase_server.daemon.death import (
+    Breach,
+    Place,
+    death_problem,
+    how_it_ended,
+    last_place,
+    read_fault,
+    tells_the_end,
+)
+from mase_server.wire import BROKEN, LOST_WIRE
 
 PATH, FOLDER = "/w/net.py", "/w"
 HEAD = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n"
@@ -32,6 +41,11 @@ def test_packages_inside_the_workspace_are_not_its_own():
 def test_of_several_samples_the_last_counts():
     text = HEAD + frames((PATH, 1, "a")) + "Stack (most recent call first):\n" + frames((PATH, 2, "b"))
     assert last_place(text, PATH, FOLDER) == Place(PATH, 2, "b")
+
+
+def test_a_stack_that_was_cut_off_gives_way_to_the_one_before():
+    cut = "Stack (most recent call first):\n" + frames(("/usr/lib/torch/nn.py", 9, "linear"))
+    assert last_place(HEAD + frames((PATH, 1, "a")) + cut, PATH, FOLDER) == Place(PATH, 1, "a")
 
 
 @given(st.text())
@@ -73,6 +87,30 @@ def test_a_wait_status_is_said_in_words(action, code, text):
     found, said = how_it_ended(status_of(action))
     assert found == code
     assert text in said
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (LOST_WIRE, "The code closed or wrote to file descriptors that it did not open"),
+        (
+            BROKEN,
+            "The process that ran this file could not go on, perhaps because the code changes what everything uses",
+        ),
+    ],
+)
+def test_what_the_process_says_of_itself_is_not_laid_to_the_codes_exit(status, text):
+    found, said = how_it_ended(status << 8)
+    assert found == "crashed"
+    assert said.startswith(text)
+
+
+def test_a_line_that_was_only_looked_at_before_the_end_is_not_told_as_the_end():
+    message = death_problem("crashed", "It died", Place(PATH, 7), PATH, exact=False).message
+    assert message.startswith("It died, last seen at line 7 of net.py. ")
+    assert not tells_the_end("Stack (most recent call first):\n")
+    assert tells_the_end(HEAD)
+    assert tells_the_end("os._exit(3)\nStack (most recent call first):\n")
 
 
 def test_limits_are_said_with_their_numbers():

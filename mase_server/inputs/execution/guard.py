@@ -18,6 +18,8 @@ from unittest.mock import patch
 
 import torch
 
+from mase_server.inputs.execution.signals import signals_kept
+
 #: Audit events that are refused, and what the person calls them.
 REFUSED = {
     "socket.connect": "a network connection",
@@ -86,6 +88,7 @@ def guarded(scratch: str, *also: str) -> Iterator[None]:
         stack.enter_context(patch.object(torch, "save", _saving(torch.save, home)))
         stack.enter_context(patch.object(tempfile, "tempdir", str(temporary)))
         stack.enter_context(patch.dict(os.environ, {"TMPDIR": str(temporary)}))
+        stack.enter_context(signals_kept())
         allowed = (home, Path("/dev"), *(Path(folder).resolve() for folder in also if folder))
         _State.scratch, _State.allowed = home, allowed
         try:

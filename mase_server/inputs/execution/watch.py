@@ -25,6 +25,10 @@ PATIENCE = 20.0
 #: Seconds that those statements of a notebook may take together which are ended.
 LONGEST = 5.0
 
+# As they are outside of what keeps a program from using them.
+_signal = signal.signal
+_setitimer: Callable[..., tuple[float, float]] = getattr(signal, "setitimer", lambda *args: (0.0, 0.0))
+
 OnCall = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -202,17 +206,17 @@ class Watch:
         if not _can_alarm():
             yield
             return
-        handler = signal.signal(signal.SIGALRM, self._ring)
-        left, _ = signal.setitimer(signal.ITIMER_REAL, seconds, 0.1 if seconds else 0)
+        handler = _signal(signal.SIGALRM, self._ring)
+        left, _ = _setitimer(signal.ITIMER_REAL, seconds, 0.1 if seconds else 0)
         try:
             yield
         finally:
-            signal.setitimer(signal.ITIMER_REAL, left, 0.1 if left else 0)
-            signal.signal(signal.SIGALRM, handler)
+            _setitimer(signal.ITIMER_REAL, left, 0.1 if left else 0)
+            _signal(signal.SIGALRM, handler)
 
     def _rearm(self, seconds: float) -> None:
         if _can_alarm():
-            signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)
+            _setitimer(signal.ITIMER_REAL, seconds, 0.1)
 
     def _ring(self, signum: int, frame: FrameType | None) -> None:
         if self.reached:
