@@ -10,7 +10,7 @@ CODE := mase_server tests benchmarks docs/*.py
 
 HARDWARE := verilator yosys iverilog g++
 
-.PHONY: help venv tools hardware-tools other-clients hardware-nightly vsix editor demo test quick lint types bench docs pictures clean
+.PHONY: help venv tools hardware-tools other-clients hardware-nightly vsix editor demo test quick lint types bench docs pictures sbom audit clean
 
 help:
 	@echo "make demo    every example with its hints, in the terminal"
@@ -101,6 +101,21 @@ bench: venv
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/latency.py
 	$(BIN)/python benchmarks/big.py
+
+# What the project is made of, in the form of CycloneDX, and under which licences; and whether anything of it is known to be
+# weak, which two services on the network are asked.
+SBOM := .tools/sbom
+
+$(SBOM)/bin/pip-audit:
+	@$(PYTHON) -m venv $(SBOM)
+	@$(SBOM)/bin/python -m pip --disable-pip-version-check --quiet install cyclonedx-bom==7.5.0 pip-audit==2.10.1
+
+sbom: tools venv $(SBOM)/bin/pip-audit
+	@PATH="$(CURDIR)/.tools/bin:$$PATH" $(BIN)/python -m docs.sbom $(SBOM)/bin/cyclonedx-py
+
+audit: tools venv $(SBOM)/bin/pip-audit
+	$(SBOM)/bin/pip-audit --strict --no-deps --disable-pip --requirement tests/requirements.txt
+	cd $(CLIENT) && PATH="$(CURDIR)/.tools/bin:$$PATH" npm audit --audit-level=moderate
 
 docs: venv
 	$(BIN)/python -m docs.generate
