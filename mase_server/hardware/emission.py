@@ -33,11 +33,15 @@ class Emitted:
     top: Text
 
     def write(self, folder: Path) -> None:
-        """Write every file; what else is in the folder stays."""
+        """Write every file; what else is in the folder stays. OSError names the first that cannot be written."""
         for path, text in self.files.items():
             place = folder / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text, encoding="utf-8")
+            try:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(text, encoding="utf-8")
+            except OSError as error:
+                told = f"cannot write {place}: {error.strerror}. The folder is not whole: emit again when it is writable"
+                raise OSError(error.errno, told) from error
 
 
 @dataclass(frozen=True, slots=True)

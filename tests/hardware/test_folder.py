@@ -149,3 +149,11 @@ def test_a_wire_that_nobody_reads_is_no_clean_text(tmp_path):
 @pytest.mark.parametrize("name", MODELS)
 def test_nobody_has_a_warning_about_the_whole_folder(tmp_path, name):
     check_text(written(name, tmp_path)[1], tmp_path)
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "b.sv").mkdir()
+    with pytest.raises(OSError, match=r"b\.sv: Is a directory\. The folder is not whole: emit again") as told:
+        Emitted("net", {"a.sv": "module a;", "b.sv": "module b;"}, None).write(tmp_path)
+    assert told.value.strerror.startswith(f"cannot write {tmp_path / 'b.sv'}: ")
+    assert (tmp_path / "a.sv").read_text() == "module a;"

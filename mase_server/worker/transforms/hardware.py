@@ -59,6 +59,8 @@ def _built(subject: Subject, applied: Applied, ask: Ask, send: Send) -> dict[str
         )  # fmt: skip
     except ValueError as error:
         raise AskError(str(error)) from error
+    except OSError as error:
+        raise AskError(error.strerror or str(error)) from error
     return {**told, "steps": [*map(str, ask.steps), *told["steps"]]}
 
 
