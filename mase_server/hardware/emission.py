@@ -40,7 +40,7 @@ class Emitted:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_text(text, encoding="utf-8")
             except OSError as error:
-                told = f"cannot write {place}: {error.strerror}. The folder is not whole: emit again when it is writable"
+                told = f"cannot write {place}: {error.strerror}. The folder is not whole: emit again once it can be"
                 raise OSError(error.errno, told) from error
 
 
