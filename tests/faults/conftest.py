@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lsp"))
@@ -10,10 +11,16 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lsp"))
 from faulting import Stand
 
 
+@pytest.fixture(scope="module")
+def options():
+    """More initialization options of a file's server."""
+    return {}
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stand(tmp_path_factory):
+async def stand(tmp_path_factory, options):
     """One server for all faults of a file, and two good files that stay open in it."""
-    stand = Stand(tmp_path_factory.mktemp("faults"))
+    stand = Stand(tmp_path_factory.mktemp("faults"), options=options)
     await stand.start()
     yield stand
     await stand.stop()
