@@ -14,6 +14,8 @@ from mase_server.daemon.discovery import discover
 
 #: Folders that hold what others wrote, or what was made.
 _NEVER = frozenset({"node_modules", "__pycache__", "site-packages", "dist-packages", "build", "dist"})
+#: What a repository's own configuration has git start, to know sooner what has changed, or afterwards: nothing of it.
+_NO_PROGRAMS = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
 #: A file that Python cannot parse is told of where it looks like one with models.
 _MODELS = re.compile(rb"^\s*(import|from)\s+(torch|transformers|lightning|pytorch_lightning|timm)\b", re.MULTILINE)
 
@@ -49,9 +51,9 @@ def _has_model(file: Path) -> bool:
 
 def _python_files(folder: Path) -> Iterator[Path]:
     """What git would commit, where there is git, so that .gitignore holds; else all but hidden and foreign folders."""
-    command = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.py"]
+    asked = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.py"]
     try:
-        done = subprocess.run(command, capture_output=True, check=False)
+        done = subprocess.run(["git", *_NO_PROGRAMS, "-C", str(folder), *asked], capture_output=True, check=False)
     except OSError:
         return _walk(folder)
     if done.returncode:

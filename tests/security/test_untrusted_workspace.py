@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -17,6 +18,7 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 from pygls.protocol import default_converter
 
+from mase_server.cli.files import found
 from mase_server.client import Client, RpcError
 from mase_server.lsp.features import COMMANDS, FEATURES
 from mase_server.rpc.dispatch import METHODS
@@ -165,6 +167,18 @@ async def nothing_ran(editor, hostile):
     assert told.live == 0
     assert psutil.Process(editor.process.pid).children(recursive=True) == []
     assert hostile.gone_off() == []
+
+
+async def test_what_git_would_commit_is_asked_without_starting_what_the_repository_names(hostile):
+    """`mase-server check FOLDER` has to know which files there are, before any of them counts as meant."""
+    assert hostile.model in found([hostile.folder]).models
+    assert hostile.gone_off() == []
+    if shutil.which("git"):
+        subprocess.run(["git", "-C", hostile.folder, "ls-files", "--others"], check=True, capture_output=True)
+    armed = hostile.gone_off()
+    hostile.rearm()
+    if armed != ["git"]:
+        pytest.skip("the git of this machine does not ask a monitor for that, so the trap tells nothing")
 
 
 #: Runs files as programs; torch, which takes long to import, is not needed to touch a canary.
