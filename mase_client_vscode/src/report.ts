@@ -8,6 +8,7 @@ import { SECTION } from './settings';
 
 /** The doctor imports the person's torch, which may take long. */
 const LONGEST_MS = 120_000;
+const KINDS = ['ssh-remote', 'wsl', 'dev-container', 'attached-container', 'codespaces', 'tunnel'];
 const SHOW = 'Show the File';
 const COPY = 'Copy Its Path';
 
@@ -48,11 +49,17 @@ async function made(server: Server, target: Uri): Promise<Report> {
   const args = reportArguments(found.args, target.fsPath, folders);
   if (args === undefined) throw new Error('mase.server.command does not name the command lsp');
   const about = {
-    editor: `${env.appName} ${version} on ${process.platform}${env.remoteName === undefined ? '' : `, ${env.remoteName}`}`,
+    editor: `${env.appName} ${version} on ${process.platform}${remote()}`,
     extension: String(extensions.getExtension('mase.mase-vscode')?.packageJSON.version ?? ''),
     settings: JSON.parse(JSON.stringify(workspace.getConfiguration(SECTION))) as unknown,
   };
   return JSON.parse(await output(found.command, args, JSON.stringify(about))) as Report;
+}
+
+/** Whether the editor runs elsewhere than its window; other kinds than these are named after somebody's machine. */
+function remote(): string {
+  if (env.remoteName === undefined) return '';
+  return KINDS.includes(env.remoteName) ? `, ${env.remoteName}` : ', remote';
 }
 
 /** What a command prints that reads `input`; rejects with the end of what it complained of where it fails. */

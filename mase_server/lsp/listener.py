@@ -30,6 +30,8 @@ PIPELINES = "mase/pipelines"
 VIEWS = "mase/viewsChanged"
 #: The notification that says why the trace of a file takes long, while it does, and once more when it is over.
 SLOW = "mase/slow"
+#: A client that has this command shows what is slow in a place of its own.
+_STATUS_ITEM = "mase.showActions"
 #: What has progress of its own beside traces.
 _PASS, _VERILOG = "pass", "verilog"
 _LOG = logging.getLogger(__name__)
@@ -86,7 +88,12 @@ class ClientListener:
     def progress(self, path: str, stage: str, message: str) -> None:
         """What the trace of a file is at."""
         if stage == slowness.STAGE:
+            if not self._server.initialized:
+                return
             self._server.protocol.notify(SLOW, {"uri": self._server.uri_of(path), "text": message})
+            if self._server.knows(_STATUS_ITEM):
+                return  # it stands there already
+            message = message.removeprefix(f"{Path(path).name}: ")
         if path in self._progress:
             self._progress[path].report(message or stage)
 
