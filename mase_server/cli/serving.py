@@ -91,6 +91,7 @@ async def _serve(
 ) -> None:
     from mase_server.cli.session import project_of
     from mase_server.daemon.daemon import Daemon
+    from mase_server.daemon.garbage import collect_when_quiet, give_back_memory
     from mase_server.daemon.quiet import Quiet
     from mase_server.daemon.status import FolderSettings
     from mase_server.daemon.trust import is_trusted
@@ -100,6 +101,7 @@ async def _serve(
     from mase_server.rpc.listening import Listening
     from mase_server.rpc.registry import find, runtime_dir
 
+    give_back_memory()
     state = state_dir()
 
     def settings_of(folder: str) -> FolderSettings:
@@ -117,9 +119,11 @@ async def _serve(
         before = await asyncio.to_thread(lambda: find(runtime_dir(), str(workspace)))
         await listening.register([str(workspace)], "serve")
         gc.freeze()  # what is imported by now stays, and need not be looked through again
+        collecting = asyncio.create_task(collect_when_quiet())
         print(where, flush=True)
         _note(before, str(workspace))
         await _ended(until_eof)
+        collecting.cancel()
     finally:
         await listening.close()
         await daemon.shutdown()

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import io
+import json
+import os
 import re
 import tokenize
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from mase_server import notebooks
+from mase_server.daemon.elsewhere import WORTH, ElsewhereError, elsewhere
 from mase_server.snapshot import Problem
 
 _BIG = 8 << 10
@@ -44,12 +48,28 @@ class Discoverer:
         """The discovery of `source`, whose hash is `sha256`."""
         key = (path, sha256)
         if key not in self._known:
-            small = len(source) < _BIG
-            self._known[key] = discover(path, source) if small else await asyncio.to_thread(discover, path, source)
+            self._known[key] = await _discovered(path, source)
         self._known.move_to_end(key)
         while len(self._known) > _CACHED:
             self._known.popitem(last=False)
         return self._known[key]
+
+
+async def _discovered(path: str, source: bytes) -> Discovery:
+    if len(source) < _BIG:
+        return discover(path, source)
+    if len(source) >= WORTH:
+        with contextlib.suppress(ElsewhereError):
+            asked = os.fsencode(path) + b"\0" + source
+            told = json.loads(await elsewhere(__name__, "discovered", asked))
+            return Discovery(told["has_model"], Problem(**told["problem"]) if told["problem"] else None)
+    return await asyncio.to_thread(discover, path, source)
+
+
+def discovered(asked: bytes) -> bytes:
+    """`discover` as JSON, of a path, a zero byte, and the source."""
+    path, _, source = asked.partition(b"\0")
+    return json.dumps(asdict(discover(os.fsdecode(path), source))).encode()
 
 
 def discover(path: str, source: bytes) -> Discovery:

@@ -8,7 +8,10 @@ half a minute it is looked through, and what is in use is set aside (`gc.freeze`
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import gc
+import sys
 import time
 
 #: Seconds between two looks at whether the server is quiet, and CPU seconds that it may have used in them.
@@ -17,8 +20,11 @@ _QUIET = 0.05
 #: Quiet periods in a row, after which it is done; after the second number of them also what was set aside is looked at.
 _AFTER, _ALL_AFTER = 6, 60
 #: Periods after which it is done also where the server is never quiet.
-_LONGEST = 120
+_LONGEST = 24
 _NEVER = 1_000_000
+#: Parameters of the C library's `mallopt`: from which size memory is the system's own, and how much is kept when free.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+_LARGE = 128 << 10
 
 
 async def collect_when_quiet() -> None:
@@ -30,6 +36,20 @@ async def collect_when_quiet() -> None:
         worked = time.thread_time()
         await asyncio.sleep(_PERIOD)
         collector.period(time.thread_time() - worked)
+
+
+def give_back_memory() -> None:
+    """Have the C library give memory back: it would raise these bounds itself, and keep an arena for each thread.
+
+    Two thousand saves made the server a sixth larger, though it held no more objects. Does nothing where there is no
+    glibc.
+    """
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        for parameter, value in ((_TRIM_THRESHOLD, _LARGE), (_MMAP_THRESHOLD, _LARGE), (_ARENA_MAX, 1)):
+            mallopt(parameter, value)
 
 
 class Collector:

@@ -96,8 +96,8 @@ class TraceWorker:
         loop = asyncio.get_running_loop()
         self._traced: asyncio.Future[bool] = loop.create_future()
         self._breached: asyncio.Future[Breach] = loop.create_future()
-        self._reader = asyncio.create_task(self._read())
-        self._tasks = (self._reader, asyncio.create_task(self._watch()))
+        work = (self._read(), self._watch())
+        self._tasks: tuple[asyncio.Task[None], ...] = tuple(map(asyncio.create_task, work))
 
     @property
     def live(self) -> bool:
@@ -158,6 +158,8 @@ class TraceWorker:
         """End the child and all that it started."""
         for task in self._tasks:
             task.cancel()
+        # A cancelled task knows where it was, and so holds us: every save would leave a cycle with all that it read.
+        self._tasks = ()
         self._calls.fail(self._gone())
         await self.child.stop()
 

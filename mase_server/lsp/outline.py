@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import json
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+
+from mase_server.daemon.elsewhere import WORTH, ElsewhereError, elsewhere
+from mase_server.daemon.slices import sliced
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 #: Calls whose positional arguments are layers `0`, `1`, ... of what they make.
 _SEQUENCES = frozenset({"Sequential"})
+#: Sources whose outline is kept.
+_KEPT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +46,58 @@ class Outline:
         return frozenset(found)
 
 
-@lru_cache(maxsize=8)
+_known: OrderedDict[str, Outline] = OrderedDict()
+_underway: dict[str, asyncio.Task[None]] = {}
+
+
 def outline(text: str) -> Outline:
     """The outline of a source; an empty one of what does not parse."""
+    return _known[text] if text in _known else _remember(text, _read(text))
+
+
+def is_at_hand(text: str) -> bool:
+    """Does `outline` answer at once? Not of a big source that `prepare` was not asked for."""
+    return len(text) < WORTH or text in _known
+
+
+async def prepare(text: str) -> None:
+    """Have `outline` know the source without holding up anybody."""
+    if not is_at_hand(text):
+        task = _underway.get(text)
+        if task is None:
+            task = _underway[text] = asyncio.create_task(_prepare(text))
+            task.add_done_callback(lambda _: _underway.pop(text, None))
+        await asyncio.shield(task)
+
+
+async def _prepare(text: str) -> None:
+    try:
+        told = await elsewhere(__name__, "outlined", text.encode("utf-8", "surrogatepass"))
+        found = await asyncio.to_thread(json.loads, told)
+    except ElsewhereError:
+        _remember(text, await asyncio.to_thread(_read, text))
+        return
+    mentions = [Mention(*each) async for each in sliced(found["mentions"])]
+    _remember(text, Outline(tuple(mentions), {name: frozenset(bases) for name, bases in found["bases"].items()}))
+
+
+def outlined(source: bytes) -> bytes:
+    """`outline` as JSON: {"mentions": [the fields of each], "bases"}."""
+    found = _read(source.decode("utf-8", "surrogatepass"))
+    mentions = [[getattr(each, name) for name in Mention.__slots__] for each in found.mentions]
+    return json.dumps(
+        {"mentions": mentions, "bases": {name: list(each) for name, each in found.bases.items()}}
+    ).encode()
+
+
+def _remember(text: str, found: Outline) -> Outline:
+    _known[text] = found
+    while len(_known) > _KEPT:
+        _known.popitem(last=False)
+    return found
+
+
+def _read(text: str) -> Outline:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):

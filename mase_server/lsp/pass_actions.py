@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types as lsp
 
 from mase_server.lsp.calls import call
+from mase_server.lsp.outline import prepare
 from mase_server.lsp.targets import Target, targets
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ Menu = Sequence[Mapping[str, Any]]
 async def pass_actions(ls: Server, page: Page, place: lsp.Range) -> list[lsp.CodeAction]:
     """What can be done to what the range is on; nothing while what is shown is of an older text."""
     found: list[lsp.CodeAction] = []
+    await prepare(page.python)
     for target in [] if page.view.stale else targets(ls, page, place):
         passes = offered(await call(ls, "mase/passes", path=target.path), target.only)
         pipeline = await call(ls, "mase/pipeline", path=target.path, model=target.model)

@@ -11,6 +11,7 @@ from mase_server.daemon.api_costs import row_ids
 from mase_server.daemon.api_graphs import rows_of
 from mase_server.daemon.slices import Slices
 from mase_server.lsp.assumptions import on_lines
+from mase_server.lsp.outline import prepare
 from mase_server.lsp.targets import meant, parts
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ async def nodes_at(ls: Server, params: Any) -> dict[str, Any]:
     asked, rows = _asked(ls, params), list[int]()
     if asked is None:
         return {"rows": rows, "sha256": ""}
+    if asked.page is not None:
+        await prepare(asked.page.python)
     target = None if asked.page is None else parts(asked.page, asked.here, asked.snapshot, asked.model)
     own, slices = () if target is None else rows_of(asked.snapshot, asked.model, None), Slices()
     for start in range(0, len(own), _ROWS_AT_ONCE):
@@ -72,6 +75,7 @@ async def _cost_rows(asked: _Asked, page: Page) -> list[str]:
     at = page.range(whole)
     if whole.path == page.document.path and at is not None and on_lines(at, asked.here):
         return [""]
+    await prepare(page.python)
     target = parts(page, asked.here, asked.snapshot, asked.model)
     return [] if target is None else await row_ids(asked.snapshot, asked.model, target.only)
 

@@ -19,7 +19,7 @@ from pygls.io_ import StdinAsyncReader, run_async
 
 from mase_server import directories
 from mase_server.daemon.daemon import Daemon
-from mase_server.daemon.garbage import collect_when_quiet
+from mase_server.daemon.garbage import collect_when_quiet, give_back_memory
 from mase_server.lsp.server import DaemonFactory, Server
 from mase_server.lsp.tools import Tools
 from mase_server.observe.logs import Logs
@@ -71,6 +71,8 @@ def run(
     cache, state = cache_dir or directories.cache_dir(), state_dir or directories.state_dir()
     logs = Logs("editor", log, state)
     logs.start()
+
+    give_back_memory()
 
     async def main() -> int:
         server = Server(daemon=daemon or _real_daemon(), cache_dir=cache, state_dir=state, trusted=trusted)
