@@ -16,7 +16,7 @@ from urllib.parse import quote
 from lsprotocol import types as lsp
 
 from mase_server.lsp.card import prose
-from mase_server.lsp.outline import outline
+from mase_server.lsp.outline import is_at_hand, outline, prepare
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import GraphSnapshot, ModelView, SiteView
@@ -64,6 +64,9 @@ def definition(ls: Server, page: Page | None, site: SiteView) -> lsp.Location | 
     if module is None or module.snapshot.path.endswith(NOTEBOOK):
         return None
     if page is not None and not module.type and page.traced == module.snapshot.sha256_of(page.document.path):
+        if not is_at_hand(page.alignment.traced_text):
+            ls.spawn(prepare(page.alignment.traced_text))  # the next hover has the link: this one does not wait
+            return None
         made = _made(page, module)
         return None if made is None else lsp.Location(page.document.uri, made)
     return _class_of(ls, module)
