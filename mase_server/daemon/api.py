@@ -23,7 +23,7 @@ from mase_server.daemon.api_readings import READINGS
 from mase_server.daemon.api_traced import TRACED
 from mase_server.daemon.api_workers import WORKERS
 from mase_server.daemon.graph_snapshot import GraphSnapshot, NodeView
-from mase_server.daemon.methods import Api, ApiMethod, Params
+from mase_server.daemon.methods import MODEL, Api, ApiMethod, Params
 from mase_server.steps import Step
 
 if TYPE_CHECKING:
@@ -235,8 +235,7 @@ def _order(params: Params) -> dict[str, Any]:
 
 
 _SCHEMAS: dict[str, dict[str, Any]] = {}
-_MODEL = {"path": str, "model?": str}
-_ORDER = {**_MODEL, "vectors?": int, "inputs?": str}
+_ORDER = {**MODEL, "vectors?": int, "inputs?": str}
 
 #: Every function that a front serves.
 API = (
@@ -248,15 +247,15 @@ API = (
     ApiMethod("mase/pickRoot", {"path": str, "root?": str}, pick_root, list[answers.Root], answer="roots"),
     ApiMethod("mase/passes", {"path?": str}, passes, list[answers.Pass], answer="passes"),
     ApiMethod(
-        "mase/applyPass", {**_MODEL, "pass": str, "arguments?": dict}, apply_pass, answers.Pipeline, executes=True
+        "mase/applyPass", {**MODEL, "pass": str, "arguments?": dict}, apply_pass, answers.Pipeline, executes=True
     ),
-    ApiMethod("mase/undoPass", _MODEL, undo_pass, answers.Pipeline, executes=True),
-    ApiMethod("mase/redoPass", _MODEL, redo_pass, answers.Pipeline, executes=True),
-    ApiMethod("mase/resetPasses", _MODEL, reset_passes, answers.Pipeline, executes=True),
-    ApiMethod("mase/pipeline", _MODEL, pipeline, answers.Pipeline),
-    ApiMethod("mase/setPipeline", {**_MODEL, "steps": list[str]}, set_pipeline, answers.Pipeline, executes=True),
+    ApiMethod("mase/undoPass", MODEL, undo_pass, answers.Pipeline, executes=True),
+    ApiMethod("mase/redoPass", MODEL, redo_pass, answers.Pipeline, executes=True),
+    ApiMethod("mase/resetPasses", MODEL, reset_passes, answers.Pipeline, executes=True),
+    ApiMethod("mase/pipeline", MODEL, pipeline, answers.Pipeline),
+    ApiMethod("mase/setPipeline", {**MODEL, "steps": list[str]}, set_pipeline, answers.Pipeline, executes=True),
     ApiMethod("mase/pipelineSettings", {"path": str}, pipeline_settings, dict[str, list[str]]),
-    ApiMethod("mase/transformed", {**_MODEL, "original?": bool}, transformed, answers.Text, executes=True),
+    ApiMethod("mase/transformed", {**MODEL, "original?": bool}, transformed, answers.Text, executes=True),
     ApiMethod(
         "mase/emitVerilog",
         {**_ORDER, "build?": dict, "folder?": str, "overwrite?": bool},
@@ -264,9 +263,9 @@ API = (
         answers.Emission,
         executes=True,
     ),
-    ApiMethod("mase/verilog", _MODEL, verilog, answers.Verilog),
+    ApiMethod("mase/verilog", MODEL, verilog, answers.Verilog),
     ApiMethod("mase/simulate", {**_ORDER, "stall?": int}, simulate, answers.Simulation, executes=True),
-    ApiMethod("mase/forgetVerilog", _MODEL, forget_verilog, answers.Verilog),
+    ApiMethod("mase/forgetVerilog", MODEL, forget_verilog, answers.Verilog),
     *OUTPUTS,
     *FILES,
     *INPUTS,

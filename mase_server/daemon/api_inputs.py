@@ -12,10 +12,10 @@ from mase_server.daemon.api_graphs import shown
 from mase_server.daemon.graph_snapshot import GraphSnapshot
 from mase_server.daemon.input_fields import Said, compose, unreadable
 from mase_server.daemon.input_sets import difference, told
-from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
+from mase_server.daemon.methods import MODEL, Api, ApiError, ApiMethod, Params
 from mase_server.daemon.trials import Trial
 from mase_server.snapshot import Problem
-from mase_server.worker.request import TraceOptions
+from mase_server.worker.request import TraceOptions, owner_of
 
 #: The figures where nothing could be traced.
 _NOTHING = {
@@ -36,7 +36,7 @@ async def pick_inputs(api: Api, params: Params) -> list[dict[str, Any]]:
     if name is not None:
         _known_set(snapshot.titles[index], name, model["sets"])
     api.daemon.opened(snapshot.path, by=opener(api, snapshot.path))
-    api.daemon.pick_inputs(snapshot.path, _owner(model), name)
+    api.daemon.pick_inputs(snapshot.path, owner_of(model["name"]), name)
     await api.daemon.wait(snapshot.path)
     return await inputs(api, {"path": snapshot.path})
 
@@ -55,7 +55,7 @@ async def try_inputs(api: Api, params: Params) -> dict[str, Any]:
     said = None
     if "inputs" in params or "arguments" in params:
         wrong = _wrong(api, params)
-        said = compose(_owner(model), params.get("arguments"), params.get("inputs", {}))
+        said = compose(owner_of(model["name"]), params.get("arguments"), params.get("inputs", {}))
         if wrong:
             return {**_NOTHING, "set": name, "comment": _comment(name, said), "problems": wrong}
     trial = await _trial(api, snapshot, model, name, said)
@@ -100,14 +100,9 @@ def _known_set(title: str, name: str, known: list[str]) -> None:
         raise ApiError("unknown-inputs", f"{title} has no inputs named {name!r}; it has {listed}", {"sets": known})
 
 
-def _owner(model: Mapping[str, Any]) -> str:
-    """By what comments name a model: its class, function or variable."""
-    return str(model["name"]).partition("[")[0]
-
-
 async def _trial(api: Api, snapshot: GraphSnapshot, model: Mapping[str, Any], name: str, said: Said | None) -> Trial:
     tracked = tracked_of(api, snapshot.path)
-    owner = _owner(model)
+    owner = owner_of(model["name"])
     wanted = {"model": owner, "set": name, "text": None if said is None else said.text}
     before = tracked.options or TraceOptions()
     options = replace(before, inputs=(), sets={**before.sets, owner: name}, trial=wanted)
@@ -137,20 +132,18 @@ def _comment(name: str, said: Said | None) -> str:
     return f"mase[{name}]: {said.text}" if name else f"mase: {said.text}"
 
 
-_MODEL = {"path": str, "model?": str}
-
 INPUTS = (
     ApiMethod(
-        "mase/pickInputs", {**_MODEL, "set?": str}, pick_inputs, list[answers.Inputs], answer="inputs", executes=True
+        "mase/pickInputs", {**MODEL, "set?": str}, pick_inputs, list[answers.Inputs], answer="inputs", executes=True
     ),
     ApiMethod(
         "mase/tryInputs",
-        {**_MODEL, "set?": str, "inputs?": dict, "arguments?": dict},
+        {**MODEL, "set?": str, "inputs?": dict, "arguments?": dict},
         try_inputs,
         answers.InputTrial,
         executes=True,
     ),
     ApiMethod(
-        "mase/compareInputs", {**_MODEL, "sets": list[str]}, compare_inputs, answers.InputComparison, executes=True
+        "mase/compareInputs", {**MODEL, "sets": list[str]}, compare_inputs, answers.InputComparison, executes=True
     ),
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mase_server import answers
-from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
+from mase_server.daemon.methods import MODEL, Api, ApiError, ApiMethod, Params
 from mase_server.steps import Step
 
 _COLOURS = ("family", "format")
@@ -80,19 +80,17 @@ async def draw(api: Api, params: Params) -> dict[str, Any]:
     return {"file": str(file)}
 
 
-_MODEL = {"path": str, "model?": str}
-
 OUTPUTS = (
-    ApiMethod("mase/exportCheckpoint", {**_MODEL, "name": str}, export_checkpoint, answers.Checkpoint, executes=True),
-    ApiMethod("mase/importCheckpoint", {**_MODEL, "name": str}, import_checkpoint, answers.Pipeline, executes=True),
+    ApiMethod("mase/exportCheckpoint", {**MODEL, "name": str}, export_checkpoint, answers.Checkpoint, executes=True),
+    ApiMethod("mase/importCheckpoint", {**MODEL, "name": str}, import_checkpoint, answers.Pipeline, executes=True),
     ApiMethod(
         "mase/weights",
-        {**_MODEL, "names?": list[str], "original?": bool, "start?": int, "count?": int},
+        {**MODEL, "names?": list[str], "original?": bool, "start?": int, "count?": int},
         weights,
         answers.Weights,
         executes=True,
     ),
     ApiMethod(
-        "mase/draw", {**_MODEL, "original?": bool, "colours?": str, "file?": str}, draw, answers.Drawing, executes=True
+        "mase/draw", {**MODEL, "original?": bool, "colours?": str, "file?": str}, draw, answers.Drawing, executes=True
     ),
 )

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Params = Mapping[str, Any]
 
+#: The parameters that name a model: of a file that has one alone, the file is enough.
+MODEL = {"path": str, "model?": str}
+
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 120
 

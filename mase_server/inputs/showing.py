@@ -27,11 +27,11 @@ from mase_server.inputs.roles import name_dimensions
 from mase_server.inputs.searching.failures import unavoidable
 from mase_server.inputs.searching.search import Searched, search, works
 from mase_server.inputs.spec import Inputs
-from mase_server.inputs.wishes import Wishes, whole
+from mase_server.inputs.wishes import Wishes
 from mase_server.snapshot import Problem
 from mase_server.tracing.errors.problems import describe as told
 from mase_server.tracing.phases import phase
-from mase_server.worker.request import TraceRequest
+from mase_server.worker.request import TraceRequest, owner_of
 
 #: Errors of a forward that are followed to the constructor's arguments.
 MAX_ERRORS = 3
@@ -83,7 +83,7 @@ class Showing:
         found = replace(found, comment=found.comment or self._comment(found), sets=sets, set=active, written=about)
         if self.options.trial is None:
             return found
-        form = form_of(found.model, whole(found.name), found.arguments, found.spec, self.names)
+        form = form_of(found.model, owner_of(found.name), found.arguments, found.spec, self.names)
         return replace(found, form=form)
 
     def _comment(self, found: Found) -> Comment:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from mase_server.inputs.comments import BadComment, Wish
 from mase_server.inputs.spec import Inputs
 from mase_server.inputs.text import parse
-from mase_server.worker.request import EVERY, TraceOptions
+from mase_server.worker.request import EVERY, TraceOptions, owner_of
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Wishes:
 
     def about(self, name: str) -> list[Wish]:
         """The comments that say something of a model, by the name of its class, function or variable."""
-        names = {None, name, whole(name)}
+        names = {None, name, owner_of(name)}
         return sorted((each for each in self.comments if each.owner in names), key=lambda each: each.line)
 
     def sets(self, name: str) -> list[str]:
@@ -69,7 +69,7 @@ class Wishes:
 
     def active(self, name: str) -> str:
         """The set that is used: the one that was picked; else the first, unless comments without a set say enough."""
-        picked, sets = self.options.sets.get(whole(name), self.options.sets.get(EVERY)), self.sets(name)
+        picked, sets = self.options.sets.get(owner_of(name), self.options.sets.get(EVERY)), self.sets(name)
         if picked is not None and picked in ("", *sets):
             return picked
         said = any(not (each.set or each.skip) for each in self.about(name))
@@ -89,8 +89,3 @@ class Wishes:
             if wish.inputs is not None and not (self.given and self.options.inputs_from == "option"):
                 found.inputs, found.inputs_from, found.inputs_set = wish.inputs, "comment", wish.set
         return found
-
-
-def whole(name: str) -> str:
-    """Whose sets a model has: those of the class, function or variable, not of what it gives: `build` of `build[0]`."""
-    return name.partition("[")[0]

@@ -15,6 +15,7 @@ from mase_server.lsp import actions
 from mase_server.lsp.asking import as_map, ask
 from mase_server.lsp.assumptions import on_lines
 from mase_server.lsp.calls import call, model_of
+from mase_server.worker.request import owner_of
 
 if TYPE_CHECKING:
     from mase_server.lsp.page import Page
@@ -62,7 +63,7 @@ async def write_inputs(ls: Server, given: Any = None) -> bool:
     answer = await ls.workspace_apply_edit_async(lsp.ApplyWorkspaceEditParams(edit, label=what))
     if answer.applied:
         used = name if text and (name or model.sets) else None
-        ls.daemon.pick_inputs(target["path"], model.name.partition("[")[0], used, at_once=False)
+        ls.daemon.pick_inputs(target["path"], owner_of(model.name), used, at_once=False)
     return bool(answer.applied)
 
 
@@ -107,7 +108,7 @@ def edits(page: Page, model: ModelView, name: str, text: str) -> Iterator[dict[s
         yield _inserted(page, model, f"# mase{_bracketed(name)}: {_owned(page, model, text)}")
     for number, each in enumerate(mine):
         if text and number == 0:
-            named = "" if each["own"] and not _names(each["text"], model) else model.name.partition("[")[0]
+            named = "" if each["own"] and not _names(each["text"], model) else owner_of(model.name)
             whole = f"# mase{_bracketed(name)}: {_prefixed(named, text)}"
             yield {**_on_line(model, each["line"], each["column"], each["end_column"]), "new_text": whole}
         else:

@@ -16,7 +16,9 @@ from urllib.parse import quote
 from lsprotocol import types as lsp
 
 from mase_server.lsp.card import prose
+from mase_server.lsp.input_sets import CHANGE
 from mase_server.lsp.outline import is_at_hand, outline, prepare
+from mase_server.notebooks import is_notebook
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import GraphSnapshot, ModelView, SiteView
@@ -24,11 +26,10 @@ if TYPE_CHECKING:
     from mase_server.lsp.server import Server
 
 OPTION = "commandLinks"
-NOTEBOOK = ".ipynb"
-GRAPH, COSTS, INPUTS = "mase.showGraph", "mase.showCosts", "mase.changeInputs"
+GRAPH, COSTS = "mase.showGraph", "mase.showCosts"
 #: What a link to a view is called: of a place in a model, and of the model.
-_AT_A_PLACE = {GRAPH: "show in the graph", COSTS: "show its costs", INPUTS: "change inputs"}
-_AT_A_MODEL = {GRAPH: "show the graph", COSTS: "show the costs", INPUTS: "change inputs"}
+_AT_A_PLACE = {GRAPH: "show in the graph", COSTS: "show its costs", CHANGE: "change inputs"}
+_AT_A_MODEL = {GRAPH: "show the graph", COSTS: "show the costs", CHANGE: "change inputs"}
 #: What opens at one module of a model, and under which name it is told of it.
 _PART = {GRAPH: "scope", COSTS: "row"}
 
@@ -61,7 +62,7 @@ def definition(ls: Server, page: Page | None, site: SiteView) -> lsp.Location | 
     link can name.
     """
     module = _module(ls, site)
-    if module is None or module.snapshot.path.endswith(NOTEBOOK):
+    if module is None or is_notebook(module.snapshot.path):
         return None
     if page is not None and not module.type and page.traced == module.snapshot.sha256_of(page.document.path):
         if not is_at_hand(page.alignment.traced_text):

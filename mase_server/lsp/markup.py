@@ -51,7 +51,7 @@ def _with_tables(
 ) -> str:
     lines: list[str] = []
     fenced = False
-    for is_table, group in groupby(text.split("\n"), lambda line: line.startswith("| ") or line.startswith("|  ")):
+    for is_table, group in groupby(text.split("\n"), lambda line: line.startswith("| ")):
         if is_table:
             lines += shown(list(_rows(list(group))))
             continue

@@ -9,6 +9,11 @@ from typing import Any
 EVERY = "*"
 
 
+def owner_of(name: str) -> str:
+    """Whose sets of inputs a model has: the class, function or variable, not what it gives: `build` of `build[0]`."""
+    return name.partition("[")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class TraceOptions:
     """How to find the model and its inputs; empty means: find out.
