@@ -19,7 +19,10 @@ class FoldingError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """A fold for every operation. interval: cycles from one sample to the next, that of the slowest operation."""
+    """A fold for every operation.
+
+    interval: cycles from one sample to the next, those of the slowest operation, or of a converter of beats before one.
+    """
 
     folds: Mapping[str, Fold]
     interval: int
@@ -60,7 +63,7 @@ _Ways = Mapping[str, tuple[Fold, ...]]
 def _at(design: Design, ways: _Ways, interval: int) -> Folding:
     """The smallest folding within an interval."""
     chosen = _chosen(design, ways, interval)
-    slowest = max((each.cycles for each in chosen.values()), default=1)
+    slowest = max((_cycles(design, ways, chosen, name) for name in chosen), default=1)
     return Folding(chosen, slowest, sum(each.multipliers for each in chosen.values()) + _products(design, chosen))
 
 
@@ -70,11 +73,23 @@ def _within(design: Design, ways: _Ways, budget: int) -> Folding:
     if budget < least:
         raise FoldingError(f"{budget} multipliers are too few: the {len(ways)} layers need {least} at least")
     fastest = _fastest(ways)
-    intervals = sorted({each.cycles for folds in ways.values() for each in folds if each.cycles >= fastest})
+    intervals = sorted(each for each in _intervals(design, ways) if each >= fastest)
     # Fewer cycles never take fewer multipliers of layers; what goes at the pace of its neighbours may take a few more.
     first = bisect_left(intervals, True, key=lambda each: _least(ways, each) <= budget) if intervals else 0
     found = (_at(design, ways, each) for each in intervals[first:])
     return next((each for each in found if each.multipliers <= budget), _at(design, ways, _slowest(ways)))
+
+
+def _intervals(design: Design, ways: _Ways) -> set[int]:
+    """Every number of cycles that an operation, or a converter before it, may take."""
+    found = {each.cycles for folds in ways.values() for each in folds}
+    for name, folds in ways.items():
+        operation = design.operations[name]
+        source = _source(operation, design, ways)
+        widths = set() if source is None else {each.par_out for each in ways[source]}
+        reads = {each.par_in: each for each in folds}
+        found |= {_converted(design, operation, before, each) for before in widths for each in reads.values()}
+    return found
 
 
 def _slowest(ways: _Ways) -> int:
@@ -92,18 +107,66 @@ def _least(ways: _Ways, interval: int) -> int:
 
 
 def _chosen(design: Design, ways: _Ways, interval: int) -> dict[str, Fold]:
-    """The smallest fold of each layer within the interval: the fewest multipliers, then the fewest tables."""
+    """The smallest folds within the interval: the fewest multipliers of all together, then the fewest tables.
+
+    What a fold costs depends on the width of what it reads alone, so the best of what follows is found from the end.
+    """
+    fitting = {name: _fitting(name, folds, interval) for name, folds in ways.items()}
+    sources = {name: _source(design.operations[name], design, ways) for name in ways}
+    readers: dict[str | None, list[str]] = {name: [] for name in (None, *ways)}
+    for name, source in sources.items():
+        readers[source].append(name)
+    best: dict[tuple[str, int | None], tuple[tuple[int, ...], Fold]] = {}
+    for name in reversed(ways):
+        source, operation = sources[name], design.operations[name]
+        for before in (None,) if source is None else {each.par_out for each in fitting[source]}:
+            costs = {
+                each: _total(
+                    _cost(design, operation, before, each, interval),
+                    *(best[reader, each.par_out][0] for reader in readers[name]),
+                )
+                for each in fitting[name]
+            }
+            least = min(costs, key=lambda each: costs[each])
+            best[name, before] = costs[least], least
     chosen: dict[str, Fold] = {}
-    for name, folds in ways.items():
-        fitting = [each for each in folds if each.cycles <= interval]
-        if not fitting:
-            fastest = min(each.cycles for each in folds)
-            raise FoldingError(f"{name} takes {fastest} cycles at least; an interval of {interval} is too short for it")
-        operation = design.operations[name]
-        before = _width_before(design, operation, chosen)
-        came = [each for each in fitting if _converted(design, operation, before, each) <= interval] or fitting
-        chosen[name] = min(came, key=lambda each: _size(operation, before, each))
+    for name, source in sources.items():
+        chosen[name] = best[name, None if source is None else chosen[source].par_out][1]
     return chosen
+
+
+def _cycles(design: Design, ways: _Ways, chosen: Mapping[str, Fold], name: str) -> int:
+    """Cycles of a sample through an operation and the converter before it."""
+    operation, own = design.operations[name], chosen[name]
+    source = _source(operation, design, ways)
+    before = None if source is None else chosen[source].par_out
+    return max(own.cycles, _converted(design, operation, before, own))
+
+
+def _fitting(name: str, folds: tuple[Fold, ...], interval: int) -> list[Fold]:
+    fitting = [each for each in folds if each.cycles <= interval]
+    if not fitting:
+        fastest = min(each.cycles for each in folds)
+        raise FoldingError(f"{name} takes {fastest} cycles at least; an interval of {interval} is too short for it")
+    return fitting
+
+
+def _source(operation: Operation, design: Design, ways: _Ways) -> str | None:
+    """What is folded and decides the width of what an operation reads."""
+    while operation.inputs:
+        operation = design.operations[operation.inputs[0]]
+        if operation.name in ways:
+            return operation.name
+    return None
+
+
+def _total(*costs: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*costs, strict=True)))
+
+
+def _cost(design: Design, operation: Operation, before: int | None, fold: Fold, interval: int) -> tuple[int, ...]:
+    """Whether the stream waits for a converter, then the size."""
+    return int(_converted(design, operation, before, fold) > interval), *_size(operation, before, fold)
 
 
 def _size(operation: Operation, before: int | None, fold: Fold) -> tuple[int, int, int, int]:
@@ -124,15 +187,6 @@ def _converted(design: Design, operation: Operation, before: int | None, fold: F
     if before is None or not operation.inputs:
         return 0
     return design.operations[operation.inputs[0]].out.size // gcd(before, fold.par_in)
-
-
-def _width_before(design: Design, operation: Operation, chosen: Mapping[str, Fold]) -> int | None:
-    """Elements per beat of what an operation reads, where that is decided."""
-    while operation.inputs:
-        operation = design.operations[operation.inputs[0]]
-        if operation.name in chosen:
-            return chosen[operation.name].par_out
-    return None
 
 
 def _products(design: Design, chosen: Mapping[str, Fold]) -> int:

@@ -36,13 +36,19 @@ def chain(*sizes, rows=1):
 
 
 def every(design):
-    """(interval, multipliers) of every combination of folds."""
-    ways = [
-        list(KINDS["linear"].folds(design, operation))
-        for operation in design.operations.values()
-        if operation.kind == "linear"
-    ]
-    return {(max(f.cycles for f in folds), sum(f.multipliers for f in folds)) for folds in product(*ways)}
+    """(interval, multipliers) of every combination of folds: beats of another width come through a converter, which
+    takes a cycle for as many elements as divide both.
+    """
+    layers = [operation for operation in design.operations.values() if operation.kind == "linear"]
+    found = set()
+    for folds in product(*(KINDS["linear"].folds(design, layer) for layer in layers)):
+        converters = [
+            layer.out.size // gcd(ours.par_out, theirs.par_in)
+            for layer, (ours, theirs) in zip(layers, pairwise(folds), strict=False)
+        ]
+        cycles = max(*(each.cycles for each in folds), *converters, 0)
+        found.add((cycles, sum(each.multipliers for each in folds)))
+    return found
 
 
 sizes = st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=2, max_size=4)
