@@ -139,7 +139,15 @@ def is_of_constructor(error: BaseException) -> bool:
     return constructing(error) is not None and not lacks_package(error)
 
 
+#: Characters of one reason among others: some errors say all values of a tensor.
+_MOST = 200
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
+
+
 def tried(attempts: Iterable[str], limit: int = 3) -> str:
     """What was tried, for the end of a message."""
-    shown = list(dict.fromkeys(attempts))
+    shown = [_shortened(each) for each in dict.fromkeys(attempts)]
     return "; ".join(shown[:limit]) + (f" and {len(shown) - limit} more" if len(shown) > limit else "")
