@@ -10,14 +10,14 @@ CODE := mase_server tests benchmarks docs/*.py
 
 HARDWARE := verilator yosys iverilog g++
 
-.PHONY: help venv tools hardware-tools other-clients hardware-nightly vsix editor demo test quick lint types bench docs pictures sbom audit clean
+.PHONY: help venv tools hardware-tools other-clients hardware-nightly nightly-fuzz vsix editor demo test quick lint types bench matrix docs pictures sbom audit clean
 
 help:
 	@echo "make demo    every example with its hints, in the terminal"
 	@echo "make editor  the examples in a VS Code in the browser"
 	@echo "make test    everything that is checked"
 	@echo "make quick   lint, types and the fast tests, under a minute"
-	@echo "make bench   the figures of the README"
+	@echo "make bench   every figure, beside other tools, in one table"
 	@echo "make docs    the reference pages, from docstrings and tables"
 	@echo "make pictures  the documentation's pictures, taken in a VS Code"
 
@@ -67,6 +67,10 @@ hardware-nightly: venv hardware-tools
 	for seed in 2 3 4 5; do RTL_SEED=$$seed RTL_CONFIGURATIONS=40 $(BIN)/python -m pytest -q tests/rtl || exit 1; done
 	$(BIN)/python benchmarks/exact.py
 
+# The editor fuzzer, other steps every day: `make nightly-fuzz STEPS=100000 SEED=7` for just these.
+nightly-fuzz: venv
+	$(BIN)/python benchmarks/fuzz.py $(or $(STEPS),20000) $(or $(SEED),$$(date +%j)000)
+
 vsix: tools
 	@$(BIN)/python $(CLIENT)/scripts/bundle_server.py $(CLIENT)/bundled
 	@cd $(CLIENT) && export PATH="$(CURDIR)/.tools/bin:$$PATH" && { cmp -s package-lock.json node_modules/.installed || \
@@ -97,10 +101,13 @@ QUICK := tests/test_imports.py tests/test_wire.py tests/tracing tests/worker/tes
 quick: lint types
 	$(BIN)/python -m pytest -q -m "not slow" --ignore=tests/tracing/test_instrument_language.py $(QUICK)
 
+# Every figure that has a script, one after another, an hour on an idle machine; `make bench ONLY="latency rpc"` some of them.
 bench: venv
-	$(BIN)/python benchmarks/startup.py
-	$(BIN)/python benchmarks/latency.py
-	$(BIN)/python benchmarks/big.py
+	$(BIN)/python benchmarks/bench.py $(if $(ONLY),--only $(ONLY))
+
+# Other Pythons, torches and transformers: writes docs/compatibility.md. `make matrix ONLY=torch-2.6` one row of it.
+matrix: venv
+	$(BIN)/python benchmarks/matrix.py $(ONLY)
 
 # What the project is made of, in the form of CycloneDX, and under which licences; and whether anything of it is known to be
 # weak, which two services on the network are asked.

@@ -20,7 +20,11 @@ CONTENT_MODIFIED = -32801
 #: What API methods answer where there is nothing to tell: no graph yet, nothing to undo, the trace was stopped.
 REFUSALS = {-32602, -32803, -32800, "invalid-params", "no-graph", "not-open", "unknown-model", "pass-failed", "gone"}
 REFUSALS |= {"cancelled", "failed", "limit", "argument", "pass", "unknown-scope", "not-found", "unknown-inputs"}
-_SETTINGS = {"hints": {"expressions": False}, "limits": {"seconds": 20}}
+_SETTINGS = {"hints": {"expressions": False}, "limits": {"seconds": 120}}
+#: Other inputs than the file's own beside them.
+_WISHED = re.compile(r"\[(B|3)(\|4)?, |\[4, ")
+#: While a trace that takes long is under way, the sizes of the file's own run stand where symbols will.
+_NUMBERS = re.compile(r"\[4, ")
 _QUANTISED = re.compile(r"(: | -> )fixed\(\d+,\d+\)\[")
 
 
@@ -100,9 +104,9 @@ class Play:
             document = next((each for each in self.documents if each.uri == told["uri"] and each.open), None)
             if document is None:
                 return False
-            if told["version"] is None or told["version"] > document.version:
+            if told["version"] is None or told["version"] > self.versions[told["uri"]]:
                 raise Broken(f"an edit of version {told['version']}; {document.version} is the last: {short(edit)}")
-            if told["version"] < document.version:
+            if told["version"] != document.version:
                 return False
             self.change(document, [document.edit(*_stretch(document, each)) for each in reversed(change["edits"])])
         return True
@@ -120,7 +124,7 @@ class Play:
 
     def new(self) -> Document:
         """Another file, in one of the folders; not open yet."""
-        folder = self.server.folder if self.made % 3 else self.server.other
+        folder = self.server.other if self.made % 5 == 4 else self.server.folder
         document = Document(folder / f"run{self.number}_{self.made}.py")
         self.made += 1
         self.documents.append(document)
@@ -227,12 +231,12 @@ class Play:
     def plain(self, document: Document, label: str) -> str:
         """A label without what passes, and inputs that somebody wished, make of it."""
         label = _QUANTISED.sub(r"\1f32[", label) if self.passes else label
-        return label.replace("[B|4, ", "[B, ") if document.wished else label
+        return _WISHED.sub("[B, ", label) if document.wished else label
 
     def _sound(self, document: Document, view: Document, told: Hints) -> None:
         candidates = [*view.shown, *document.shown]
         for (line, column), label in told.items():
-            text = self.plain(document, label)
+            text = _NUMBERS.sub("[B, ", self.plain(document, label))
             if any(view.allowed(each, line, column, text) for each in candidates):
                 continue
             here = view.lines[line].text if line < len(view.lines) else None

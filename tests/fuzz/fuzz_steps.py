@@ -131,6 +131,12 @@ def save(run: Play, a: int, b: int, c: int) -> None:
         run.save(document)
 
 
+@step(6)
+def wait_for_answers(run: Play, a: int, b: int, c: int) -> None:
+    """A person looks for a moment."""
+    run.answered()
+
+
 @step(1)
 def save_storm(run: Play, a: int, b: int, c: int) -> None:
     for number in range(2 + c % 4):
@@ -138,7 +144,7 @@ def save_storm(run: Play, a: int, b: int, c: int) -> None:
         save(run, a, b, c)
 
 
-@step(4)
+@step(10)
 def settle(run: Play, a: int, b: int, c: int) -> None:
     if (document := opened(run, a)) is not None:
         run.settle(document)
@@ -222,9 +228,11 @@ def lenses(run: Play, a: int, b: int, c: int) -> None:
     document = opened(run, a)
     if document is None:
         return
-    lines = [line.text for line in document.lines]
+    lines, changes = [line.text for line in document.lines], document.changes
 
     def check(found: Any) -> None:
+        if document.changes != changes:
+            return  # of the text of then, where the question had to wait for the trace
         for each in found or ():
             at = each["range"]["start"]["line"]
             if at >= len(lines) or not any(lines[at] in known.told.text for known in document.shown):
@@ -396,14 +404,14 @@ def change_settings(run: Play, a: int, b: int, c: int) -> None:
         run.expressions = True
         run.settings["hints"]["expressions"] = not run.settings["hints"]["expressions"]
     elif c % 4 == 0:
-        run.settings["limits"]["seconds"] = 41 - run.settings["limits"]["seconds"]
+        run.settings["limits"]["seconds"] = 241 - run.settings["limits"]["seconds"]
     run.wire.notify("workspace/didChangeConfiguration", {"settings": None})
 
 
 @step(1)
 def change_folders(run: Play, a: int, b: int, c: int) -> None:
-    other = [{"uri": run.server.other.as_uri(), "name": "other"}]
-    event = {"added": [], "removed": other} if run.folders else {"added": other, "removed": []}
+    third = [{"uri": run.server.third.as_uri(), "name": "third"}]
+    event = {"added": [], "removed": third} if run.folders else {"added": third, "removed": []}
     run.folders = not run.folders
     run.wire.notify("workspace/didChangeWorkspaceFolders", {"event": event})
 
