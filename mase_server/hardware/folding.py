@@ -117,7 +117,7 @@ def _chosen(design: Design, ways: _Ways, interval: int) -> dict[str, Fold]:
     for name, source in sources.items():
         readers[source].append(name)
     best: dict[tuple[str, int | None], tuple[tuple[int, ...], Fold]] = {}
-    for name in reversed(ways):
+    for name in reversed(tuple(ways)):
         source, operation = sources[name], design.operations[name]
         for before in (None,) if source is None else {each.par_out for each in fitting[source]}:
             costs = {
