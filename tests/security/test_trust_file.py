@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from mase_server.daemon import trust
 from mase_server.daemon.trust import grant, is_trusted
 
 
@@ -86,7 +85,7 @@ def test_a_killed_writer_leaves_what_was_there(state, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(trust.json, "dump", interrupted)
+    monkeypatch.setattr(Path, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         grant(state, "/more")
     assert is_trusted(state, "/work")
