@@ -14,6 +14,7 @@ from statistics import quantiles
 from time import perf_counter
 
 from editor import Editor, family, memory
+from figures import tell
 from rich.console import Console
 from rich.table import Table
 
@@ -89,6 +90,7 @@ async def answer_times(folder: Path) -> Table:
         for kind in ("hover", "hints of 60 lines"):
             seconds = [1000 * spent for what, spent in answers if what == kind]
             cuts = quantiles(seconds, n=20)
+            tell(f"big/{kind.split()[0]}{'' if state == 'at rest' else '/tracing'}", cuts[18])
             table.add_row(
                 kind, state, f"{cuts[9]:.1f} ms", f"{cuts[18]:.1f} ms", f"{max(seconds):.1f} ms", str(len(seconds))
             )
@@ -111,6 +113,9 @@ async def llama_times(folder: Path) -> Table:
         symbols = perf_counter() - started
         watching.cancel()
         server = memory(editor.process.pid)
+    tell("big/llama/first", first)
+    tell("big/llama/symbols", symbols)
+    tell("big/llama/memory", max(peaks.values(), default=0))
     table = Table("figure", "measured", "target", title=f"Llama 405B from its config: {status.state}")
     table.add_row("open to first hints, cold", f"{first:.2f} s", "4 s")
     table.add_row("open to symbols", f"{symbols:.2f} s", "8 s")

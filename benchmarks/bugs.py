@@ -15,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ["OMP_NUM_THREADS"] = "1"
 
+from figures import tell
 from rich.console import Console
 from rich.table import Table
 
@@ -34,6 +35,8 @@ def main(pattern: str = "") -> None:
     shares = [
         sum(map(bool, each)) for each in zip(*((v.placed, v.told, v.fix == "right") for v in verdicts), strict=True)
     ]
+    tell("bugs/line", 100 * shares[0] / len(verdicts))
+    tell("bugs/fixed", 100 * shares[2] / len(verdicts))
     placed, told, fixed = (f"{count} ({100 * count / len(verdicts):.1f} %)" for count in shares)
     seconds = time.perf_counter() - started
     console.print(f"At the right line {placed}, in the right words {told}, mended by the fix {fixed}; {seconds:.0f} s.")

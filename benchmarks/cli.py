@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+from figures import tell
 from rich.console import Console
 from rich.table import Table
 
@@ -76,6 +77,8 @@ def measure(files: Sequence[str], runs: int, home: Path) -> Table:
                 own = environment | ({"FORCE_COLOR": "1"} if "colour" in what else {})
                 Measured(words, 1, own, folder)  # the daemon traces it
                 attached = Measured(words, runs, own, folder)
+                if (name, what) == ("lenet.py", "hints"):
+                    tell("cli/attached", attached.wall, **{"python -c pass": bare.wall})
                 alone = Measured([*words, "--no-daemon"], 3, own, folder) if what == "hints" else None
                 table.add_row(name, what, *attached.cells, *(alone.cells if alone else ()))
     finally:

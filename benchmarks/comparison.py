@@ -18,7 +18,8 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -30,10 +31,11 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import rivals
 from editor import Editor
+from figures import tell
 from rich.console import Console
 from rich.table import Table
 from rivals import Environment, Found, Place
-from saves import SAVES
+from saves import SAVES, Save
 
 from tests.bugs.bugs import Bug, clean_text
 from tests.bugs.table import BUGS
@@ -41,6 +43,8 @@ from tests.examples.cases import CASES
 from tests.examples.eager import truth_of
 
 PARTS = ("bindings", "bugs", "check", "edit", "table")
+OURS = "mase-server"
+ROUNDS, EDITS = 3, 9
 SCRATCH = Path(tempfile.gettempdir()) / "mase-comparison"
 Sizes = set[tuple[int, ...]]
 #: What stands for a size that a tool does not know.
@@ -60,13 +64,16 @@ def bindings(tools: Environment) -> None:
         total = sum(map(len, places.values()))
         (folder / "pyrefly.toml").write_text(f'python-interpreter-path = "{tools.python}"\n')
         table = Table("tool", "all sizes", "some sizes", "none", "wrong", title=f"{total} bindings")
+        whole = dict[str, float]()
         for name, ask in rivals.SHOWN.items():
             answers = ask(tools, folder, places)
             verdicts = Counter(
                 judged(answers.get((path, at), ""), name, sizes) for path in seen for at, sizes in seen[path].items()
             )
             table.add_row(name, *(str(verdicts[each]) for each in ("full", "partial", "none", "wrong")))
+            whole[name] = 100 * verdicts["full"] / total
     console.print(table)
+    tell("compare/bindings", whole.pop(OURS), **whole)
 
 
 def shapes(seen: Mapping[Any, Counter[Any]]) -> dict[Place, Sizes]:
@@ -121,11 +128,14 @@ def bugs(tools: Environment, pattern: str) -> None:
         files = sorted({bug.file for bug in chosen})
         write(clean, {f"{file.replace('/', '_')}.py": clean_text(file) for file in files})
         console.print(f"{len(chosen)} bugs: at their line, elsewhere, not told; clean files with an error")
+        found_at = dict[str, float]()
         for name, find in finders.items():
             before, found = find(clean), find(seeded)
             told = [placed(bug, found.get(f"bug_{number}.py", set()), before) for number, bug in enumerate(chosen)]
+            found_at[name] = 100 * told.count("line") / len(chosen)
             counts = ", ".join(str(told.count(verdict)) for verdict in ("line", "elsewhere", "no"))
             console.print(f"{name}: {counts}; {sum(map(bool, before.values()))} of {len(files)}")
+        tell("compare/bugs", found_at.pop("mase-server check"), **found_at)
 
 
 def placed(bug: Bug, lines: set[int], clean: Found) -> str:
@@ -159,23 +169,25 @@ def check(tools: Environment) -> None:
             "tsf check": ([[tools.tool("tsf"), "check", one]], [[tools.tool("tsf"), "check", str(folder)]]),
             "torchtyc run": ([[*torchtyc, one]], [[*torchtyc, each] for each in everything]),
         }
-        print_timed("check of gpt.py", {name: small for name, (small, _) in commands.items()})
-        print_timed(f"check of {len(everything)} files", {name: large for name, (_, large) in commands.items()})
+        one_file = print_timed("check of gpt.py", {name: small for name, (small, _) in commands.items()})
+        tell("compare/check", one_file.pop("mase-server check"), **one_file)
+        title = f"check of {len(everything)} files"
+        all_files = print_timed(title, {name: large for name, (_, large) in commands.items()})
+        tell("compare/check/all", all_files.pop("mase-server check"), **all_files)
 
 
-def print_timed(title: str, rows: Mapping[str, Sequence[Sequence[str]]]) -> None:
-    """A table of what commands take, one after another."""
-    table = Table(title, "s", "s of processor", "MiB", title="fresh processes, median of 3; the largest process")
-    for name, commands in rows.items():
-        runs = [measured(commands) for _ in range(3)]
-        table.add_row(
-            name,
-            *(
-                f"{median(column):.{digits}f}"
-                for column, digits in zip(zip(*runs, strict=True), (2, 2, 0), strict=True)
-            ),
-        )
+def print_timed(title: str, rows: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, float]:
+    """A table of what commands take, asked in turn; medians of the processor's seconds."""
+    load = os.getloadavg()[0]
+    caption = f"fresh processes in turn, median of {ROUNDS}; the largest process; load {load:.1f}"
+    table = Table(title, "s", "s of processor", "MiB", title=caption)
+    runs = [{name: measured(commands) for name, commands in rows.items()} for _ in range(ROUNDS)]
+    processor = dict[str, float]()
+    for name in rows:
+        seconds, processor[name], memory = map(median, zip(*(run[name] for run in runs), strict=True))
+        table.add_row(name, f"{seconds:.2f}", f"{processor[name]:.2f}", f"{memory:.0f}")
     console.print(table)
+    return processor
 
 
 #: Runs commands and tells of all their processes together: the kernel adds them up for the one that waited for them.
@@ -198,26 +210,53 @@ def measured(commands: Sequence[Sequence[str]]) -> tuple[float, float, float]:
 
 def edit(tools: Environment) -> None:
     """From an edit to an answer for it: ours to new hints after a save, pyrefly's to a hover while typing."""
-    table = Table("file", "mase-server, hints, ms", "pyrefly, hover, ms", title="edit to answer, median of 9")
-    with tempfile.TemporaryDirectory() as scratch:
-        for save in SAVES[:4]:
+    head = (
+        "file",
+        "mase-server, save to hints, ms",
+        "pyrefly, typed to hover, ms",
+        "torchtyc, save to diagnostics, ms",
+    )
+    table = Table(*head, title=f"median of {EDITS} edits each, in turn; load {os.getloadavg()[0]:.1f}")
+    for save in SAVES[:4]:
+        with tempfile.TemporaryDirectory() as scratch:
             path = Path(scratch).resolve() / save.file
             path.write_text(save.text(0), encoding="utf-8")
             (path.parent / "pyrefly.toml").write_text(f'python-interpreter-path = "{tools.python}"\n')
-            texts = [save.text(number) for number in range(1, 10)]
-            theirs = rivals.edits((tools.tool("pyrefly"), "lsp"), path, texts)
-            path.write_text(save.text(0), encoding="utf-8")
-            ours = asyncio.run(saves(path, save))
-            table.add_row(save.file, f"{1000 * median(ours):.0f}", f"{1000 * median(theirs):.0f}")
+            seconds = asyncio.run(edited(tools, path, save))
+        middle = {name: 1000 * median(each) for name, each in seconds.items()}
+        table.add_row(save.file, *(f"{each:.0f}" for each in middle.values()))
+        if save.file == "gpt.py":
+            tell("compare/edit", middle.pop(OURS), **middle)
     console.print(table)
 
 
-async def saves(path: Path, save: Any) -> list[float]:
-    """Seconds of nine saves of one open file."""
+async def edited(tools: Environment, path: Path, save: Save) -> dict[str, list[float]]:
+    """Seconds of edits of one open file; each server is asked in turn, and has the file to itself on its disk."""
+    seconds: dict[str, list[float]] = {OURS: [], **{name: [] for name in rivals.EDITED}}
     async with Editor(path.parent) as editor:
         editor.open(path)
         await editor.settled(path)
-        return [await editor.save_and_settle(path, save.text(n), save.fresh(n)) for n in range(1, 10)]
+        with ExitStack() as stack:
+            others = {name: stack.enter_context(opened(tools, name, path)) for name in rivals.EDITED}
+            for number in range(1, EDITS + 1):
+                text = save.text(number)
+                seconds[OURS].append(await editor.save_and_settle(path, text, save.fresh(number)))
+                for name, (server, file) in others.items():
+                    ask = rivals.EDITED[name][1]
+                    seconds[name].append(await asyncio.to_thread(ask, server, file, text))
+    return seconds
+
+
+@contextmanager
+def opened(tools: Environment, name: str, path: Path) -> Iterator[tuple[rivals.Server, Path]]:
+    """Another language server, on a copy of the folder, with the file open."""
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(shutil.copytree(path.parent, Path(scratch).resolve() / "copy")) / path.name
+        with rivals.Server((tools.tool(name), "lsp"), file.parent) as server:
+            server.open(file)
+            for _ in range(rivals.EDITED[name][0]):
+                server.published(file)
+            yield server, file
 
 
 # A table of layers

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from figures import tell
 from forks import Limits
 from judge import Verdict, classes, judge, wholes
 from observed import File
@@ -70,6 +71,7 @@ def main() -> None:
             console.print(escape(line))
     if not options.json:
         console.print(summary(verdicts))
+        tell("corpus/shown", 100 * sum(map(is_shown, verdicts)) / len(verdicts))
         console.print(f"a whole model, confirmed by eager: {sum(map(is_shown, verdicts))} of {len(verdicts)}")
 
 

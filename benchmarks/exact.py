@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from figures import tell
 from rich.console import Console
 from rich.table import Table
 
@@ -128,7 +129,7 @@ def main() -> int:
     if given.list:
         print("\n".join(f"{name}: {network.file}" for name, network in CASES.items()))
         return 0
-    console, fine = Console(width=200, highlight=False), True
+    console, fine, wrong = Console(width=200, highlight=False), True, 0
     table = Table(*COLUMNS, title=f"load {os.getloadavg()[0]:.1f} at the start")
     for name, network, budget in _designs(given):
         label = "one a layer" if budget is None else f"{budget:,}"
@@ -145,7 +146,9 @@ def main() -> int:
         for each in found.told["unsupported"]:
             console.print(f"  without hardware: {each['node']} ({each['operator']}): {each['why']}", markup=False)
         fine &= found.is_fine
+        wrong += sum(each["mismatches"] or 0 for each in found.trials.values())
     console.print(table)
+    tell("exact/wrong", wrong)
     return 0 if fine else 1
 
 

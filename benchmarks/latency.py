@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import shutil
 import subprocess
 import sys
@@ -17,36 +18,40 @@ from statistics import median
 from time import perf_counter
 
 from editor import Editor
+from figures import FIGURES, tell
 from rich.console import Console
 from rich.table import Table
 from saves import EXAMPLES, SAVES, Save
 
-TARGETS = {
-    "mlp.py": 150, "lenet.py": 150, "gpt.py": 300, "resnet.py": 300, "llama.py": 300, "bert_hf.py": 500, "many.py": 600,
-}  # fmt: skip
 MODULES = 300
 
 
-async def save_times(editor: Editor, folder: Path, save: Save, saves: int) -> list[float]:
-    """Seconds of each save of one open file; one save before them, so that it is warm."""
+#: After so many saves, the file is run once by a fresh interpreter, so that both see the same machine.
+EVERY = 3
+
+
+async def times(editor: Editor, folder: Path, save: Save, saves: int) -> tuple[list[float], list[float]]:
+    """Seconds of each save of one open file, and of fresh interpreters in between; one save before them, to be warm."""
     path = folder / save.file
     editor.open(path)
     await editor.settled(path)
     await editor.save_and_settle(path, save.text(0), save.fresh(0))
-    return [await editor.save_and_settle(path, save.text(n), save.fresh(n)) for n in range(1, saves + 1)]
+    ours, plain = list[float](), list[float]()
+    for number in range(1, saves + 1):
+        ours.append(await editor.save_and_settle(path, save.text(number), save.fresh(number)))
+        if number % EVERY == 0 or number == saves:
+            plain.append(await asyncio.to_thread(fresh_python, save, folder))
+    return ours, plain
 
 
-def fresh_python(save: Save, folder: Path, runs: int = 3) -> float:
-    """Median seconds of a new interpreter that runs the file with one forward."""
+def fresh_python(save: Save, folder: Path) -> float:
+    """Seconds of a new interpreter that runs the file with one forward."""
     path = folder / f"plain_{save.file}"
     path.write_text(save.text(0) + save.forward, encoding="utf-8")
-    seconds = []
-    for _ in range(runs):
-        started = perf_counter()
-        subprocess.run([sys.executable, str(path)], check=True, stdout=subprocess.DEVNULL)
-        seconds.append(perf_counter() - started)
+    started = perf_counter()
+    subprocess.run([sys.executable, str(path)], check=True, stdout=subprocess.DEVNULL)
     path.unlink()
-    return median(seconds)
+    return perf_counter() - started
 
 
 PART = """import torch
@@ -92,17 +97,17 @@ def write_modules(folder: Path, count: int = MODULES) -> Save:
 
 async def measure(folder: Path, chosen: list[Save], saves: int) -> Table:
     """The table of medians, slowest save and ratio."""
-    table = Table(
-        "file", "save to fresh hints", "slowest", "target", "fresh python", "ratio", title=f"{saves} saves each"
-    )
+    title = f"{saves} saves each, load {os.getloadavg()[0]:.1f}"
+    table = Table("file", "save to fresh hints", "slowest", "target", "fresh python", "ratio", title=title)
     async with Editor(folder) as editor:
         for save in chosen:
-            seconds = await save_times(editor, folder, save, saves)
-            plain = fresh_python(save, folder)
-            target = TARGETS[save.file]
+            seconds, fresh = await times(editor, folder, save, saves)
+            plain, name = median(fresh), f"latency/{Path(save.file).stem}"
+            tell(name, 1000 * median(seconds), **{"fresh python": 1000 * plain})
+            tell(f"{name}/ratio", plain / median(seconds))
             table.add_row(
                 save.file, f"{median(seconds) * 1000:.0f} ms", f"{max(seconds) * 1000:.0f} ms",
-                f"{target} ms", f"{plain:.2f} s", f"{plain / median(seconds):.1f}x",
+                f"{FIGURES[name].goal} ms", f"{plain:.2f} s", f"{plain / median(seconds):.1f}x",
             )  # fmt: skip
     return table
 

@@ -15,6 +15,7 @@ from statistics import median
 from time import process_time
 from typing import Any
 
+from figures import tell
 from rich.console import Console
 from rich.table import Table
 
@@ -54,6 +55,8 @@ def imports(runs: int) -> Table:
         seconds = [median(pair[which][0] for pair in pairs) for which in (0, 1)]
         ratio = median(ours[0] / bare[0] for bare, ours in pairs)
         memory = median(ours[1] / bare[1] for bare, ours in pairs)
+        if name != "imported":
+            tell("library/import", ratio)
         loaded = "yes" if any(ours[2] for _, ours in pairs) else "no"
         times = (f"{seconds[0]:.2f} s", f"{seconds[1]:.2f} s")
         table.add_row(name, *times, f"{ratio:.2f}x (target 1.3x)", f"{memory:.2f}x", f"{loaded} (target no)")
@@ -98,6 +101,7 @@ def annotate(runs: int) -> Table:
             started = process_time()
             annotated(model, inputs)
             seconds.append(process_time() - started)
+        tell(f"library/{name.partition('-')[0].lower()}", median(seconds))
         table.add_row(name, str(nodes), f"{median(seconds):.3f} s", f"{max(seconds):.3f} s", target)
     return table
 
@@ -118,6 +122,7 @@ def growth(runs: int) -> Table:
         gc.collect()
         found.append((median(seconds), len(gc.get_objects())))
     (early, before), (late, after) = found[1], found[-1]
+    tell("library/growth", after / before)
     table = Table("figure", "graphs 51-100", "graphs 401-450", "ratio", title="400 graphs in one process")
     table.add_row("CPU, median", f"{early * 1000:.1f} ms", f"{late * 1000:.1f} ms", f"{late / early:.2f}x")
     table.add_row("objects", f"{before:,}", f"{after:,}", f"{after / before:.4f}x")

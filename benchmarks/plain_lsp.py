@@ -74,6 +74,12 @@ class Server:
         params = {"textDocument": document, "contentChanges": [{"text": text}]}
         self._send({"method": "textDocument/didChange", "params": params})
 
+    def save(self, path: Path, text: str) -> None:
+        """Type another text, write the file, and say that it was saved."""
+        self.change(path, text)
+        path.write_text(text, encoding="utf-8")
+        self._send({"method": "textDocument/didSave", "params": {"textDocument": {"uri": path.as_uri()}}})
+
     def hover(self, path: Path, line: int, column: int) -> str:
         """What a person reads at a position, both from 0; "" where nothing is shown."""
         position = {"line": line, "character": column}

@@ -20,9 +20,11 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgpack
 
+from benchmarks import figures
 from benchmarks.editor import Editor
 from mase_server.client import AsyncClient, Client
 from mase_server.rpc.registry import find, runtime_dir
@@ -59,7 +61,7 @@ def main() -> None:
     if options.load:
         print(json.dumps(asyncio.run(round_trips(options.load[0], options.load[1], options.seconds))))
         return
-    found: dict[str, object] = {"load average": os.getloadavg()[0]}
+    found: dict[str, Any] = {"load average": os.getloadavg()[0]}
     with tempfile.TemporaryDirectory() as name:
         os.environ["MASE_RUNTIME_DIR"] = str(Path(name) / "run")
         (folder := Path(name) / "project").mkdir()
@@ -71,6 +73,16 @@ def main() -> None:
             server.terminate()
             server.wait()
     print(json.dumps(found, indent=1))
+    tell_figures(found)
+
+
+def tell_figures(found: Mapping[str, Any]) -> None:
+    """For `bench.py`."""
+    for name, key in (("rest", "nodeAt at rest"), ("busy", "nodeAt while hovering and tracing")):
+        for share in ("p50", "p99"):
+            figures.tell(f"rpc/{name}/{share}", found[key][f"{share} ms"])
+    figures.tell("rpc/pipelined", found["pipelined"]["mase/nodeAt"]["per second"])
+    figures.tell("rpc/graph", found["graph"]["median ms"], first=found["graph"]["first ms"])
 
 
 def tell(found: dict[str, object]) -> dict[str, object]:

@@ -12,6 +12,7 @@ from statistics import median
 from time import perf_counter
 
 from editor import Editor, maps, memory
+from figures import tell
 from rich.console import Console
 from rich.table import Table
 
@@ -38,6 +39,10 @@ def main() -> None:
     options = parser.parse_args()
     runs = [asyncio.run(run(EXAMPLES / options.file)) for _ in range(options.runs)]
     starts, firsts, sizes, torch = zip(*runs, strict=True)
+    tell("startup/initialize", median(starts))
+    tell("startup/first", median(firsts))
+    tell("startup/memory", median(sizes))
+    tell("startup/torch", sum(torch))
     table = Table("figure", "median", "worst", "target", title=f"{options.runs} servers, {options.file}")
     table.add_row("start to initialize answered", f"{median(starts):.2f} s", f"{max(starts):.2f} s", "1 s")
     table.add_row("open to first hints, cold", f"{median(firsts):.2f} s", f"{max(firsts):.2f} s", "4 s")

@@ -15,6 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from figures import tell
+
 EXAMPLE = Path(__file__).parents[1] / "examples" / "mlp.py"
 WIDTHS = (4, 5, 6, 7, 8)
 MULTIPLIERS = (266, 532, 1064, 2128)
@@ -63,6 +65,7 @@ def main() -> None:
         again, _ = swept(results)
     loop = looped(points[:: max(1, len(points) // count)][:count]) / count
     each = seconds / len(points)
+    tell("sweep/ratio", loop / each)
     print(f"processor: sweep: {len(points)} points in {seconds:.1f} s, {each:.2f} s each; all known: {again:.2f} s")
     print(f"loop of verilog and apply: {loop:.2f} s each; the sweep is {loop / each:.1f} times as fast")
 

@@ -1,13 +1,12 @@
-"""The figures of emission: seconds to the text and to the whole folder, its lines, beside da4ml and NNgen on one MLP.
+"""The figures of emission: seconds to the text and to the whole folder, and its lines (`peers.py`: beside other tools).
 
 Each model has a fresh process: the first emission is "cold", the median of the next ones "warm". The graph is there
 already, with its weights; everything after it counts: preparing, quantising, lowering, folding, estimates, and for the
-folder memories, one vector, and what has to come out. Seconds are of the processor, with one thread. Peers are
-installed into a virtual environment that is made for them, and skipped with a reason where they cannot be.
+folder memories, one vector, and what has to come out. Seconds are of the processor, with one thread.
 
 Twins: seconds of the model, of the quantised graph, and of that graph as its hardware computes, in turn in one process.
 
-Usage: python benchmarks/verilog.py [models] [twins] [peers] [--runs 5] [--environment FOLDER]
+Usage: python benchmarks/verilog.py [models] [twins] [--runs 5]
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -26,8 +24,8 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-import numpy as np
 import torch
+from figures import FIGURES, tell
 from rich.console import Console
 from rich.table import Table
 from torch import nn
@@ -40,7 +38,6 @@ from mase_server.passes.verilog.preparation import prepare
 from mase_server.passes.verilog.told import build
 
 ROOT = Path(__file__).parents[1]
-PEERS = ("da4ml", "nngen")
 SIZES = (16, 64, 32, 32, 5)
 #: Seconds that an emission may take.
 TARGETS = {"mlp": 0.3, "vit-tiny": 3.0}
@@ -81,8 +78,8 @@ MODELS: Mapping[str, tuple[Callable[[], nn.Module], dict[str, tuple[int, ...]], 
 }
 
 
-def one(name: str, runs: int) -> dict[str, Any]:
-    """Seconds of every emission of a model in this process, text and folder, and the lines of the text."""
+def one(name: str, runs: int, kept: Path | None = None) -> dict[str, Any]:
+    """Seconds of every emission of a model in this process, text and folder, its lines and cycles; kept: a folder."""
     make, shapes, asked = MODELS[name]
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -94,11 +91,14 @@ def one(name: str, runs: int) -> dict[str, Any]:
             graph = MaseGraph(model, {key: torch.randn(shape) for key, shape in shapes.items()})
             with tempfile.TemporaryDirectory() as folder:
                 begin = process_time()
-                told = build(graph, asked, name, folder=folder if what == "folder" else "", vectors=_VECTORS)
+                told = build(
+                    graph, asked, name, folder=str(kept or folder) if what == "folder" else "", vectors=_VECTORS
+                )
                 times.append(process_time() - begin)
     lines = told["text"].count("\n")
     missing = sorted({each["operator"] for each in told["unsupported"]})
-    return {"seconds": seconds, "lines": lines, "missing": missing, "refusal": told["refusal"]}
+    cycles = {key: told["totals"][key] for key in ("interval", "latency")}
+    return {"seconds": seconds, "lines": lines, "missing": missing, "refusal": told["refusal"], **cycles}
 
 
 def models(options: argparse.Namespace) -> Table:
@@ -112,6 +112,8 @@ def models(options: argparse.Namespace) -> Table:
             table.add_row(name, *[""] * 6, done.stderr.strip().splitlines()[-1])
             continue
         told = json.loads(done.stdout.splitlines()[-1])
+        if f"verilog/{name}" in FIGURES:
+            tell(f"verilog/{name}", told["seconds"]["folder"][0])
         times = [f"{number:.3f}" for which in told["seconds"].values() for number in (which[0], median(which[1:]))]
         lacks = told["refusal"] or (f"without {', '.join(told['missing'])}" if told["missing"] else "whole")
         table.add_row(name, *times, f"{TARGETS[name]:.1f}" if name in TARGETS else "", str(told["lines"]), lacks)
@@ -142,68 +144,7 @@ def twins(options: argparse.Namespace) -> Table:
     return table
 
 
-def peers(options: argparse.Namespace) -> Table:
-    """The same MLP, with the same weights, by each; in turn, so that all see the same machine."""
-    table = Table(
-        "MLP 16-64-32-32-5", "CPU seconds", "x ours", "lines", "", title=f"fresh processes, median of {options.runs}"
-    )
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        weights = _weights(place / "weights.npz")
-        python = _environment(options.environment or place / "environment")
-        commands = {"mase-server": [sys.executable, __file__, "--one", "mlp", "--runs", "1"]}
-        commands |= {
-            peer: [str(python), str(ROOT / "benchmarks" / f"verilog_{peer}.py"), str(weights), str(place / peer)]
-            for peer in PEERS
-        }
-        found = {peer: [_told(command) for _ in range(options.runs)] for peer, command in commands.items()}
-    ours = median(each["seconds"]["folder"][0] for each in found["mase-server"])
-    table.add_row(
-        "mase-server, cold", f"{ours:.2f}", "1.0", str(found["mase-server"][0]["lines"]), "52 multipliers or fewer"
-    )
-    for peer in PEERS:
-        table.add_row(peer, *_peer(found[peer], ours))
-    return table
-
-
-def _peer(told: list[dict[str, Any]], ours: float) -> tuple[str, ...]:
-    if failed := next((each["failed"] for each in told if "failed" in each), None):
-        return ("", "", "", f"skipped: {failed}")
-    seconds = median(each["seconds"] for each in told)
-    return (f"{seconds:.2f}", f"{seconds / ours:.1f}", str(told[0]["lines"]), "")
-
-
-def _told(command: list[str]) -> dict[str, Any]:
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-    if done.returncode != 0:
-        return {"failed": (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]}
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def _weights(file: Path) -> Path:
-    """Weights and biases of the MLP that fixed(8,4) holds."""
-    torch.manual_seed(0)
-    layers = [layer for layer in mlp() if isinstance(layer, nn.Linear)]
-    rounded = {
-        f"{kind}{number}": np.rint(values.detach().numpy() * 16) / 16
-        for number, layer in enumerate(layers)
-        for kind, values in (("w", layer.weight), ("b", layer.bias))
-    }
-    np.savez(file, **rounded)
-    return file
-
-
-def _environment(folder: Path) -> Path:
-    """An interpreter with the peers that can be installed; what cannot will say so when it is run."""
-    python = folder / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-        for peer in PEERS:
-            subprocess.run([python, "-m", "pip", "install", "--quiet", peer], capture_output=True, check=False)
-    return python
-
-
-PARTS: dict[str, Callable[[argparse.Namespace], Table]] = {"models": models, "twins": twins, "peers": peers}
+PARTS: dict[str, Callable[[argparse.Namespace], Table]] = {"models": models, "twins": twins}
 
 
 def main() -> None:
@@ -211,11 +152,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--environment", type=Path, help="a virtual environment to keep the peers in")
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--one", choices=MODELS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(one(options.one, options.runs)))
+        print(json.dumps(one(options.one, options.runs, options.folder)))
         return
     for part in options.parts or PARTS:
         Console(width=150).print(PARTS[part](options))

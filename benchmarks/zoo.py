@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", OMP_NUM_THREADS="1")
 
 import torch
+from figures import tell
 from forks import Limits, forked
 from hf_check import Outcome, check
 from hf_explained import EXPLAINED
@@ -57,6 +58,7 @@ def main() -> int:
     outcomes = [known[name] for name in model_types() if name in known and (not options.types or name in options.types)]
     console.print(table(outcomes, everything=options.all))
     console.print("\n".join(summary(outcomes)), markup=False)
+    tell_figures(outcomes)
     return 0 if holds(outcomes) else 1
 
 
@@ -140,6 +142,14 @@ def summary(outcomes: list[Outcome]) -> Iterator[str]:
     for why, count in Counter(one.not_built for one in outcomes if one.not_built).most_common():
         names = [one.name for one in outcomes if one.not_built == why]
         yield f"  {count:4} {why}: {', '.join(names)}"
+
+
+def tell_figures(outcomes: list[Outcome]) -> None:
+    """For `bench.py`."""
+    built, traced, same = _counts(outcomes)
+    tell("zoo/traced", 100 * traced / max(1, built))
+    tell("zoo/same", 100 * same / max(1, traced))
+    tell("zoo/ratio", statistics.median(_ratios(outcomes) or [0.0]))
 
 
 def holds(outcomes: list[Outcome]) -> bool:

@@ -1,0 +1,127 @@
+"""What the benchmarks measure, as data: each figure with its goal, and `tell`, by which a benchmark says one.
+
+`bench.py` names a file in MASE_FIGURES before it runs a benchmark, and reads there what was told. Without it nothing is
+kept: every benchmark prints its own tables and runs by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+#: The variable that names the file.
+KEPT = "MASE_FIGURES"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number. goal: None where there is none.  is_least: the goal is the least it may be, not the most."""
+
+    what: str
+    unit: str = ""
+    goal: float | None = None
+    is_least: bool = False
+
+    def holds(self, value: float) -> bool:
+        """Is the goal met?"""
+        return self.goal is None or (value >= self.goal if self.is_least else value <= self.goal)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A figure as it was measured. beside: what others needed or found in the same run, by their names."""
+
+    name: str
+    value: float
+    beside: Mapping[str, float] = field(default_factory=dict)
+
+
+def tell(name: str, value: float, **beside: float) -> None:
+    """Keep a figure of FIGURES for `bench.py`, if it runs this. KeyError where there is no such figure."""
+    FIGURES[name]
+    if path := os.environ.get(KEPT):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"name": name, "value": value, "beside": beside}) + "\n")
+
+
+def told(path: Path) -> Iterator[Told]:
+    """What a file holds."""
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        row: dict[str, Any] = json.loads(line)
+        yield Told(row["name"], row["value"], row["beside"])
+
+
+def _saves() -> Iterator[tuple[str, Figure]]:
+    goals = {
+        "mlp": 150, "lenet": 150, "gpt": 300, "resnet": 300, "llama": 300, "bert_hf": 500, "many": 600,
+    }  # fmt: skip
+    for name, goal in goals.items():
+        yield f"latency/{name}", Figure(f"save to fresh hints, {name}", "ms", goal)
+        yield f"latency/{name}/ratio", Figure(f"that against a fresh `python FILE`, {name}", "x", 8, is_least=True)
+
+
+#: Every figure, by its name: the benchmark's, and what of it.
+FIGURES: Mapping[str, Figure] = {
+    "startup/initialize": Figure("start to `initialize` answered", "s", 1),
+    "startup/first": Figure("open to first hints, nothing warm", "s", 4),
+    "startup/memory": Figure("memory of the server", "MiB", 80),
+    "startup/torch": Figure("torch in the server", "", 0),
+    **dict(_saves()),
+    "big/hover": Figure("hover on 10,000 nodes, p95", "ms", 10),
+    "big/hints": Figure("hints of 60 lines on 10,000 nodes, p95", "ms", 10),
+    "big/hover/tracing": Figure("hover while that file is traced, p95", "ms", 10),
+    "big/hints/tracing": Figure("hints while that file is traced, p95", "ms", 10),
+    "big/llama/first": Figure("Llama 405B from its config, first hints", "s", 4),
+    "big/llama/symbols": Figure("Llama 405B, symbols", "s", 8),
+    "big/llama/memory": Figure("Llama 405B, memory of its process", "MiB", 700),
+    "library/import": Figure("MaseGraph imported and used, over torch alone", "x", 1.3),
+    "library/bert": Figure("MaseGraph, init and add_common on BERT-base, CPU", "s", 0.15),
+    "library/resnet": Figure("the same on ResNet-18, CPU", "s", 0.06),
+    "library/growth": Figure("objects after 400 graphs, over those after 50", "x", 1.01),
+    "passes_editor/formats": Figure("choosing quantise on the GPT to new hints", "ms", 1000),
+    "passes_editor/errors": Figure("the same, to errors", "ms", 1000),
+    "passes_editor/undo": Figure("undo", "ms", 100),
+    "passes_editor/save": Figure("a save with its passes replayed", "ms"),
+    "passes/bert": Figure("BERT-base quantised to fixed(8,4), CPU", "s", 3),
+    "passes/bert/memory": Figure("its peak memory over the model's own", "x", 2),
+    "huggingface/good": Figure("small Hugging Face models traced, annotated, equal to eager, of 88", "", 60, True),
+    "bugs/line": Figure("seeded mistakes told at the right line", "%", 95, True),
+    "bugs/fixed": Figure("seeded mistakes mended by a fix", "%", 50, True),
+    "corpus/shown": Figure("model files of the corpus shown, nothing configured", "%", 90, True),
+    "zoo/traced": Figure("types of transformers that can be built here: traced", "%", 97, True),
+    "zoo/same": Figure("their graphs run again to the same types", "%", 98, True),
+    "zoo/ratio": Figure("recording over the plain meta forward, median", "x", 1.7),
+    "verilog/mlp": Figure("emission of the jet MLP, CPU, with what the process imports", "s", 0.3),
+    "verilog/vit-tiny": Figure("emission of ViT-tiny, CPU", "s", 3),
+    "peers/seconds": Figure("the MLP as a folder of Verilog, CPU", "s", 0.3),
+    "peers/lines": Figure("its lines of Verilog", "lines"),
+    "peers/luts": Figure("its four-input tables by Yosys, ECP5", ""),
+    "peers/multipliers": Figure("its 18-bit multipliers by Yosys", ""),
+    "peers/interval": Figure("cycles a vector", "cycles", 135),
+    "peers/latency": Figure("cycles to the first result", "cycles"),
+    "exact/wrong": Figure("numbers of whole networks that differ, all trials", "", 0),
+    "rpc/rest/p50": Figure("nodeAt, 16 clients, 200 a second, editor at rest, p50", "ms", 0.5),
+    "rpc/rest/p99": Figure("nodeAt, editor at rest, p99", "ms", 5),
+    "rpc/busy/p50": Figure("nodeAt while the editor hovers and saves, p50", "ms", 0.5),
+    "rpc/busy/p99": Figure("nodeAt while the editor hovers and saves, p99", "ms", 5),
+    "rpc/pipelined": Figure("nodeAt pipelined, a second", "", 10_000, True),
+    "rpc/graph": Figure("20,000-node graph fetched and decoded", "ms", 150),
+    "cli/attached": Figure("`mase-server shapes FILE` of a live file, LeNet", "ms", 150),
+    "graph/first": Figure("graph view of 10,000 nodes, first picture", "ms", 2000),
+    "sweep/ratio": Figure("a sweep against a loop of commands", "x", 1, True),
+    "compare/bindings": Figure("bindings of the examples shown with all sizes", "%", 100, True),
+    "compare/bugs": Figure("seeded mistakes at their line, by commands", "%", 95, True),
+    "compare/check": Figure("check of gpt.py, a fresh process, CPU", "s"),
+    "compare/check/all": Figure("check of the twelve examples, CPU", "s"),
+    "compare/edit": Figure("edit to answer, gpt.py", "ms", 300),
+    "answer/bert/cpu": Figure("a table of BERT-base, fresh process, CPU", "s"),
+    "answer/bert/memory": Figure("a table of BERT-base, largest process", "MiB"),
+    "answer/resnet/cpu": Figure("a table of ResNet-18, fresh process, CPU", "s"),
+    "answer/resnet/memory": Figure("a table of ResNet-18, largest process", "MiB"),
+    "answer/warm/bert": Figure("BERT-base, in a warm process, CPU", "ms"),
+    "answer/warm/resnet": Figure("ResNet-18, in a warm process, CPU", "ms"),
+}  # fmt: skip
