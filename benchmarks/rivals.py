@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import venv
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
@@ -181,13 +182,16 @@ def found_by_torchshapeflow(made: Environment, folder: Path) -> Found:
 
 
 def found_by_torchtyc(made: Environment, folder: Path) -> Found:
-    """`run` of each file that has a `__main__`, which is what it runs. Its lines count from 0."""
-    found: Found = {}
-    for path in (each for each in sorted(folder.glob("*.py")) if "__main__" in each.read_text("utf-8")):
+    """`run` of each file that has a `__main__`, which is what it runs, two at a time. Its lines count from 0."""
+    paths = [each for each in sorted(folder.glob("*.py")) if "__main__" in each.read_text("utf-8")]
+
+    def found(path: Path) -> set[int]:
         done = run(made.tool("torchtyc"), "run", "--format", "json", "--python", made.python, path.name, cwd=folder)
         told = json.loads(done.stdout)["diagnostics"] if done.stdout.startswith("{") else []
-        found[path.name] = {each["line"] + 1 for each in told if each["severity"] == "error"}
-    return found
+        return {each["line"] + 1 for each in told if each["severity"] == "error"}
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip((path.name for path in paths), pool.map(found, paths), strict=True))
 
 
 def found_by_us(folder: Path) -> Found:

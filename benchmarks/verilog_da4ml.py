@@ -1,4 +1,4 @@
-"""The MLP of `verilog.py` by da4ml, in the environment that `verilog.py` makes: prints seconds and lines as JSON.
+"""The MLP of `verilog.py` by da4ml, in the environment that `verilog.py` makes: prints seconds, lines and cycles as JSON.
 
 Usage: python verilog_da4ml.py WEIGHTS.npz FOLDER
 """
@@ -34,7 +34,9 @@ def main() -> None:
     seconds = time.process_time() - begin
     files = [*folder.rglob("*.v"), *folder.rglob("*.sv")]
     made = [path for path in files if "static" not in path.parts]
-    print(json.dumps({"seconds": seconds, "lines": sum(path.read_text().count("\n") for path in made)}))
+    lines = sum(path.read_text().count("\n") for path in made)
+    latency = json.loads((folder / "metadata.json").read_text())["latency"]
+    print(json.dumps({"seconds": seconds, "lines": lines, "interval": 1, "latency": latency}))
 
 
 if __name__ == "__main__":
