@@ -1,4 +1,4 @@
-"""The MLP of `verilog.py` by da4ml, in the environment that `verilog.py` makes: prints seconds, lines and cycles as JSON.
+"""The MLP of `peers.py` by da4ml, in the environment that `peers.py` makes: prints seconds, lines and cycles as JSON.
 
 Usage: python verilog_da4ml.py WEIGHTS.npz FOLDER
 """

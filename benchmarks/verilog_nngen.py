@@ -1,4 +1,4 @@
-"""The MLP of `verilog.py` by NNgen, in the environment that `verilog.py` makes: prints seconds and lines as JSON.
+"""The MLP of `peers.py` by NNgen, in the environment that `peers.py` makes: prints seconds and lines as JSON.
 
 Usage: python verilog_nngen.py WEIGHTS.npz FOLDER
 """
