@@ -23,6 +23,7 @@ export interface Api {
 }
 
 export function activate(context: ExtensionContext): Api {
+  const started = performance.now();
   const log = window.createOutputChannel('MASE', { log: true });
   const trace = new TraceChannel();
   const providers = [new SettingProvider(), new PythonEnvironmentsProvider(), new PythonExtensionProvider()];
@@ -51,7 +52,13 @@ export function activate(context: ExtensionContext): Api {
       else if (event.affectsConfiguration(SECTION)) void mase.running?.tellConfiguration();
     }),
   );
+  const first = mase.onStatus(({ state }) => {
+    if (state !== 'ready') return;
+    first.dispose();
+    log.info(`The first shapes were there ${Math.round(performance.now() - started)} ms after the activation began`);
+  });
   void begin();
+  log.info(`Activated in ${(performance.now() - started).toFixed(1)} ms`);
   return {
     get status() {
       return status.text;

@@ -1,6 +1,7 @@
 /** What the extension asks the server about passes. */
 import { window } from 'vscode';
 import { ExecuteCommandRequest } from 'vscode-languageclient/node';
+import { pythonEditor } from '../active';
 import { CELL } from '../notebooks';
 import { Choice, Pass, PassTarget, Pipeline } from '../protocol';
 import { Server } from '../server';
@@ -45,11 +46,13 @@ export class PassApi {
     return this.request(ExecuteCommandRequest.method, { command, arguments: [argument] });
   }
 
-  /** The model that a command is about: the one it names, else one of the active editor's file. */
+  /** The model that a command is about: the one it names, else one of the active editor's file, or of the one beside a page. */
   async target(given: Partial<PassTarget> | undefined): Promise<PassTarget | undefined> {
     if (given?.path !== undefined && given.model !== undefined) return { ...given, path: given.path, model: given.model };
-    const uri = window.activeTextEditor?.document.uri;
-    if (uri === undefined) return undefined;
+    const { activeTextEditor: active, activeNotebookEditor: notebook } = window;
+    // A page may have the focus, or a notebook of which no cell has it.
+    const uri = active?.document.uri ?? notebook?.notebook.uri ?? pythonEditor()?.document.uri;
+    if (uri === undefined) throw new Error('No model is known: open the Python file that it is in.');
     if (uri.scheme !== 'file' && uri.scheme !== CELL) return this.execute<Graphs>('mase.compare', { uri: uri.toString(), show: false });
     const models = await this.request<Choice[]>('mase/choices', { uri: uri.toString() });
     const picked = models.filter((model) => model.picked);

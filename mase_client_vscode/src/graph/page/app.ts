@@ -73,8 +73,10 @@ export class App {
     if (first) this.open = kept === undefined ? initial(tree) : new Set(kept.open.filter((id) => tree.byId.has(id)));
     if (kept !== undefined) [this.selected, this.mode] = [kept.selected, kept.mode];
     this.toolbar.mode(this.mode);
-    this.notice.textContent = graph.stale ? 'This is the graph of an older text: the present one cannot be traced.' : '';
+    const notice = graph.stale ? 'This is the graph of an older text: the present one cannot be traced.' : '';
+    if (!first) this.notice.textContent = notice;
     await this.lay(anchor, kept?.view, started);
+    if (first) this.notice.textContent = notice;
     this.search(this.query);
   }
 

@@ -2,6 +2,7 @@
 import { element, svg } from '../../webview/page/elements';
 import { Colour, Scale } from '../colours';
 import { Expansion, isOpen, shown } from '../expansion';
+import { Segment } from '../flow';
 import { Line, Place, Placed, TITLE } from '../layout';
 import { Graph } from '../messages';
 import { Box, Tree, around } from '../tree';
@@ -118,10 +119,11 @@ function text(content: string, x: number, y: number, name: string): SVGTextEleme
 }
 
 /** Corners are round, as far as there is room. */
-function lineOf({ points, segment }: Line, { graph, tensorText, tree }: Content): SVGElement {
+function lineOf({ points, segment }: Line, content: Content): SVGElement {
+  const { graph, tensorText, tree } = content;
   const [first, ...rest] = points;
   if (first === undefined) return svg('g');
-  let path = `M${first.x} ${first.y}`;
+  let path = `M${first.x} ${first.y}${behindTitle(segment, first.x, content) ? `v3m0 ${TITLE - 6}` : ''}`;
   rest.forEach((point, index) => {
     const [before, after] = [points[index] ?? first, rest[index + 1]];
     if (after === undefined) return void (path += `L${point.x} ${point.y}`);
@@ -134,6 +136,12 @@ function lineOf({ points, segment }: Line, { graph, tensorText, tree }: Content)
   const line = svg('path', { class: 'line', d: path, 'marker-end': arrow, 'data-tensor': name });
   line.append(svg('title', {}, `${name}: ${tensorText(segment.tensor)}`));
   return line;
+}
+
+/** Does a line that comes into an open module come in where its title stands? */
+function behindTitle({ from, within }: Segment, x: number, { places, measure }: Content): boolean {
+  const place = places.boxes.get(within.id);
+  return from.port === 'in' && place !== undefined && x < place.x + measure.titleEnd(within);
 }
 
 function labelOf({ label: place, segment }: Line, { tensorText, graph }: Content): SVGElement[] {

@@ -36,9 +36,15 @@ export class Measure implements Sizes {
     return inset + this.width(onBox(box).title, SIZE, 600) + GAP;
   }
 
+  /** Where its texts end. */
+  titleEnd(box: Box): number {
+    const { beside } = onBox(box);
+    return this.beside(box) + (beside === '' ? 0 : this.width(beside, SIZE));
+  }
+
   box(box: Box, open: boolean): Size {
     const { beside } = onBox(box);
-    const width = this.beside(box) + (beside === '' ? 2 : this.width(beside, SIZE) + INSET);
+    const width = this.titleEnd(box) + (beside === '' ? 2 : INSET);
     // What comes in comes in the middle: an open scope is wide enough for its title to stand left of that.
     return open ? { width: 2 * width, height: TITLE + 20 } : { width: Math.max(width, 48), height: HEIGHT };
   }
