@@ -22,7 +22,7 @@ class Settings:
 
     daemon: FolderSettings = field(default_factory=FolderSettings)
     expressions: bool = False
-    log_level: str | None = None
+    log_level: str = "warning"
 
 
 def _boolean(value: Any) -> bool:

@@ -156,7 +156,8 @@ class Folders:
         """Restart a folder's workers where their interpreter changed; trace again where anything else did."""
         level = self.settings_of(next(iter(self.paths()), "")).log_level
         if self._server.logs is not None:
-            self._server.logs.level(level)
+            # Where nobody chose, the command line may have.
+            self._server.logs.level(None if level == Settings().log_level else level)
         for folder, old in before.items():
             new = self.settings_of(folder)
             if new.daemon.interpreter != old.daemon.interpreter:
