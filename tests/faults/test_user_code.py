@@ -54,7 +54,7 @@ async def test_files_with_the_names_of_modules_stand_in_nobodys_way(stand):
 async def test_the_end_of_the_warm_parent_is_told_and_the_next_save_starts_another(stand):
     await good_file(stand, "orphan.py")
     parent = look(look(await stand.child_of("orphan.py")).parent)
-    code = f"{LIBC}; libc.kill(os.getppid(), 9)"
+    code = f"{LIBC}; libc.kill(os.getppid(), 9); time.sleep(60)"  # until its own end comes
     assert await stand.save("orphan.py", PLACES["forward"](code)) == "crashed"
     kind, message, _ = await stand.problem("orphan.py")
     assert kind == "crashed"

@@ -86,10 +86,9 @@ def every_signal(handler):
 
 
 def detached(then):
-    """A process that nobody waits for, in a session of its own, whose parent is gone."""
-    return (
-        f"{LIBC}\nif libc.fork() == 0:\n    libc.setsid()\n    if libc.fork() == 0:\n        {then}\n    libc._exit(0)"
-    )
+    """A process that nobody waits for and that no group holds: in a session of its own, its parents are gone."""
+    apart = "libc.setsid()\n    if libc.fork() == 0:\n        libc.setsid()"
+    return f"{LIBC}\nif libc.fork() == 0:\n    {apart}\n        {then}\n    libc._exit(0)"
 
 
 SPOILT = r"^The code closed or wrote to file descriptors that it did not open"
