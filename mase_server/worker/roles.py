@@ -90,6 +90,8 @@ def run(role: str, sock: socket.socket, *, folder: str, job: str) -> int:
     connection = wire.Connection(sock)
     processes.leave_no_core()
     processes.die_with_parent(os.getppid())  # nothing hangs below it yet, and importing torch takes seconds
+    if _has_ended(sock):
+        return 1
     try:
         version = prepare(job)
     except Unusable as error:
@@ -100,6 +102,16 @@ def run(role: str, sock: socket.socket, *, folder: str, job: str) -> int:
     if role == "spare":
         child.wait_and_run(connection, job)
     return parent.WarmParent(connection, job, folder).serve()
+
+
+def _has_ended(sock: socket.socket) -> bool:
+    """Has the server gone while this process was starting, before it could ask to be told of that?"""
+    if not hasattr(socket, "MSG_DONTWAIT"):
+        return False
+    try:
+        return not sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except OSError:
+        return False
 
 
 def handshake(torch_version: str) -> wire.Message:

@@ -185,6 +185,7 @@ class Killer:
         ending = time.monotonic() - started
         work.cancel()
         await asyncio.wait((work,))
+        _ = work.cancelled() or work.exception()
         started = time.monotonic()
         await self._start()
         return Kill(what, time.monotonic() - started, ending)

@@ -2,6 +2,7 @@
 
 import ast
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import mase_server
 from mase_server.daemon.launcher import ForkLauncher
-from mase_server.daemon.process import NoEnvironment
+from mase_server.daemon.process import BOOT, NoEnvironment
 from mase_server.daemon.spare import SpareLauncher
 from mase_server.daemon.supervisor import Events, Limits, TraceWorker
 from mase_server.worker.request import TraceRequest
@@ -156,3 +157,16 @@ async def test_a_garbled_torch_version_is_too_old_rather_than_a_crash(booted, ba
     python, site = bare_python
     write_torch(site, "__version__ = 'unknown'")
     assert (await refusal(booted, python))[0] == "torch-too-old"
+
+
+def test_a_worker_whose_server_ended_while_it_started_does_not_begin_to_import(tmp_path, bare_python):
+    python, site = bare_python
+    write_torch(site, f"open({str(tmp_path / 'imported')!r}, 'w').close()\nraise ImportError\n")
+    ours, theirs = socket.socketpair()
+    command = [python, str(BOOT), "--wire", str(theirs.fileno()), "--role", "parent", "--folder", str(tmp_path)]
+    command += ["--msgpack", str(Path(msgpack.__file__).parent), "--job", JOB]
+    ours.close()
+    done = subprocess.run(command, pass_fds=[theirs.fileno()], capture_output=True, text=True, check=False)
+    theirs.close()
+    assert (done.returncode, done.stderr) == (1, "")
+    assert not (tmp_path / "imported").exists()
