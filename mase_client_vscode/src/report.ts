@@ -45,12 +45,13 @@ async function offer({ path }: Report): Promise<void> {
 async function made(server: Server, target: Uri): Promise<Report> {
   const found = await server.command();
   if ('tried' in found) throw new Error('no Python was found that runs the server');
-  const folders = workspace.workspaceFolders?.map((folder) => folder.uri.fsPath) ?? [];
-  const args = reportArguments(found.args, target.fsPath, folders);
+  const folders = workspace.workspaceFolders?.map((folder) => folder.uri) ?? [];
+  const args = reportArguments(found.args, target.fsPath, folders.map((folder) => folder.fsPath));
   if (args === undefined) throw new Error('mase.server.command does not name the command lsp');
   const about = {
     editor: `${env.appName} ${version} on ${process.platform}${remote()}`,
     extension: String(extensions.getExtension('mase.mase-vscode')?.packageJSON.version ?? ''),
+    interpreters: Object.fromEntries(folders.map((folder) => [folder.fsPath, server.interpreter(folder)])),
     settings: JSON.parse(JSON.stringify(workspace.getConfiguration(SECTION))) as unknown,
   };
   return JSON.parse(await output(found.command, args, JSON.stringify(about))) as Report;

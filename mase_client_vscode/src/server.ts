@@ -1,5 +1,5 @@
 /** The server's life: one at a time, started, stopped and started again in the order asked for. */
-import { Disposable, EventEmitter, LogOutputChannel, commands, window, workspace } from 'vscode';
+import { Disposable, EventEmitter, LogOutputChannel, Uri, commands, window, workspace } from 'vscode';
 import { State } from 'vscode-languageclient/node';
 import { MaseClient, createClient } from './client';
 import { Found, findServer } from './command';
@@ -57,6 +57,11 @@ export class Server implements Disposable {
   /** The command that starts the server, or what was tried in vain. */
   command(): Promise<Found> {
     return findServer(this.interpreters);
+  }
+
+  /** The Python that was chosen for the models of a folder, undefined where nobody chose. */
+  interpreter(folder: Uri): string | undefined {
+    return this.interpreters.of(folder);
   }
 
   /** The running client, else undefined. */

@@ -39,17 +39,21 @@ _FAULT = re.compile(r'^(?:Fatal Python error: [\w ]+|(?:Current thread|Thread) 0
 
 
 def gathered(folders: Sequence[str], about: Mapping[str, Any]) -> Told:
-    """Everything. about: what an editor says of itself, {"editor", "extension", "settings"}."""
+    """Everything. about: what an editor says of itself: {"editor", "extension", "settings", "interpreters"}.
+
+    interpreters: folder -> the Python that the person chose for its models.
+    """
     reduced = Reduced({*folders, *_workspaces(folders)}, os.environ, str(Path.home()))
     logs = folder_of(state_dir())
     lines = list(log_lines(logs))
-    section = about.get("settings")
+    section, chosen = about.get("settings"), about.get("interpreters")
+    pythons = chosen if isinstance(chosen, Mapping) else {}
     told: Told = {
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "versions": _versions(about),
         "settings": settings.told(section) if isinstance(section, Mapping) else {},
         "environment": [name for name in _VARIABLES if os.environ.get(name)],
-        "doctor": [finding for folder in folders for finding in _doctor(folder)],
+        "doctor": [finding for folder in folders for finding in _doctor(folder, pythons.get(folder))],
         "daemons": list(_daemons(folders)),
         "crashes": [*crashes(lines), *_faults(logs)][-CRASHES:],
     }
@@ -98,10 +102,10 @@ def _versions(about: Mapping[str, Any]) -> dict[str, str]:
     return told | {key: str(about[key])[:80] for key in ("editor", "extension") if about.get(key)}
 
 
-def _doctor(folder: str) -> Iterator[dict[str, str]]:
+def _doctor(folder: str, python: Any) -> Iterator[dict[str, str]]:
     from mase_server.cli.findings import examined
 
-    for each in examined(Path(folder), None):
+    for each in examined(Path(folder), python if isinstance(python, str) else None):
         yield {"check": each.check, "state": each.state, "text": each.text}
 
 

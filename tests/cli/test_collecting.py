@@ -125,7 +125,7 @@ def places(tmp_path, monkeypatch):
     for variable, name in {"XDG_STATE_HOME": "state", "MASE_RUNTIME_DIR": "run"}.items():
         monkeypatch.setenv(variable, str(tmp_path / name))
     told = {"check": "odd", "state": "warn", "text": f"{tmp_path}/work/.venv\nis old"}
-    monkeypatch.setattr("mase_server.cli.collected._doctor", lambda folder: iter([told]))
+    monkeypatch.setattr("mase_server.cli.collected._doctor", lambda folder, python: iter([told | {"python": python}]))
     return tmp_path
 
 
@@ -175,6 +175,13 @@ def test_a_report_that_cannot_be_written_says_why(places, capsys):
     (places / "file").write_text("")
     assert report(["-o", str(places / "file" / "r.zip")]) == 1
     assert capsys.readouterr().err == f"error: {places / 'file' / 'r.zip'} cannot be written: {os.strerror(17)}\n"
+
+
+def test_the_doctor_looks_at_the_python_that_was_chosen(places):
+    folder = str(places / "work")
+    for interpreters, expected in (({folder: "/usr/bin/python3"}, "/usr/bin/python3"), ({}, None), (3, None)):
+        [finding] = gathered([folder], {"interpreters": interpreters})["doctor"]
+        assert finding["python"] == expected
 
 
 def test_everything_that_is_sent_stands_in_the_text(places):

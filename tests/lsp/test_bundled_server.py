@@ -40,6 +40,15 @@ def test_it_starts_from_anywhere_and_changes_no_path_of_others(bundled, tmp_path
     assert "ModuleNotFoundError" in without.stderr
 
 
+def test_it_makes_a_report_without_the_packages_of_the_command_line(bundled, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("MASE_RUNTIME_DIR", str(tmp_path / "run"))
+    given = [BARE, "-P", str(bundled / "start.py"), "report", "-o", str(tmp_path / "r.zip"), str(tmp_path)]
+    done = subprocess.run(given, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "r.zip").exists()
+
+
 async def test_an_environment_with_torch_is_all_that_a_person_needs(bundled, tmp_path, monkeypatch):
     python, _ = make_python(tmp_path / "env", torch=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
