@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from editing import Editor
 from hostile import SERVER
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -157,10 +157,12 @@ def test_a_table_keeps_its_cells(text):
 
 
 @given(HOSTILE)
+@example("key\n```\n[x](command:mase.restart)")
 def test_a_label_cannot_end_the_block_that_it_stands_in(text):
     shown = label([{"dict": {text: ["f32", [2], ["2"]]}}, {"dict": {f"{text}x": ["f32", [2], ["2"]]}}])
     blocks = [each.type for each in MARKDOWN.parse(f"```text\n{shown}\n```")]
     assert blocks == ["fence"]
+    assert shown.isprintable()
 
 
 @given(st.text(max_size=400), st.text(max_size=400))
