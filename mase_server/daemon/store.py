@@ -106,6 +106,11 @@ class FileView:
             unique.setdefault((problem.line, problem.column, problem.code, problem.message), problem)
         return list(unique.values())
 
+    @property
+    def told_by(self) -> frozenset[str]:
+        """The model files whose traces say this."""
+        return frozenset(entry.path for entry in self._entries)
+
     def _indices(self) -> list[FileIndex]:
         indices = (snapshot.index(self.path) for snapshot in self._snapshots)
         return [index for index in indices if index is not None]

@@ -33,14 +33,24 @@ async def pull(ls: Server, params: lsp.DocumentDiagnosticParams) -> lsp.Document
 
 
 def publish(ls: Server, paths: Iterable[str]) -> None:
-    """Push the diagnostics that nobody pulls: those of closed files, and of all files where the client cannot pull."""
+    """Push what nobody pulls: diagnostics of all files where the client cannot pull, and of files that are not open.
+
+    The latter while a file is open whose trace tells them: of what nobody looks at, nobody would take them back.
+    """
     for path in paths:
         document = ls.documents.get(path)
         if document is not None and ls.pulls_diagnostics:
             if path in ls.published:
                 clear(ls, path, document.uri)
             continue
-        _push(ls, path, of_page(ls, ls.problem_page(path)), document.version if document else None)
+        page = ls.problem_page(path)
+        looked_at = page is not None and any(map(ls.documents.get, {path, *page.view.told_by}))
+        _push(ls, path, of_page(ls, page) if looked_at else [], document.version if document else None)
+
+
+def take_back(ls: Server) -> None:
+    """Clear what was pushed for files that are not open, and that no open file speaks of any longer."""
+    publish(ls, [path for path in sorted(ls.published) if ls.documents.get(path) is None])
 
 
 def clear(ls: Server, path: str, uri: str) -> None:

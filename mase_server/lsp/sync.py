@@ -73,3 +73,4 @@ async def did_close(ls: Server, params: lsp.DidCloseTextDocumentParams) -> None:
     if ls.documents.close(path) is not None:
         ls.daemon.closed(path)
     diagnostics.clear(ls, path, params.text_document.uri)
+    diagnostics.take_back(ls)

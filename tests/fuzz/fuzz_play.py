@@ -329,6 +329,7 @@ class Play:
                 self.settle(document)
         if self.tool is not None:
             self.leave()
+        self._closed()
         for document in list(self.documents):
             if not document.open:
                 self.open(document)
@@ -351,6 +352,16 @@ class Play:
         if stuck:
             raise Broken(f"diagnostics of closed files were never taken back: {short(stuck)}")
         self.server.check_log()
+
+    def _closed(self) -> None:
+        """Nothing is told of files that are closed, also where their last trace ended after that."""
+        for document in self.documents:
+            if not document.open:
+                over = ENDED | {"superseded", None}
+                self.wire.until(lambda: document.status.get("state") in over, "the end of a trace")  # noqa: B023
+                self.wire.result("mase/files", {})
+                if document.path.exists() and self.published.get(document.uri):
+                    raise Broken(f"a closed file keeps its diagnostics: {short(self.published[document.uri])}")
 
     def _usual(self) -> None:
         """The settings that the next run begins with."""

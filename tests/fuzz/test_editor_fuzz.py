@@ -15,6 +15,7 @@ import os
 import pytest
 from fuzz_driver import MOST, NAMES, Servers, many, replay
 from fuzz_steps import STEPS, Step
+from fuzz_texts import FAULTS
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
@@ -64,6 +65,12 @@ def test_whatever_is_done_every_question_is_answered_once_and_no_hint_is_stale(s
     run_state_machine_as_test(machine(servers), settings=few)
     assert servers.runs >= RUNS
     assert servers.requests > servers.steps / 4
+
+
+@pytest.mark.parametrize("style", SHORT)
+def test_a_file_that_is_closed_while_its_mistake_is_traced_keeps_no_diagnostics(servers, style):
+    mistake = list(FAULTS).index("mismatch")
+    replay(style, [("settle", 0, 0, 0), ("break_it", 0, mistake, 0), ("save", 0, 0, 0), ("close", 0, 0, 0)], servers)
 
 
 @pytest.mark.timeout(0)

@@ -250,6 +250,16 @@ async def test_a_file_that_is_not_open_has_its_diagnostics_pushed_until_it_is_op
     assert [item.message for item in (await editor.diagnostics(other)).items] == ["never used"]
 
 
+async def test_a_file_that_is_not_open_loses_its_diagnostics_with_the_last_file_that_told_them(editor):
+    other = editor.folder / "other.py"
+    other.write_text("import os\n")
+    path, _ = await opened(editor, NET + "# !! @other.py never used\n")
+    await editor.expect(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+    editor.close(path)
+    cleared = await editor.expect(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+    assert (cleared.uri, len(cleared.diagnostics)) == (other.as_uri(), 0)
+
+
 async def test_a_long_file_gives_all_its_hints_before_and_after_an_edit(editor):
     lines = [f"    y{number} = f(x)  # => f32[B:2, {number + 1}]\n" for number in range(450)]
     path, _ = await opened(editor, "# model Net\nclass Net:\n" + "".join(lines))
