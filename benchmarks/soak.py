@@ -76,7 +76,7 @@ class Growth:
             descriptors=_count(self._server, "fd"),
             folder_mib=sum(path.stat().st_size for path in kept) / 2**20,
             folder_files=len(kept),
-            scratch=len(list(self._scratch.glob("mase-server-*"))),
+            scratch=len(list(self._scratch.glob("mase-scratch-*"))),
             seconds=median(times) if times else 0.0,
             server_cpu=spent[0],
             all_cpu=spent[1],
