@@ -55,6 +55,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "passes_editor": Benchmark(("passes_editor.py",), 1),
     "rpc": Benchmark(("-m", "benchmarks.rpc", "--seconds", "4", "--runs", "3"), 2),
     "cli": Benchmark(("cli.py",), 2),
+    "faults": Benchmark(("faults.py",), 1),
     "graph": Benchmark(("graph.py",), 1, ("chromium",)),
     "library": Benchmark(("library.py",), 1),
     "answer": Benchmark(("same_answer.py", *TOOLS), 4),

@@ -30,6 +30,10 @@ FAULTS = {
 }
 
 
+#: What is measured beside: a new warm parent imports torch.
+OTHERS = ("no fault", "kill -9 of the warm parent")
+
+
 async def recovery(save: Save, code: str, runs: int) -> list[float]:
     """Seconds of each run from the good save to its hints, each after a save of the fault. A server for each fault."""
     seconds = []
@@ -55,11 +59,13 @@ def main() -> None:
     options = parser.parse_args()
     save = next(save for save in SAVES if save.file == options.file)
     table = Table("after", "median", "worst", "target", title=f"{save.file}: the next good save to fresh hints")
+    slowest = 0.0
     for name, code in FAULTS.items():
         seconds = asyncio.run(recovery(save, code, options.runs))
-        tell(f"faults/{name}", median(seconds))
-        target = "" if name in ("no fault", "kill -9 of the warm parent") else "0.5 s"
+        target = "" if name in OTHERS else "0.5 s"
+        slowest = max(slowest, median(seconds) if target else 0.0)
         table.add_row(name, f"{median(seconds):.2f} s", f"{max(seconds):.2f} s", target)
+    tell("faults/recovery", slowest)
     Console(width=110).print(table)
 
 

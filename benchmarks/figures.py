@@ -78,6 +78,7 @@ FIGURES: Mapping[str, Figure] = {
     "big/llama/first": Figure("Llama 405B from its config, first hints", "s", 4),
     "big/llama/symbols": Figure("Llama 405B, symbols", "s", 8),
     "big/llama/memory": Figure("Llama 405B, memory of its process", "MiB", 700),
+    "faults/recovery": Figure("save to fresh hints after a crash, the slowest kind", "s", 0.5),
     "library/import": Figure("MaseGraph imported and used, over torch alone", "x", 1.3),
     "library/bert": Figure("MaseGraph, init and add_common on BERT-base, CPU", "s", 0.15),
     "library/resnet": Figure("the same on ResNet-18, CPU", "s", 0.06),
