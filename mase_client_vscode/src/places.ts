@@ -25,5 +25,6 @@ export async function goTo({ uri, range }: Location, focus: boolean): Promise<vo
   const viewColumn = open?.viewColumn ?? ViewColumn.One;
   const editor = await window.showTextDocument(uri, { viewColumn, preserveFocus: !focus, preview: open === undefined });
   editor.selection = new Selection(range.start, range.start);
-  editor.revealRange(range, TextEditorRevealType.InCenterIfOutsideViewport);
+  // Not its end, to which a narrow editor would scroll sideways.
+  editor.revealRange(new Range(range.start, range.start), TextEditorRevealType.InCenterIfOutsideViewport);
 }
