@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,8 @@ from mase_server.daemon.slots import Slots
 from mase_server.daemon.slowness import Slowness
 from mase_server.daemon.status import Status
 from mase_server.tracing.phases import phase, reported
+from mase_server.worker import child
+from mase_server.worker.request import TraceRequest
 
 KINDS = ("import", "running", "constructor", "nonsense", "")
 
@@ -179,3 +182,10 @@ async def test_traces_wait_in_the_order_in_which_they_came():
     leave.set()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert (order, slots.running, slots.waiting) == (list("abce"), 0, 0)
+
+
+def test_a_child_says_the_name_of_its_request_when_it_is_done():
+    sent = []
+    child.trace(SimpleNamespace(send=sent.append), TraceRequest("/w/a.py", "/w", "", 1, name="s7"), "/nowhere.py:trace")
+    assert [message["event"] for message in sent] == ["failed", "done"]
+    assert sent[-1]["request"] == "s7"
