@@ -96,6 +96,13 @@ def receive():
     sys.stdin.buffer.readline()
     return json.loads(sys.stdin.buffer.read(length))
 while (message := receive())["method"] != "exit":
+    if message["method"] == "textDocument/didSave":
+        # What was saved is on the disk by then, and was typed before.
+        where = message["params"]["textDocument"]["uri"]
+        with open(where.removeprefix("file://")) as file:
+            send(method="textDocument/publishDiagnostics", params={"uri": where, "diagnostics": [typed, file.read()]})
+    if message["method"] == "textDocument/didChange":
+        typed = message["params"]["contentChanges"][0]["text"]
     if message["method"] == "textDocument/didOpen":
         send(id=1, method="workspace/configuration", params={"items": [{}, {}]})
         assert receive() == {"jsonrpc": "2.0", "id": 1, "result": [None, None]}
@@ -114,3 +121,14 @@ def test_a_server_is_answered_and_asked_in_plain_json(tmp_path):
         assert server.published(tmp_path / "server.py") == ["it"]
         server.change(tmp_path / "server.py", "")
         assert server.hover(tmp_path / "server.py", 0, 0) == "a\nb"
+
+
+def test_a_save_is_typed_first_and_then_on_the_disk(tmp_path):
+    (tmp_path / "server.py").write_text(SPOKEN)
+    model = tmp_path / "model.py"
+    model.write_text("old")
+    with Server([sys.executable, str(tmp_path / "server.py")], tmp_path) as server:
+        server.open(model)
+        server.published(model)
+        server.save(model, "new")
+        assert server.published(model) == ["new", "new"]
