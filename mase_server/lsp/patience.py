@@ -22,7 +22,7 @@ async def settled(ls: Server, uri: str, feature: str, *, ranged: bool = False) -
     """Return at once where the client takes `workspace/<feature>/refresh`, else once the file's trace has ended.
 
     feature: its name in the client's workspace capabilities, e.g. "inlay_hint".  ranged: the question was about a
-    range, which is gone where the document was edited meanwhile: JsonRpcException (ContentModified) says so.
+    range, which is gone where the document was edited or closed meanwhile: JsonRpcException (ContentModified) says so.
     """
     document = ls.documents.get(ls.path_of(uri))
     if document is None or ls.can("workspace", feature, "refresh_support"):
@@ -30,7 +30,7 @@ async def settled(ls: Server, uri: str, feature: str, *, ranged: bool = False) -
     version = document.version
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(_traced(ls, document), PATIENCE)
-    if ranged and document.version != version:
+    if ranged and (document.version != version or ls.documents.get(document.path) is not document):
         raise JsonRpcException("the document was edited meanwhile", lsp.LSPErrorCodes.ContentModified.value)
 
 

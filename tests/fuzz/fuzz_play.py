@@ -160,6 +160,7 @@ class Play:
     def close(self, document: Document) -> None:
         """Close it; what was pushed for it has to be taken back. What is gone is never opened again."""
         document.open = False
+        document.changes += 1
         if document.deleted:
             self.documents.remove(document)
         self.wire.notify("textDocument/didClose", {"textDocument": {"uri": document.uri}})
