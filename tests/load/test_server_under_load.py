@@ -1,0 +1,117 @@
+"""A real server under load: what it keeps open, and what it traces. One editor for all tests."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from editor import Editor, family
+from soak import Soak
+from soaked import files, fresh, text
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
+
+#: What may be open for a moment; 24 saves that each left something behind would leave more.
+SLACK = 5
+FILES = ("mlp.py", "mlp1.py", "conv1.py", "importing1.py", "importing2.py", "attending1.py")
+PARTS = {"XDG_CACHE_HOME": "cache", "XDG_STATE_HOME": "state", "MASE_RUNTIME_DIR": "run"}
+
+
+class Loaded:
+    """An editor, what its server may write to, and the long turns of its loop."""
+
+    def __init__(self, editor, scratch):
+        self.editor, self._scratch = editor, scratch
+        self.chosen = [save for save in files() if save.file in FILES]
+        self.work = Soak(editor, self.chosen)
+
+    def left(self):
+        """What the server keeps open and on disk."""
+        pid = self.editor.process.pid
+        return {
+            "descriptors": len(list(Path(f"/proc/{pid}/fd").iterdir())),
+            "processes": len(list(family(pid))),
+            "scratch": len(list(self._scratch.glob("mase-scratch-*"))),
+            "files": sum(path.is_file() for part in PARTS.values() for path in (self._scratch / part).rglob("*")),
+        }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def loaded(tmp_path_factory):
+    scratch = tmp_path_factory.mktemp("load")
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, part in PARTS.items():
+            patch.setenv(variable, str(scratch / part))
+        patch.setenv("TMPDIR", str(scratch))
+        (folder := scratch / "project").mkdir()
+        async with Editor(folder) as editor:
+            found = Loaded(editor, scratch)
+            await found.work.begin()
+            yield found
+
+
+async def until(ask, wanted):
+    """What `ask` gives, as soon as it is as wanted, else after twenty seconds."""
+    for _ in range(100):
+        if wanted(found := ask()):
+            break
+        await asyncio.sleep(0.2)
+    return found
+
+
+def ended(editor, path, since):
+    """(state, sha256) of every end of a trace of a file since a number of statuses."""
+    of_file = (each for each in editor.statuses[since:] if each.uri == path.as_uri())
+    return [(each.state, each.sha256) for each in of_file if each.state in ("ready", "failed", "crashed")]
+
+
+async def test_saves_leave_nothing_behind(loaded):
+    await loaded.work.saves(2 * len(FILES))
+    before = await until(loaded.left, lambda found: found["scratch"] == len(FILES))
+    assert before["scratch"] == len(FILES), before
+    await loaded.work.saves(4 * len(FILES))
+    after = await until(loaded.left, lambda found: all(found[key] <= before[key] + SLACK for key in before))
+    assert all(after[key] <= before[key] + SLACK for key in before), (before, after)
+    threads = len(list(Path(f"/proc/{loaded.editor.process.pid}/task").iterdir()))
+    assert threads <= 40, "the pool of asyncio has 32 at most"
+
+
+async def test_in_a_burst_the_newest_wins_and_no_content_is_traced_twice(loaded):
+    editor, since = loaded.editor, len(loaded.editor.statuses)
+    paths = {save: editor.folder / save.file for save in loaded.chosen}
+    for number in range(20, 26):
+        for save, path in paths.items():
+            editor.save(path, text(save, number))
+    for save, path in paths.items():
+        assert (await editor.settled(path)).state == "ready"
+        labels = [hint.label for hint in await editor.hints(path)]
+        assert any(fresh(save, 25, label) for label in labels), (save.file, labels)
+        assert not any(fresh(save, 24, label) for label in labels), (save.file, labels)
+        ends = ended(editor, path, since)
+        assert max(Counter(ends).values()) == 1, ends
+
+
+async def test_a_formatter_that_saves_at_once_again_costs_a_trace_of_the_last_text(loaded):
+    editor, save = loaded.editor, loaded.chosen[0]
+    path, since = editor.folder / save.file, len(editor.statuses)
+    for number in range(30, 38):
+        editor.save(path, text(save, number) + "\n\n\n")
+        editor.change(path, text(save, number))
+        editor.save(path, text(save, number))
+    assert (await editor.settled(path)).state == "ready"
+    labels = [hint.label for hint in await editor.hints(path)]
+    assert any(fresh(save, 37, label) for label in labels), labels
+    written = {
+        hashlib.sha256((text(save, number) + end).encode()).hexdigest()
+        for number in range(30, 38)
+        for end in ("", "\n\n\n")
+    }
+    asked = Counter(
+        each.sha256 for each in editor.statuses[since:] if each.state == "queued" and each.sha256 in written
+    )
+    assert max(asked.values()) == 1, "the same content was asked for twice"
+    assert max(Counter(ended(editor, path, since)).values()) == 1
