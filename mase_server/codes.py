@@ -165,8 +165,8 @@ CODES: dict[str, tuple[str, str]] = {
         "Save the file as UTF-8, or name its encoding in the first line.",
     ),
     "unreadable": (
-        "The file is not read: it is a directory, a pipe, a device or a link that leads nowhere, it may not be read, it "
-        "is too large, or it is not there any more.",
+        "The file is not read: it is a directory, a pipe, a device or a link that leads nowhere, it may not be read, "
+        "it is too large, or it is not there any more.",
         "Do what the message says. The file is traced again as soon as it can be read.",
     ),
     "untrusted": (

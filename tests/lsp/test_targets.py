@@ -12,9 +12,9 @@ from mase_server.cli.session import Wanted, daemon_for
 from mase_server.daemon.quiet import Quiet
 from mase_server.lsp.documents import Document
 from mase_server.lsp.encoding import Encoding
-from mase_server.lsp.places import nodes_at
 from mase_server.lsp.outline import outline
 from mase_server.lsp.page import Page
+from mase_server.lsp.places import nodes_at
 from mase_server.lsp.targets import targets
 from mase_server.lsp.text import Text
 
