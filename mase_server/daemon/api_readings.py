@@ -11,7 +11,7 @@ from mase_server import answers
 from mase_server.daemon.api_files import tracked_of
 from mase_server.daemon.api_graphs import MADE, rows_of, shown, view_of
 from mase_server.daemon.graph_snapshot import GraphSnapshot
-from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
+from mase_server.daemon.methods import MODEL, Api, ApiError, ApiMethod, Params
 from mase_server.daemon.slices import sliced
 from mase_server.daemon.store import SiteView
 
@@ -166,11 +166,9 @@ async def _passes_made(snapshot: GraphSnapshot, model: int) -> dict[str, Any]:
     return {"changed": changed, "added": [], "removed": [], "summary": transform.told["summary"]}
 
 
-_MODEL = {"path": str, "model?": str}
-
 READINGS = (
     ApiMethod("mase/tensors", {"path": str, "first?": int, "last?": int, "all?": bool}, tensors, answers.Tensors),
     ApiMethod("mase/problems", {"path?": str}, problems, list[answers.Problem], answer="problems"),
-    ApiMethod("mase/costs", _MODEL, costs, answers.Costs),
-    ApiMethod("mase/compare", {**_MODEL, "other?": dict}, compare, answers.Comparison),
+    ApiMethod("mase/costs", MODEL, costs, answers.Costs),
+    ApiMethod("mase/compare", {**MODEL, "other?": dict}, compare, answers.Comparison),
 )
