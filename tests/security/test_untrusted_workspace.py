@@ -30,7 +30,7 @@ _SESSION = {
 }  # fmt: skip
 CELL = "import torch.nn as nn\nclass Net(nn.Module): pass\nNet()\n"
 _CONVERTER = default_converter()
-_SECONDS = 10
+_SECONDS = 60
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
