@@ -46,7 +46,6 @@ class Benchmark:
 
 
 HARDWARE = ("verilator", "yosys")
-TOOLS = ("--tools", str(ROOT / ".benchmarks" / "tools"))
 #: What waits for a person comes first, while the machine is as it was found; then what takes processors.
 BENCHMARKS: Mapping[str, Benchmark] = {
     "startup": Benchmark(("startup.py",), 0.5),
@@ -58,8 +57,8 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "faults": Benchmark(("faults.py",), 1),
     "graph": Benchmark(("graph.py",), 1, ("chromium",)),
     "library": Benchmark(("library.py",), 1),
-    "answer": Benchmark(("same_answer.py", *TOOLS), 4),
-    "compare": Benchmark(("comparison.py", *TOOLS), 15),
+    "answer": Benchmark(("same_answer.py",), 4),
+    "compare": Benchmark(("comparison.py",), 15),
     "verilog": Benchmark(("verilog.py", "models"), 2),
     "peers": Benchmark(("peers.py", "--environment", str(ROOT / ".benchmarks" / "emission")), 6, HARDWARE),
     "bert": Benchmark(("passes.py", "bert"), 1),

@@ -267,7 +267,7 @@ TORCHINFO = (
     "import torch\nimport torchinfo\n{build}\n"
     "torchinfo.summary(model, input_data=torch.zeros(2, 64, dtype=torch.long), depth=4, verbose=1)\n"
 )
-OURS = "import torch\n{build}\nif __name__ == '__main__':\n    model(torch.zeros(2, 64, dtype=torch.long))\n"
+RUN = "import torch\n{build}\nif __name__ == '__main__':\n    model(torch.zeros(2, 64, dtype=torch.long))\n"
 
 
 def table(tools: Environment) -> None:
@@ -275,7 +275,7 @@ def table(tools: Environment) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         theirs, ours = Path(scratch).resolve() / "theirs.py", Path(scratch).resolve() / "ours.py"
         theirs.write_text(TORCHINFO.format(build=BERT))
-        ours.write_text(OURS.format(build=BERT))
+        ours.write_text(RUN.format(build=BERT))
         commands = {
             "torchinfo.summary": [[tools.python, str(theirs)]],
             "mase-server graph": [[sys.executable, "-m", "mase_server", "graph", str(ours)]],

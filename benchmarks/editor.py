@@ -205,6 +205,7 @@ class Editor:
         client.feature(lsp.WORKSPACE_INLAY_HINT_REFRESH)(refresh)
         for ignored in (
             "mase/pipelines",
+            "mase/slow",
             "mase/viewsChanged",
             lsp.WORKSPACE_CODE_LENS_REFRESH,
             lsp.WORKSPACE_DIAGNOSTIC_REFRESH,

@@ -62,7 +62,10 @@ class Environment:
 
 
 def environment(folder: Path) -> Environment:
-    """Make the environment, or take the one that is there; what cannot be installed is left out, and printed."""
+    """Make the environment, or take the one that is there; what cannot be installed is left out, and printed.
+
+    No part of the path may begin with a dot: pyrefly does not look for stubs there, and would be told to know nothing.
+    """
     made = Environment(folder)
     if not Path(made.python).exists():
         venv.create(folder, with_pip=True)
