@@ -115,6 +115,8 @@ def made(environment: Environment, folder: Path) -> Path:
     if environment.torch:
         _run([str(python), "-m", "pip", "install", "--quiet", f"torch=={environment.torch}", "setuptools"])
     _run([str(python), "-m", "pip", "install", "--quiet", "--requirement", str(wanted)])
+    # Not by PYTHONPATH, which a child of a server is shown not to see.
+    (next(python.parents[1].glob("lib/*/site-packages")) / "project.pth").write_text(f"{ROOT}\n")
     return python
 
 
@@ -152,7 +154,8 @@ def run(environment: Environment, folder: Path) -> Row:
     python = made(environment, folder)
     report = folder / f"{environment.name}.xml"
     words = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not editor", f"--junitxml={report}"]
-    settings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    settings.pop("PYTHONPATH", None)
     subprocess.run([*words, *SUITES[environment.suite]], cwd=ROOT, env=settings, check=False, timeout=_SECONDS)
     passed, skipped, failures = counted(report.read_text(encoding="utf-8"))
     examples = "" if environment.torch else _examples(python, settings)
@@ -234,6 +237,8 @@ def main() -> int:
     if given.list:
         print("\n".join([*map(str, ENVIRONMENTS), *(f"{name}: {' '.join(each)}" for name, each in SUITES.items())]))
         return 0
+    if unknown := set(given.names) - {each.name for each in ENVIRONMENTS}:
+        parser.error(f"there is no {', '.join(sorted(unknown))}; --list names all")
     chosen = [each for each in ENVIRONMENTS if not given.names or each.name in given.names]
     failed = False
     for environment in () if given.table else chosen:
