@@ -115,6 +115,7 @@ class _Tables:
         self.sites: dict[str, list[Any]] = {name: [] for name in COLUMNS["sites"]}
         self.rows: dict[str, list[Any]] = {name: [] for name in COLUMNS["rows"]}
         self._site_rows: dict[int, int] = {}
+        self._rows_at: dict[tuple[Any, ...], int] = {}
         self._value_rows: dict[Any, int] = {}
         self.where: list[Sources] = []
         self._kept: list[Sequence[Value]] = []
@@ -140,17 +141,18 @@ class _Tables:
         return found
 
     def site(self, index: int) -> int:
-        """The row of a site of the reports."""
+        """The row of a site of the reports; code that was compiled again has its sites where they were."""
         found = self._site_rows.get(index)
         if found is None:
             path, site = self.reports.sites[index]
-            found = self._site_rows[index] = len(self.sites["file"])
             row = (
                 self.places.file(path), site.line, site.column, site.end_line, site.end_column,
                 site.name, site.kind, site.function,
             )  # fmt: skip
-            for name, value in zip(COLUMNS["sites"], row, strict=True):
-                self.sites[name].append(value)
+            found = self._site_rows[index] = self._rows_at.setdefault(row, len(self._rows_at))
+            if found == len(self.sites["file"]):
+                for name, value in zip(COLUMNS["sites"], row, strict=True):
+                    self.sites[name].append(value)
         return found
 
     def add_events(self, model: int, traced: Traced, node_rows: Sequence[int]) -> None:

@@ -71,3 +71,14 @@ def test_annotations_stay_lazy_after_a_statement_that_fails(tmp_path):
     text = f"from __future__ import annotations\n{HEAD}X = 1 / 0\n\ndef f(x: NotDefined | 3) -> None: ...\n{BODY}"
     payload = traced(tmp_path, {"net.py": text})
     assert (bound(payload)["h"], told(payload)) == ([2, 5], [("error", "import-error", 4)])
+
+
+def test_code_that_was_compiled_again_says_once_what_it_binds(tmp_path):
+    counting = BODY.replace(
+        "    def forward", "        self.count = sum([p.numel() for p in self.parameters()])\n\n    def forward"
+    )
+    payload = traced(tmp_path, {"net.py": f"{HEAD}{counting}\nFILE = open('no/such/file')\nmodel = Net()\n"})
+    sites = payload["sites"]
+    places = list(zip(*(sites[key] for key in ("file", "line", "column", "name", "kind")), strict=True))
+    assert [place for place in places if place[3] == "p"]
+    assert len(places) == len(set(places))
