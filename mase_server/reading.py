@@ -13,7 +13,7 @@ from pathlib import Path
 
 MIB = 1 << 20
 #: Bytes of a model file; the longest in public libraries have a third of this.
-MOST = 2 * MIB
+MOST = 8 * MIB
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a named pipe"),

@@ -81,7 +81,7 @@ def test_a_file_that_is_too_large_says_how_large_it_is_and_is_not_read(folder):
         reading.read(str(path), reading.MOST)
     assert told.value.errno == errno.EFBIG
     assert told.value.strerror == (
-        "This file has more than 2 MiB, and is not traced. Move what is no code, such as data, to a file of its own."
+        "This file has more than 8 MiB, and is not traced. Move what is no code, such as data, to a file of its own."
     )
 
 

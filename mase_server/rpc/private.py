@@ -60,7 +60,7 @@ def token_of(path: Path) -> str:
         try:
             write_private(path, token + "\n")
         except OSError as error:
-            raise OSError(error.errno, f"cannot write a token to {path}: {error.strerror}") from error
+            raise OSError(error.errno, f"cannot write a token: {error.strerror}") from error
     if len(token) < _SHORTEST_TOKEN:
         raise ValueError(f"the token in {path} has {len(token)} characters, {_SHORTEST_TOKEN} are the fewest")
     return token

@@ -53,7 +53,7 @@ def fifty_megabytes(path):
     os.truncate(path, 50_000_000)
 
 
-LARGE = "This file has more than 2 MiB, and is not traced. Move what is no code, such as data, to a file of its own."
+LARGE = "This file has more than 8 MiB, and is not traced. Move what is no code, such as data, to a file of its own."
 FAULTS = {
     directory: "This is a directory, not a file.",
     pipe: "This is a named pipe, not a file.",

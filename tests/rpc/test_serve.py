@@ -124,7 +124,7 @@ def test_tcp_needs_the_token(project, serving, tmp_path):
         (
             ["--tcp", "127.0.0.1:0", "--token-file", "/nowhere/x"],
             1,
-            "error: cannot write a token to /nowhere/x: No such file",
+            "error: cannot write a token: /nowhere/x cannot be written: No such file",
         ),
         (["--socket", "/nowhere/at/all.sock"], 1, "cannot listen at /nowhere/at/all.sock: No such file or directory"),
     ],
