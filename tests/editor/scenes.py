@@ -117,6 +117,11 @@ def graph(window: Window, keep: Keep) -> None:
     page = page_of(window)
     page.locator('.box[data-id="blocks.0"] .title').click()
     page.locator('.box[data-id="blocks.0.attn"]').wait_for()
+    # What was clicked stays where it is; drawn to the left, the graph is seen from side to side.
+    window.page.mouse.move(660, 330)
+    window.page.mouse.down()
+    window.page.mouse.move(540, 330, steps=8)
+    window.page.mouse.up()
     away(window)
     keep()
 
@@ -134,7 +139,7 @@ def costs(window: Window, keep: Keep) -> None:
 
 def inputs(window: Window, keep: Keep) -> None:
     """The form of a model's inputs and constructor arguments, beside its code."""
-    window.page.get_by_text("change inputs", exact=True).first.click()
+    window.page.locator(".codelens-decoration a:visible", has_text="change inputs").first.click()
     page = page_of(window)
     page.locator("input[name='inputs.x']").fill("f32[B=8, 16]")
     page.locator("input[name='arguments.num_classes']").fill("7")
