@@ -17,6 +17,9 @@ from mase_server.daemon.log import OutputLog
 from mase_server.daemon.process import TERM_SECONDS, BootedProcess, Handshake, boot, end_groups, signal_group
 from mase_server.wire import Message
 
+#: Seconds until the end of a warm parent is noticed, at most, where a message to it could not be sent.
+_END_SECONDS = 1.0
+
 
 class LaunchFailed(Exception):
     """The launcher's process is gone; start another."""
@@ -160,6 +163,8 @@ class ForkLauncher:
             start.channel.close()
             start.log.close()
             if isinstance(error, OSError):
+                # Its end is read a moment later; until then it would pass for alive, and be asked again.
+                await asyncio.wait((self._reader,), timeout=_END_SECONDS)
                 raise LaunchFailed(str(error)) from error
             raise
 

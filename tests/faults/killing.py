@@ -6,6 +6,7 @@ The editor is a process of its own between the test and the server, so that it c
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import random
 import signal
@@ -14,6 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from editing import END_STATES
 from family import Process, until
 from faulting import SERVER, Stand, good, seen
 
@@ -121,7 +123,8 @@ class Killer:
             self._random.choice(victims).kill()
         await work
         started = time.monotonic()
-        assert await self._saved(session, name, good(48)) == "ready"
+        state = await self._saved(session, name, good(48))
+        assert state == "ready", f"after {what}: {state}"
         recovery = time.monotonic() - started
         await self._right(session, name)
         assert not await session.problems(name)
@@ -151,11 +154,15 @@ class Killer:
         return asyncio.gather(*waiting, return_exceptions=True)
 
     async def _saved(self, session: Session, name: str, text: str) -> str:
-        """The end of the trace of exactly this text."""
+        """The end of the trace of exactly this text; what is still told of the text before is none."""
+        path, digest = session.folder / name, hashlib.sha256(text.encode()).hexdigest()
         session.send(name, text)
-        while (state := await session.editor.end_state(session.folder / name)) == "superseded":
-            pass
-        return state
+        while True:
+            told = await session.editor.expect(
+                "mase/status", lambda s: s.uri == path.as_uri() and s.state in END_STATES and s.sha256 == digest
+            )
+            if told.state != "superseded":
+                return "ready" if told.state == "ready" else f"{told.state}: {told.message}"
 
     async def _nothing_orphaned(self, session: Session) -> None:
         """Wait until every process is the editor, the server, a warm parent, or below a child that the server knows."""

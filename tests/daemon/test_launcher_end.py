@@ -1,0 +1,26 @@
+"""A warm parent that has just been killed is not asked twice."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from mase_server.daemon.launcher import ForkLauncher, LaunchFailed
+from mase_server.daemon.process import DEFAULT_JOB
+
+
+async def test_a_parent_whose_end_nobody_has_read_yet_is_not_alive_once_a_launch_failed(tmp_path):
+    launcher = await ForkLauncher.start(sys.executable, str(tmp_path), DEFAULT_JOB)
+    try:
+        pid = launcher.handshake.pid
+        os.kill(pid, signal.SIGKILL)
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            pass  # the event loop must not get its turn
+        assert launcher.alive
+        with pytest.raises(LaunchFailed):
+            await launcher.launch()
+        assert not launcher.alive
+    finally:
+        await launcher.close()
