@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from faulting import GOOD, SEEN
+from good_net import GOOD, SEEN
 from user_code import Fault
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from editing import END_STATES
 from family import Process, until
-from faulting import SERVER, Stand, good, seen
+from faulting import SERVER, Stand
+from good_net import good, seen
 
 #: What is ended, and how often of a hundred times. The last three cost a new server, which imports torch again.
 WEIGHTS = {"child": 50, "warm parent": 25, "server": 9, "editor": 8, "input": 8}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from editing import Editor
-from faulting import good, seen
+from good_net import good, seen
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from family import until
-from faulting import Stand, good, seen
+from faulting import Stand
+from good_net import good, seen
 
 from mase_server.daemon import process
 

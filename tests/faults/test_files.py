@@ -6,7 +6,7 @@ import shutil
 import socket
 
 import pytest
-from faulting import good, seen
+from good_net import good, seen
 from lsprotocol import types as lsp
 
 from mase_server.reading import MOST

@@ -4,7 +4,7 @@ import asyncio
 import os
 
 from family import until
-from faulting import good
+from good_net import good
 from killing import Killer
 
 SEED = int(os.environ.get("MASE_KILL_SEED", "1"))

@@ -4,7 +4,7 @@ import os
 from functools import partial
 
 import pytest
-from faulting import GOOD, good, seen
+from good_net import GOOD, good, seen
 from lsprotocol import types as lsp
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

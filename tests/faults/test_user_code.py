@@ -5,7 +5,7 @@ import re
 import pytest
 from checking import assert_mended, assert_told, good_file
 from family import look
-from faulting import GOOD, SEEN
+from good_net import GOOD, SEEN
 from user_code import FAULTS, LIBC, PLACES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -4,7 +4,8 @@ import shutil
 import subprocess
 
 import pytest
-from faulting import SERVER, good, seen
+from faulting import SERVER
+from good_net import good, seen
 
 #: A server in a namespace of its own, where so many folders can be watched and no more.
 WATCHES = 1

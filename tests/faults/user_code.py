@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from faulting import GOOD, SEEN
+from good_net import GOOD, SEEN
 
 MAIN = 'if __name__ == "__main__":\n'
 INIT = "        super().__init__()\n"

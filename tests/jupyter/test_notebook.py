@@ -10,22 +10,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.jupyter.conftest import html_of
+from tests.lsp.good_net import GOOD
 
-MODEL = """\
-import torch
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self, width=16):
-        super().__init__()
-        self.a = nn.Linear(8, width)
-        self.b = nn.Linear(width, 3)
-
-    def forward(self, x):
-        hidden = self.a(x).relu()
-        return self.b(hidden)
-"""
+MODEL = GOOD.partition("\n\nif")[0]
 BROKEN = MODEL.replace("nn.Linear(width, 3)", "nn.Linear(width + 1, 3)").partition("class")[2]
 #: Who serves the kernel: (process, address) of each daemon that is registered where the kernel's own registers itself.
 OWN = """\
@@ -121,13 +108,13 @@ def test_shapes_stand_under_a_cell_that_has_run(shown):
 def test_a_class_under_the_magic_has_its_shapes_and_its_mistakes(shown):
     good = text_of(html_of(shown["a class"]))
     assert "    def forward(self, x: f32[B, 8]):" in good
-    assert "        hidden: f32[B, 16] = self.a(x).relu()" in good
-    assert "        return self.b(hidden) -> f32[B, 3]" in good
+    assert "        h: f32[B, 16] = self.a(x).relu()" in good
+    assert "        return self.b(h) -> f32[B, 3]" in good
     [lens] = [line for line in good.splitlines() if line.startswith("# Net: ")]
     assert "195 parameters" in lens
     bad = text_of(html_of(shown["broken"]))
     [problem] = [line for line in bad.splitlines() if ": error: " in line]
-    line = next(number for number, text in enumerate(("class" + BROKEN).splitlines(), 1) if "self.b(hidden)" in text)
+    line = next(number for number, text in enumerate(("class" + BROKEN).splitlines(), 1) if "self.b(h)" in text)
     assert problem.startswith(f"line {line}: error: ")
     assert "17" in problem
 

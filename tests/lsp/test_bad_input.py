@@ -10,32 +10,13 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 from editing import Editor
+from good_net import GOOD, SEEN, by_name
 from lsprotocol import types as lsp
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SERVER = (sys.executable, "-m", "mase_server", "lsp")
 SECONDS = 4.5
-GOOD = """\
-import torch
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self, width=16):
-        super().__init__()
-        self.a = nn.Linear(8, width)
-        self.b = nn.Linear(width, 3)
-
-    def forward(self, x):
-        h = self.a(x).relu()
-        return self.b(h)
-
-
-if __name__ == "__main__":
-    Net()(torch.randn(4, 8))
-"""
-SEEN = {"x": ": f32[B, 8]", "h": ": f32[B, 16]", "self.b(h)": " -> f32[B, 3]"}
 MAIN = 'if __name__ == "__main__":\n    Net()(torch.randn(4, 8))\n'
 STEP = "        return self.b(h)\n"
 INIT = "        super().__init__()\n"
@@ -202,14 +183,6 @@ BEFORE = {
         INIT, f"{INIT}        self.table = nn.Embedding(500_000, 1000)\n"
     ),
 }
-
-
-def by_name(hints, text):
-    """{text in front of the hint: label} for the names of SEEN."""
-    lines = text.split("\n")
-    ends = {name: [hint for (line, column), hint in hints.items() if lines[line][:column].endswith(name)]
-            for name in SEEN}  # fmt: skip
-    return {name: found[0] for name, found in ends.items() if found}
 
 
 async def is_stale(editor, path):
