@@ -21,11 +21,11 @@ REFRESHES = (
     lsp.WORKSPACE_DIAGNOSTIC_REFRESH,
 )
 _GRAPHS = lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT_REFRESH
+#: What only this server tells, on its own account.
+_NEWS = ("mase/status", "mase/slow", "mase/pipelines", "mase/viewsChanged")
 #: What may be left unread at the end: it says nothing that a test did not ask for.
 _ROUTINE = {
-    "mase/status",
-    "mase/pipelines",
-    "mase/viewsChanged",
+    *_NEWS,
     *REFRESHES,
     _GRAPHS,
     lsp.WORKSPACE_CONFIGURATION,
@@ -90,7 +90,7 @@ class Editor:
         self._versions: dict[Path, int] = {}
         self.client = LanguageClient("test-editor", "1", converter_factory=converter)
         told = (lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS, lsp.WINDOW_SHOW_MESSAGE, lsp.PROGRESS)
-        for method in ("mase/status", "mase/pipelines", "mase/viewsChanged", *told):
+        for method in (*_NEWS, *told):
             self._listen(method, None)
         for method in (*REFRESHES, _GRAPHS):
             self._listen(method, lambda params: None)
