@@ -7,14 +7,21 @@ import contextlib
 import itertools
 import os
 import signal
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mase_server.daemon.channel import Channel
 from mase_server.daemon.log import OutputLog
-from mase_server.daemon.process import TERM_SECONDS, BootedProcess, Handshake, boot, end_groups, signal_group
+from mase_server.daemon.process import (
+    TERM_SECONDS,
+    BootedProcess,
+    Handshake,
+    boot,
+    end_groups,
+    signal_group,
+    wire_and_log,
+)
 from mase_server.wire import Message
 
 #: Seconds until the end of a warm parent is noticed, at most, where a message to it could not be sent.
@@ -146,13 +153,8 @@ class ForkLauncher:
         if not self.alive:
             raise LaunchFailed(f"the warm parent of {self.folder} has ended")
         ident = next(self._ids)
-        log = OutputLog()
-        try:
-            ours, theirs = socket.socketpair()
-        except OSError:
-            log.close()
-            raise
-        start = self._starting[ident] = _Start(Channel(ours), log)
+        channel, theirs, log = wire_and_log()
+        start = self._starting[ident] = _Start(channel, log)
         message = {"op": "fork", "id": ident, "needs": list(needs)}
         try:
             with theirs:

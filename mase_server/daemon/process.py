@@ -60,15 +60,20 @@ class BootedProcess:
     handshake: Handshake
 
 
-async def boot(interpreter: str, role: str, folder: str, job: str) -> BootedProcess:
-    """Start `interpreter` on the boot file and wait for its handshake; NoEnvironment says why it cannot be used."""
+def wire_and_log() -> tuple[Channel, socket.socket, OutputLog]:
+    """Both ends of a worker's wire and what it prints to. OSError where no descriptor is left; then none stays open."""
     log = OutputLog()
     try:
         ours, theirs = socket.socketpair()
     except OSError:
         log.close()
         raise
-    channel = Channel(ours)
+    return Channel(ours), theirs, log
+
+
+async def boot(interpreter: str, role: str, folder: str, job: str) -> BootedProcess:
+    """Start `interpreter` on the boot file and wait for its handshake; NoEnvironment says why it cannot be used."""
+    channel, theirs, log = wire_and_log()
     try:
         with theirs:
             process = await _spawn(interpreter, role, folder, job, theirs.fileno(), log.write_fd)
