@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from mase_server.answers.files import Problem, Status
-from mase_server.answers.models import ModelFacts
+from mase_server.answers.models import ModelFacts, ModelTrace
 
 
 class Node(TypedDict):
@@ -97,15 +97,9 @@ class Tensors(TypedDict):
     sites: list[Site]
 
 
-class Graph(TypedDict):
+class Graph(ModelTrace):
     """A graph as columns. values, scopes ([path, type]), files: what columns of these names refer to."""
 
-    path: str
-    model: str
-    sha256: str
-    generation: int
-    stale: bool
-    complete: bool
     total: int
     start: int
     next: int | None

@@ -132,8 +132,11 @@ class CostRow(TypedDict):
     places: list[CostPlace]
 
 
-class CostTable(TypedDict):
-    """What each part of a model costs. steps: of its passes, as texts.  complete: are its operators counted already?"""
+class ModelTrace(TypedDict):
+    """A model as one trace saw it.
+
+    stale: was it another text, because the present one cannot be traced?  complete: is the trace at its end?
+    """
 
     path: str
     model: str
@@ -141,6 +144,11 @@ class CostTable(TypedDict):
     generation: int
     stale: bool
     complete: bool
+
+
+class CostTable(ModelTrace):
+    """What each part of a model costs. steps: of its passes, as texts."""
+
     steps: list[str]
     rows: list[CostRow]
 

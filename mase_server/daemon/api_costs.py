@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mase_server import answers
-from mase_server.daemon.api_graphs import MADE, rows_of, shown
+from mase_server.daemon.api_graphs import MADE, head, rows_of, shown
 from mase_server.daemon.cost_rows import CostRow, CostTree
 from mase_server.daemon.graph_snapshot import GraphSnapshot
 from mase_server.daemon.methods import Api, ApiMethod, Params
@@ -45,14 +45,12 @@ async def cost_table(api: Api, params: Params) -> dict[str, Any]:
         tree.weigh(weights[0])
     _build(snapshot, model, tree, leaves)
     _place_classes(snapshot, tree)
-    entry = api.daemon.store.entry(snapshot.path)
-    transform = snapshot.transforms.get(model)
+    told: Mapping[str, Any] = snapshot.transforms[model].told if model in snapshot.transforms else {}
     return {
-        "path": snapshot.path, "model": snapshot.titles[model], "sha256": snapshot.sha256,
-        "generation": snapshot.generation, "stale": entry.stale, "complete": snapshot.complete,
-        "steps": [] if transform is None else list(transform.told["texts"]),
-        "rows": await _told(tree, weights[0] if weights else None, {} if transform is None else transform.told),
-    }  # fmt: skip
+        **head(api, snapshot, model),
+        "steps": list(told.get("texts", ())),
+        "rows": await _told(tree, weights[0] if weights else None, told),
+    }
 
 
 async def _count(snapshot: GraphSnapshot, model: int, tree: CostTree) -> dict[int, CostRow]:

@@ -41,6 +41,15 @@ def shown(api: Api, params: Params) -> tuple[GraphSnapshot, int]:
     return snapshot, 0 if title is None else snapshot.titles.index(title)
 
 
+def head(api: Api, snapshot: GraphSnapshot, model: int) -> dict[str, Any]:
+    """Which model of which trace an answer is of: an `answers.ModelTrace`."""
+    return {
+        "path": snapshot.path, "model": snapshot.titles[model], "sha256": snapshot.sha256,
+        "generation": snapshot.generation, "stale": api.daemon.store.entry(snapshot.path).stale,
+        "complete": snapshot.complete,
+    }  # fmt: skip
+
+
 def view_of(api: Api, path: str) -> FileView:
     """What is known about a source file; ApiError where that is nothing."""
     view = api.daemon.store.view(path)
@@ -66,9 +75,7 @@ async def graph(api: Api, params: Params) -> dict[str, Any]:
     if start < 0 or count < 1:
         raise ApiError("invalid-params", f"start is {start} and count {count}; they begin at 0 and 1")
     page = rows[start : start + count]
-    entry = api.daemon.store.entry(snapshot.path)
-    told: dict[str, Any] = {"path": snapshot.path, "model": snapshot.titles[model], "sha256": snapshot.sha256}
-    told |= {"generation": snapshot.generation, "stale": entry.stale, "complete": snapshot.complete}
+    told = head(api, snapshot, model)
     told |= {"total": len(rows), "start": start, "next": start + len(page) if start + len(page) < len(rows) else None}
     columns: dict[str, Any] = {"row": list(page)}
     for name in names:

@@ -1,4 +1,5 @@
 /** What the server tells of a cost table; see `mase/costTable` in docs/reference/requests.md. */
+import { ModelTrace } from '../modelTrace';
 
 export type RowKind = 'scope' | 'layer' | 'operator' | 'parameter';
 
@@ -40,13 +41,7 @@ export interface CostRow {
   places: Place[];
 }
 
-export interface CostTable {
-  path: string;
-  model: string;
-  sha256: string;
-  generation: number;
-  stale: boolean;
-  complete: boolean;
+export interface CostTable extends ModelTrace {
   steps: string[];
   rows: CostRow[];
 }

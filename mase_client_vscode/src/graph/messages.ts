@@ -1,4 +1,5 @@
 /** What the extension and the graph's page tell each other. */
+import { ModelTrace } from '../modelTrace';
 
 /** A value as the server tells it: a tensor is [type, shape, symbols]; see `mase_server/snapshot.py`. */
 export type Value =
@@ -32,14 +33,7 @@ export interface Columns {
 }
 
 /** A model's graph. `scope`, `value` and `file` are indices into the lists; `inputs` are rows. */
-export interface Graph {
-  path: string;
-  model: string;
-  sha256: string;
-  /** Is it of an older text, because the present one cannot be traced? */
-  stale: boolean;
-  /** Is its trace at its end? Before, numbers may still become names, and errors are not told yet. */
-  complete: boolean;
+export interface Graph extends Omit<ModelTrace, 'generation'> {
   columns: Columns;
   values: Value[];
   scopes: [path: string, type: string][];

@@ -1,4 +1,5 @@
 /** A graph comes in pages, each with tables of its own; here they become one. */
+import { ModelTrace } from '../modelTrace';
 import { Columns, Graph, Value } from './messages';
 
 /** What is asked of `mase/graph`. */
@@ -7,13 +8,7 @@ export const COLUMNS: (keyof Columns)[] = [
 ];
 
 /** An answer of `mase/graph`. `next`: where the next page starts. */
-export interface GraphPage {
-  path: string;
-  model: string;
-  sha256: string;
-  generation: number;
-  stale: boolean;
-  complete: boolean;
+export interface GraphPage extends ModelTrace {
   next: number | null;
   columns: Columns;
   values: Value[];
