@@ -35,6 +35,9 @@ _LIMITS = {
 }
 _NEVER = frozenset({".venv", "venv", ".git", "node_modules", "__pycache__", "site-packages", "dist-packages"})
 _SUFFIXES = (".py", notebooks.SUFFIX)
+#: watchdog's complaint of a thread that was about to read, or had just read, when its folder was given up: no error,
+#: since it ends then. That the thread of a wanted folder has ended is seen by looking.
+_ENDING = "queue_events() called when the thread is inactive"
 _KINDS = frozenset({"attrib", "modified", "created", "moved", "closed"})
 
 
@@ -108,6 +111,7 @@ class Watcher:
 
     def _running(self) -> BaseObserver:
         if self._observer is None:
+            logging.getLogger("watchdog.observers.inotify").addFilter(_is_news)
             self._observer = self._started(Observer())
         return self._observer
 
@@ -158,6 +162,10 @@ class Watcher:
     def _tell(self, path: str) -> None:
         self._pending.pop(path, None)
         self._changed(path)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return _ENDING not in record.getMessage()
 
 
 def _identity(folder: str) -> tuple[int, int] | None:

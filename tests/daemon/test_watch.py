@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 import os
 import shutil
 
@@ -99,6 +100,15 @@ async def test_a_folder_no_longer_asked_for_is_no_longer_watched(watched):
     (folder / "old.py").write_text("x")
     (folder / "sub" / "new.py").write_text("x")
     assert await heard_until(heard, folder / "sub" / "new.py") == [str(folder / "sub" / "new.py")]
+
+
+async def test_a_folder_that_is_given_up_while_its_thread_reads_is_no_error_in_the_log(watched, caplog):
+    _, _, watcher = watched
+    [emitter] = watcher._observer.emitters
+    watcher.watch(set())
+    emitter.queue_events(0)  # as its thread does where it has just seen that it is wanted
+    logging.getLogger(type(emitter).__module__).error("another")
+    assert [record.getMessage() for record in caplog.records] == ["another"]
 
 
 async def test_a_change_of_times_or_rights_is_told_as_what_it_says_may_have_changed(watched):
