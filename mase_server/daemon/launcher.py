@@ -162,6 +162,7 @@ class ForkLauncher:
             start.log.handed_over()
             return await start.child
         except BaseException as error:
+            start.child.cancel()  # nobody waits for it any more: what is forked after all is ended
             start.channel.close()
             start.log.close()
             if isinstance(error, OSError):
