@@ -10,7 +10,7 @@ CODE := mase_server tests benchmarks docs/*.py
 
 HARDWARE := verilator yosys iverilog g++
 
-.PHONY: help venv tools hardware-tools other-clients hardware-nightly nightly-fuzz nightly-kills vsix editor demo test quick lint types bench matrix docs pictures sbom audit clean
+.PHONY: help venv tools hardware-tools other-clients hardware-nightly nightly-fuzz nightly-files nightly-kills vsix editor demo test quick lint types bench matrix docs pictures sbom audit clean
 
 help:
 	@echo "make demo    every example with its hints, in the terminal"
@@ -75,6 +75,10 @@ nightly-kills: venv
 # The editor fuzzer, other steps every day: `make nightly-fuzz STEPS=100000 SEED=7` for just these.
 nightly-fuzz: venv
 	$(BIN)/python benchmarks/fuzz.py $(or $(STEPS),20000) $(or $(SEED),$$(date +%j)000)
+
+# Files of tensors and checkpoints with random damage, other damage every time.
+nightly-files: venv
+	MASE_SEARCH=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/security/test_data_files.py tests/ir/test_checkpoint_hostile.py
 
 vsix: tools
 	@$(BIN)/python $(CLIENT)/scripts/bundle_server.py $(CLIENT)/bundled

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from mase_server.ir.allowed import qualified
-from mase_server.ir.codec import Reader, Unwritable, Writer
+from mase_server.ir.codec import MAX_DEPTH, Reader, Unwritable, Writer
 from mase_server.ir.errors import CheckpointError
 
 #: What every module has: its mode, hooks and tables. They are written by themselves or not at all.
@@ -15,6 +15,8 @@ _OWN = frozenset(vars(nn.Module()))
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 #: Attributes that recurrent modules make again from their parameters.
 _DERIVED = frozenset({"_flat_weights", "_flat_weight_refs"})
+#: Paths below one module at most; modules that are shared again and again can have more of them than there is memory.
+_MOST_PATHS = 1_000_000
 
 
 def write_module(writer: Writer, module: nn.Module) -> dict[str, Any]:
@@ -54,7 +56,9 @@ def read_modules(reader: Reader, table: Any) -> None:
         reader.modules.append(module)
     for module, row in zip(reader.modules, table, strict=True):
         _fill(reader, module, row)
+    below: dict[nn.Module, tuple[int, int]] = {}
     for module in reader.modules:
+        _measure(module, below)
         _finish(module)
 
 
@@ -74,6 +78,19 @@ def _fill(reader: Reader, module: nn.Module, row: dict[str, Any]) -> None:
     if not isinstance(fleeting, list) or not all(isinstance(key, str) and key in module._buffers for key in fleeting):
         raise CheckpointError(f"a module in it has the fleeting buffers {fleeting!r:.80}")
     module._non_persistent_buffers_set.update(fleeting)
+
+
+def _measure(module: nn.Module, below: dict[nn.Module, tuple[int, int]], depth: int = 0) -> tuple[int, int]:
+    """How deep a module is, and how many paths lead to what is in it. CheckpointError where that has no end."""
+    if module not in below and depth <= MAX_DEPTH:
+        children = [_measure(child, below, depth + 1) for child in module._modules.values() if child is not None]
+        below[module] = 1 + max((one for one, _ in children), default=0), 1 + sum(paths for _, paths in children)
+    height, paths = below.get(module, (MAX_DEPTH, 0))
+    if depth + height > MAX_DEPTH:
+        raise CheckpointError(f"a {type(module).__name__} in it holds itself, or is nested deeper than {MAX_DEPTH}")
+    if paths > _MOST_PATHS:
+        raise CheckpointError(f"a {type(module).__name__} in it holds others in more than {_MOST_PATHS} ways")
+    return height, paths
 
 
 def _map(row: dict[str, Any], key: str) -> dict[Any, Any]:

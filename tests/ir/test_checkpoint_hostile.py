@@ -213,6 +213,42 @@ def test_a_module_gets_no_attribute_that_changes_what_modules_do(name, tmp_path)
     assert f"a module in it has an attribute {name!r}" in error_of(path)
 
 
+def chained(children):
+    """Makes containers of the body's modules: one for each row, with those of its children, the first in module 0."""
+
+    def change(body):
+        rows, first = body["modules"], len(body["modules"])
+        empty = {"class": "torch.nn.modules.container.Sequential", "training": False} | {
+            key: {} for key in ("attributes", "parameters", "buffers")
+        }
+        for row in children:
+            inner = {f"m{number}": first + child for number, child in enumerate(row)}
+            rows.append(empty | {"fleeting": [], "modules": inner})
+        rows[0]["modules"] = {"inner": first}
+
+    return change
+
+
+HELD = {
+    "itself": ([[0]], "holds itself, or is nested deeper than 60"),
+    "each other": ([[1], [0]], "holds itself, or is nested deeper than 60"),
+    "deep": ([[number + 1] for number in range(5000)] + [[]], "holds itself, or is nested deeper than 60"),
+    "deep, inner first": ([[5000], [], *([number] for number in range(1, 5000))], "nested deeper than 60"),
+    "again and again": ([[number + 1] * 2 for number in range(40)] + [[]], "in more than 1000000 ways"),
+}
+
+
+@pytest.mark.parametrize(("children", "words"), HELD.values(), ids=HELD)
+def test_modules_that_hold_each_other_without_end_are_told(children, words, tmp_path):
+    assert words in error_of(forge(tmp_path, chained(children)))
+
+
+def test_modules_that_share_others_are_loaded(tmp_path):
+    shared = forge(tmp_path, chained([[number + 1] * 2 for number in range(10)] + [[]]))
+    assert len(dict(load_module(shared).model.named_modules(remove_duplicate=False))) > 1024
+    assert load_module(forge(tmp_path, chained([[number + 1] for number in range(50)] + [[]]))).model.eval()
+
+
 def test_a_modules_activation_is_only_a_tensor_function(tmp_path):
     layer = nn.TransformerEncoderLayer(4, 2, 8)
     harm = ["function", "os.system"]

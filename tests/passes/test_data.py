@@ -135,7 +135,10 @@ def test_the_graph_runs_on_what_it_is_fed(tmp_path):
 
 ERRORS = [
     ("nothing.pt", "data: there is no file /"),
-    ("nothing.csv", "data: nothing.csv is no file of tensors (.pt, .pth, .npz, .npy, .safetensors) and no function"),
+    (
+        "nothing.csv",
+        "data: nothing.csv is no file of tensors (.pt, .pth, .bin, .ckpt, .npz, .npy, .safetensors) and no function",
+    ),
     ("nomodule:batches", "data: there is no module 'nomodule'; a file is written with .py"),
     ("math:batches", "data: math has no function 'batches'"),
     ("nothing.py:batches", "data: there is no file /"),

@@ -223,6 +223,9 @@ def test_a_loss_among_the_outputs_is_taken():
     [
         ({}, "the outputs hold no loss; give a function"),
         ({"checkpoints": [{}]}, r"checkpoint 0 has no conv\.weight of \[4, 2, 3, 3\]"),
+        ({"checkpoints": [{"conv.weight": 3}]}, r"checkpoint 0 has no conv\.weight of \[4, 2, 3, 3\]"),
+        ({"checkpoints": [[torch.zeros(1)]]}, "checkpoint 0 is a list, no state dict"),
+        ({"checkpoints": ["/nowhere/one.pt"]}, "checkpoints: there is no file /nowhere/one.pt"),
         ({"data": [], "loss": loss}, r"data has no batch: \[\]"),
         ({"step": 1}, "add_movement_metadata_analysis_pass has no option 'step'"),
         ({"only": ["tail"]}, "only names 'tail'"),

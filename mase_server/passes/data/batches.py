@@ -124,6 +124,8 @@ def _tensors(value: Any) -> Any:
 
 def _typed(name: str, value: Tensor, example: Tensor) -> Tensor:
     """In the example's element type, where both are of one kind."""
+    if value.layout is not torch.strided:
+        raise ValueError(f"data: {name} is of layout {value.layout}; save it dense, as tensor.to_dense() makes it")
     if value.dtype == example.dtype:
         return value
     if value.is_floating_point() != example.is_floating_point() or value.is_complex() != example.is_complex():

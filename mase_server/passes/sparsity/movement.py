@@ -15,6 +15,7 @@ from mase_server.ir.propagate import preserved
 from mase_server.passes.arguments import Result, options
 from mase_server.passes.data import DATA, SAMPLES, load
 from mase_server.passes.data.batches import MOST, fitted, raw_batches
+from mase_server.passes.data.files import content
 from mase_server.passes.data.functions import function_of
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.report.tables import table
@@ -92,9 +93,11 @@ def _write(layer: Weighted, graph: MaseGraph, score: Tensor) -> None:
 
 def _saved(checkpoints: Sequence[State | str], weights: State, movement: Movement) -> None:
     for index, given in enumerate(checkpoints):
-        state = torch.load(given, map_location="cpu", weights_only=True) if isinstance(given, str) else given
+        state = content(given, "checkpoints") if isinstance(given, str) else given
+        if not isinstance(state, Mapping):
+            raise ValueError(f"add_movement_metadata: checkpoint {index} is a {type(state).__name__}, no state dict")
         for path, weight in weights.items():
-            if path not in state or state[path].shape != weight.shape:
+            if not isinstance(found := state.get(path), Tensor) or found.shape != weight.shape:
                 raise ValueError(f"add_movement_metadata: checkpoint {index} has no {path} of {list(weight.shape)}")
         movement.take(state)
     movement.take(weights)
