@@ -139,6 +139,7 @@ class Generation:
                 await self._swap
             kept = self._finish(outcome, worker)
         finally:
+            self._worker = None  # it knows us: every save would leave a cycle with all that it read
             if not kept:
                 services.in_background(worker)
 
