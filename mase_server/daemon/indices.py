@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from mase_server.snapshot import KINDS, Payload
+from mase_server.daemon.slices import let_go
+from mase_server.snapshot import COLUMNS, KINDS, Payload
 
 if TYPE_CHECKING:
     from mase_server.daemon.graph_snapshot import GraphSnapshot, SiteView
@@ -17,7 +19,7 @@ _PRECEDENCE = {"parameter": 0, "binding": 1, "return": 2, "expression": 3}
 
 
 class Tables:
-    """The indices of a payload, shared by all snapshots of it."""
+    """The indices of a payload, shared by all snapshots of it; once they are gone, so is the payload, in pieces."""
 
     # Not cached_property: its lock is one for all payloads in Python 3.11, and the event loop would wait for a thread.
     def __init__(self, payload: Payload) -> None:
@@ -26,6 +28,8 @@ class Tables:
         self._places: dict[int, Places] | None = None
         self._nodes: dict[int, Places] | None = None
         self._modules: dict[int, frozenset[str]] | None = None
+        self._parts = [column for table in COLUMNS for column in payload[table].values()]
+        weakref.finalize(self, let_go, self._parts).atexit = False
 
     def prepare(self) -> None:
         """Build them now."""
@@ -41,6 +45,7 @@ class Tables:
             for row, owner in enumerate(self._payload["rows"]["site"]):
                 buckets[owner].append(row)
             self._rows = buckets
+            self._parts.append(buckets)
         return self._rows[site] if self._rows else []
 
     def places_of(self, file: int) -> Places:

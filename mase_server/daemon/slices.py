@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -38,3 +38,14 @@ async def sliced(found: Iterable[T]) -> AsyncIterator[T]:
         yield each
         if slices.over:
             await slices.pause()
+
+
+def let_go(parts: list[Any]) -> None:
+    """Drop what is in this list, a part in each turn of the loop: freeing all of it at once makes a long one."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return  # nobody waits: the loop has ended, or it is another thread's
+    if parts:
+        parts.pop()
+        loop.call_soon(let_go, parts)

@@ -21,7 +21,7 @@ class Alignment:
     """The lines of one document against one traced text. Lines count from 0 on both sides."""
 
     def __init__(self, traced: Sequence[str], lines: list[str]) -> None:
-        self._traced = [bare(line) for line in traced]
+        self._traced = [line.rstrip("\r\n") for line in traced]  # as `bare`, without a call for each
         self._lines = lines
         self._current: dict[int, int] | None = None
         if traced == lines:
@@ -94,8 +94,8 @@ class Alignment:
     def _gaps(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The longest stretches [low, high) inside [start, stop) of lines that are not intact."""
         gaps: list[tuple[int, int]] = []
-        for line in range(start, stop):
-            if self._intact(line, self._origin[line]):
+        for line, origin in enumerate(self._origin[start:stop], start):
+            if origin != _NONE and self._intact(line, origin):
                 continue
             if gaps and gaps[-1][1] == line:
                 gaps[-1] = gaps[-1][0], line + 1
@@ -123,6 +123,8 @@ class Alignment:
 
     def _keep_guesses(self, low: int, guesses: list[int], first: int, last: int) -> None:
         """An edited line keeps the traced line that it was, so that it is found among equal ones, if order allows."""
+        if guesses.count(_NONE) == len(guesses):
+            return
         bounds = [last] * len(guesses)
         for index in range(len(guesses) - 1, 0, -1):
             found = self._origin[low + index]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mase_server.lsp.text import Text, decode, hashes, split_lines
 
-texts = st.text(st.sampled_from("ab \t\f\v\u2028é😋\r\n\n"), max_size=40)
+texts = st.text(st.sampled_from("ab \t\f\v\x1c\x1d\x1e\x85\u2028\u2029é😋\r\n\n"), max_size=40)
 
 
 def reference_lines(text):
