@@ -134,6 +134,11 @@ def boolean_mask(model, x):
     return x[:, keep]
 
 
+def lists_as_indices(model, x):
+    y = model.fc(x)
+    return y[[slice(None), 0]], y[[[0, 1], [2, 3]]], y[[None, Ellipsis, 0]], y[[1, 0]]
+
+
 def masked_fill_known(model, x):
     mask = torch.arange(6) < 3
     return x.masked_fill(mask, float("-inf")).softmax(-1)
@@ -322,9 +327,9 @@ def unused_result(model, x):
 FORWARDS = [
     aliased, moved, residual, in_place_chain, views_see_writes, base_writes_are_seen_by_views, relu_in_place,
     writes_an_input, twice, parameter_used_directly, plain_attribute, made_in_forward, numpy_constant,
-    numpy_array_method, constant_tensor, boolean_mask, masked_fill_known, where_and_item, reads_in_control_flow,
-    unbind_chunk_split, returns_dict, returns_ordered_dict, max_with_indices, einsum_and_functions,
-    properties, augmented, out_argument, vmapped, vmapped_over_a_closure, vmapped_twice, vmapped_with_a_size,
+    numpy_array_method, constant_tensor, boolean_mask, masked_fill_known, lists_as_indices, where_and_item,
+    reads_in_control_flow, unbind_chunk_split, returns_dict, returns_ordered_dict, max_with_indices,
+    einsum_and_functions, properties, augmented, out_argument, vmapped, vmapped_over_a_closure, vmapped_twice, vmapped_with_a_size,
     copy_under_the_mode, scatter,
     comparison_chain, shape_arithmetic, expand_and_repeat, ellipsis_and_none, pad_and_roll, cast, attention,
     embedding_of_argmax, random_in_eval, split_then_assign, detach_keeps_storage, data_attribute, nested_function,

@@ -220,6 +220,18 @@ def test_weights_are_never_known():
     assert [shadows.get(tensor) for tensor in out] == [None, None, None]
 
 
+#: In a list, what no tensor of numbers holds makes a tuple of it; so do lists in some versions of torch.
+LISTS = ([slice(None), 0], [slice(0, 2), slice(1, 3)], [None, 0], [Ellipsis, 1], [0, 2], [[0, 1], [2, 3]], [[0, 1]])
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
+@pytest.mark.parametrize("index", LISTS, ids=str)
+def test_a_list_as_an_index_is_read_as_eager_reads_it(index):
+    weight = torch.nn.Parameter(torch.zeros(5, 4))
+    out, _ = on_meta(lambda: weight[index])
+    assert (out.device.type, out.shape) == ("meta", weight[index].shape)
+
+
 def test_real_tensors_made_elsewhere_are_known():
     table = torch.tensor(MATRIX)
     out, shadows = on_meta(lambda: table.sum(1))
