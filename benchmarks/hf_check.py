@@ -14,6 +14,7 @@ import torch
 from hf_types import CUTS, Built, Cut, NotBuilt, build
 from torch import nn
 
+from mase_server.inputs.execution.trials import Trials
 from mase_server.inputs.found import call_arguments, plain_hooks
 from mase_server.inputs.generate import inputs_at
 from mase_server.inputs.library.huggingface import library_choices
@@ -29,7 +30,6 @@ from mase_server.tracing.rebuild import Rebuild
 from mase_server.tracing.rungs import needs_values
 from mase_server.tracing.shadow import MetaMode
 from mase_server.tracing.state import unchanged
-from mase_server.worker.trials import Trials
 
 #: How often each of two times is measured, alternately.
 REPEATS = 3

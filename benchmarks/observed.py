@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from mase_server.inputs.execution.trials import Trials
 from mase_server.inputs.execution.weights import loaded_where_present
 from mase_server.inputs.find import find
 from mase_server.inputs.found import Found, call_arguments, plain_hooks
@@ -29,7 +30,6 @@ from mase_server.tracing.shadow import Shadows
 from mase_server.worker import memory
 from mase_server.worker.job import trace
 from mase_server.worker.request import TraceRequest
-from mase_server.worker.trials import Trials
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.ground_truth.record import Recorder

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
+from mase_server.inputs.execution.trials import Trials
 from mase_server.inputs.found import plain_hooks
 from mase_server.inputs.generate import inputs_at
 from mase_server.inputs.searching.search import search
@@ -24,8 +27,10 @@ def example_arguments(model: nn.Module, given: Mapping[str, Any] | None = None) 
     if any(holds_tensor(value) for value in given.values()):
         return given
     shadows = Shadows()
+    # The process is the caller's: its memory is not limited.
+    attempt = Trials(shadows, around=nullcontext).attempt
     with unchanged(model, shadows):
-        searched = search(model, plain_hooks(shadows))
+        searched = search(model, replace(plain_hooks(shadows), attempt=attempt))
     if searched.spec is None:
         name = type(model).__name__
         raise ValueError(

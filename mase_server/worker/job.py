@@ -21,6 +21,7 @@ from torch import nn
 
 from mase_server.inputs.execution.guard import guarded
 from mase_server.inputs.execution.program import Loaded, as_program
+from mase_server.inputs.execution.trials import Trials
 from mase_server.inputs.find import find
 from mase_server.inputs.found import Found, Hooks, bind
 from mase_server.inputs.making.constructions import arguments_of, places_of, rebuild_of
@@ -50,7 +51,6 @@ from mase_server.worker.proof import Proofs, forget, is_preferred
 from mase_server.worker.request import TraceRequest
 from mase_server.worker.traced import Traced
 from mase_server.worker.transforms.replay import replayed
-from mase_server.worker.trials import Trials
 
 # The warm parent imports this file: its forks find every pass imported.
 built_in()

@@ -96,6 +96,27 @@ def test_the_callers_model_is_unchanged(layers, actions, training, frozen):
     assert_unchanged(model, before)
 
 
+class Routed(nn.Module):
+    """Which rows an expert gets is known with values only; so inputs are tried for real, on the caller's own model."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.gate, self.counting = nn.BatchNorm1d(6), nn.Linear(6, 2), Counting()
+
+    def forward(self, x):
+        rows = self.gate(self.counting(self.norm(x))).argmax(-1).nonzero()
+        return x[rows[:, 0]]
+
+
+def test_inputs_are_found_where_values_decide_and_the_model_is_unchanged():
+    model = Routed().train()
+    before = everything(model)
+    graph = MaseGraph(model)
+    assert [tuple(value.shape)[1:] for value in graph.arguments.values()] == [(6,)]
+    assert any(node.target is torch.Tensor.nonzero or node.target == "nonzero" for node in graph.nodes)
+    assert_unchanged(model, before)
+
+
 def test_the_callers_inputs_are_unchanged():
     x = torch.randn(4, 6)
     kept = x.clone()

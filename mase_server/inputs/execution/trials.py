@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -17,24 +19,28 @@ from mase_server.tracing.state import unchanged
 
 
 class Trials:
-    """Tries forwards; keeps the real copy of a model whose path depends on values."""
+    """Tries forwards; keeps the real copy of a model whose path depends on values. around: surrounds tries on meta."""
 
-    def __init__(self, shadows: Shadows) -> None:
-        self.shadows = shadows
+    def __init__(self, shadows: Shadows, around: Callable[[], AbstractContextManager[None]] = sparing) -> None:
+        self.shadows, self.around = shadows, around
         self._plain = plain_hooks(shadows)
         self._real: dict[int, tuple[nn.Module, nn.Module]] = {}
 
     def attempt(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseException | None:
         """What the forward raises; None if it succeeds."""
-        with unchanged(model, self.shadows), sparing():
+        with unchanged(model, self.shadows), self.around():
             error = self._plain.attempt(model, args, kwargs)
         if error is None or not needs_values(error) or not worth_a_real_run(model, error):
             return error
         if id(model) not in self._real:
             self._real[id(model)] = (model, real_copy(model, self.shadows, None))
+        real = self._real[id(model)][1]
         try:
-            with torch.no_grad(), Bounded():
-                self._real[id(model)][1](*self._valued(args), **self._valued(kwargs))
+            # A model that has values already is its own copy, and the caller's.
+            with unchanged(real, self.shadows), torch.no_grad(), Bounded():
+                for buffer in real.buffers():
+                    self.shadows.written(buffer)
+                real(*self._valued(args), **self._valued(kwargs))
         except TooSlowError:
             # Nothing speaks against these inputs.
             return None
