@@ -46,6 +46,7 @@ class Progress:
         self._ended = True
         if self._token is not None:
             self._server.work_done_progress.end(self._token, lsp.WorkDoneProgressEnd(message=message or None))
+            self._server.work_done_progress.tokens.pop(self._token, None)
             self._server.cancels.pop(self._token, None)
             self._token = None
 
@@ -55,6 +56,7 @@ class Progress:
             return
         token = f"mase-{uuid.uuid4()}"
         await self._server.work_done_progress.create_async(token)
+        del self._server.work_done_progress.tokens[token]  # pygls would keep it for ever, and `cancels` does the same
         if not self._ended:
             self._begin(token)
 

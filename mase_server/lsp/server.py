@@ -25,7 +25,7 @@ from pygls.protocol import (
 from pygls.uris import from_fs_path, to_fs_path
 
 from mase_server import __version__
-from mase_server.daemon.slices import sliced
+from mase_server.daemon.slices import let_go, sliced
 from mase_server.daemon.status import FolderSettings
 from mase_server.lsp.cells import Answers, asked_of, of_cells, to_script
 from mase_server.lsp.contents import Contents
@@ -61,6 +61,9 @@ _SAVES = frozenset({
 #: Of the documents that this server makes.
 SCHEMES = [Graphs.scheme, Verilog.scheme]
 
+#: Elements of a long answer that are freed in one turn.
+_FREED_AT_ONCE = 1000
+
 _JSON_RPC = b"application/vscode-jsonrpc; charset=utf-8"
 
 DaemonFactory = Callable[..., "Daemon"]
@@ -88,6 +91,23 @@ class Protocol(LanguageServerProtocol):
             result.capabilities.diagnostic_provider = None
         return result
 
+    def _execute_handler(
+        self,
+        msg_id: str | int,
+        handler: Callable[..., Any],
+        callback: Callable[[Any], None],
+        args: tuple[Any, ...] | None = None,
+        kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        """What pygls keeps of a message that is worked on goes with its end: it would keep every notification's."""
+        super()._execute_handler(msg_id, handler, callback, args, kwargs)
+        if (future := self._request_futures.get(msg_id)) is not None:
+            future.add_done_callback(lambda done: self._forget(msg_id, done))
+
+    def _forget(self, msg_id: str | int, done: Any) -> None:
+        if self._request_futures.get(msg_id) is done:
+            del self._request_futures[msg_id]
+
     def _send_response(self, msg_id: str | int, result: Any = None, error: lsp.ResponseError | None = None) -> None:
         """Big answers are written a little at a time, and sent when they are whole."""
         if error is not None or not is_big(result):
@@ -99,17 +119,20 @@ class Protocol(LanguageServerProtocol):
         task.add_done_callback(self.sending.discard)
 
     async def _send_in_pieces(self, msg_id: str | int, result: Any) -> None:
-        made = [f'{{"id": {json.dumps(msg_id)}, "jsonrpc": "2.0", "result": ']
+        made = [f'{{"id": {json.dumps(msg_id)}, "jsonrpc": "2.0", "result": '.encode()]
         try:
             async for piece in sliced(pieces(result, self._serialize_message)):
-                made.append(piece)
+                made.append(piece.encode())
         except Exception as failed:  # noqa: BLE001  (the border of a request: whoever asked must hear of an end)
             _LOG.exception("an answer could not be written")
             super()._send_response(msg_id, error=JsonRpcInternalError(str(failed)).to_response_error())
             return
-        body = "".join([*made, "}"]).encode()
+        made.append(b"}")
+        head = b"Content-Length: %d\r\nContent-Type: %s\r\n\r\n" % (sum(map(len, made)), _JSON_RPC)
         assert self.writer is not None
-        self.writer.write(b"Content-Length: %d\r\nContent-Type: %s\r\n\r\n" % (len(body), _JSON_RPC) + body)
+        self.writer.write(b"".join([head, *made]))
+        if isinstance(result, list):
+            let_go([result[start : start + _FREED_AT_ONCE] for start in range(0, len(result), _FREED_AT_ONCE)])
 
 
 class Server(LanguageServer):
