@@ -118,6 +118,10 @@ CODES: dict[str, tuple[str, str]] = {
         "A pass of the model's pipeline could not be applied to the present text; what those before it made is shown.",
         "Undo it, mend what the message says, or change the setting `mase.pipelines`.",
     ),
+    "process-limit": (
+        "The code started more than a hundred processes while it was traced, and was stopped with all of them.",
+        "Start fewer, or none while the file is imported and a model is built or run.",
+    ),
     "python-too-old": (
         "The interpreter is older than Python 3.11.",
         "Choose another one: setting `mase.interpreter`.",

@@ -21,6 +21,7 @@ _NEXT = "It is not traced again until the file changes or a retrace is asked for
 _STEPS = {
     "time-limit": "If it only needs longer, raise the setting mase.limits.seconds. ",
     "memory-limit": "If it only needs more, raise the setting mase.limits.memory. ",
+    "process-limit": "Start fewer, or none while the file is imported and a model is built or run. ",
     "exited": 'If no model needs it, put it under `if __name__ == "__main__":`. ',
     "exited in": "Raise an exception instead, so that the shapes up to it can be shown. ",
 }
@@ -54,7 +55,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """A limit that a trace exceeded: code `time-limit` (seconds) or `memory-limit` (bytes)."""
+    """A limit that a trace exceeded: code `time-limit` (seconds), `memory-limit` (bytes) or `process-limit`."""
 
     code: str
     limit: float
@@ -63,6 +64,8 @@ class Breach:
         """What happened, as the beginning of a sentence."""
         if self.code == "time-limit":
             return f"Tracing took longer than {self.limit:g} s and was stopped"
+        if self.code == "process-limit":
+            return f"The code started more than {self.limit:g} processes and was stopped"
         return f"Tracing used more than {self.limit / (1 << 30):.3g} GiB and was stopped"
 
 

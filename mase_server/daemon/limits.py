@@ -1,19 +1,23 @@
-"""How much memory a worker's processes hold, read from /proc, or from `ps` where there is none."""
+"""How many processes a worker has and how much memory they hold, read from /proc, or from `ps` where there is none."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
+import sys
 from pathlib import Path
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PROC = Path("/proc")
 
 
-def _family(pid: int) -> list[int]:
-    """`pid` and its descendants, as far as the kernel tells (CONFIG_PROC_CHILDREN)."""
-    found, todo = [], [pid]
-    while todo:
+def _family(pid: int, most: int = sys.maxsize) -> list[int]:
+    """`pid` and its descendants, so many of them at most, as far as the kernel tells (CONFIG_PROC_CHILDREN)."""
+    found: list[int] = []
+    todo = [pid]
+    while todo and len(found) < most:
         one = todo.pop()
         found.append(one)
         try:
@@ -22,6 +26,18 @@ def _family(pid: int) -> list[int]:
         except (OSError, ValueError):
             continue
     return found
+
+
+def exceeds_processes(pid: int, most: int) -> bool:
+    """Has `pid` more than `most` descendants? What has ended and was not waited for counts, too."""
+    return len(_family(pid, most + 2)) > most + 1
+
+
+def end_descendants(pid: int) -> None:
+    """Kill what `pid` started, and leave it alone: it may still say where it is."""
+    for one in _family(pid)[1:]:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(one, signal.SIGKILL)
 
 
 def _resident(pid: int) -> int:

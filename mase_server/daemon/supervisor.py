@@ -23,7 +23,7 @@ from mase_server.daemon.death import (
     tells_the_end,
 )
 from mase_server.daemon.launcher import ChildProcess
-from mase_server.daemon.limits import held_bytes
+from mase_server.daemon.limits import end_descendants, exceeds_processes, held_bytes
 from mase_server.observe.records import event, within
 from mase_server.snapshot import Assembler, Payload, Problem
 from mase_server.wire import Message
@@ -46,10 +46,12 @@ _LONGEST = 4
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one child may use: `seconds` for import and trace, `memory` in resident bytes for all its life."""
+    """What one child may use: `seconds` for import and trace, for all its life `memory` in resident bytes, and
+    `processes` that it started or that these did."""
 
     seconds: float = 30.0
     memory: int = 4 << 30
+    processes: int = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,9 @@ class TraceWorker:
             excused = min(self._progress.excused, (_LONGEST - 1) * self._limits.seconds)
             if tracing and not self._traced.done() and seconds - excused > self._limits.seconds:
                 return self._breach(Breach("time-limit", self._limits.seconds))
+            if exceeds_processes(self.child.pid, self._limits.processes):
+                end_descendants(self.child.pid)  # each of which may be about to start more
+                return self._breach(Breach("process-limit", self._limits.processes))
             if await held_bytes(self.child.pid, self._limits.memory) > self._limits.memory:
                 return self._breach(Breach("memory-limit", self._limits.memory))
             if tracing and turn % _SAMPLE_EVERY == _FIRST_SAMPLE:

@@ -49,11 +49,16 @@ def _run(connection: wire.Connection, job: str) -> int:
 
 
 def become_own_group() -> None:
-    """Lead an own process group, die with the parent, and meet signals as a fresh process would."""
+    """Lead an own process group, die with the parent, and meet signals as a fresh process would.
+
+    What its descendants leave behind becomes its own, so that it counts as its own.
+    """
     parent = os.getppid()
     if os.getpgid(0) != os.getpid():  # a spare was started as a leader
         os.setsid()
     processes.die_with_parent(parent)
+    processes.adopt_orphans()
+    processes.few_descriptors()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)

@@ -7,6 +7,7 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from collections.abc import Container, Iterator
 from pathlib import Path
 
@@ -18,6 +19,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 #: Bytes of one file that a person's code may write while it is traced: what it writes is thrown away.
 MOST_WRITTEN = 1 << 30
+#: Descriptors that it may have open at once, where the system would let it have more.
+MOST_OPEN = 4096
+#: Seconds in which what makes new processes again and again, each with no parent, has to be caught.
+_CHASE_SECONDS, _LOOK_SECONDS = 0.5, 0.002
 
 
 def leave_no_core() -> None:
@@ -39,6 +44,14 @@ def small_files(most: int = MOST_WRITTEN) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def few_descriptors(most: int = MOST_OPEN) -> None:
+    """Let this process, and what it starts, have no more files open at once than `most`: each takes kernel memory."""
+    if sys.platform != "win32":
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft == resource.RLIM_INFINITY or soft > most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _prctl(option: int, value: int) -> None:
@@ -78,9 +91,31 @@ def kill_group(pid: int) -> None:
 
 
 def kill_strays(known: Container[int]) -> None:
-    """Kill every child of this process that is not `known`: orphans that left their group and were adopted."""
-    task = Path(f"/proc/self/task/{os.getpid()}/children")
-    with contextlib.suppress(OSError, ValueError):
-        for pid in map(int, task.read_text().split()):
-            if pid not in known:
-                kill_group(pid)
+    """Kill every child of this process that is not `known`: orphans that left their group and were adopted.
+
+    What one of them started before it was killed is adopted then, and killed as well.
+    """
+    killed: set[int] = set()
+    end = time.monotonic() + _CHASE_SECONDS
+    while time.monotonic() < end:
+        fresh = {pid for pid in _children() - killed if pid not in known}
+        for pid in fresh:
+            kill_group(pid)
+        killed |= fresh
+        if not fresh and all(map(_has_ended, killed)):
+            return
+        time.sleep(0 if fresh else _LOOK_SECONDS)
+
+
+def _has_ended(child: int) -> bool:
+    try:
+        return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def _children() -> set[int]:
+    try:
+        return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
+    except (OSError, ValueError):
+        return set()

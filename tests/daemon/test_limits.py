@@ -2,8 +2,17 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
-from mase_server.daemon.limits import available_fraction, held_bytes, resident_bytes
+import pytest
+
+from mase_server.daemon.limits import (
+    available_fraction,
+    end_descendants,
+    exceeds_processes,
+    held_bytes,
+    resident_bytes,
+)
 
 HOLD = "x = bytearray(b'1') * (64 << 20); print('held', flush=True); input()"
 PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {HOLD!r}])"
@@ -53,6 +62,47 @@ async def test_what_forks_share_counts_once_where_it_decides():
     assert 64 << 20 <= await held_bytes(process.pid, 100 << 20) < 128 << 20
     assert await held_bytes(process.pid, 1 << 40) >= 4 * (64 << 20), "it was counted slowly though nothing hung on it"
     finish(process)
+
+
+def test_processes_are_counted_and_ended_without_the_one_that_started_them():
+    process = start(FORKS)
+    assert exceeds_processes(process.pid, 2)
+    assert not exceeds_processes(process.pid, 3)
+    end_descendants(process.pid)
+    finish(process)
+    assert process.returncode == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the system has no such limits")
+def test_a_worker_may_have_few_files_open_and_leaves_no_core():
+    """Where the system allows more; what is lower already stays so."""
+    code = (
+        "import resource as r, sys; from mase_server.worker import processes as p\n"
+        "most = r.getrlimit(r.RLIMIT_NOFILE)[1]; r.setrlimit(r.RLIMIT_NOFILE, (int(sys.argv[1]), most))\n"
+        "p.few_descriptors(64); p.leave_no_core()\n"
+        "print(r.getrlimit(r.RLIMIT_NOFILE)[0], r.getrlimit(r.RLIMIT_CORE)[0])"
+    )
+    for before, after in ((32, 32), (200, 64)):
+        done = subprocess.run([sys.executable, "-c", code, str(before)], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == [str(after), "0"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not tell children")
+def test_orphans_are_chased_until_none_is_left():
+    """Each starts the next in a session of its own and ends, so a list of them is old when it is read."""
+    code = (
+        "import os, time; from mase_server.worker import processes as p; p.adopt_orphans(); read, write = os.pipe()\n"
+        "if any(os.fork() == 0 for _ in range(20)):\n"
+        "    for number in range(1000):\n"
+        "        if os.fork(): os._exit(0)\n"
+        "        os.setsid(); number == 9 and os.write(write, b'.')\n"
+        "    time.sleep(60)\n"
+        "os.read(read, 1)  # by now they are well under way\n"
+        "os.close(write); p._CHASE_SECONDS = 60; p.kill_strays(())\n"
+        "os.set_blocking(read, False)\n"
+        "while os.read(read, 64): pass"  # BlockingIOError where somebody holds the other end
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 async def test_a_process_that_is_gone_holds_nothing():

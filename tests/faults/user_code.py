@@ -91,6 +91,13 @@ def detached(then):
     return f"{LIBC}\nif libc.fork() == 0:\n    {apart}\n        {then}\n    libc._exit(0)"
 
 
+#: Each starts another in a session of its own and ends: no group and no parent holds them. One of two thousand stays.
+LEAVING = """\
+if libc.fork() == 0:
+    for _ in range(2000):
+        libc.setsid()
+        if libc.fork() != 0: libc._exit(0)
+    time.sleep(600)"""
 SPOILT = r"^The code closed or wrote to file descriptors that it did not open"
 STOPPED = "^Tracing stopped: TypeError: "
 NOBODY = "No line of this file raised it: perhaps the file changes what everything uses"
@@ -231,6 +238,20 @@ TOLD = {
         "^Tracing used more than 0.8 GiB",
         r"at line (8|9|10) of .* in __init__",
         code="memory-limit",
+    ),
+    "two hundred forks": crashed(
+        "import",
+        f"{LIBC}\nfor _ in range(200):\n    if libc.fork() == 0: time.sleep(600)\ntime.sleep(600)",
+        "libc.fork()|time.sleep(600)",
+        "^The code started more than 100 processes and was stopped",
+        code="process-limit",
+    ),
+    "processes that leave each other": crashed(
+        "forward",
+        f"{LIBC}\n{LEAVING}\ntime.sleep(600)",
+        "time.sleep(600)",
+        "^The code started more than 100 processes and was stopped, at line",
+        code="process-limit",
     ),
     "a map of memory": crashed(
         "forward",
