@@ -9,6 +9,7 @@ from typing import Any
 
 from mase_server import __version__
 from mase_server.cli.checked import SEVERITIES, Checked
+from mase_server.cli.lines import from_here
 from mase_server.snapshot import Problem
 
 _COMMANDS = {"error": "error", "warning": "warning", "information": "notice", "hint": "notice"}
@@ -24,7 +25,7 @@ def report(checked: Checked) -> dict[str, Any]:
     unchecked = {each.path for each in checked.unchecked}
     files = [
         {
-            "file": checked.shown(each.path),
+            "file": from_here(each.path),
             "state": each.state,
             "models": [model["title"] for model in each.models],
             "checked": each.path not in unchecked,
@@ -32,7 +33,7 @@ def report(checked: Checked) -> dict[str, Any]:
         for each in checked.reports
     ]
     counts = {severity: checked.counts[severity] for severity in SEVERITIES}
-    problems = [asdict(problem) | {"file": checked.shown(problem.file)} for problem in checked.problems]
+    problems = [asdict(problem) | {"file": from_here(problem.file)} for problem in checked.problems]
     return {"version": __version__, "files": files, "problems": problems, "counts": counts}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mase_server.cli.checked import Checked, Sources
-from mase_server.cli.lines import SEVERITY, Line, print_lines
+from mase_server.cli.lines import SEVERITY, Line, from_here, print_lines
 from mase_server.lsp.figures import counted
 from mase_server.snapshot import Problem
 
@@ -26,13 +26,13 @@ def print_text(checked: Checked) -> None:
 def _problem(checked: Checked, sources: Sources, problem: Problem) -> Iterator[Line]:
     style = SEVERITY.get(problem.severity, "")
     first, *rest = problem.message.split("\n")
-    place = f"{checked.shown(problem.file)}:{problem.line}:{problem.column + 1}: "
+    place = f"{from_here(problem.file)}:{problem.line}:{problem.column + 1}: "
     yield Line(((place, "bold"), (f"{problem.severity}[{problem.code}]", style), (f": {first}", "")))
     yield from (Line(((f"    {line}", ""),)) for line in rest)
     told = {key: getattr(problem, key) for key in _EXTENT}
     yield from _excerpt(sources, problem.file, told, "^", style)
     for related in problem.related[:_PLACES]:
-        where = f"{checked.shown(related['file'])}:{related['line']}: "
+        where = f"{from_here(related['file'])}:{related['line']}: "
         yield Line((("      = ", _BAR), (where, "bold"), (related["message"], "")))
         yield from _excerpt(sources, related["file"], related, "-", "blue")
     for fix in problem.fixes:
@@ -70,7 +70,7 @@ def summary(checked: Checked) -> Iterator[Line]:
     """What was found, in one line, and what could not be looked at."""
     for report in checked.unchecked:
         why = (report.told["status"] or {}).get("message") or "nothing of it could be traced"
-        yield Line(((f"{checked.shown(report.path)}: not checked: {why}", "yellow"),))
+        yield Line(((f"{from_here(report.path)}: not checked: {why}", "yellow"),))
     files = counted(len(checked.reports), "model file")
     counts = checked.counts
     told = [counted(counts[each], each) for each in ("error", "warning") if counts[each]]

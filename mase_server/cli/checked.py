@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -56,10 +55,6 @@ class Checked:
     def fails(self, worst: str) -> bool:
         """Is there a problem at least as bad as `worst`?"""
         return any(self.counts[severity] for severity in SEVERITIES[: SEVERITIES.index(worst) + 1])
-
-    def shown(self, path: str) -> str:
-        """A path as a person reads it: relative to where they are, if it is below."""
-        return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path
 
     def relative(self, path: str) -> str:
         """A path as services read it: relative to the root, if it is below."""

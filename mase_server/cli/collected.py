@@ -18,6 +18,7 @@ from mase_server.daemon.projects import project_of
 from mase_server.directories import state_dir
 from mase_server.observe import settings
 from mase_server.observe.logs import folder_of
+from mase_server.observe.records import within
 from mase_server.observe.reduced import Reduced
 from mase_server.rpc.registry import registrations, runtime_dir
 
@@ -125,6 +126,5 @@ def _daemons(folders: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _worker(told: Mapping[str, Any]) -> dict[str, Any]:
-    path, folder = Path(told["path"]), told["folder"]
-    name = str(path.relative_to(folder)) if path.is_relative_to(folder) else path.name
-    return {"path": name, **{key: told[key] for key in ("pid", "memory", "generation", "idle")}}
+    facts = {key: told[key] for key in ("pid", "memory", "generation", "idle")}
+    return {"path": within(told["path"], told["folder"]), **facts}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mase_server.cli.checked import Checked
+from mase_server.cli.lines import from_here
 from mase_server.lsp.text import Text, decode
 
 Place = tuple[int, int]
@@ -28,7 +29,7 @@ def mend(checked: Checked) -> list[str]:
             fix = next((fix for fix in problem.fixes if fix["preferred"] and _is_within(fix, report.path)), None)
             if fix is not None:
                 _write(Path(report.path), fix["edits"])
-                done.append(f"{checked.shown(report.path)}:{problem.line}: {fix['title']}")
+                done.append(f"{from_here(report.path)}:{problem.line}: {fix['title']}")
                 break
     return done
 

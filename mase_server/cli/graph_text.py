@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
 from mase_server.cli.graph_data import Graph, Node
-from mase_server.cli.lines import Line, print_lines
+from mase_server.cli.lines import Line, from_here, print_lines
 from mase_server.cli.report import value_map
 from mase_server.cli.tables import columns
 from mase_server.lsp.figures import scaled
@@ -25,7 +24,7 @@ _INPUTS = 40
 def print_text(graph: Graph) -> None:
     """A row for each node, under the modules that it stands in."""
     lens = lens_text(SimpleNamespace(**graph.model), graph.stale)  # type: ignore[arg-type]
-    head = Line(((f"{graph.model['title']}", "bold"), (f" ({_short(graph.path)}): {lens}", "")))
+    head = Line(((f"{graph.model['title']}", "bold"), (f" ({from_here(graph.path)}): {lens}", "")))
     rows = list(_rows(graph))
     used = [place for place, name in enumerate(_HEAD) if name != "format" or any(row[place] for row in rows)]
     table = columns([_HEAD[place] for place in used], [[row[place] for place in used] for row in rows], right={4})
@@ -69,10 +68,6 @@ def _called(node: Node | None, name: str, scope: str) -> str:
 def value_of(node: Node) -> str:
     """Its result, where there are tensors in it."""
     return label([node.value]) if has_tensor(node.value) else ""
-
-
-def _short(path: str) -> str:
-    return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path
 
 
 def print_json(graph: Graph) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mase_server.cli.styles import styled
@@ -15,6 +17,11 @@ if TYPE_CHECKING:
 
 #: The style of each severity.
 SEVERITY = {"error": "bold red", "warning": "yellow", "information": "blue", "hint": "dim"}
+
+
+def from_here(path: str) -> str:
+    """A path as a person reads it: relative to where they are, if it is below."""
+    return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,13 +91,13 @@ def _print(found: Registration, told: dict[str, Any]) -> None:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    from mase_server.cli.lines import from_here
     from mase_server.lsp.figures import in_bytes
 
-    path = Path(row["path"])
-    name = str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
     if row["pid"] is None:
         process, memory, idle = "", "", ""
     else:
         process, memory, idle = str(row["pid"]), in_bytes(row["memory"]), f"{row['idle']:.0f} s"
     why = row["message"] if row["state"] != "ready" else ""
-    return name, row["state"] + ("" if row["open"] else ", closed"), process, memory, idle, why.split("\n")[0]
+    state = row["state"] + ("" if row["open"] else ", closed")
+    return from_here(row["path"]), state, process, memory, idle, why.split("\n")[0]
