@@ -15,10 +15,11 @@ from pathlib import Path
 
 from mase_server.daemon.discovery import Discoverer
 from mase_server.daemon.environment import Candidate, candidates, environment_problem, version_of
+from mase_server.daemon.launcher import with_child
 from mase_server.daemon.passes import Passes
 from mase_server.daemon.picked_sets import PickedSets
 from mase_server.daemon.pool import NoInterpreter, Pool
-from mase_server.daemon.refused import refused, with_child
+from mase_server.daemon.refused import refused
 from mase_server.daemon.slots import Slots
 from mase_server.daemon.slowness import Slowness
 from mase_server.daemon.source import is_library, unreadable

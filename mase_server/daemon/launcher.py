@@ -9,7 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mase_server.daemon.channel import Channel
 from mase_server.daemon.log import OutputLog
@@ -23,6 +23,9 @@ from mase_server.daemon.process import (
     wire_and_log,
 )
 from mase_server.wire import Message
+
+if TYPE_CHECKING:
+    from mase_server.worker.request import TraceRequest
 
 #: Seconds until the end of a warm parent is noticed, at most, where a message to it could not be sent.
 _END_SECONDS = 1.0
@@ -69,6 +72,15 @@ class ChildProcess:
                 await end_groups([self.pid], asyncio.shield(self.exited))
         self.channel.close()
         self.log.close()
+
+
+async def with_child(child: ChildProcess, request: Callable[[], TraceRequest]) -> TraceRequest:
+    """The request for a child, which ends where there can be none: OSError says why."""
+    try:
+        return request()
+    except OSError:
+        await child.stop()
+        raise
 
 
 class _Start:

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import errno
 import tempfile
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from mase_server.snapshot import Problem
-
-if TYPE_CHECKING:
-    from mase_server.daemon.launcher import ChildProcess
-    from mase_server.worker.request import TraceRequest
 
 _FILES = "as many files are open as may be. Close files in the editor, or raise the limit: `ulimit -n 4096`"
 _PROCESSES = "no more processes can be started. End some, or raise the limit: `ulimit -u`"
@@ -33,15 +27,6 @@ def refused(path: str, error: OSError) -> Problem:
     why = _REASONS.get(error.errno or 0) or _no_room(error)
     text = f"This file cannot be traced now: {why}. Then save again."
     return Problem(path, 1, 0, 2, 0, "error", "system-limit", text)
-
-
-async def with_child(child: ChildProcess, request: Callable[[], TraceRequest]) -> TraceRequest:
-    """The request for a child, which ends where there can be none: OSError says why."""
-    try:
-        return request()
-    except OSError:
-        await child.stop()
-        raise
 
 
 def _no_room(error: OSError) -> str:

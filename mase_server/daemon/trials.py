@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from mase_server.daemon.environment import candidates, environment_problem
 from mase_server.daemon.graph_snapshot import GraphSnapshot
+from mase_server.daemon.launcher import with_child
 from mase_server.daemon.pool import NoInterpreter
-from mase_server.daemon.refused import refused, with_child
+from mase_server.daemon.refused import refused
 from mase_server.daemon.supervisor import Events, Limits, TraceWorker
 from mase_server.daemon.tracked import make_scratch
 from mase_server.snapshot import Payload, Problem
