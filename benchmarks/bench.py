@@ -55,6 +55,8 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "rpc": Benchmark(("-m", "benchmarks.rpc", "--seconds", "4", "--runs", "3"), 2),
     "cli": Benchmark(("cli.py",), 2),
     "faults": Benchmark(("faults.py",), 1),
+    "load": Benchmark(("load.py",), 3),
+    "shutdown": Benchmark(("shutdown.py",), 1),
     "graph": Benchmark(("graph.py",), 1, ("chromium",)),
     "library": Benchmark(("library.py",), 1),
     "answer": Benchmark(("same_answer.py",), 4),

@@ -43,8 +43,9 @@ class Editor:
     Times are seconds of `time.perf_counter`. Columns are code points (utf-32 is the only encoding offered).
     """
 
-    def __init__(self, folder: Path, command: Sequence[str] = SERVER) -> None:
+    def __init__(self, folder: Path, command: Sequence[str] = SERVER, **settings: Any) -> None:
         self.folder = folder
+        self._options = {"trusted": True, "interpreter": sys.executable, **settings}
         self.command = command
         self.client = LanguageClient("headless-editor", "1")
         self.statuses: list[Any] = []
@@ -66,7 +67,7 @@ class Editor:
             lsp.InitializeParams(
                 capabilities=CAPABILITIES,
                 workspace_folders=[folder],
-                initialization_options={"trusted": True, "interpreter": sys.executable},
+                initialization_options=self._options,
             )
         )
         self.start_seconds = perf_counter() - started

@@ -64,6 +64,19 @@ def _saves() -> Iterator[tuple[str, Figure]]:
         yield f"latency/{name}/ratio", Figure(f"that against a fresh `python FILE`, {name}", "x", 8, is_least=True)
 
 
+def _load() -> Iterator[tuple[str, Figure]]:
+    hovered = {
+        "opened": "50 models are opened", "burst": "200 saves come at once", "formatters": "formatters save 200 times",
+        "big/opened": "20,000 operations are traced", "big/saved": "they are traced again",
+    }  # fmt: skip
+    for name, what in hovered.items():
+        yield f"load/{name}/hover", Figure(f"hover while {what}, p95", "ms", 20)
+        yield f"load/{name}/traces", Figure(f"most traces of one content while {what}", "", 1)
+    asked = {"big/asked": "all is asked of 20,000 operations", "big/changed": "their whole text is replaced"}
+    for name, what in (hovered | asked).items():
+        yield f"load/{name}/turn", Figure(f"longest turn of the loop while {what}, CPU", "ms", 5)
+
+
 #: Every figure, by its name: the benchmark's, and what of it.
 FIGURES: Mapping[str, Figure] = {
     "startup/initialize": Figure("start to `initialize` answered", "s", 1),
@@ -78,7 +91,9 @@ FIGURES: Mapping[str, Figure] = {
     "big/llama/first": Figure("Llama 405B from its config, first hints", "s", 4),
     "big/llama/symbols": Figure("Llama 405B, symbols", "s", 8),
     "big/llama/memory": Figure("Llama 405B, memory of its process", "MiB", 700),
+    **dict(_load()),
     "faults/recovery": Figure("save to fresh hints after a crash, the slowest kind", "s", 0.5),
+    "shutdown/seconds": Figure("`shutdown` until nothing of 20 files, a trace and a simulation runs", "s", 1.5),
     "library/import": Figure("MaseGraph imported and used, over torch alone", "x", 1.3),
     "library/bert": Figure("MaseGraph, init and add_common on BERT-base, CPU", "s", 0.15),
     "library/resnet": Figure("the same on ResNet-18, CPU", "s", 0.06),

@@ -96,8 +96,9 @@ class Turns:
 
 
 def name_of(handle: asyncio.Handle) -> str:
-    """What a callback is: of a task its coroutine."""
+    """What a callback is: of a task its coroutine, of a partial call what is called."""
     callback: Any = handle._callback  # type: ignore[attr-defined]
+    callback = getattr(callback, "func", callback)
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, asyncio.Task):
         coroutine: Any = owner.get_coro()
