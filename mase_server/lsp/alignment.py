@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from mase_server.lsp.text import Edit, bare
+from mase_server.lsp.text import Edit, alike, bare
 
 #: Above this many lines on either side, a changed stretch is compared at its two ends only (difflib is quadratic).
 _DIFF_LINES = 150
@@ -93,6 +93,8 @@ class Alignment:
 
     def _gaps(self, start: int, stop: int) -> list[tuple[int, int]]:
         """The longest stretches [low, high) inside [start, stop) of lines that are not intact."""
+        if self._origin[start:stop].count(_NONE) == stop - start:
+            return [(start, stop)] if start < stop else []
         gaps: list[tuple[int, int]] = []
         for line, origin in enumerate(self._origin[start:stop], start):
             if origin != _NONE and self._intact(line, origin):
@@ -112,14 +114,19 @@ class Alignment:
         self._keep_guesses(low, guesses, first, last)
 
     def _match_texts(self, low: int, high: int, first: int, last: int) -> None:
-        while low < high and first < last and self._intact(low, first):
-            self._origin[low] = first
-            low, first = low + 1, first + 1
-        while low < high and first < last and self._intact(high - 1, last - 1):
-            high, last = high - 1, last - 1
-            self._origin[high] = last
+        head, tail = self._alike_at_the_ends(low, high, first, last)
+        self._origin[low : low + head] = range(first, first + head)
+        self._origin[high - tail : high] = range(last - tail, last)
+        low, high, first, last = low + head, high - tail, first + head, last - tail
         if 0 < high - low <= _DIFF_LINES and 0 < last - first <= _DIFF_LINES:
             self._diff(low, high, first, last)
+
+    def _alike_at_the_ends(self, low: int, high: int, first: int, last: int) -> tuple[int, int]:
+        """How many of the lines [low, high) and of the traced ones [first, last) are the same at either end."""
+        now, traced = [line.rstrip("\r\n") for line in self._lines[low:high]], self._traced[first:last]
+        most = min(len(now), len(traced))
+        head = alike(now, traced, most)
+        return head, alike(now[::-1], traced[::-1], most - head)
 
     def _keep_guesses(self, low: int, guesses: list[int], first: int, last: int) -> None:
         """An edited line keeps the traced line that it was, so that it is found among equal ones, if order allows."""

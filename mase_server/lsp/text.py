@@ -43,7 +43,7 @@ def decode(data: bytes) -> str:
     return data.decode(encoding, "replace")
 
 
-def _alike(one: Sequence[str], other: Sequence[str], most: int) -> int:
+def alike(one: Sequence[str], other: Sequence[str], most: int) -> int:
     """How many lines two texts begin with alike, at most so many: found by halves, since Python compares lists fast."""
     low, high = 0, most
     while low < high:
@@ -100,8 +100,8 @@ class Text:
         """Put `text` in place of everything: an edit of what lies between the lines that are the same at both ends."""
         old, self.lines = self.lines, split_lines(text)
         most = min(len(old), len(self.lines)) - 1
-        head = _alike(old, self.lines, most)
-        tail = _alike(old[::-1], self.lines[::-1], most - head)
+        head = alike(old, self.lines, most)
+        tail = alike(old[::-1], self.lines[::-1], most - head)
         return Edit(head, len(old) - head - tail, len(self.lines) - head - tail, 0, 0)
 
     def inside(self, position: tuple[int, int]) -> tuple[int, int]:
