@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from itertools import takewhile
 from pathlib import Path
 from typing import Union
@@ -78,6 +79,12 @@ def capabilities(
     return can
 
 
+#: Seconds without any news from a server after which nothing more is expected of it.
+PATIENCE = 60
+#: Seconds within which a request is answered, however much is to be done for it.
+ANSWERED = 300
+
+
 class Editor:
     """One editor with one server. Messages from the server wait in `unread` until a test takes them."""
 
@@ -98,6 +105,7 @@ class Editor:
         self._listen(lsp.WORKSPACE_CONFIGURATION, lambda params: [self.settings for _ in params.items])
         self._listen(lsp.WINDOW_SHOW_MESSAGE_REQUEST, lambda params: self.answer)
         self._listen(lsp.WINDOW_SHOW_DOCUMENT, lambda params: lsp.ShowDocumentResult(True))
+        self.client.protocol.send_request_async = self._limited(self.client.protocol.send_request_async)
 
     def _listen(self, method, answer):
         @self.client.feature(method)
@@ -105,6 +113,18 @@ class Editor:
             self.unread.append((method, params[0] if params else None))
             self._arrived.set()
             return None if answer is None else answer(params[0] if params else None)
+
+    def _limited(self, send):
+        """Requests that are sent at once, as they were, and whose answer is not waited for without end."""
+
+        async def answer(method, coming):
+            try:
+                async with asyncio.timeout(ANSWERED):
+                    return await coming
+            except TimeoutError:
+                raise AssertionError(self._never(f"answer to {method}", ANSWERED)) from None
+
+        return lambda method, *params, **named: answer(method, send(method, *params, **named))
 
     async def start(self, *command, process_id=None):
         """Start the server and shake hands."""
@@ -128,7 +148,7 @@ class Editor:
         """End the session in order; nothing the server said may be left unread."""
         await self.client.shutdown_async(None)
         self.client.exit(None)
-        code = await asyncio.wait_for(self.process.wait(), 10)
+        code = await asyncio.wait_for(self.process.wait(), PATIENCE)
         left = [method for method, _ in self.unread if method not in _ROUTINE]
         assert not left, f"never read: {[entry for entry in self.unread if entry[0] in left]}"
         assert code == 0
@@ -138,14 +158,26 @@ class Editor:
         return self.client._server
 
     async def expect(self, method, accept=lambda params: True):
-        """Take the first message of this kind, waiting for it."""
-        while True:
+        """Take the first message of this kind, waiting for it while there is news, though not for ever."""
+        end = time.monotonic() + ANSWERED
+        while time.monotonic() < end:
             for entry in self.unread:
                 if entry[0] == method and accept(entry[1]):
                     self.unread.remove(entry)
                     return entry[1]
             self._arrived.clear()
-            await asyncio.wait_for(self._arrived.wait(), 60)
+            try:
+                await asyncio.wait_for(self._arrived.wait(), PATIENCE)
+            except TimeoutError:
+                raise AssertionError(self._never(method, PATIENCE)) from None
+        raise AssertionError(self._never(method, ANSWERED))
+
+    def _never(self, what, seconds):
+        """What is told of a message that did not come."""
+        code = self.process.returncode
+        server = "runs" if code is None else f"has ended with {code}"
+        news = [(name, getattr(told, "uri", ""), getattr(told, "state", "")) for name, told in self.unread]
+        return f"no {what} within {seconds} s; the server {server}; unread: {news}"
 
     async def end_state(self, path):
         """Take the next end state of a file."""

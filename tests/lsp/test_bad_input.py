@@ -12,6 +12,7 @@ import pytest_asyncio
 from editing import Editor
 from good_net import GOOD, SEEN, by_name
 from lsprotocol import types as lsp
+from patience import of_limit, scaled, share
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -30,8 +31,9 @@ async def editor(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        options = {"trusted": True, "interpreter": sys.executable, "limits.seconds": SECONDS}
-        editor = Editor(folder, options=options)
+        limit = scaled(SECONDS, share())
+        editor = Editor(folder, options={"trusted": True, "interpreter": sys.executable, "limits.seconds": limit})
+        editor.limit = limit
         await editor.start(*SERVER)
     editor.neighbour = folder / "neighbour.py"
     editor.open(editor.neighbour, GOOD)
@@ -216,7 +218,7 @@ async def test_a_mistake_is_one_diagnostic_and_its_mending_brings_everything_bac
     line = bad.split("\n")[problem.range.start.line]
     assert any(part in line for part in case.at.split("|")), (line, problem.message)
     for pattern in case.says:
-        assert re.search(pattern, problem.message), problem.message
+        assert re.search(of_limit(pattern, SECONDS, editor.limit), problem.message), problem.message
     assert set(by_name(await editor.hints(path), bad)) >= set(case.shown)
     assert await untouched(editor)
     assert await is_stale(editor, path) == case.stale
