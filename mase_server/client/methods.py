@@ -229,7 +229,9 @@ class BlockingMethods:
         colours: str | None = None,
         file: str | None = None,
     ) -> Drawing:
-        """The graph of a model as SVG: {"svg"}, or {"file"} where it was written to the absolute path `file`."""
+        """The graph of a model as SVG: {"svg"}, or {"file"} where it was written to the absolute path `file`,
+        which ends in .svg. An older drawing is replaced; a link or anything else that is no file is refused.
+        """
         result = self.call("mase/draw", _given(path=path, model=model, original=original, colours=colours, file=file))
         return cast("Drawing", result)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 from mase_server import answers
+from mase_server.daemon import written
 from mase_server.daemon.methods import MODEL, Api, ApiError, ApiMethod, Params
 from mase_server.steps import Step
 
@@ -18,10 +18,12 @@ _PAGE = 4 << 20
 async def export_checkpoint(api: Api, params: Params) -> dict[str, Any]:
     """Write a model with its weights, after its passes, as `{name}.pt` and `{name}.mz`: {"files", "weights"}.
 
-    name: an absolute path without ending; its folder has to be there.  weights: whose values, in words.
+    name: an absolute path without ending; its folder has to be there. An older checkpoint is replaced, files of anybody
+    else are not.  weights: whose values, in words.
     `MaseGraph.from_checkpoint` reads them.
     """
-    return await api.daemon.passes.written("export", params["path"], params.get("model"), name=_name(params))
+    name = await asyncio.to_thread(written.checkpoint, params["name"], new=True)
+    return await api.daemon.passes.written("export", params["path"], params.get("model"), name=name)
 
 
 async def import_checkpoint(api: Api, params: Params) -> dict[str, Any]:
@@ -30,15 +32,8 @@ async def import_checkpoint(api: Api, params: Params) -> dict[str, Any]:
     name: as `mase/exportCheckpoint` takes it.  Drawings, code, weights and hardware are of the checkpoint from then
     on, until `mase/undoPass`. One of a model with other inputs is refused. Nothing of the files is executed.
     """
-    step = Step("load_checkpoint", {"name": _name(params)})
+    step = Step("load_checkpoint", {"name": written.checkpoint(params["name"], new=False)})
     return await api.daemon.passes.apply(params["path"], params.get("model"), step)
-
-
-def _name(params: Params) -> str:
-    name = Path(params["name"])
-    if not name.is_absolute():
-        raise ApiError("invalid-params", f"name is {str(name)[:200]!r}; it has to be an absolute path, without ending")
-    return str(name)
 
 
 async def weights(api: Api, params: Params) -> dict[str, Any]:
@@ -59,22 +54,21 @@ async def weights(api: Api, params: Params) -> dict[str, Any]:
 
 
 async def draw(api: Api, params: Params) -> dict[str, Any]:
-    """The graph of a model as SVG: {"svg"}, or {"file"} where it was written to the absolute path `file`.
+    """The graph of a model as SVG: {"svg"}, or {"file"} where it was written to the absolute path `file`, which ends in
+    .svg. An older drawing is replaced; a link or anything else that is no file is refused.
 
     original: as it was traced, without passes.  colours: by "family" of operators, or by number "format".
     """
     colours = params.get("colours", "family")
     if colours not in _COLOURS:
         raise ApiError("invalid-params", f"colours is {colours[:80]!r}, expected one of {', '.join(_COLOURS)}")
-    file = Path(params.get("file", "/"))
-    if not file.is_absolute():
-        raise ApiError("invalid-params", f"file is {str(file)[:200]!r}; it has to be an absolute path")
+    file = await asyncio.to_thread(written.drawing, params["file"]) if "file" in params else None
     original = params.get("original", False)
     made = await api.daemon.passes.written("draw", params["path"], params.get("model"), original, colours)
-    if "file" not in params:
+    if file is None:
         return {"svg": made["text"]}
     try:
-        await asyncio.to_thread(file.write_text, made["text"], "utf-8")
+        await asyncio.to_thread(written.write_drawing, file, made["text"])
     except OSError as error:
         raise ApiError("cannot-write", f"cannot write {file}: {error.strerror}", {"path": str(file)}) from error
     return {"file": str(file)}

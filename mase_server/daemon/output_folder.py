@@ -14,7 +14,7 @@ _TEXT = "This folder was written by mase-server: emitting again replaces its fil
 def claim(folder: str, overwrite: bool = False) -> None:
     """Make a folder and mark it; PassError of the kind "argument" where it cannot be, or holds files of others."""
     place = Path(folder)
-    if not place.is_absolute():
+    if not place.is_absolute() or "\0" in folder:
         raise PassError("argument", f"the folder is {folder!r}; it has to be an absolute path")
     try:
         if not overwrite and _is_foreign(place):

@@ -53,7 +53,7 @@ def export(graph: MaseGraph, fname: str | os.PathLike[str] = "masegraph") -> Non
         head = MAGIC + FORMAT.to_bytes(4, "little") + hashlib.sha256(packed).digest()
         _replace(mz, lambda file: file.write(head + packed))
     except OSError as error:
-        raise CheckpointError(f"cannot write {error.filename or pt}: {error.strerror}") from error
+        raise CheckpointError(f"cannot write {pt}: {error.strerror}") from error
 
 
 def load(
