@@ -3,9 +3,9 @@
 Usage: python benchmarks/bench.py [--only NAME ...] [--all] [--list] [--table] [--page] [--folder .benchmarks]
 
 FOLDER gets `figures.json`, rewritten after every benchmark (a run that was stopped keeps what it has; a benchmark that
-runs again replaces its figures), and what each printed as NAME.txt. `--all` adds those of half an hour and more,
-`--table` prints what is kept and runs nothing, `--page` writes it into benchmarks/README.md. One that fails is told,
-and the next one runs.
+runs again replaces its figures), and what each printed as NAME.txt. `--all` adds long ones and those that go on at
+random, `--table` prints what is kept and runs nothing, `--page` writes it into benchmarks/README.md. One that fails is
+told, and the next one runs.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "estimates": Benchmark(("estimates.py",), 10, HARDWARE),
     "exact": Benchmark(("exact.py",), 15, HARDWARE),
     "zoo": Benchmark(("zoo.py", "--again"), 10),
+    "kills": Benchmark(("kills.py", "--kills", "100"), 5, is_long=True),
+    "fuzz": Benchmark(("fuzz.py", "5000"), 5, is_long=True),
     "formats": Benchmark(("passes.py", "formats"), 40, is_long=True),
 }
 

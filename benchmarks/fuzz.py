@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from figures import tell
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "fuzz"))
 
 from fuzz_driver import Servers, many
@@ -35,6 +37,7 @@ def main(steps: int, seed: int) -> int:
             print(f"{failed}\n", flush=True)
         if number % _OFTEN == 0:
             print(line(servers, failures, time.monotonic() - begun), flush=True)
+    tell("fuzz/failures", failures)
     print(line(servers, failures, time.monotonic() - begun))
     print(", ".join(f"{name} {count}" for name, count in servers.done.most_common()))
     return failures > 0

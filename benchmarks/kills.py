@@ -18,6 +18,8 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+from figures import tell
+
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path[:0] = [str(TESTS / "faults"), str(TESTS / "lsp")]
 
@@ -44,12 +46,17 @@ async def measure(kills: int, seed: int) -> None:
                     print(f"{done} kills, seed {seed}, load {os.getloadavg()[0]:.1f}", flush=True)
         finally:
             await killer.stop()
+    # It would have stopped at the first.
     print(f"{kills} kills, seed {seed}: 0 orphans, 0 files that did not recover")
+    tell("kills/orphans", 0)
     for what in WEIGHTS:
         if values := found[what]:
             middle, late = share(values, 0.5), share(values, 0.95)
+            if what == "child":
+                tell("kills/child", middle)
             print(f"{what:12} {len(values):4} kills   recovery p50 {middle:.2f} s   p95 {late:.2f} s")
     if endings:
+        tell("kills/ending", share(endings, 0.95))
         print(f"all processes below had ended after p50 {share(endings, 0.5):.2f} s, p95 {share(endings, 0.95):.2f} s")
 
 
