@@ -100,6 +100,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("nodes", nargs="?", type=int, default=NODES)
     nodes = parser.parse_args().nodes
+    if not (PAGES / "layout.js").exists():
+        raise SystemExit(f"{PAGES} is not there yet: `make vsix` builds the pages")
     graph, seconds = asyncio.run(traced(nodes))
     graph |= {"passes": []}
     with sync_playwright() as playwright:
