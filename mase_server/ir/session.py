@@ -14,6 +14,7 @@ from mase_server.inputs.roles import describe
 from mase_server.inputs.spec import Inputs
 from mase_server.tracing.bindings import Reports
 from mase_server.tracing.calls import Run
+from mase_server.tracing.cycles import require_tree
 from mase_server.tracing.errors.failure import RAISED
 from mase_server.tracing.probe import IMAGE_SYMBOLS, Outcome, Probed, Prober
 from mase_server.tracing.recorder import IsLeaf, Recorder, is_torch_leaf
@@ -65,7 +66,11 @@ class Session:
         return self.shadows.get(tensor) if tensor.is_meta else tensor
 
     def record(self) -> Run:
-        """The base run, on the given arguments; raises what the forward raises (`base` then tells more)."""
+        """The base run, on the given arguments; raises what the forward raises (`base` then tells more).
+
+        HoldsItselfError for a module that is a part of itself, before anything is run.
+        """
+        require_tree(self.model)
         try:
             try:
                 return self._base_run()

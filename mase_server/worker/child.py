@@ -123,11 +123,15 @@ def trace(connection: wire.Connection, request: TraceRequest, job: str) -> objec
 def describe(error: BaseException, path: str) -> Problem:
     """A plain diagnostic for an exception that the job let through, at the innermost line of `path`."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    known = False
+    match vars(error).get("place"):  # the person's own exceptions may have anything under this name
+        case (str(file), int(told)) if file == path:
+            lines, known = [told], True
     line = (lines[-1] if lines else None) or 1
     if isinstance(error, OSError) and error.filename == path and not lines:
         text = f"{error.strerror}: {path} was there a moment ago. It is traced again as soon as it can be read."
         return Problem(path, 1, 0, 2, 0, "error", "unreadable", text)
-    text = "".join(traceback.format_exception_only(error)).strip()
+    text = str(error) if known else "".join(traceback.format_exception_only(error)).strip()
     if not lines:
         text += f". No line of this file raised it: {_PERHAPS}"
     code = "exited" if isinstance(error, SystemExit) else "exception"
