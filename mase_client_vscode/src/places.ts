@@ -1,5 +1,6 @@
 /** Places of the text that was traced, and where they stand in an editor now. */
-import { Location, Position, Range, Selection, TextEditorRevealType, Uri, ViewColumn, window } from 'vscode';
+import { Location, NotebookRange, Position, Range, Selection, TextEditor, TextEditorRevealType, Uri, ViewColumn, commands, window, workspace } from 'vscode';
+import { CELL } from './notebooks';
 import { PassApi } from './passes/api';
 
 /** Lines from 1, columns from 0. */
@@ -21,10 +22,30 @@ export async function presentPlace(api: PassApi, place: TracedPlace): Promise<Lo
 
 /** Put the cursor there, in the editor that shows the file already, if one does; with `focus` the person goes there too. */
 export async function goTo({ uri, range }: Location, focus: boolean): Promise<void> {
-  const open = window.visibleTextEditors.find(({ document }) => document.uri.toString() === uri.toString());
-  const viewColumn = open?.viewColumn ?? ViewColumn.One;
-  const editor = await window.showTextDocument(uri, { viewColumn, preserveFocus: !focus, preview: open === undefined });
+  const editor = uri.scheme === CELL ? await cellEditor(uri, focus) : await textEditor(uri, focus);
+  if (editor === undefined) return;
   editor.selection = new Selection(range.start, range.start);
   // Not its end, to which a narrow editor would scroll sideways.
   editor.revealRange(new Range(range.start, range.start), TextEditorRevealType.InCenterIfOutsideViewport);
+}
+
+function textEditor(uri: Uri, focus: boolean): Thenable<TextEditor> {
+  const open = visible(uri);
+  return window.showTextDocument(uri, { viewColumn: open?.viewColumn ?? ViewColumn.One, preserveFocus: !focus, preview: open === undefined });
+}
+
+/** A cell is shown by its notebook, which then has an editor for it; undefined where nobody has the notebook open. */
+async function cellEditor(uri: Uri, focus: boolean): Promise<TextEditor | undefined> {
+  const cells = workspace.notebookDocuments.flatMap((notebook) => notebook.getCells());
+  const cell = cells.find(({ document }) => document.uri.toString() === uri.toString());
+  if (cell === undefined) return undefined;
+  const open = window.visibleNotebookEditors.find(({ notebook }) => notebook === cell.notebook);
+  const selections = [new NotebookRange(cell.index, cell.index + 1)];
+  await window.showNotebookDocument(cell.notebook, { viewColumn: open?.viewColumn ?? ViewColumn.One, preserveFocus: !focus, selections });
+  if (focus) await commands.executeCommand('notebook.cell.edit');
+  return visible(uri);
+}
+
+function visible(uri: Uri): TextEditor | undefined {
+  return window.visibleTextEditors.find(({ document }) => document.uri.toString() === uri.toString());
 }

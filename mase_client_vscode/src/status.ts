@@ -31,7 +31,8 @@ const TRACE_LOOKS: Record<TraceState, Look> = {
   starting: { icon: 'loading~spin', text: 'importing' },
   tracing: { icon: 'loading~spin', text: 'tracing' },
   ready: { icon: 'check', text: 'ready' },
-  failed: { icon: 'warning', text: 'error', color: 'warning' },
+  // An error, or else a warning that says why nothing can be shown: the word has to fit both.
+  failed: { icon: 'warning', text: 'problem', color: 'warning' },
   crashed: { icon: 'error', text: 'crashed', color: 'error' },
   superseded: { icon: 'loading~spin', text: 'waiting' },
   untrusted: { icon: 'shield', text: 'not trusted' },

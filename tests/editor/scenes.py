@@ -67,7 +67,7 @@ def hover(window: Window, keep: Keep) -> None:
 def error(window: Window, keep: Keep) -> None:
     """A wrong size, told at the line that it breaks."""
     window.replace("self._stage(256, 512, layers[3]", "self._stage(256, 384, layers[3]")
-    window.expect_status("MASE: error")
+    window.expect_status("MASE: problem")
     at_top(window, line_of(window.path, "self.layer1 = "))
     window.page.locator(".squiggly-error").first.wait_for()
     window.command("Go to Next Problem (Error, Warning, Info)")
@@ -164,7 +164,7 @@ def film(window: Window, keep: Keep) -> None:
         keep(250)
     keep(700)
     window.save()
-    window.expect_status("MASE: error")
+    window.expect_status("MASE: problem")
     window.expect_line("x: f32[B, 384] = torch.flatten(x, 1)")
     window.page.locator(".squiggly-error").first.wait_for()
     keep(2800)

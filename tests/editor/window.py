@@ -73,7 +73,9 @@ class Window:
         """Wait until the editor of that file is there."""
         self.path = path
         self.page.locator(f".tab.active[data-resource-name='{path.name}']").wait_for()
-        self.page.locator(f".editor-instance [data-uri$='/{path.name}'] .view-line, .notebookOverlay").first.wait_for()
+        self.page.locator(
+            f".editor-instance [data-uri$='/{path.name}'] .view-line, .notebookOverlay:visible"
+        ).first.wait_for()
 
     def configure(self, **settings: object) -> None:
         """Settings of the workspace, on top of those that the test gave before; returns once VS Code has read them.

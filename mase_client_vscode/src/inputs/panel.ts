@@ -1,6 +1,7 @@
 /** The form for one model's inputs: asks the server what would come of it, and has it written into the file. */
-import { Disposable, Uri, commands, workspace } from 'vscode';
+import { Disposable, Uri, commands } from 'vscode';
 import { messageOf } from '../errors';
+import { documentOf } from '../notebooks';
 import { PassTarget } from '../protocol';
 import { PageKind, Panel } from '../webview/panel';
 import { Brought, ModelPanel } from '../webview/panels';
@@ -90,7 +91,7 @@ export class InputsPanel implements ModelPanel {
 
   /** A file that was saved is saved with its new comment, so that it counts at once; one with other changes is not. */
   private async write(set: string, text: string): Promise<void> {
-    const document = await workspace.openTextDocument(Uri.file(this.target.path));
+    const document = await documentOf(Uri.file(this.target.path));
     const saved = !document.isDirty;
     if (!(await this.api.write(this.target, set, text))) return;
     this.set = text === '' ? undefined : set;

@@ -1,9 +1,11 @@
 /** The commands around hardware: emit, build otherwise, simulate, save, jump, close. */
-import { LogOutputChannel, Uri, commands, env, window, workspace } from 'vscode';
+import { Location, LogOutputChannel, Position, Uri, commands, env, window, workspace } from 'vscode';
 import { guarded } from '../errors';
+import { isNotebook } from '../notebooks';
 import { fill } from '../passes/form';
 import { Given, Values, text } from '../passes/values';
-import { Build, BuildForm, PassTarget } from '../protocol';
+import { goTo, presentPlace } from '../places';
+import { Build, BuildForm, HARDWARE, PassTarget } from '../protocol';
 import { Server } from '../server';
 import { VerilogApi } from './api';
 import { close, reveal, showBeside, showSource } from './documents';
@@ -92,7 +94,7 @@ export class VerilogCommands {
   /** From either side to the other: to a line that is named, else from the cursor. */
   private async jump(given?: Asked): Promise<void> {
     await guarded(async () => {
-      if (given?.path !== undefined && given.line !== undefined) return showSource(given.path, given.line - 1);
+      if (given?.path !== undefined && given.line !== undefined) return this.source(given.path, given.line);
       const editor = window.activeTextEditor;
       if (editor === undefined) return;
       const here = editor.document.uri.toString();
@@ -103,9 +105,16 @@ export class VerilogCommands {
         throw new Error('Nothing here has a counterpart: emit the Verilog of the model first, and go to one of its layers.');
       }
       const uri = Uri.parse(there.uri);
-      if (uri.scheme === 'file') return showSource(uri.fsPath, place.start.line);
-      reveal(await showBeside(uri), place.start.line);
+      if (uri.scheme === HARDWARE) return reveal(await showBeside(uri), place.start.line);
+      await goTo(new Location(uri, new Position(place.start.line, 0)), true);
     });
+  }
+
+  /** To a line of Python, from 1; those of a notebook are counted through its cells, so it is asked which one it is in. */
+  private async source(path: string, line: number): Promise<void> {
+    if (!isNotebook(path)) return showSource(path, line - 1);
+    const place = await presentPlace(this.api.passes, { path, line, column: 0, end_line: line, end_column: 0 });
+    if (place !== undefined) await goTo(place, true);
   }
 
   private async follow(answer: Thenable<string | undefined>, folder: string): Promise<void> {

@@ -1,5 +1,6 @@
 /** The panels of one kind: at most one for each model, told what is known anew, and back when the window is loaded again. */
-import { Disposable, Event, Uri, WebviewPanel, window, workspace } from 'vscode';
+import { Disposable, Event, Uri, WebviewPanel, window } from 'vscode';
+import { documentOf } from '../notebooks';
 import { PassTarget } from '../protocol';
 import { Server } from '../server';
 import { Kept } from './kept';
@@ -20,8 +21,6 @@ export interface ModelPanel extends Disposable {
   /** Ask again. `quiet`: what goes wrong is not told, because the file is about to be traced. */
   refresh(quiet?: boolean): Promise<void>;
 }
-
-const NOTEBOOK_ENDING = '.ipynb';
 
 export class Panels<P extends ModelPanel> implements Disposable {
   private readonly open = new Map<string, P>();
@@ -59,7 +58,7 @@ export class Panels<P extends ModelPanel> implements Disposable {
     const { path, model } = kept ?? {};
     if (path === undefined || model === undefined) return panel.dispose();
     this.opened({ path, model }, { panel, kept: { ...kept, path, model } });
-    await (path.endsWith(NOTEBOOK_ENDING) ? workspace.openNotebookDocument(Uri.file(path)) : workspace.openTextDocument(path));
+    await documentOf(Uri.file(path));
   }
 
   private opened(target: PassTarget, brought?: Brought): P {
