@@ -38,7 +38,7 @@ class Cells(Window):
 
     @property
     def lines(self) -> Locator:
-        return self.page.locator(".notebookOverlay .monaco-editor .view-line")
+        return self.page.locator(".notebookOverlay:visible .monaco-editor .view-line")
 
     def retype(self, old: str, new: str) -> None:
         """Edit the line that shows `old`, and save."""
@@ -72,7 +72,7 @@ def test_cells_of_a_notebook_show_shapes_hovers_and_mistakes(window: Window) -> 
     cells.retype("self.head = nn.Linear(6 * 12 * 12, classes)", "self.head = nn.Linear(6 * 12 * 13, classes)")
     squiggle = cells.page.locator(".notebookOverlay .squiggly-error")
     squiggle.first.wait_for()
-    cells.expect_status("MASE: error")
+    cells.expect_status("MASE: problem")
     cells.expect_line("flat: f32[B, 864] = hidden.flatten(1)")
     cells.picture("notebook-error")
     cells.retype("self.head = nn.Linear(6 * 12 * 13, classes)", "self.head = nn.Linear(6 * 12 * 12, classes)")
