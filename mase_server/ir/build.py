@@ -10,7 +10,9 @@ import torch
 from torch import fx, nn
 from torch.amp import autocast_mode
 from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.graph import PythonCode
 
+from mase_server.ir.targets import require_writable
 from mase_server.ops.types import TensorType
 from mase_server.tracing.calls import Call, Constant, Ref, Run, references
 from mase_server.tracing.probe import Probed
@@ -183,6 +185,14 @@ def attribute(root: nn.Module, path: str) -> Any:
     return value
 
 
+class _Compiled(_LazyGraphModule):
+    """A GraphModule whose code is made when it is wanted; ir.targets.UnwritableName where there can be none."""
+
+    def _real_recompile(self) -> PythonCode:
+        require_writable(self.graph)
+        return super()._real_recompile()
+
+
 def executable(graph: fx.Graph, root: nn.Module, constants: dict[str, Any]) -> fx.GraphModule:
     """A GraphModule over the root's own modules and parameters; the root itself is not changed."""
     targets: dict[str, Any] = {}
@@ -190,7 +200,7 @@ def executable(graph: fx.Graph, root: nn.Module, constants: dict[str, Any]) -> f
         if node.op in ("call_module", "get_attr") and node.target not in targets:
             name = node.target
             targets[name] = constants[name] if name in constants else attribute(root, name)
-    module = _LazyGraphModule(targets, graph, type(root).__name__)
+    module = _Compiled(targets, graph, type(root).__name__)
     module.training = root.training
     return module
 

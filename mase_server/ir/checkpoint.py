@@ -25,6 +25,7 @@ from mase_server.ir.codec import Reader, Unwritable, Writer
 from mase_server.ir.errors import CheckpointError
 from mase_server.ir.graph_codec import attach, read_graph, write_graph, write_metadata
 from mase_server.ir.modules_codec import read_modules, write_module
+from mase_server.ir.targets import UnwritableName, require_writable
 from mase_server.ir.tensors_file import can_hold, is_pickle, read_tensors, write_tensors
 from mase_server.ops.types import TensorType
 
@@ -135,8 +136,8 @@ def _umask() -> int:
 
 def _describe(writer: Writer, graph: MaseGraph) -> dict[str, Any]:
     """The body of `.mz`; fills the tables of tensors and modules."""
-    model = graph.model
     try:
+        model = graph.model
         nodes, complete = write_graph(writer, model)
         metadata, whole = write_metadata(writer, graph.meta["mase"].parameters)
         targets: dict[str, Any] = {}
@@ -146,7 +147,7 @@ def _describe(writer: Writer, graph: MaseGraph) -> dict[str, Any]:
         modules: list[Any] = []
         while len(modules) < len(writer.modules):
             modules.append(write_module(writer, writer.modules[len(modules)]))
-    except Unwritable as error:
+    except (Unwritable, UnwritableName) as error:
         raise CheckpointError(f"the graph cannot be exported: {error}") from None
     return {
         "name": type(model).__name__,
@@ -220,6 +221,7 @@ def _rebuild(reader: Reader, body: dict[str, Any], tensors: dict[str, torch.Tens
     graph = read_graph(reader, body.get("nodes"), roots)
     try:
         graph.lint()
+        require_writable(graph)
         model = fx.GraphModule(roots, graph, name if name.isidentifier() else "GraphModule")
     except Exception as error:  # noqa: BLE001 - whatever fx finds wrong with a graph from outside
         raise CheckpointError(f"its graph is not whole: {type(error).__name__}: {error}") from None

@@ -75,7 +75,7 @@ class _Drawing:
     """One drawing: what is written in each box, and the boxes' layout."""
 
     def __init__(self, graph: MaseGraph, by_format: bool) -> None:
-        self._model = graph.model
+        self._model = graph.module
         self._nodes = list(graph.fx_graph.nodes)
         self._shapes = _Shapes(graph)
         self._colours = self._format_colours() if by_format else COLOURS
@@ -84,7 +84,7 @@ class _Drawing:
         self._labels = {node: self._label(node) for node in self._nodes}
         kinds = {path: _kind_name(node) for node, path in self._paths.items() if path} | _recorded_kinds(graph)
         root = clusters(self._nodes, self._paths, {path: kind for path, kind in kinds.items() if path})
-        root.kind = type(graph.model).__name__
+        root.kind = type(graph.module).__name__
         self._placed = Layout(self._nodes, {node: self._size(node) for node in self._nodes}).place(root)
 
     def _size(self, node: fx.Node) -> tuple[float, float, float]:

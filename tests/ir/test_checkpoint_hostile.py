@@ -446,3 +446,24 @@ def test_nothing_is_left_open_after_a_load(good, tmp_path):
     assert torch.isfinite(model(torch.randn(5, 4))[0]).all()
     if before:
         assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+@pytest.mark.parametrize("way", ["in", "out"])
+def test_a_path_that_would_be_code_is_refused_before_it_is_compiled(way, tmp_path, monkeypatch):
+    """torch.fx writes paths into the text of `forward` as they are: this one would end it, or be called in it."""
+    monkeypatch.setattr(json, "ran", [], raising=False)
+    call = 'getattr(getattr(__import__("json"), "ran"), "append")(1)'
+    bad = {
+        "in": f'scale") or {call} or ("',
+        "out": f'scale");  return x\n{call}\ndef other(self, x):\n    x = ("',
+    }[way]
+
+    def change(body):
+        assert "scale" in body["targets"]
+        body["targets"] = {bad if path == "scale" else path: value for path, value in body["targets"].items()}
+        for row in body["nodes"]:
+            row[2] = bad if row[2] == "scale" else row[2]
+
+    message = error_of(forge(tmp_path, change))
+    assert "cannot be written in Python code" in message
+    assert json.ran == []
