@@ -21,9 +21,10 @@ def require_writable(graph: fx.Graph) -> None:
     """Raise UnwritableName for a graph of which code cannot be made, or would be other code."""
     for node in graph.nodes:
         if node.op in ("call_module", "get_attr") and not is_writable(str(node.target)):
+            name = f"{str(node.target)!r:.120}"
             raise UnwritableName(
-                f"the name {str(node.target)!r:.120} cannot be written in Python code as torch.fx does it, so the graph "
-                "cannot be run; give that layer or parameter a name of letters, digits and _ that is no word of Python's"
+                f"the name {name} cannot be written in Python code as torch.fx does it, so the graph cannot be run; "
+                "give that layer or parameter a name of letters, digits and _ that is no word of Python's"
             )
 
 
