@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mase_server.lsp.figures import counted
+from mase_server.notebooks import is_notebook
 
 if TYPE_CHECKING:
     from mase_server.daemon.emissions import Emission
@@ -60,8 +61,14 @@ def model_rows(emission: Emission) -> Iterator[tuple[str, str]]:
 
 
 def source_text(operation: Mapping[str, Any], place: tuple[str, int] | None) -> str:
-    """`fc1 · net.py:12 · 64 multipliers · 128 cycles a sample`. place: (path, line from 1)."""
-    where = f"{Path(place[0]).name}:{place[1]}" if place is not None else ""
+    """`fc1 · net.py:12 · 64 multipliers · 128 cycles a sample`. place: (path, line from 1); none for notebooks.
+
+    Lines of a notebook are counted through all its cells, which no editor shows.
+    """
+    where = ""
+    if place is not None:
+        name = Path(place[0]).name
+        where = name if is_notebook(name) else f"{name}:{place[1]}"
     return " · ".join(part for part in (operation["name"], where, operation_text(operation)) if part)
 
 

@@ -58,6 +58,7 @@ def test_an_operation_tells_what_it_takes_and_nothing_that_it_does_not():
 
 def test_an_instance_says_where_it_comes_from():
     assert source_text({"name": "fc", "estimate": NOTHING}, ("/some/net.py", 12)) == "fc · net.py:12"
+    assert source_text({"name": "fc", "estimate": NOTHING}, ("/some/net.ipynb", 12)) == "fc · net.ipynb"
     assert source_text({"name": "fc", "estimate": NOTHING}, None) == "fc"
 
 
