@@ -116,3 +116,12 @@ test('pages of two traces are no graph', () => {
   assert.ok(sameTrace(page(0, 1, 1), page(1, 2, 2)));
   assert.ok(!sameTrace(page(0, 1, 1), { ...page(1, 2, 2), generation: 2 }));
 });
+
+test('a name of 500 letters is cut on its box, and whole in what a screen reader says', () => {
+  const graph = sample();
+  const layer = buildTree(graph).byId.get(':blocks_0_fc');
+  assert.ok(layer?.kind === 'operation');
+  const [fits, long] = ['n'.repeat(40), '\u{1d465}'.repeat(500)];
+  assert.deepEqual(onBox({ ...layer, title: fits, name: long }), { title: fits, beside: `${'\u{1d465}'.repeat(39)}…` });
+  assert.ok(label({ ...layer, title: long }, graph).includes(long));
+});

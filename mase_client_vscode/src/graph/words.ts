@@ -4,11 +4,19 @@ import { Graph } from './messages';
 import { counted, resultText, sqnrText } from './texts';
 import { Box } from './tree';
 
-/** The two texts on a box: what it is, and what tells it from others. */
+/** A name can be any text: more letters than this would make a box wider than the view. */
+const LONGEST = 40;
+
+/** The two texts on a box: what it is, and what tells it from others. The tooltip has them whole. */
 export function onBox(box: Box): { title: string; beside: string } {
-  if (box.kind === 'operation') return { title: box.title, beside: box.name };
-  const title = box.type === '' ? box.name : `${box.name}: ${box.type}`;
+  if (box.kind === 'operation') return { title: cut(box.title), beside: cut(box.name) };
+  const title = box.type === '' ? cut(box.name) : `${cut(box.name)}: ${cut(box.type)}`;
   return { title, beside: `${box.end - box.first}` };
+}
+
+function cut(name: string): string {
+  const letters = [...name];
+  return letters.length > LONGEST ? `${letters.slice(0, LONGEST - 1).join('')}…` : name;
 }
 
 export function tooltip(box: Box, graph: Graph): string {
