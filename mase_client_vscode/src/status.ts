@@ -70,6 +70,7 @@ export class StatusItem implements Disposable {
       mase.onPipelines((told) => this.transformed(told)),
       window.onDidChangeActiveTextEditor(() => this.show()),
       window.onDidChangeVisibleTextEditors(() => this.show()),
+      window.onDidChangeActiveNotebookEditor(() => this.show()),
       interpreters.onDidChange(() => this.show()),
     ];
     this.show();
