@@ -22,18 +22,18 @@ class HoldsItselfError(ValueError):
 
 def require_tree(root: nn.Module) -> None:
     """HoldsItselfError for a module that is below itself. Modules that are shared are fine."""
-    done: set[nn.Module] = set()
-    above: list[nn.Module] = []
+    done: set[int] = set()  # by identity: a person's modules may compare as they like
+    above: dict[int, nn.Module] = {}
     todo: list[tuple[nn.Module | None, str]] = [(root, "")]
     while todo:
         module, path = todo.pop()
         if module is None:  # all below the last one has been seen
-            done.add(above.pop())
-        elif module in above:
+            done.add(above.popitem()[0])
+        elif id(module) in above:
             name = path.rpartition(".")[2]
-            raise HoldsItselfError(path, type(module).__name__, _assignment(above, name))
-        elif module not in done:
-            above.append(module)
+            raise HoldsItselfError(path, type(module).__name__, _assignment(list(above.values()), name))
+        elif id(module) not in done:
+            above[id(module)] = module
             todo.append((None, ""))
             parts = ((child, f"{path}.{name}" if path else name) for name, child in module._modules.items())
             todo.extend((child, below) for child, below in parts if child is not None)

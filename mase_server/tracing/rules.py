@@ -107,8 +107,8 @@ def _getitem(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], 
             out.append(item)
         else:
             out.extend(shadows.twin(positions) for positions in mask.nonzero(as_tuple=True))
-    # What is no tuple may still be read as one: `x[[slice(None), 0]]` is `x[:, 0]`, as torch decides.
-    return func(tensor, index if len(out) == 1 and out[0] is index else tuple(out))
+    # A list may still be read as a tuple: `x[[slice(None), 0]]` is `x[:, 0]`, as torch decides.
+    return func(tensor, index if isinstance(index, list) else tuple(out))
 
 
 @meta_rule(torch.masked_select, torch.Tensor.masked_select)
