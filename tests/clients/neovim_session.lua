@@ -76,7 +76,11 @@ if vim.lsp.inlay_hint then
   until_("hints", has(hints, "f32[B, 5]"))
   told.hints, told.encoding = hints(), vim.lsp.get_clients()[1].offset_encoding
 end
-until_("a lens", has(lenses, "709 parameters"))
+-- Neovim asks for lenses again when the file is written, or the cursor rests; a question while one waits is not sent.
+until_("a lens", function()
+  vim.api.nvim_exec_autocmds("CursorHold", { buffer = 0 })
+  return has(lenses, "709 parameters")()
+end)
 told.lenses = lenses()
 
 -- A command that needs no question, as a key binding would have it.
