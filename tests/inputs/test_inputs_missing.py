@@ -390,3 +390,18 @@ class Net(nn.Module):
     message = next(each["message"] for each in payload["problems"] if each["code"] != "missing-package")
     assert "no_such_package.layers.Rearrange(...) is needed here, but no_such_package" in message
     assert "placeholders" not in message
+
+
+def test_an_import_that_leads_above_the_workspace_is_no_package_to_install(tmp_path):
+    """A folder's name may be some package's name: to advise its installation would have foreign code installed."""
+    base = "class Deep(Base):\n    def forward(self, x):\n        return x\n"
+    payload = traced(
+        tmp_path,
+        {"part/__init__.py": "", "part/net.py": f"{HEAD}from ...models import Base\n{BODY}\n\n{base}"},
+        "part/net.py",
+    )
+    assert bound(payload)["h"][-1] == 5
+    texts = [each["message"] for each in payload["problems"]]
+    assert len(texts) == 2
+    assert all("in this workspace" in text for text in texts)
+    assert not any("install" in text for text in texts)

@@ -86,7 +86,7 @@ class MissingImports:
                         raise
                     if not level and self._homes.add(absolute, frame.f_code.co_filename):
                         return importing(name, globals, locals, fromlist, level)
-                    return self._instead(error, absolute, fromlist, frame)
+                    return self._instead(error, absolute, fromlist, frame, bool(level))
                 return self._completed(found, fromlist, sys._getframe(1)) if fromlist else found
 
         return importing
@@ -112,7 +112,7 @@ class MissingImports:
         if not lacking or self._is_own(module.__name__) or any(_is_prepared(*each) for each in _importers(frame)):
             return module
         for name, error in lacking.items():
-            absent = self._record(f"{module.__name__}.{name}", error, module.__name__, frame)
+            absent = self._record(f"{module.__name__}.{name}", error, frame, own=False)
             module = _grafted(module, name, Placeholder(absent, absent.name))
         return module
 
@@ -134,9 +134,12 @@ class MissingImports:
         frames = list(traceback.walk_tb(error.__traceback__))[1:]
         return any(self._owns(frame.f_code.co_filename) for frame, _ in frames)
 
-    def _instead(self, error: Exception, name: str, fromlist: Sequence[str] | None, frame: FrameType) -> Any:
+    def _instead(
+        self, error: Exception, name: str, fromlist: Sequence[str] | None, frame: FrameType, relative: bool
+    ) -> Any:
         missing = (error.name if isinstance(error, ImportError) and _is_absence(error, name) else None) or name
-        absent = self._record(missing, error, name, frame)
+        # A relative import that leads above the workspace names a folder there, which no package is named after.
+        absent = self._record(missing, error, frame, relative or self._is_own(name))
         if fromlist:
             return Placeholder(absent, name)
         top, _, rest = name.partition(".")
@@ -145,13 +148,14 @@ class MissingImports:
         inner = rest.partition(".")[0]
         return _grafted(sys.modules[top], inner, Placeholder(absent, f"{top}.{inner}"))
 
-    def _record(self, missing: str, error: Exception, name: str, frame: FrameType) -> Absent:
-        own = (each for each in _frames(frame) if self._owns(each.f_code.co_filename))
-        at = tuple(resolve((each.f_code, each.f_lasti)) for each in own)
-        found = MissingImport(missing, self._is_own(name), error.with_traceback(None), at)
+    def _record(self, missing: str, error: Exception, frame: FrameType, own: bool) -> Absent:
+        places = (each for each in _frames(frame) if self._owns(each.f_code.co_filename))
+        at = tuple(resolve((each.f_code, each.f_lasti)) for each in places)
+        found = MissingImport(missing, own, error.with_traceback(None), at)
         self.found.setdefault((missing, at[0]), found)
-        reason = f"{missing} cannot be imported in {sys.executable}"
-        return Absent(missing, stand_in, self._owns, reason)
+        if own:
+            return Absent("", stand_in, self._owns, f"there is no {missing} in this workspace")
+        return Absent(missing, stand_in, self._owns, f"{missing} cannot be imported in {sys.executable}")
 
 
 @functools.cache
