@@ -20,8 +20,17 @@ export async function presentPlace(api: PassApi, place: TracedPlace): Promise<Lo
   return new Location(Uri.parse(told.uri), new Range(start.line, start.character, end.line, end.character));
 }
 
+/** A double click asks two or three times: one after the other, so that the last one decides where the person is. */
+let going: Promise<void> = Promise.resolve();
+
 /** Put the cursor there, in the editor that shows the file already, if one does; with `focus` the person goes there too. */
-export async function goTo({ uri, range }: Location, focus: boolean): Promise<void> {
+export function goTo(location: Location, focus: boolean): Promise<void> {
+  const gone = going.then(() => put(location, focus));
+  going = gone.catch(() => undefined);
+  return gone;
+}
+
+async function put({ uri, range }: Location, focus: boolean): Promise<void> {
   const editor = uri.scheme === CELL ? await cellEditor(uri, focus) : await textEditor(uri, focus);
   if (editor === undefined) return;
   editor.selection = new Selection(range.start, range.start);
