@@ -8,6 +8,8 @@ from collections import deque
 
 _KEEP = 64 << 10
 _READ = 64 << 10
+#: Reads at most before what came is told: the writer may go on for ever.
+_AT_ONCE = 16
 
 
 class OutputLog:
@@ -32,22 +34,27 @@ class OutputLog:
             os.close(self._write_fd)
             self._write_fd = -1
 
-    def _drain(self) -> None:
+    def _drain(self) -> bool:
+        """Take what has come; was there anything?"""
         try:
             data = os.read(self._read_fd, _READ)
         except BlockingIOError:
-            return
+            return False
         if not data:
             self.close()
-            return
+            return False
         self.total += len(data)
         self._size += len(data)
         self._chunks.append(data)
         while self._size - len(self._chunks[0]) >= _KEEP:
             self._size -= len(self._chunks.popleft())
+        return True
 
     def text(self, limit: int = 4000) -> str:
-        """The last `limit` bytes as text."""
+        """The last `limit` bytes as text, with what came a moment ago: a worker's end is heard on its wire first."""
+        for _ in range(_AT_ONCE):
+            if self._read_fd < 0 or not self._drain():
+                break
         return b"".join(self._chunks)[-limit:].decode("utf-8", "replace")
 
     def close(self) -> None:

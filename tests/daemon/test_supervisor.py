@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import os
 import socket
 
 import pytest
@@ -161,8 +162,6 @@ async def test_calls_that_wait_and_calls_that_come_late_fail_when_the_worker_end
 
 
 async def test_a_log_keeps_the_end_of_a_flood_and_counts_all():
-    import os
-
     log = OutputLog()
     digest = hashlib.sha256()
 
@@ -179,3 +178,14 @@ async def test_a_log_keeps_the_end_of_a_flood_and_counts_all():
     assert log.total == 4000 * 600
     assert log.text(6) == "003999"
     assert 64 << 10 <= sum(map(len, log._chunks)) < 192 << 10
+
+
+async def test_a_log_tells_what_was_written_before_the_event_loop_could_hear_of_it():
+    log = OutputLog()
+    os.write(log.write_fd, b"last words")
+    assert log.text() == "last words"
+    os.write(log.write_fd, b", really")
+    log.handed_over()
+    assert log.text() == "last words, really"
+    log.close()
+    assert log.text() == "last words, really"
