@@ -306,7 +306,9 @@ class Play:
             raise Broken(f"{document.path.name} shows a text that was never saved ({before} were): {status}")
         newest = status["shown_sha256"] == status["sha256"] and not status["stale"]
         if fault is not None and fault not in SHOWS_NOTHING | {"empty"} and not newest:
-            raise Broken(f"{document.path.name} does not show its newest text: {status}")
+            told = self.wire.result("mase/fileStatus", {"uri": document.uri})
+            told |= {"problems": self.wire.result("mase/problems", {"uri": document.uri})}
+            raise Broken(f"{document.path.name} does not show its newest text: {status}\n{told}\n{document.disk.text}")
         return kept
 
     def _problems(self, document: Document) -> None:
