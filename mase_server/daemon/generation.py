@@ -175,7 +175,7 @@ class Generation:
         self._services.listener.progress(self._tracked.path, stage, message)
 
     def _on_phase(self, message: Message) -> None:
-        if self._worker is not None and self._number == self._tracked.generation:
+        if self._worker is not None and self._is_newest:
             self._services.slowness.heard(self._tracked.path, message, self._worker.place)
 
     def _on_payload(self, payload: Payload) -> None:
@@ -196,7 +196,7 @@ class Generation:
 
     def _show(self, snapshot: GraphSnapshot) -> None:
         tracked = self._tracked
-        if self._number != tracked.generation:
+        if not self._is_newest:
             return
         tracked.rereads = 0
         tracked.fit = snapshot.payload["fit"] or tracked.fit
@@ -215,6 +215,8 @@ class Generation:
 
     def _finish(self, outcome: Outcome, worker: TraceWorker) -> bool:
         tracked, entry = self._tracked, self._services.store.entry(self._tracked.path)
+        if not self._is_newest:
+            return False
         if self._mismatch and not self._shown and tracked.rereads < _REREADS:
             tracked.rereads += 1
             self._say("superseded", "the file changed while it was being read")
@@ -261,10 +263,19 @@ class Generation:
             self._put(entry)
         self._say(state, message)
 
+    @property
+    def _is_newest(self) -> bool:
+        """Is there none after it? One that was cancelled gets here where what it waited for ended at that moment."""
+        return self._number == self._tracked.generation
+
     def _put(self, entry: Entry) -> None:
+        if not self._is_newest:
+            return
         self._services.listener.views_changed(self._services.store.put(entry))
 
     def _say(self, state: str, message: str = "") -> None:
+        if not self._is_newest:
+            return
         say(self._services, self._tracked, state, message)
 
 
