@@ -4,7 +4,7 @@ export interface ModelTrace {
   model: string;
   sha256: string;
   generation: number;
-  /** Was it an older text, because the present one cannot be traced? */
+  /** Is it of an older text, because the present one cannot be traced? */
   stale: boolean;
   /** Is the trace at its end? Before, numbers may still become names, and errors are not told yet. */
   complete: boolean;

@@ -228,7 +228,7 @@ class Generation:
             if tracked.worker is not None:
                 self._services.in_background(tracked.worker)
             tracked.worker = worker
-        if any(problem.code == "unreadable" for problem in outcome.problems) and tracked.generation == self._number:
+        if any(problem.code == "unreadable" for problem in outcome.problems):
             # It went between our reading and the child's: even the same content is traced once it is there again.
             tracked.source = replace(tracked.source, unreadable=outcome.problems[0].message)
         if outcome.problems:
