@@ -18,6 +18,8 @@ MAX_FRAME = 64 << 20
 PRIVATE_MSGPACK = "_mase_msgpack"
 #: Statuses that a trace child ends itself with: its connection was closed or spoilt; it could not go on, and said why.
 LOST_WIRE, BROKEN = 121, 122
+#: How a checkpoint's `.mz` begins: one half writes it, the other one knows it again.
+CHECKPOINT = b"MASE.mz\n"
 _RECEIVE = 256 << 10
 _EMPTY_MAP = b"\x80"
 _LENGTH = struct.Struct(">I")

@@ -10,9 +10,8 @@ import stat
 from pathlib import Path
 
 from mase_server.daemon.methods import ApiError
+from mase_server.wire import CHECKPOINT
 
-#: How a graph file begins, which `mase_server.ir.checkpoint` writes: this half does not import that one.
-MAGIC = b"MASE.mz\n"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -55,7 +54,7 @@ def _is_whole(path: Path) -> bool:
 def _is_ours(graph: Path) -> bool:
     try:
         with graph.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
+            return file.read(len(CHECKPOINT)) == CHECKPOINT
     except OSError:
         return False
 

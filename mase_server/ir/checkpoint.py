@@ -32,7 +32,7 @@ from mase_server.ops.types import TensorType
 if TYPE_CHECKING:
     from mase_server.ir.graph import MaseGraph
 
-MAGIC = b"MASE.mz\n"
+MAGIC = wire.CHECKPOINT
 FORMAT = 1
 _HEAD = len(MAGIC) + 4 + 32
 

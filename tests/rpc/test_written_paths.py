@@ -12,9 +12,9 @@ import pytest
 from test_outputs import client, file, project  # noqa: F401
 
 from mase_server.client import RpcError
-from mase_server.daemon.written import MAGIC
 from mase_server.ir import checkpoint
 from mase_server.rpc.dispatch import METHODS
+from mase_server.wire import CHECKPOINT
 
 #: Parameters that are texts, or hold some, and no paths.
 TEXTS = {"root", "model", "pass", "arguments", "steps", "inputs", "build", "names", "colours", "set", "sets", "scope",
@@ -39,7 +39,7 @@ def test_every_text_parameter_is_known_to_be_a_path_or_none():
 
 
 def test_both_halves_know_how_a_graph_file_begins():
-    assert MAGIC == checkpoint.MAGIC
+    assert CHECKPOINT == checkpoint.MAGIC
 
 
 def content(folder):
