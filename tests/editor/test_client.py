@@ -150,7 +150,7 @@ def test_messages_have_a_channel_of_their_own_once_they_are_asked_for(fake: Fake
     window.command("Output: Show Output Channels...")
     channels.filter(has_text="MASE Trace").first.click()
     panel = window.page.locator(".part.panel")
-    panel.wait_for()
+    panel.locator(":focus").wait_for(state="attached")
     window.command("MASE: Trace This File Again")  # of the file, though the output has the focus
     fake.wait_for("retrace", 2)
     window.expect_status("MASE: ready")

@@ -14,6 +14,8 @@ SIZE = {"width": 1280, "height": 800}
 STATUS = "#mase\\.mase-vscode\\.status"
 #: What a loaded two-core machine may need for one step; nothing here measures time.
 PATIENCE_MS = 60_000
+#: How often VS Code's input at the top is asked where something else takes the focus; they share the patience.
+TRIES = 6
 #: VS Code joins a word with the blanks beside it, so its place is that of its letters, not of its element.
 PLACE_OF_WORD = r"""(line, word) => {
     const texts = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
@@ -61,11 +63,7 @@ class Window:
         path = self.folder / file
         if not path.exists():
             shutil.copyfile(EXAMPLES / file, path)
-        self.page.keyboard.press("Control+p")
-        self.page.locator(".quick-input-widget input").wait_for()
-        self.page.keyboard.insert_text(str(path))
-        row = self.page.locator(".quick-input-list .monaco-list-row", has_text=path.name)
-        row.filter(has_text=path.parent.name).first.click()
+        self._pick("Control+p", str(path), path.name, path.parent.name)
         self.showing(path)
         return path
 
@@ -129,14 +127,7 @@ class Window:
 
     def go_to(self, line: int, column: int = 1) -> None:
         """Put the caret there, both counted from 1, as a person does: Ctrl+G."""
-        self._ask("Control+g")
-        self.page.keyboard.type(f":{line}:{column}" if self._colon() else f"{line}:{column}")
-        self.page.keyboard.press("Enter")
-        self.page.locator(".quick-input-widget").wait_for(state="hidden")
-
-    def _colon(self) -> bool:
-        """Ctrl+G opens the input with the colon in it already."""
-        return not self.page.locator(".quick-input-widget input").input_value().startswith(":")
+        self._pick("Control+g", f":{line}:{column}")
 
     def replace(self, old: str, new: str) -> None:
         """Edit the one line of the file on which `old` stands, and save."""
@@ -163,21 +154,33 @@ class Window:
 
     def command(self, title: str) -> None:
         """Run a command from the palette."""
-        self._ask("F1")
-        self.page.keyboard.insert_text(title)
-        self.page.locator(".quick-input-list .monaco-list-row").filter(has_text=title).first.click()
+        self._pick("F1", f">{title}", title)
 
-    def _ask(self, key: str) -> None:
-        """Press a key that opens VS Code's input at the top."""
-        field = self.page.locator(".quick-input-widget input")
-        self.page.keyboard.press(key)
-        try:
-            field.wait_for(timeout=PATIENCE_MS / 6)
-        except TimeoutError:
-            # A page of ours that was just thrown away may have had the focus: keys go nowhere, for a person too.
-            self.page.locator(".part.statusbar").click()
+    def _pick(self, key: str, text: str, *row: str) -> None:
+        """Press the key that opens VS Code's input at the top, ask it for `text` and take the first row that shows `row`.
+
+        What takes the focus meanwhile closes the input: an output channel that was just shown does so once it is
+        painted. A page of ours that was just thrown away keeps the focus and swallows the key. A person presses again.
+        """
+        field = self.page.locator(".quick-input-widget input[type=text]")
+        choice = self.page.locator(".quick-input-list .monaco-list-row")
+        for part in row:
+            choice = choice.filter(has_text=part)
+        for tried in range(TRIES):
             self.page.keyboard.press(key)
-            field.wait_for()
+            try:
+                field.fill(text, timeout=PATIENCE_MS / TRIES)
+                if row:
+                    choice.first.click(timeout=PATIENCE_MS / TRIES)
+                else:
+                    field.press("Enter", timeout=PATIENCE_MS / TRIES)
+                    field.wait_for(state="hidden", timeout=PATIENCE_MS / TRIES)
+                return
+            except TimeoutError:
+                if tried == TRIES - 1:
+                    raise
+                if not field.is_visible():
+                    self.page.locator(".part.statusbar").click()  # gives the keys back to the window
 
     def notice(self, text: str) -> Locator:
         """The message with `text`, once it shows."""
