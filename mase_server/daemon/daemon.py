@@ -62,7 +62,8 @@ class Daemon:
         self.store = Store()
         self.metrics = Metrics()
         self.events = Events(self.store)
-        self.slots = Slots(max(4, os.cpu_count() or 1))
+        processors = os.cpu_count() or 1
+        self.slots = Slots(max(4, processors), processors)
         slowness = Slowness(lambda path, line: listener.progress(path, STAGE, line), self.slots.before)
         # What is slow is told before that it is over.
         listener = Listeners(slowness, listener, self.events)

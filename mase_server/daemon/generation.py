@@ -98,8 +98,8 @@ class Generation:
         if not tracked.may_start():
             text = f"Crashed {CRASHES} times within {CRASH_SECONDS / 60:.0f} minutes; save or retrace later."
             return self._fail("crashed", services.store.entry(tracked.path).problems, text)
-        async with services.slots.turn(tracked.path):
-            await self._launch_and_trace()
+        async with services.slots.turn(tracked.path) as crowded:
+            await self._launch_and_trace(crowded)
 
     def fail_inside(self, error: Exception) -> None:
         """End with an error of our own, so that nobody waits for ever."""
@@ -115,13 +115,13 @@ class Generation:
     def _candidates(self) -> list[Candidate]:
         return candidates(self._tracked.folder, self._tracked.path, self._settings.interpreter, os.environ)
 
-    async def _launch_and_trace(self) -> None:
+    async def _launch_and_trace(self, crowded: bool) -> None:
         tracked, services = self._tracked, self._services
         self._say("starting")
         found = self._candidates()
         try:
             handshake, child = await services.pool.child(tracked.folder, tracked.path, found)
-            request = await with_child(child, self._request)
+            request = await with_child(child, lambda: self._request(crowded))
         except NoInterpreter as error:
             problem = environment_problem(tracked.path, error.code, error.tried)
             return self._fail("no_environment", (problem,), problem.message)
@@ -144,7 +144,7 @@ class Generation:
             if not kept:
                 services.in_background(worker)
 
-    def _request(self) -> TraceRequest:
+    def _request(self, crowded: bool) -> TraceRequest:
         tracked = self._tracked
         return TraceRequest(
             path=tracked.path,
@@ -158,6 +158,7 @@ class Generation:
             bytecode_cache=self._services.bytecode_cache,
             seconds=self._settings.time_limit,
             name=tracked.request,
+            gently=crowded,
         )
 
     def _options(self) -> TraceOptions:

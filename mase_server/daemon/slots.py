@@ -1,4 +1,8 @@
-"""How many traces run at once; the others wait in the order in which they came."""
+"""How many traces run at once; the others wait in the order in which they came.
+
+More may run than there are processors, so that one file that hangs does not hold up the next. Where that many do, who
+comes then is told that it is crowded.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,10 @@ from contextlib import asynccontextmanager
 
 
 class Slots:
-    """So many may run at once."""
+    """So many may run at once.  busy: from how many on, those that wait included, there are no processors to spare."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, busy: int) -> None:
+        self._busy = busy
         self._semaphore = asyncio.Semaphore(count)
         self._waiting: dict[object, str] = {}
         self.running = 0
@@ -26,8 +31,8 @@ class Slots:
         return paths.index(path) + self.running if path in paths else 0
 
     @asynccontextmanager
-    async def turn(self, path: str) -> AsyncIterator[None]:
-        """Wait for a slot, and hold it."""
+    async def turn(self, path: str) -> AsyncIterator[bool]:
+        """Wait for a slot, and hold it; is it crowded?"""
         ticket = object()
         self._waiting[ticket] = path
         try:
@@ -36,7 +41,7 @@ class Slots:
             del self._waiting[ticket]
         self.running += 1
         try:
-            yield
+            yield self.running + self.waiting > self._busy
         finally:
             self.running -= 1
             self._semaphore.release()

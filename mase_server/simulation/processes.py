@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from mase_server.priority import lower
+
 #: What is kept of what a program wrote.
 _KEPT = 20_000
 _PART = 1 << 16
@@ -40,6 +42,7 @@ async def run(command: Sequence[str | Path], folder: Path, on_line: Callable[[st
     process = await asyncio.create_subprocess_exec(
         *words, cwd=folder, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True
     )
+    lower(process.pid)
     assert process.stdout is not None
     assert process.stderr is not None
     try:
@@ -77,6 +80,6 @@ async def demand(command: Sequence[str | Path], folder: Path) -> str:
 
 @cache
 def _manners() -> tuple[str, ...]:
-    """In front of a command: a low priority, and an end with this process, where the system has words for them."""
-    wishes = (("nice", ("-n", "10")), ("setpriv", ("--pdeathsig", "KILL", "--")))
-    return tuple(word for name, words in wishes if (path := shutil.which(name)) for word in (path, *words))
+    """In front of a command: an end with this process, where the system has words for it."""
+    path = shutil.which("setpriv")
+    return (path, "--pdeathsig", "KILL", "--") if path else ()

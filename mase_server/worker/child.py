@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from mase_server import snapshot, wire
+from mase_server import priority, snapshot, wire
 from mase_server.snapshot import Problem
 from mase_server.worker import processes
 from mase_server.worker.jobs import load_job
@@ -41,6 +41,8 @@ def _run(connection: wire.Connection, job: str) -> int:
     if message is None:
         return 0
     request = TraceRequest.from_wire(message["request"])
+    if request.gently:
+        priority.lower()
     if request.scratch:
         guard_faults(Path(request.scratch))
     live = trace(connection, request, job)

@@ -45,7 +45,8 @@ class TraceRequest:
     whose names should report their tensors too (they are open in an editor).  fit: what the last trace of this file
     sent as "fit".  scratch: a private folder for what user code writes, and for `fault.txt`.  bytecode_cache: where
     rewritten code of workspace modules is kept.  seconds: after how many the server ends the trace.  name: of the
-    request that it is for, which the child says again when it is done.
+    request that it is for, which the child says again when it is done.  gently: let others on the machine go first;
+    there are more traces than processors.
     """
 
     path: str
@@ -59,6 +60,7 @@ class TraceRequest:
     bytecode_cache: str = ""
     seconds: float = 30.0
     name: str = ""
+    gently: bool = False
 
     def to_wire(self) -> dict[str, Any]:
         """As a map of plain values."""

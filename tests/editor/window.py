@@ -157,7 +157,7 @@ class Window:
         self._pick("F1", f">{title}", title)
 
     def _pick(self, key: str, text: str, *row: str) -> None:
-        """Press the key that opens VS Code's input at the top, ask it for `text` and take the first row that shows `row`.
+        """Press the key that opens VS Code's input at the top, ask it for `text`, take the first row that shows `row`.
 
         What takes the focus meanwhile closes the input: an output channel that was just shown does so once it is
         painted. A page of ours that was just thrown away keeps the focus and swallows the key. A person presses again.

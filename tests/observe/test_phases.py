@@ -165,7 +165,7 @@ async def test_news_of_an_older_generation_end_nothing():
 
 
 async def test_traces_wait_in_the_order_in_which_they_came():
-    slots, order = Slots(2), []
+    slots, order = Slots(2, busy=2), []
     leave = asyncio.Event()
 
     async def trace(path):
@@ -182,6 +182,23 @@ async def test_traces_wait_in_the_order_in_which_they_came():
     leave.set()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert (order, slots.running, slots.waiting) == (list("abce"), 0, 0)
+
+
+async def test_who_comes_while_all_processors_are_taken_is_told_that_it_is_crowded():
+    slots, told = Slots(4, busy=2), {}
+    leave = asyncio.Event()
+
+    async def trace(path):
+        async with slots.turn(path) as told[path]:
+            await leave.wait()
+
+    first = [asyncio.create_task(trace(path)) for path in "abc"]
+    await asyncio.sleep(0)
+    assert told == {"a": False, "b": False, "c": True}
+    leave.set()
+    await asyncio.gather(*first)
+    await trace("d")
+    assert told["d"] is False
 
 
 def test_a_child_says_the_name_of_its_request_when_it_is_done():

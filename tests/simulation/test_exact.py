@@ -10,13 +10,14 @@ import pytest
 
 from tests.rtl.build import KEPT
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "exact.py"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
 
 
 @pytest.fixture(scope="module")
 def exact():
     """The benchmark as a module."""
-    spec = importlib.util.spec_from_file_location("exact", BENCHMARK)
+    spec = importlib.util.spec_from_file_location("exact", BENCHMARKS / "exact.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["exact"] = module
     spec.loader.exec_module(module)

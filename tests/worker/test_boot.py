@@ -1,6 +1,7 @@
 """Booting in the user's interpreter: by path, touching nothing, and refusing in words."""
 
 import ast
+import os
 import shutil
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from mase_server.daemon.launcher import ForkLauncher
 from mase_server.daemon.process import BOOT, NoEnvironment
 from mase_server.daemon.spare import SpareLauncher
 from mase_server.daemon.supervisor import Events, Limits, TraceWorker
+from mase_server.priority import LOW
 from mase_server.worker.request import TraceRequest
 
 from .conftest import JOB, environment_of, tasks
@@ -25,12 +27,12 @@ def write_torch(site, text):
     (site / "torch" / "__init__.py").write_text(text)
 
 
-async def run(launcher, tmp_path, what):
-    """What the probe job found when told `what`, in a fresh child."""
+async def run(launcher, tmp_path, what, **asked):
+    """What the probe job found when told `what`, in a fresh child; `asked`: more of the request."""
     path = tmp_path / f"{what}.py"
     path.write_text(what)
     found = []
-    request = TraceRequest(str(path), str(tmp_path), "", 1, scratch=str(tmp_path / "scratch"))
+    request = TraceRequest(str(path), str(tmp_path), "", 1, scratch=str(tmp_path / "scratch"), **asked)
     worker = TraceWorker(
         await launcher.launch(), request, Limits(60), Events(print, lambda *stage: found.append(stage))
     )
@@ -63,6 +65,12 @@ async def test_a_child_can_multiply_with_two_threads_and_run_backward(launcher, 
     before, threads, shape, tasks_then = await run(launcher, tmp_path, "compute")
     assert (before, threads, shape) == (1, 2, (1200, 1200))
     assert tasks_then >= 2
+
+
+async def test_a_gentle_trace_lets_others_go_first_in_its_session_and_out_of_it(launcher, tmp_path):
+    niceness, session = await run(launcher, tmp_path, "priority")
+    assert niceness == os.nice(0)
+    assert await run(launcher, tmp_path, "priority", gently=True) == (LOW, session and str(LOW))
 
 
 async def test_the_warm_parent_has_one_thread_before_and_after_its_children(tmp_path):

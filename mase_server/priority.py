@@ -1,0 +1,27 @@
+"""Work that nobody waits for at this moment lets the rest of the machine go first. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+#: What `nice` gives a program by itself.
+LOW = 10
+
+
+def lower(process: int = 0) -> None:
+    """Give `process`, or this one, and what it starts from now on a low priority; nothing where it is gone.
+
+    Linux may share its processors between sessions first (autogroup, on by default on desktops): niceness then only
+    counts among the tasks of one session, so a process that leads a session has to have it for the session as well.
+    """
+    if sys.platform == "win32":
+        return
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, process, LOW)
+    with contextlib.suppress(OSError):
+        leader = process or os.getpid()
+        if sys.platform == "linux" and os.getsid(leader) == leader:  # else it would be all that the person started
+            Path(f"/proc/{leader}/autogroup").write_text(str(LOW))
