@@ -103,7 +103,7 @@ test: lint types vsix hardware-tools other-clients
 	$(BIN)/python -m pytest -m editor tests/editor || $(BIN)/python -m pytest -m editor tests/editor --last-failed
 
 # What runs in this process and needs no other: the compiler's core, and the server's own pure parts.
-QUICK := tests/test_imports.py tests/test_wire.py tests/tracing tests/worker/test_job.py tests/worker/test_trials.py \
+QUICK := tests/test_imports.py tests/test_wire.py tests/tracing tests/worker/test_job.py \
   tests/lsp/test_alignment.py tests/lsp/test_card.py tests/lsp/test_documents.py tests/lsp/test_encoding.py \
   tests/lsp/test_labels.py tests/lsp/test_text.py tests/lsp/test_wording.py tests/daemon/test_store.py
 
