@@ -76,6 +76,15 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def compute_alone() -> None:
+    """In a fork of a process that may have computed: use this one thread.
+
+    The fork has none of the pool of threads that the process had, and would wait for them without end.
+    """
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
+
+
 def signal_group(pid: int, number: signal.Signals) -> None:
     """Signal the group that `pid` leads, or `pid` alone where it leads none; nothing where it is gone."""
     try:

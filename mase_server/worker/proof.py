@@ -16,6 +16,7 @@ from typing import Any
 
 from mase_server.snapshot import Problem
 from mase_server.tracing.loading.source import EDITED, decode, read_source, show_lines
+from mase_server.worker import processes
 
 #: Seconds of work for one proof, and for all of a file's; of waiting at most `PATIENCE` times as many.
 ONE, ALL, PATIENCE = 4.0, 8.0, 3.0
@@ -102,20 +103,23 @@ def forked(judge: Callable[[], bool], seconds: float) -> tuple[bool, float]:
         status = 1
         try:
             _be_quiet()
+            processes.compute_alone()
             status = 0 if judge() else 1
         finally:
             os.kill(os.getpid(), signal.SIGKILL) if status else os._exit(0)
-    started, spent = time.monotonic(), 0.0
-    while spent < seconds:
-        found, status, used = os.wait4(pid, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status) == 0, used.ru_utime + used.ru_stime
-        time.sleep(0.002)
-        spent = max(_work(pid), (time.monotonic() - started) / PATIENCE)
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return False, spent
+    started, spent, found = time.monotonic(), 0.0, 0
+    try:
+        while spent < seconds:
+            found, status, used = os.wait4(pid, os.WNOHANG)
+            if found:
+                return os.waitstatus_to_exitcode(status) == 0, used.ru_utime + used.ru_stime
+            time.sleep(0.002)
+            spent = max(_work(pid), (time.monotonic() - started) / PATIENCE)
+        return False, spent
+    finally:
+        if not found:  # a Ctrl-C, or a limit's signal, may have come meanwhile
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 def _work(pid: int) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from mase_server.snapshot import Problem
 from mase_server.tracing.loading.source import EDITED
+from mase_server.worker import proof
 from mase_server.worker.proof import Proofs, applied, forked, show_edited
 from tests.worker.jobs import Job
 
@@ -74,6 +77,34 @@ def test_a_fork_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch):
         assert spent >= 0.05
         with pytest.raises(ChildProcessError):
             os.waitpid(made.pop(), os.WNOHANG)
+
+
+#: A process that has computed in two threads, and what a fork of it then says.
+THREADS = """
+import torch
+from mase_server.worker.proof import forked
+torch.set_num_threads(2)
+def judge():
+    return bool((torch.ones(600, 600) @ torch.ones(600, 600)).sum() == 600**3)
+judge()
+print(forked(judge, 20.0)[0])
+"""
+
+
+def test_a_fork_computes_though_the_threads_that_its_process_had_are_gone():
+    told = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True, timeout=200)
+    assert told.stdout == "True\n"
+
+
+def test_what_comes_while_a_fork_is_waited_for_ends_the_fork(monkeypatch: pytest.MonkeyPatch):
+    made: list[int] = []
+    fork = os.fork
+    monkeypatch.setattr(os, "fork", lambda: made.append(fork()) or made[-1])
+    monkeypatch.setattr(proof, "_work", lambda pid: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        forked(lambda: time.sleep(600) is None, 60.0)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(made.pop(), os.WNOHANG)
 
 
 def test_a_fork_takes_the_seconds_that_it_worked_not_those_that_it_waited():

@@ -96,6 +96,7 @@ def _become(sock: socket.socket, work: Work, close: Iterable[socket.socket], fau
         for other in close:
             other.close()
         _as_new(fault)
+        processes.compute_alone()
         processes.die_with_parent(parent)
         sock.setblocking(True)
         work(sock)
