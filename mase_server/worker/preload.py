@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import importlib.util
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mase_server.wire import Message
+from mase_server.worker import processes
 
 
 class Preloader:
@@ -98,7 +98,7 @@ class _Watch:
     """Notices what an import must not do in a process that will fork."""
 
     def __init__(self) -> None:
-        self._tasks = _task_count()
+        self._tasks = processes.count_threads()
         self._threads = _torch_threads()
         self._backward = False
         variable = sys.modules["torch.autograd.variable"].Variable if "torch" in sys.modules else None
@@ -114,7 +114,7 @@ class _Watch:
         """Did it start a thread, raise torch's thread count, or run a backward?"""
         if self._variable is not None:
             self._variable._execution_engine = self._engine
-        return self._backward or _torch_threads() > self._threads or _task_count() > self._tasks
+        return self._backward or _torch_threads() > self._threads or processes.count_threads() > self._tasks
 
 
 class _NoticingEngine:
@@ -133,10 +133,3 @@ class _NoticingEngine:
 def _torch_threads() -> int:
     torch = sys.modules.get("torch")
     return 1 if torch is None else int(torch.get_num_threads())
-
-
-def _task_count() -> int:
-    try:
-        return len(list(Path("/proc/self/task").iterdir()))
-    except OSError:
-        return threading.active_count()

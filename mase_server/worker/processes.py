@@ -7,6 +7,7 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Container, Iterator
 from pathlib import Path
@@ -76,13 +77,36 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def compute_alone() -> None:
-    """In a fork of a process that may have computed: use this one thread.
+def count_threads() -> int:
+    """How many threads this process has, those of C libraries included where the system tells."""
+    try:
+        return len(list(Path("/proc/self/task").iterdir()))
+    except OSError:
+        return threading.active_count()
 
-    The fork has none of the pool of threads that the process had, and would wait for them without end.
+
+_lost_threads = False
+
+
+def fork() -> int:
+    """As `os.fork`, but the child of a process with several threads computes with one from then on.
+
+    A fork has the forking thread alone. Of a pool that computed before, as OpenMP's, it knows that it is there, and waits
+    for it without end.
     """
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.set_num_threads(1)
+    global _lost_threads
+    several = count_threads() > 1
+    pid = os.fork()
+    if pid == 0 and several:
+        _lost_threads = True
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.set_num_threads(1)
+    return pid
+
+
+def may_compute_with_threads() -> bool:
+    """Would several threads come? Not where this process or one above it lost a pool in a fork."""
+    return not _lost_threads
 
 
 def signal_group(pid: int, number: signal.Signals) -> None:

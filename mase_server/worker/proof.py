@@ -97,12 +97,11 @@ def forked(judge: Callable[[], bool], seconds: float) -> tuple[bool, float]:
 
     seconds: of the fork's own work, or a third of those on the wall where it waits.
     """
-    pid = os.fork()
+    pid = processes.fork()
     if pid == 0:
         status = 1
         try:
             _be_quiet()
-            processes.compute_alone()
             status = 0 if judge() else 1
         finally:
             os.kill(os.getpid(), signal.SIGKILL) if status else os._exit(0)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -77,23 +75,6 @@ def test_a_fork_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch):
         assert spent >= 0.05
         with pytest.raises(ChildProcessError):
             os.waitpid(made.pop(), os.WNOHANG)
-
-
-#: A process that has computed in two threads, and what a fork of it then says.
-THREADS = """
-import torch
-from mase_server.worker.proof import forked
-torch.set_num_threads(2)
-def judge():
-    return bool((torch.ones(600, 600) @ torch.ones(600, 600)).sum() == 600**3)
-judge()
-print(forked(judge, 20.0)[0])
-"""
-
-
-def test_a_fork_computes_though_the_threads_that_its_process_had_are_gone():
-    told = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True, timeout=200)
-    assert told.stdout == "True\n"
 
 
 def test_what_comes_while_a_fork_is_waited_for_ends_the_fork(monkeypatch: pytest.MonkeyPatch):

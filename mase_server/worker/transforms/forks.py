@@ -77,7 +77,7 @@ class Fork:
 def fork(sock: socket.socket, work: Work, close: Iterable[socket.socket], fault: str = "") -> int:
     """Fork this process; the fork does its work with its end of a pair of sockets. Its process id."""
     _flush()
-    pid = os.fork()
+    pid = processes.fork()
     if pid == 0:
         _become(sock, work, close, fault)
     return pid
@@ -96,7 +96,6 @@ def _become(sock: socket.socket, work: Work, close: Iterable[socket.socket], fau
         for other in close:
             other.close()
         _as_new(fault)
-        processes.compute_alone()
         processes.die_with_parent(parent)
         sock.setblocking(True)
         work(sock)

@@ -19,6 +19,7 @@ from mase_server.passes.declaration import Pass
 from mase_server.passes.error import measure
 from mase_server.passes.registry import passes_for
 from mase_server.snapshot import split_transform
+from mase_server.worker import processes
 from mase_server.worker.live import Live
 from mase_server.worker.traced import Traced
 from mase_server.worker.transforms.ask import Ask, AskError
@@ -140,7 +141,7 @@ def known(live: Live, send: Send) -> None:
 
 def useful_threads(model: nn.Module) -> int:
     """How many threads are of use: small operations, and those on a busy machine, wait longer than they compute."""
-    if parameters_of(model)[0] < WORTH_THREADS:
+    if parameters_of(model)[0] < WORTH_THREADS or not processes.may_compute_with_threads():
         return 1
     count = os.cpu_count() or 1
     return max(1, min(count, round(count - os.getloadavg()[0])))
