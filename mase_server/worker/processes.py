@@ -91,8 +91,8 @@ _lost_threads = False
 def fork() -> int:
     """As `os.fork`, but the child of a process with several threads computes with one from then on.
 
-    A fork has the forking thread alone. Of a pool that computed before, such as OpenMP's, it believes that it is there, and
-    waits for it without end.
+    A fork has the forking thread alone. Of a pool that computed before, such as OpenMP's, it believes that it is there,
+    and waits for it without end.
     """
     global _lost_threads
     several = count_threads() > 1
