@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { Comparison, text } from '../src/inputs/comparison';
 import { misnamed, missing, said, textOf, textsOf } from '../src/inputs/draft';
 import { Field, Form, Trial } from '../src/inputs/messages';
-import { sizes } from '../src/inputs/texts';
+import { figures, sizes } from '../src/inputs/texts';
 
 const field = (name: string, text: string, more: Partial<Field> = {}): Field => ({ name, text, why: '', required: true, default: '', ...more });
 const FORM: Form = {
@@ -71,6 +71,13 @@ const side = (set: string, batch: number) => ({
   bytes: 1600 * batch,
   form: null,
 });
+
+test('what a forward that fails would give is left blank, and one that gives None gives None', () => {
+  const told = (outputs: null, flops: number | null) => Object.fromEntries(figures({ ...side('', 2), outputs, flops, bytes: flops }));
+  assert.deepEqual(told(null, null), { output: '', parameters: '24', FLOPs: '', 'bytes read and written': '' });
+  assert.equal(told(null, 40).output, 'None');
+});
+
 const row = (line: number, name: string, kind: string, one: number, two: number) => ({
   line, name, kind, function: 'forward', before: [['f32', [one], null] as [string, number[], null]], after: [['f32', [two], null] as [string, number[], null]], differs: one !== two,
 });

@@ -32,7 +32,10 @@ class InputProblem(TypedDict):
 
 
 class InputFigures(TypedDict):
-    """A model with a set of inputs. bytes: read and written by its operators."""
+    """A model with a set of inputs. bytes: read and written by its operators.
+
+    outputs, flops, bytes: None where the forward does not come to its end.
+    """
 
     set: str
     inputs: dict[str, Any] | None

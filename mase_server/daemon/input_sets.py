@@ -16,15 +16,19 @@ _FIGURES = (
 
 
 def told(snapshot: GraphSnapshot, title: str) -> dict[str, Any]:
-    """A model's inputs, outputs and what one forward costs. bytes: read and written by all operators."""
+    """A model's inputs, outputs and what one forward costs. bytes: read and written by all operators.
+
+    Where the forward does not come to its end, "outputs", "flops" and "bytes" are None: what it would give is not known.
+    """
     index = snapshot.titles.index(title)
     model, nodes = snapshot.payload["models"][index], snapshot.payload["nodes"]
     rows = [row for row, of in enumerate(nodes["model"]) if of == index]
-    outputs = (nodes["value"][row] for row in rows if nodes["op"][row] == "output")
+    outputs = [nodes["value"][row] for row in rows if nodes["op"][row] == "output"]
     output = next((snapshot.payload["values"][value] for value in outputs if value >= 0), None)
-    traffic = sum(snapshot.node(row).details.get("bytes", 0) for row in rows)
-    figures = {key: model[key] for key in _FIGURES}
-    return {**figures, "outputs": output, "bytes": traffic, "form": model.get("form")}
+    figures = {key: model[key] for key in _FIGURES} | {"outputs": output, "bytes": None, "form": model.get("form")}
+    if not outputs:
+        return figures | {"flops": None}
+    return figures | {"bytes": sum(snapshot.node(row).details.get("bytes", 0) for row in rows)}
 
 
 def difference(path: str, before: GraphSnapshot | None, after: GraphSnapshot | None) -> list[dict[str, Any]]:

@@ -126,6 +126,14 @@ async def test_what_is_wrong_is_told_at_its_field(bench, inputs, arguments, fiel
     assert message in told["problems"][0]["message"]
 
 
+async def test_what_a_forward_that_fails_would_give_is_not_told(bench):
+    path = await bench.opened("failing.py")
+    told = await bench.ask("tryInputs", path, inputs={"x": "f32[2, 9]"}, arguments={"width": "6"})
+    assert [each["severity"] for each in told["problems"]] == ["error"]
+    assert (told["outputs"], told["flops"], told["bytes"]) == (None, None, None)
+    assert told["parameters"] == eager(6, (2, 6))[1]
+
+
 async def test_what_a_connection_gives_is_not_run(bench):
     path = await bench.opened("code.py")
     made = bench.folder / "made"

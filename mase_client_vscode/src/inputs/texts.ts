@@ -16,10 +16,10 @@ export function alternatives(values: Value[]): string {
   return [...new Set(values.map(sizes))].join(' | ');
 }
 
-/** The figures of a set, name by name. */
+/** The figures of a set, name by name; nothing for what a forward that does not come to its end would give. */
 export function figures({ outputs, parameters, flops, bytes }: Figures): [string, string][] {
   return [
-    ['output', sizes(outputs)],
+    ['output', outputs === null && flops === null ? '' : sizes(outputs)],
     ['parameters', parameters === null ? '' : exact(parameters)],
     ['FLOPs', flops === null ? '' : scaled(flops)],
     ['bytes read and written', bytes === null ? '' : inBytes(bytes)],

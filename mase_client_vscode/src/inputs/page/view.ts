@@ -121,7 +121,7 @@ export class View {
   judged(trial: Trial, changed: boolean, name: string | undefined): void {
     const errors = trial.problems.filter(({ severity }) => severity === 'error');
     this.mark(trial.problems);
-    const told = trial.form === null ? [] : figures(trial);
+    const told = trial.form === null ? [] : figures(trial).filter(([, text]) => text !== '');
     this.outcome.replaceChildren(...told.flatMap(([term, text]) => [element('dt', {}, term), element('dd', {}, text)]));
     this.comment.textContent = changed && trial.comment ? `# ${trial.comment}` : '';
     this.state.textContent = name ?? '';
