@@ -18,7 +18,7 @@ _FIGURES = (
 def told(snapshot: GraphSnapshot, title: str) -> dict[str, Any]:
     """A model's inputs, outputs and what one forward costs. bytes: read and written by all operators.
 
-    Where the forward does not come to its end, "outputs", "flops" and "bytes" are None: what it would give is not known.
+    "outputs", "flops" and "bytes" are None where the forward does not come to its end: nobody knows what it gives.
     """
     index = snapshot.titles.index(title)
     model, nodes = snapshot.payload["models"][index], snapshot.payload["nodes"]

@@ -166,9 +166,15 @@ export class View {
       const own = problems.find(({ field }) => field === input.name);
       input.setAttribute('aria-invalid', `${own !== undefined}`);
       const place = document.getElementById(`${input.name}-wrong`);
-      if (place !== null) place.textContent = own?.message ?? '';
+      place?.replaceChildren(...marked(own?.message ?? ''));
     });
     const left = problems.filter(({ field }) => document.getElementById(field) === null);
-    this.problems.replaceChildren(...left.map(({ severity, message }) => element('p', { class: severity === 'error' ? 'wrong' : 'doubtful' }, message)));
+    this.problems.replaceChildren(...left.map(({ severity, message }) => element('p', { class: severity === 'error' ? 'wrong' : 'doubtful' }, ...marked(message))));
   }
+}
+
+/** A message with what stands between backticks as code. */
+function marked(message: string): (HTMLElement | string)[] {
+  const parts = message.split('`');
+  return parts.length % 2 === 0 ? [message] : parts.map((part, index) => (index % 2 === 1 ? element('code', {}, part) : part));
 }
