@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import logging
 from collections.abc import Callable
@@ -38,6 +39,8 @@ _FAULT_SECONDS = 0.05
 _FAULT_LOOKS = 20
 _REAP_SECONDS = 2.0
 _EXIT_SECONDS = 0.5
+#: Rows of a table from which a payload is a big one.
+_MANY_ROWS = 2000
 #: Within these seconds a child has to say that it has cancelled a call.
 _CANCEL_SECONDS = 5.0
 #: As many times its limit may a trace take, if it is excused for the rest.
@@ -189,6 +192,8 @@ class TraceWorker:
             self._events.on_stage(message["stage"], message.get("message", ""))
         elif event == "snapshot":
             payload = self._progress.assembler.add(message["frame"])
+            if message["frame"].get("start", 0) >= _MANY_ROWS:
+                gc.freeze()  # looking through all that has come so far, again and again, took up to eight milliseconds
             if payload is not None:
                 self._events.on_payload(payload)
         elif event == "phase":
