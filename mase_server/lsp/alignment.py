@@ -21,7 +21,7 @@ class Alignment:
     """The lines of one document against one traced text. Lines count from 0 on both sides."""
 
     def __init__(self, traced: Sequence[str], lines: list[str]) -> None:
-        self._traced = [line.rstrip("\r\n") for line in traced]  # as `bare`, without a call for each
+        self._traced = list(traced)
         self._lines = lines
         self._current: dict[int, int] | None = None
         if traced == lines:
@@ -33,7 +33,7 @@ class Alignment:
     @property
     def traced_text(self) -> str:
         """The traced text, with line feeds for its line ends."""
-        return "\n".join(self._traced)
+        return "\n".join(map(bare, self._traced))
 
     def edited(self, lines: list[str], edit: Edit) -> None:
         """Follow one edit, after which the document has these `lines`."""
@@ -80,7 +80,7 @@ class Alignment:
         return start
 
     def _intact(self, line: int, origin: int) -> bool:
-        return origin != _NONE and bare(self._lines[line]) == self._traced[origin]
+        return origin != _NONE and _same(self._lines[line], self._traced[origin])
 
     def _match(self, start: int, stop: int) -> None:
         """Find the traced lines again for the lines around [start, stop) that are not intact."""
@@ -123,10 +123,13 @@ class Alignment:
 
     def _alike_at_the_ends(self, low: int, high: int, first: int, last: int) -> tuple[int, int]:
         """How many of the lines [low, high) and of the traced ones [first, last) are the same at either end."""
-        now, traced = [line.rstrip("\r\n") for line in self._lines[low:high]], self._traced[first:last]
+        now, traced = self._lines[low:high], self._traced[first:last]
+        head, tail = _alike_at_both_ends(now, traced)
         most = min(len(now), len(traced))
-        head = alike(now, traced, most)
-        return head, alike(now[::-1], traced[::-1], most - head)
+        if head + tail < most and (_same(now[head], traced[head]) or _same(now[~tail], traced[~tail])):
+            # Line ends differ. To strip all lines of a long text takes longer than all else here.
+            return _alike_at_both_ends(list(map(bare, now)), list(map(bare, traced)))
+        return head, tail
 
     def _keep_guesses(self, low: int, guesses: list[int], first: int, last: int) -> None:
         """An edited line keeps the traced line that it was, so that it is found among equal ones, if order allows."""
@@ -142,8 +145,19 @@ class Alignment:
             first = max(first, self._origin[low + index] + 1)
 
     def _diff(self, low: int, high: int, first: int, last: int) -> None:
-        now = [bare(line) for line in self._lines[low:high]]
-        matcher = SequenceMatcher(None, self._traced[first:last], now, autojunk=False)
+        now, traced = list(map(bare, self._lines[low:high])), list(map(bare, self._traced[first:last]))
+        matcher = SequenceMatcher(None, traced, now, autojunk=False)
         for block in matcher.get_matching_blocks():
             for i in range(block.size):
                 self._origin[low + block.b + i] = first + block.a + i
+
+
+def _same(line: str, other: str) -> bool:
+    """Are two lines the same, their ends aside?"""
+    return line == other or bare(line) == bare(other)
+
+
+def _alike_at_both_ends(one: list[str], other: list[str]) -> tuple[int, int]:
+    most = min(len(one), len(other))
+    head = alike(one, other, most)
+    return head, alike(one[::-1], other[::-1], most - head)

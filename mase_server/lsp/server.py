@@ -130,6 +130,7 @@ class Protocol(LanguageServerProtocol):
         made.append(b"}")
         head = b"Content-Length: %d\r\nContent-Type: %s\r\n\r\n" % (sum(map(len, made)), _JSON_RPC)
         assert self.writer is not None
+        await asyncio.sleep(0)  # megabytes are put together and handed over in a turn of their own
         self.writer.write(b"".join([head, *made]))
         if isinstance(result, list):
             let_go([result[start : start + _FREED_AT_ONCE] for start in range(0, len(result), _FREED_AT_ONCE)])

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mase_server.lsp.alignment import Alignment
-from mase_server.lsp.text import Text, bare
+from mase_server.lsp.text import Text, bare, split_lines
 
 SOURCE = "def f(x):\n    y = g(x)\n    y = g(y)\n\n    return y\n"
 
@@ -117,6 +117,33 @@ def test_a_formatter_that_replaces_the_whole_text_loses_only_the_lines_that_it_c
     edit = document.text.replace_all(SOURCE.replace("y = g(y)", "y = g( y )"))
     document.alignment.edited(document.text.lines, edit)
     assert document.shown() == identity(0, 1, 3, 4, 5)
+
+
+def replaced(source, text):
+    """What is shown after the whole of a text gave way to another."""
+    document = Traced(source)
+    edit = document.text.replace_all(text)
+    document.alignment.edited(document.text.lines, edit)
+    return document.shown()
+
+
+def test_other_line_ends_lose_no_line():
+    assert replaced(SOURCE, SOURCE.replace("\n", "\r\n")) == identity(0, 1, 2, 3, 4, 5)
+    assert replaced(SOURCE.replace("\n", "\r\n"), SOURCE) == identity(0, 1, 2, 3, 4, 5)
+
+
+texts = st.lists(st.sampled_from(["a", "b", "ab", ""]), max_size=9)
+
+
+@given(texts, texts, st.lists(st.sampled_from(["\n", "\r\n", "\r"]), min_size=9, max_size=9))
+@settings(max_examples=400)
+def test_what_ends_a_line_is_no_difference(before, after, ends):
+    plain = "".join(f"{line}\n" for line in after)
+    other = "".join(line + end for line, end in zip(after, ends, strict=False))
+    # An empty line between "\r" and "\n" would be no line.
+    if len(split_lines(other)) == len(split_lines(plain)):
+        source = "".join(f"{line}\n" for line in before)
+        assert replaced(source, other) == replaced(source, plain)
 
 
 def test_a_span_is_whole_or_not_at_all():
