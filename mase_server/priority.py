@@ -1,4 +1,4 @@
-"""Work that nobody waits for at this moment lets the rest of the machine go first. Standard library only."""
+"""Who goes first on a busy machine, and how long who does not has waited. Standard library only."""
 
 from __future__ import annotations
 
@@ -25,3 +25,14 @@ def lower(process: int = 0) -> None:
         leader = process or os.getpid()
         if sys.platform == "linux" and os.getsid(leader) == leader:  # else it would be all that the person started
             Path(f"/proc/{leader}/autogroup").write_text(str(LOW))
+
+
+def waited(process: int = 0) -> float:
+    """Seconds in which the main thread of `process`, or of this one, was ready and had no processor.
+
+    0.0 where the system does not tell: it is Linux's /proc/PID/schedstat.
+    """
+    try:
+        return int(Path(f"/proc/{process or 'self'}/schedstat").read_bytes().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0

@@ -26,6 +26,7 @@ from mase_server.daemon.death import (
 from mase_server.daemon.launcher import ChildProcess
 from mase_server.daemon.limits import end_descendants, exceeds_processes, held_bytes
 from mase_server.observe.records import event, within
+from mase_server.priority import waited
 from mase_server.snapshot import Assembler, Payload, Problem
 from mase_server.wire import Message
 from mase_server.worker.request import TraceRequest
@@ -210,12 +211,14 @@ class TraceWorker:
                 self._traced.set_result(True)
 
     async def _watch(self) -> None:
-        started = asyncio.get_running_loop().time()
+        started, before = asyncio.get_running_loop().time(), waited(self.child.pid)
         for turn in itertools.count(1):
             tracing = not self._traced.done()
             await asyncio.sleep(_POLL_TRACING if tracing else _POLL_IDLE)
             seconds = asyncio.get_running_loop().time() - started
-            excused = min(self._progress.excused, (_LONGEST - 1) * self._limits.seconds)
+            # To wait for a processor is no fault of the file, whoever tells of it.
+            excused = max(self._progress.excused, waited(self.child.pid) - before)
+            excused = min(excused, (_LONGEST - 1) * self._limits.seconds)
             if tracing and not self._traced.done() and seconds - excused > self._limits.seconds:
                 return self._breach(Breach("time-limit", self._limits.seconds))
             if exceeds_processes(self.child.pid, self._limits.processes):

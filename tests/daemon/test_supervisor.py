@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mase_server.daemon import supervisor
 from mase_server.daemon.channel import Channel
 from mase_server.daemon.launcher import ChildProcess
 from mase_server.daemon.log import OutputLog
@@ -121,6 +122,18 @@ async def test_silence_is_stopped_at_the_time_limit():
     played = Played(seconds=0.2)
     outcome = await played.worker.trace()
     assert outcome.problems[0].code == "time-limit"
+    await played.end()
+
+
+async def test_seconds_without_a_processor_do_not_count(monkeypatch):
+    """They are told by the system, so those of a child that cannot tell of itself are, too."""
+    clock = asyncio.get_running_loop().time
+    monkeypatch.setattr(supervisor, "waited", lambda child: clock() if child == NO_PROCESS else 0.0)
+    played = Played(seconds=0.3)
+    started = clock()
+    outcome = await played.worker.trace()
+    assert outcome.problems[0].code == "time-limit"
+    assert clock() - started > 0.6, "it was given more than its limit"
     await played.end()
 
 

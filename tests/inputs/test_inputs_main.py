@@ -2,11 +2,13 @@
 
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from mase_server.inputs.execution import patience
 from mase_server.inputs.execution.main import run_main
 from mase_server.inputs.found import plain_hooks
 from mase_server.tracing.shadow import Shadows
@@ -128,6 +130,13 @@ def test_an_endless_program_ends_when_its_budget_is_spent(run):
     result, calls = run("model = Net()\nmodel(torch.randn(2, 4))\nwhile True: pass\n")
     assert len(calls) == 1
     assert result.error is None
+
+
+@pytest.mark.parametrize(("queued", "log"), [(lambda: 0.0, []), (time.monotonic, ["after"])])
+def test_what_a_program_waits_for_a_processor_is_not_of_its_budget(run, monkeypatch, queued, log):
+    monkeypatch.setattr(patience, "waited", queued)
+    result, _ = run("import time\nmodel = Net()\nmodel(torch.randn(2, 4))\ntime.sleep(0.9)\nlog.append('after')\n")
+    assert result.module.log == log
 
 
 def test_the_program_goes_on_to_its_loss_which_is_shown_too(run):

@@ -15,9 +15,9 @@ FOLDER = str(Path(__file__).parent)
 
 
 class Clock:
-    """Both clocks of `time`, moved by hand."""
+    """Both clocks of `time`, and what was waited for a processor, moved by hand."""
 
-    wall = processor = 0.0
+    wall = processor = queued = 0.0
 
     def monotonic(self) -> float:
         return self.wall
@@ -25,30 +25,33 @@ class Clock:
     def process_time(self) -> float:
         return self.processor
 
-    def pass_by(self, wall: float, processor: float) -> None:
-        self.wall, self.processor = self.wall + wall, self.processor + processor
+    def pass_by(self, wall: float, processor: float, queued: float = 0.0) -> None:
+        self.wall, self.processor, self.queued = self.wall + wall, self.processor + processor, self.queued + queued
 
 
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(patience, "time", clock)
+    monkeypatch.setattr(patience, "waited", lambda: clock.queued)
     return clock
 
 
 @pytest.mark.parametrize(
-    ("wall", "processor", "over", "excused"),
+    ("wall", "processor", "queued", "over", "excused"),
     [
-        (10.0, 10.0, True, 0.0),  # it computes
-        (10.0, 0.0, True, 0.0),  # it sleeps
-        (10.0, 2.0, False, 8.0),  # it is given a fifth of a processor
-        (50.0, 10.5, True, 39.5),  # it computes, slowly
+        (10.0, 10.0, 0.0, True, 0.0),  # it computes
+        (10.0, 0.0, 0.0, True, 0.0),  # it sleeps
+        (10.0, 2.0, 0.0, False, 8.0),  # it is given a fifth of a processor
+        (50.0, 10.5, 0.0, True, 39.5),  # it computes, slowly
+        (10.0, 0.25, 9.5, False, 9.5),  # it is given a fortieth of a processor: that is no sleep
+        (50.0, 0.0, 40.0, True, 40.0),  # it sleeps, and waits when it wakes
     ],
 )
-def test_seconds_without_a_processor_are_excused(clock, wall, processor, over, excused):
+def test_seconds_without_a_processor_are_excused(clock, wall, processor, queued, over, excused):
     told = []
     waiting = Patience(9.5, FOLDER, told.append)
-    clock.pass_by(wall, processor)
+    clock.pass_by(wall, processor, queued)
     assert (waiting.is_over(sys._getframe()), sum(told)) == (over, excused)
 
 

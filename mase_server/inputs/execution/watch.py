@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from mase_server.inputs.execution.patience import TICK, Patience
+from mase_server.inputs.execution.patience import TICK, OwnTime, Patience
 from mase_server.inputs.making.constructions import Constructions, origin
 from mase_server.inputs.modes import outside_modes
 from mase_server.tracing.calling import leaves
@@ -58,7 +58,7 @@ class Watch:
     """While `active`, hands the first outermost call of each model to `on_call`, and raises Stop at the end.
 
     The end is, once every model that was made has been called: a second call of one, a backward pass, an optimizer
-    step, or `budget` seconds after the last first call; and `patience` seconds of its own without any call.
+    step, or `budget` seconds of its own after the last first call; and `patience` of those without any call.
     excused: is told of seconds that are not its own.  quiet: given for a notebook, of which only the statement ends
     that trains or takes `budget` seconds. It surrounds a second call of a model, which ends nothing.
     """
@@ -80,6 +80,8 @@ class Watch:
         #: Seconds that statements may take which are ended.
         self._left = LONGEST
         self._patience = Patience(patience, folder, excused)
+        #: What is left of `budget`, and what tells how much of it is used up.
+        self._spare, self._spent = budget, OwnTime()
         self.reached: dict[int, Reached] = {}
         self.time_up: TimeUp | None = None
         self._moded: set[int] = set()
@@ -215,15 +217,23 @@ class Watch:
             _signal(signal.SIGALRM, handler)
 
     def _rearm(self, seconds: float) -> None:
+        self._spare, self._spent = seconds, OwnTime()
         if _can_alarm():
             _setitimer(signal.ITIMER_REAL, seconds, 0.1)
+
+    def _has_spent(self) -> bool:
+        """Are the seconds used up that it has? The alarm's are those of the clock, and come again."""
+        self._spare -= self._spent.passed()[0]
+        return self._spare <= TICK / 100
 
     def _ring(self, signum: int, frame: FrameType | None) -> None:
         if self.reached:
             # A library that was imported by half is none for the cells below.
             if self.quiet is not None and self._patience.imports_library(frame):
                 return
-            raise Stop
+            if self._has_spent():
+                raise Stop
+            return
         if self._patience.is_over(frame):
             raise TimeUp
 
