@@ -108,7 +108,7 @@ QUICK := tests/test_imports.py tests/test_wire.py tests/tracing tests/worker/tes
   tests/lsp/test_labels.py tests/lsp/test_text.py tests/lsp/test_wording.py tests/daemon/test_store.py
 
 quick: lint types
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow" --ignore=tests/tracing/test_instrument_language.py $(QUICK)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not slow" --ignore=tests/tracing/test_instrument_language.py $(QUICK)
 
 # Every figure that has a script, one after another, an hour on an idle machine; `make bench ONLY="latency rpc"` some of them.
 bench: venv
