@@ -16,7 +16,7 @@ help:
 	@echo "make demo    every example with its hints, in the terminal"
 	@echo "make editor  the examples in a VS Code in the browser"
 	@echo "make test    everything that is checked"
-	@echo "make quick   lint, types and the fast tests, under a minute"
+	@echo "make quick   lint, types and the fast tests, about a minute"
 	@echo "make bench   every figure, beside other tools, in one table"
 	@echo "make docs    the reference pages, from docstrings and tables"
 	@echo "make pictures  the documentation's pictures, taken in a VS Code"
