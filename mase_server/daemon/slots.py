@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 
 class Slots:
-    """So many may run at once.  busy: from how many on, those that wait included, there are no processors to spare."""
+    """So many may run at once.  busy: so many, those that wait included, take all processors; above it is crowded."""
 
     def __init__(self, count: int, busy: int) -> None:
         self._busy = busy

@@ -216,10 +216,8 @@ class TraceWorker:
             tracing = not self._traced.done()
             await asyncio.sleep(_POLL_TRACING if tracing else _POLL_IDLE)
             seconds = asyncio.get_running_loop().time() - started
-            # To wait for a processor is no fault of the file, whoever tells of it.
-            excused = max(self._progress.excused, waited(self.child.pid) - before)
-            excused = min(excused, (_LONGEST - 1) * self._limits.seconds)
-            if tracing and not self._traced.done() and seconds - excused > self._limits.seconds:
+            late = tracing and not self._traced.done() and seconds > self._limits.seconds
+            if late and seconds - self._excused(before) > self._limits.seconds:
                 return self._breach(Breach("time-limit", self._limits.seconds))
             if exceeds_processes(self.child.pid, self._limits.processes):
                 end_descendants(self.child.pid)  # each of which may be about to start more
@@ -228,6 +226,11 @@ class TraceWorker:
                 return self._breach(Breach("memory-limit", self._limits.memory))
             if tracing and turn % _SAMPLE_EVERY == _FIRST_SAMPLE:
                 self.child.ask_line()  # so that even a kill -9 leaves a line behind
+
+    def _excused(self, before: float) -> float:
+        """Seconds of the trace that are no fault of the file. before: what its child had `waited` at its start."""
+        told = max(self._progress.excused, waited(self.child.pid) - before)
+        return min(told, (_LONGEST - 1) * self._limits.seconds)
 
     def _breach(self, breach: Breach) -> None:
         if not self._breached.done():
