@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import NoReturn
 
+from mase_server.directories import why
 from mase_server.lsp.process import run
 from mase_server.observe.logs import LEVELS
+from mase_server.rpc.addresses import NO_TCP, TcpAddress, tcp_address
 
 
 def lsp(arguments: list[str]) -> NoReturn:
     """Serve one editor. Exit status: 0 after an orderly end, 1 else, 2 for wrong arguments."""
-    options = parser().parse_args(arguments)
-    run(trusted=options.trust, log=options.log, address=options.tcp)
+    made = parser()
+    options = made.parse_args(arguments)
+    if options.token_file is not None and options.tcp is None:
+        made.error(NO_TCP)
+    try:
+        run(trusted=options.trust, log=options.log, address=options.tcp, token_file=options.token_file)
+    except (OSError, ValueError) as error:
+        made.exit(1, f"error: {why(error) if isinstance(error, OSError) else error}\n")
 
 
 def parser() -> argparse.ArgumentParser:
     """What the command line of `mase-server lsp` takes."""
     made = argparse.ArgumentParser("mase-server lsp", description="Serve an editor, over stdio unless told otherwise.")
     made.add_argument("--stdio", action="store_true", help="speak over standard input and output (the default)")
-    made.add_argument("--tcp", metavar="HOST:PORT", type=_address, help="wait for one editor there instead")
+    made.add_argument("--tcp", metavar="127.0.0.1:PORT", type=_address, help="wait for one editor on loopback instead")
+    told = "with --tcp: what the editor sends as initializationOptions.token; made where it is not there"
+    made.add_argument("--token-file", metavar="FILE", type=Path, help=told)
     made.add_argument("--trust", action="store_true", help="trust every folder that the editor opens")
     made.add_argument("--log", choices=LEVELS, default="warning", help="what goes to standard error")
     made.add_argument("--clientProcessId", type=int, help=argparse.SUPPRESS)
     return made
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no HOST:PORT, e.g. 127.0.0.1:8765")
-    return host.strip("[]"), int(port)
+def _address(text: str) -> TcpAddress:
+    try:
+        return tcp_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

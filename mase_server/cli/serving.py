@@ -57,7 +57,7 @@ def serve(
         if socket is not None and tcp is not None:
             raise ValueError("--socket and --tcp exclude each other")
         if token_file is not None and tcp is None:
-            raise ValueError("--token-file is for --tcp; a socket is protected by its mode")
+            raise ValueError(addresses.NO_TCP)
         address = (
             addresses.unix_address(str(socket.absolute())) if socket else addresses.tcp_address(tcp) if tcp else None
         )

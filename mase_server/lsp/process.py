@@ -12,20 +12,26 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
 from typing import Any, BinaryIO, NoReturn
 
-from pygls.io_ import StdinAsyncReader, run_async
+from lsprotocol.types import INITIALIZE, LSPErrorCodes
 
 from mase_server import directories
 from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.garbage import collect_when_quiet, give_back_memory
+from mase_server.lsp.framing import MAX_HEADER, ByteReader, FrameError, StandardInput, read_message, serve_messages
 from mase_server.lsp.server import DaemonFactory, Server
 from mase_server.lsp.tools import Tools
 from mase_server.observe.logs import Logs
+from mase_server.rpc.addresses import TcpAddress
+from mase_server.rpc.listening import bind_tcp, name_file
+from mase_server.rpc.private import is_token, token_of
+from mase_server.rpc.registry import runtime_dir
 
 #: Seconds that unsent messages have at the end.
 _FLUSH = 1.0
+#: Seconds that a client on TCP has to say its token, and bytes of the message that it may say it in.
+_GREETING, _MAX_GREETING = 10.0, 1 << 20
 _LOG = logging.getLogger(__name__)
 
 
@@ -53,19 +59,23 @@ class ThreadWriter:
                 self._stream.write(data)
                 if self._queue.empty():
                     self._stream.flush()
+            self._stream.flush()
 
 
 def run(
     *,
     trusted: bool = False,
     log: str = "warning",
-    address: tuple[str, int] | None = None,
+    address: TcpAddress | None = None,
+    token_file: Path | None = None,
     daemon: DaemonFactory | None = None,
     cache_dir: Path | None = None,
     state_dir: Path | None = None,
 ) -> NoReturn:
     """Serve one editor, over stdio or at a TCP address, until it says exit, closes the stream, or dies.
 
+    token_file: what an editor on TCP has to send as `initializationOptions.token` stands there; it is made where it is
+    not there. Without it, in a file of the user's runtime folder, which ends with the server.
     log: from which level on it is told on standard error what happens.
     """
     cache, state = cache_dir or directories.cache_dir(), state_dir or directories.state_dir()
@@ -79,7 +89,7 @@ def run(
         server.logs = logs
         server.tools = Tools(server) if daemon is None else None
         gc.freeze()  # what is imported by now stays: looking through it took the event loop 20 ms each time
-        return await (_over_stdio(server) if address is None else _over_tcp(server, *address))
+        return await (_over_stdio(server) if address is None else _over_tcp(server, address, token_file))
 
     code = asyncio.run(main())
     logs.stop()
@@ -102,34 +112,80 @@ async def _over_stdio(server: Server) -> int:
         os.dup2(nothing.fileno(), 0)
     writer = ThreadWriter(wire_out)
     server.protocol.set_writer(writer)
-    return await _serve(server, StdinAsyncReader(wire_in, ThreadPoolExecutor(1, "mase-reader")))
+    return await _serve(server, StandardInput(wire_in, ThreadPoolExecutor(1, "mase-reader")))
 
 
-async def _over_tcp(server: Server, host: str, port: int) -> int:
-    """Wait for one editor at `host`:`port`; port 0 takes a free one. The address is logged."""
-    connected: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Future()
+async def _over_tcp(server: Server, address: TcpAddress, token_file: Path | None) -> int:
+    """Wait at `address` for the editor that knows the token; port 0 takes a free one. Both are logged.
+
+    Any other client gets an error and the end of its connection: nothing that it says is read any further.
+    """
+    found: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter, dict[str, Any]]] = asyncio.Future()
+    path = token_file or name_file(runtime_dir(), ".token")
+    token = token_of(path)
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if connected.done():
+        message = await _greet(reader, writer, token)
+        if message is None or found.done():
             writer.close()
         else:
-            connected.set_result((reader, writer))
+            found.set_result((reader, writer, message))
 
-    listening = await asyncio.start_server(accept, host, port)
-    _LOG.warning("listening at %s:%s", *listening.sockets[0].getsockname()[:2])
-    reader, writer = await connected
-    listening.close()
+    try:
+        listening = await asyncio.start_server(accept, sock=bind_tcp(address), limit=MAX_HEADER)
+        where = TcpAddress(address.host, listening.sockets[0].getsockname()[1])
+        _LOG.warning("listening at %s; initializationOptions.token has to be the text of %s", where, path)
+        reader, writer, first = await found
+        listening.close()
+    finally:
+        if token_file is None:
+            path.unlink(missing_ok=True)
     server.protocol.set_writer(writer)
-    return await _serve(server, reader)
+    return await _serve(server, reader, first)
 
 
-async def _serve(server: Server, reader: Any) -> int:
-    """Read messages until the stream ends, the editor says exit, or its process is gone; then end every worker."""
+async def _greet(reader: ByteReader, writer: asyncio.StreamWriter, token: str) -> dict[str, Any] | None:
+    """The `initialize` of a client that knows the token, without the token; None for any other, which gets an error."""
+    try:
+        async with asyncio.timeout(_GREETING):
+            message = await read_message(reader, _MAX_GREETING)
+    except FrameError as error:
+        writer.write(error.to_frame())
+        return None
+    except (OSError, TimeoutError):
+        return None
+    if message is None:
+        return None
+    params = message.get("params")
+    options = params.get("initializationOptions") if isinstance(params, dict) else None
+    said = options.pop("token", None) if isinstance(options, dict) else None
+    if message.get("method") == INITIALIZE and is_token(said, token):
+        return message
+    text = "The first message has to be `initialize` with the server's token as `initializationOptions.token`."
+    writer.write(FrameError(text, code=LSPErrorCodes.RequestFailed, ident=message.get("id")).to_frame())
+    return None
+
+
+async def _serve(server: Server, reader: ByteReader, first: dict[str, Any] | None = None) -> int:
+    """Read messages until the stream ends, the editor says exit, or its process is gone; then end every worker.
+
+    first: a message that was read already.
+    """
     collecting = asyncio.ensure_future(collect_when_quiet())
-    reading = asyncio.ensure_future(
-        run_async(Event(), reader, server.protocol, logging.getLogger("pygls"), server.report_server_error)
-    )
-    await asyncio.wait({reading, server.ended}, return_when=asyncio.FIRST_COMPLETED)
+    protocol = server.protocol
+
+    def take(message: dict[str, Any]) -> None:
+        protocol.handle_message(protocol.structure_message(message))
+
+    def send(data: bytes) -> None:
+        assert protocol.writer is not None
+        protocol.writer.write(data)
+
+    if first is not None:
+        take(first)
+    reading = asyncio.ensure_future(serve_messages(reader, take, send))
+    ending: set[asyncio.Future[Any]] = {reading, server.ended}
+    await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
     code = server.ended.result() if server.ended.done() else 0 if server.stopped else 1
     collecting.cancel()
     await server.stop()

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 #: Bytes of the path of a Unix socket, as the smallest systems have it.
 MAX_PATH = 103
+#: Told where a token is named and no TCP address.
+NO_TCP = "--token-file is for --tcp; a socket is protected by its mode"
 
 
 @dataclass(frozen=True, slots=True)

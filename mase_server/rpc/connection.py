@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 from collections import deque
 from functools import partial
@@ -26,6 +25,7 @@ from mase_server.rpc.frames import (
 from mase_server.rpc.front import Front
 from mase_server.rpc.outbox import Outbox
 from mase_server.rpc.pieces import response_pieces, whole_response
+from mase_server.rpc.private import is_token
 from mase_server.rpc.session import ConnectionSession
 
 AUTHENTICATE, CANCEL, EVENT = "mase/authenticate", "mase/cancel", "mase/event"
@@ -232,8 +232,7 @@ class Connection(Channel):
 
     def _authenticate(self, params: Any) -> dict[str, Any]:
         given = params[0].get("token") if isinstance(params, list) and params and isinstance(params[0], dict) else None
-        said = given.encode("utf-8", "replace") if isinstance(given, str) else b""
-        if self._token and not hmac.compare_digest(said, self._token.encode()):
+        if self._token and not is_token(given, self._token):
             self._turned_away = True
             self.after("end", self.limits.end_seconds / 10, "the token is not this server's")
             raise ApiError("unauthenticated", "the token is not this server's")

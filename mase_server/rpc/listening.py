@@ -51,7 +51,7 @@ class Listening:
             )
         else:
             self._token = await asyncio.to_thread(self._read_token)
-            made = _bound_tcp(self.address)
+            made = bind_tcp(self.address)
             self.address = TcpAddress(self.address.host, made.getsockname()[1])
             self._server = await loop.create_server(self._accept, sock=made, backlog=_BACKLOG)
         return self.address
@@ -60,12 +60,12 @@ class Listening:
         assert self._folder is not None
         if not hasattr(socket, "AF_UNIX"):
             return TcpAddress("127.0.0.1", 0)
-        return unix_address(str(self._folder / f"{os.getpid()}-{secrets.token_hex(4)}.sock"))
+        return unix_address(str(name_file(self._folder, ".sock")))
 
     def _read_token(self) -> str:
         assert self._folder is not None
         if self.token_file is None:
-            self.token_file = self._folder / f"{os.getpid()}-{secrets.token_hex(4)}.token"
+            self.token_file = name_file(self._folder, ".token")
             self._files.append(self.token_file)
         return token_of(self.token_file)
 
@@ -102,6 +102,11 @@ class Listening:
         return Connection(self.front, self._token)
 
 
+def name_file(folder: Path, suffix: str) -> Path:
+    """A path in the runtime folder for a socket or a token of this process; nobody can guess it."""
+    return folder / f"{os.getpid()}-{secrets.token_hex(4)}{suffix}"
+
+
 def bound(address: UnixAddress) -> socket.socket:
     """A bound Unix socket of mode 0600. A socket of this user that nobody listens at is taken over; nothing else is."""
     path = Path(address.path)
@@ -120,7 +125,8 @@ def bound(address: UnixAddress) -> socket.socket:
     return made
 
 
-def _bound_tcp(address: TcpAddress) -> socket.socket:
+def bind_tcp(address: TcpAddress) -> socket.socket:
+    """A bound TCP socket; OSError names the address."""
     made = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

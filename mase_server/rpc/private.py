@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import secrets
 import socket
@@ -64,6 +65,12 @@ def token_of(path: Path) -> str:
     if len(token) < _SHORTEST_TOKEN:
         raise ValueError(f"the token in {path} has {len(token)} characters, {_SHORTEST_TOKEN} are the fewest")
     return token
+
+
+def is_token(said: object, token: str) -> bool:
+    """Is what a client said the token? Takes as long for one that is nearly right."""
+    text = said if isinstance(said, str) else ""
+    return hmac.compare_digest(text.encode("utf-8", "replace"), token.encode())
 
 
 def is_own(made: socket.socket | None) -> bool:

@@ -35,10 +35,10 @@ def test_help_names_every_command(mase):
 def test_lsp_explains_its_own_options(mase):
     done = mase.process("lsp", "--help")
     assert done.returncode == 0
-    assert all(option in done.stdout for option in ("--stdio", "--tcp", "--trust"))
+    assert all(option in done.stdout for option in ("--stdio", "--tcp", "--token-file", "--trust"))
 
 
 def test_a_wrong_address_is_named(mase):
     done = mase.process("lsp", "--tcp", "8765")
     assert done.returncode == 2
-    assert "'8765' is no HOST:PORT, e.g. 127.0.0.1:8765" in done.stderr
+    assert "'8765' is no HOST:PORT, e.g. 127.0.0.1:8123" in done.stderr

@@ -202,20 +202,6 @@ async def test_an_editor_that_says_untrusted_is_believed_whatever_was_granted_be
     assert not (tmp_path / "ran").exists()
 
 
-async def test_an_editor_may_connect_over_tcp(tmp_path):
-    process = await asyncio.create_subprocess_exec(
-        *SERVER, "--tcp", "127.0.0.1:0", stderr=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL
-    )
-    line = (await process.stderr.readline()).decode()
-    host, port = line.split("listening at ")[1].strip().rsplit(":", 1)
-    editor = Editor(tmp_path)
-    await editor.client.start_tcp(host, int(port))
-    assert (await editor.initialize(os.getpid())).server_info.name == "mase-server"
-    await editor.client.shutdown_async(None)
-    editor.client.exit(None)
-    assert await asyncio.wait_for(process.wait(), 10) == 0
-
-
 async def test_shutdown_leaves_no_process(editor, tmp_path):
     path = example(editor.folder, "mlp.py")
     editor.open(path)
