@@ -1,7 +1,6 @@
 /** Which command starts the server. */
 import { execFile } from 'node:child_process';
 import * as fs from 'node:fs';
-import * as os from 'node:os';
 import * as path from 'node:path';
 import { workspace } from 'vscode';
 import { candidates } from './environments/candidates';
@@ -12,7 +11,8 @@ import { Installed, TELL_INSTALLED, objection, versionIn } from './versions';
 /** -P: a `torch.py` or `typing.py` in the folder must not stand in for the real one. */
 const RUN = ['-P', '-m', 'mase_server', 'lsp'];
 const PROBE = ['-P', '-c', TELL_INSTALLED];
-const BUNDLED = path.join(__dirname, '..', 'bundled');
+/** Also where programs are started that need no folder: an empty entry of PYTHONPATH means the current one. */
+export const BUNDLED = path.join(__dirname, '..', 'bundled');
 /** The server that the extension brings; any Python that is new enough runs it, and an older one refuses `-P`. */
 const BROUGHT = ['-P', path.join(BUNDLED, 'start.py')];
 const PROBE_MS = 10_000;
@@ -65,7 +65,7 @@ async function installedIn(python: string): Promise<Installed | undefined> {
 /** What a command prints, undefined where it fails. */
 function output(command: string, args: string[]): Promise<string | undefined> {
   return new Promise((resolve) => {
-    const options = { cwd: os.tmpdir(), timeout: PROBE_MS };
+    const options = { cwd: BUNDLED, timeout: PROBE_MS };
     execFile(command, args, options, (error, printed) => resolve(error === null ? printed : undefined));
   });
 }

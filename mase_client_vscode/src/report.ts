@@ -1,7 +1,7 @@
 /** A report for somebody who helps: made by the server's own command, so that it can be had when the server has died. */
 import { execFile } from 'node:child_process';
-import * as os from 'node:os';
 import { ExtensionContext, LogOutputChannel, ProgressLocation, Uri, commands, env, extensions, version, window, workspace } from 'vscode';
+import { BUNDLED } from './command';
 import { reportArguments } from './reporting';
 import { Server } from './server';
 import { SECTION } from './settings';
@@ -66,7 +66,7 @@ function remote(): string {
 /** What a command prints that reads `input`; rejects with the end of what it complained of where it fails. */
 function output(command: string, args: string[], input: string): Promise<string> {
   return new Promise((resolve, reject) => {
-    const options = { cwd: os.tmpdir(), timeout: LONGEST_MS, maxBuffer: 64 << 20 };
+    const options = { cwd: BUNDLED, timeout: LONGEST_MS, maxBuffer: 64 << 20 };
     const child = execFile(command, args, options, (error, printed, complaint) => {
       if (error === null) resolve(printed);
       else reject(new Error(complaint.trim().split('\n').at(-1) || error.message));

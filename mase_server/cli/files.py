@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mase_server import notebooks
 from mase_server.daemon.discovery import discover
+from mase_server.programs import program
 
 #: Folders that hold what others wrote, or what was made.
 _NEVER = frozenset({"node_modules", "__pycache__", "site-packages", "dist-packages", "build", "dist"})
@@ -53,7 +53,7 @@ def _python_files(folder: Path) -> Iterator[Path]:
     """What git would commit, where there is git, so that .gitignore holds; else all but hidden and foreign folders."""
     asked = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.py"]
     try:
-        done = subprocess.run(["git", *_NO_PROGRAMS, "-C", str(folder), *asked], capture_output=True, check=False)
+        done = program("git", *_NO_PROGRAMS, "-C", folder, *asked).run(capture_output=True)
     except OSError:
         return _walk(folder)
     if done.returncode:

@@ -16,6 +16,7 @@ from mase_server import __version__
 from mase_server.daemon.projects import project_of
 from mase_server.daemon.trust import is_trusted
 from mase_server.directories import cache_dir, state_dir
+from mase_server.programs import find_program
 from mase_server.rpc.private import NotPrivate
 from mase_server.rpc.registry import registrations, runtime_dir
 
@@ -147,10 +148,8 @@ _TOOLS = {
 
 
 def _tools(place: Place) -> Iterator[Finding]:
-    path = os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))
     for name, (used, package) in _TOOLS.items():
-        found = shutil.which(name, path=path)
-        if found:
+        if found := find_program(name, str(Path(sys.executable).parent)):
             yield Finding(name, "ok", found)
         else:
             yield Finding(name, "warn", f"is not there; it {used}", f"sudo apt-get install {package}")

@@ -16,6 +16,7 @@ from mase_server.daemon.environment import Candidate, candidates
 from mase_server.daemon.projects import project_of
 from mase_server.daemon.trust import is_trusted
 from mase_server.directories import state_dir
+from mase_server.programs import person_code
 
 if TYPE_CHECKING:
     from mase_server.cli.findings import Place
@@ -58,7 +59,7 @@ def interpreter_findings(place: Place) -> Iterator[Finding]:
     found = candidates(project, str(place.folder / "any.py"), place.python, os.environ)
     refused: list[str] = []
     for candidate in found:
-        if not _may_start(candidate, project, place.python):
+        if not may_start(candidate, project, place.python):
             text = f"{candidate.path} ({candidate.reason}) lies in a folder that is not trusted: it was not started"
             yield Finding("interpreter", "warn", text, f"mase-server trust {project}, or --python {candidate.path}")
             return
@@ -74,17 +75,17 @@ def interpreter_findings(place: Place) -> Iterator[Finding]:
     yield Finding("interpreter", "fail", "none can trace:\n" + "\n".join(refused), mend)
 
 
-def _may_start(candidate: Candidate, project: str, named: str | None) -> bool:
-    inside = Path(candidate.path).is_relative_to(project) and Path(candidate.path) != Path(sys.executable)
+def may_start(candidate: Candidate, project: str, named: str | None = None) -> bool:
+    """May an interpreter be started: was it named, is its project trusted, or does it lie elsewhere?"""
+    folder = Path(candidate.path).parent.resolve()
+    inside = folder.is_relative_to(Path(project).resolve()) and Path(candidate.path) != Path(sys.executable)
     return bool(named) or not inside or is_trusted(state_dir(), project)
 
 
 def _asked(python: str) -> dict[str, Any] | str:
     """What an interpreter says of itself, or why it says nothing."""
     try:
-        done = subprocess.run(
-            [python, "-c", _PROGRAM, *_PACKAGES], capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
+        done = person_code(python, _PROGRAM, *_PACKAGES).run(capture_output=True, text=True, timeout=_SECONDS)
     except subprocess.TimeoutExpired:
         return f"did not import torch within {_SECONDS:.0f} s"
     except OSError as error:

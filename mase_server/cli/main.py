@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import sys
 
+from mase_server.programs import isolate_libraries
+
 
 def main() -> None:
     """Run the command that the arguments name."""
+    isolate_libraries()
     arguments = sys.argv[1:]
     if arguments[:1] == ["lsp"]:
         from mase_server.cli.lsp import lsp

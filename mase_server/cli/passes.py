@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,9 +15,11 @@ from rich.console import Console
 
 from mase_server.arguments import Argument
 from mase_server.cli.applying import passes_of
+from mase_server.cli.interpreters import may_start
 from mase_server.cli.session import Wanted, project_of
 from mase_server.cli.steps import UsageError, found
 from mase_server.cli.tables import columns
+from mase_server.daemon.environment import candidates
 
 #: Traced where no file was named: passes are told by a process that has a model.
 _ANY_MODEL = "from torch import nn\n\nmodel = nn.Sequential(nn.Linear(2, 2))\n# mase: input = f32[1, 2]\n"
@@ -45,6 +49,8 @@ def _of_folder(python: str | None, tell: Callable[[str], None]) -> list[dict[str
         file = Path(scratch, "any.py")
         file.write_text(_ANY_MODEL)
         folder = project_of(str(Path.cwd() / "any.py"))
+        if not all(may_start(one, folder, python) for one in candidates(folder, str(file), python, os.environ)):
+            python = sys.executable  # nobody has named that folder: nothing of it is started
         return asyncio.run(passes_of(Wanted((file,), python=python), folder, tell))
 
 

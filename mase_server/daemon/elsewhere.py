@@ -6,8 +6,9 @@ Ten thousand lines take it a tenth of a second. Nothing of a person runs there: 
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
+
+from mase_server.programs import own_code
 
 #: Texts of as many characters or bytes are worth a process.
 WORTH = 64 << 10
@@ -27,9 +28,7 @@ async def elsewhere(module: str, function: str, data: bytes) -> bytes:
     code = _CODE.format(root=_ROOT, module=module, function=function)
     pipe = asyncio.subprocess.PIPE
     try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-c", code, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL
-        )
+        process = await own_code(code).start_async(stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL)
     except OSError as error:
         raise ElsewhereError(str(error)) from error
     try:

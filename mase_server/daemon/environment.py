@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from mase_server.programs import find_program
 from mase_server.snapshot import Problem
 
 _VENV_NAMES = (".venv", "venv")
@@ -43,9 +43,10 @@ def _all(folder: str, file: str, interpreter: str | None, env: Mapping[str, str]
             if (python := _python_of(parent / name)) is not None:
                 yield Candidate(python, f"{name} in {parent}", True)
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        if env.get(variable) and (python := _python_of(Path(env[variable]))) is not None:
+        prefix = Path(env.get(variable, ""))
+        if prefix.is_absolute() and (python := _python_of(prefix)) is not None:
             yield Candidate(python, variable, False)
-    if (on_path := shutil.which("python3", path=env.get("PATH"))) is not None:
+    if (on_path := find_program("python3", path=env.get("PATH"))) is not None:
         yield Candidate(on_path, "python3 on PATH", False)
     yield Candidate(sys.executable, "the server's own interpreter", False)
 
@@ -60,12 +61,12 @@ def _up(start: Path, folder: Path) -> Iterator[Path]:
 
 
 def _expand(interpreter: str, folder: str) -> str:
-    path = Path(interpreter).expanduser()
+    path = Path(folder) / Path(interpreter).expanduser()
     if path.is_dir():
         return _python_of(path) or str(path)
-    if path.parent == Path():
-        return shutil.which(interpreter) or interpreter
-    return str(path if path.is_absolute() else Path(folder) / path)
+    if Path(interpreter).parent == Path():
+        return find_program(interpreter) or interpreter
+    return str(path)
 
 
 def _python_of(prefix: Path) -> str | None:

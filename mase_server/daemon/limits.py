@@ -9,6 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
+from mase_server.programs import program
+
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PROC = Path("/proc")
 
@@ -51,9 +53,8 @@ async def resident_bytes(pid: int) -> int:
     """Resident memory, in bytes, of `pid` and all it started; 0 where it is gone."""
     if (_PROC / "self" / "statm").exists():
         return sum(_resident(one) for one in _family(pid))
-    process = await asyncio.create_subprocess_exec(
-        "ps", "-o", "rss=", "-g", str(pid), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
+    command = program("ps", "-o", "rss=", "-g", str(pid))
+    process = await command.start_async(stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
     out, _ = await process.communicate()
     return sum(int(line) for line in out.split() if line.isdigit()) * 1024
 

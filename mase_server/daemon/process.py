@@ -16,6 +16,7 @@ import msgpack  # type: ignore[import-untyped]
 from mase_server.daemon.channel import Channel
 from mase_server.daemon.log import OutputLog
 from mase_server.daemon.refused import is_of_the_system
+from mase_server.programs import person_script
 from mase_server.wire import PROTOCOL
 
 BOOT = Path(__file__).resolve().parent.parent / "worker" / "boot.py"
@@ -101,11 +102,13 @@ async def _spawn(
     interpreter: str, role: str, folder: str, job: str, wire_fd: int, log_fd: int
 ) -> asyncio.subprocess.Process:
     codec = str(Path(msgpack.__file__).parent)
-    return await asyncio.create_subprocess_exec(
-        interpreter, str(BOOT), "--wire", str(wire_fd), "--role", role, "--msgpack", codec, "--folder", folder,
+    command = person_script(
+        interpreter, BOOT, folder, "--wire", str(wire_fd), "--role", role, "--msgpack", codec, "--folder", folder,
         "--job", job,
+    )  # fmt: skip
+    return await command.start_async(
         stdin=asyncio.subprocess.DEVNULL, stdout=log_fd, stderr=log_fd, pass_fds=(wire_fd,),
-        start_new_session=True, env={**os.environ, **SINGLE_THREAD, **ASLEEP, **OFFLINE},
+        start_new_session=True, more=SINGLE_THREAD | ASLEEP | OFFLINE,
     )  # fmt: skip
 
 

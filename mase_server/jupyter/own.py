@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from mase_server import __version__
+from mase_server.programs import own_server
 from mase_server.rpc.registry import VARIABLE, Registration
 
 #: Seconds that ending it may take.
@@ -28,22 +28,21 @@ class OwnDaemon:
         self._scratch = tempfile.TemporaryDirectory(prefix="mase-kernel-")
         log = Path(self._scratch.name, "log")
         # Its standard input ends with the kernel, however that ends. In a session of its own, because whoever
-        # interrupts a cell interrupts the whole group. -P: modules beside the notebook must not shadow the server's.
-        command = [sys.executable, "-P", "-m", "mase_server", "serve", folder, "--python", sys.executable]
+        # interrupts a cell interrupts the whole group.
+        command = own_server("serve", folder, "--python", sys.executable, "--trust", "--until-eof")
         with log.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [*command, "--trust", "--until-eof"],
+            self._process = command.start(
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env={**os.environ, VARIABLE: self._scratch.name},
+                more={VARIABLE: self._scratch.name},
                 start_new_session=True,
             )
         assert self._process.stdout is not None
         address = self._process.stdout.readline().decode().strip()
         if not address:
             said = log.read_text("utf-8", "replace").strip()[-_TOLD:]
-            raise NotStarted(f"`{' '.join(command)}` did not start: {said}")
+            raise NotStarted(f"`{' '.join(command.words)}` did not start: {said}")
         self.registration = Registration(folder, address, self._process.pid, "", "serve", __version__)
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from mase_server.priority import lower
+from mase_server.programs import find_program, program
 
 #: What is kept of what a program wrote.
 _KEPT = 20_000
@@ -37,10 +37,9 @@ async def run(command: Sequence[str | Path], folder: Path, on_line: Callable[[st
 
     on_line: gets every line that it writes to its standard error, when it does.
     """
-    words = [*_manners(), *map(str, command)]
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec(
-        *words, cwd=folder, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True
+    process = await program(*_manners(), *command).start_async(
+        cwd=folder, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True
     )
     lower(process.pid)
     assert process.stdout is not None
@@ -81,5 +80,5 @@ async def demand(command: Sequence[str | Path], folder: Path) -> str:
 @cache
 def _manners() -> tuple[str, ...]:
     """In front of a command: an end with this process, where the system has words for it."""
-    path = shutil.which("setpriv")
+    path = find_program("setpriv")
     return (path, "--pdeathsig", "KILL", "--") if path else ()

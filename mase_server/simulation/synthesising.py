@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mase_server.programs import find_program
 from mase_server.simulation.building import Progress
 from mase_server.simulation.processes import SimulationError, demand
 
@@ -45,7 +45,7 @@ class Synthesis:
 
 async def synthesise(folder: Path, module: str, progress: Progress, limit: float = 1800.0) -> Synthesis:
     """Synthesise the top module of a folder. SimulationError where Yosys is missing, fails, or takes too long."""
-    yosys = shutil.which(os.environ.get("YOSYS", "yosys"))
+    yosys = find_program(os.environ.get("YOSYS", "yosys"))
     if yosys is None:
         raise SimulationError(f"Yosys is not installed. {_INSTALL}")
     progress("synthesising", None)

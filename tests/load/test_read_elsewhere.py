@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import sys
 import weakref
 
 import pytest
@@ -65,7 +66,7 @@ async def test_small_sources_are_read_here(monkeypatch):
 
 
 async def test_without_another_process_sources_are_read_here(text, monkeypatch):
-    monkeypatch.setattr(elsewhere.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
     await prepare(text)
     assert outline.outline(text).mentions
     assert (await discovery.Discoverer().discover("/w/net.py", text.encode(), "2")).has_model

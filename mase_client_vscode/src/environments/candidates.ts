@@ -10,13 +10,13 @@ const ON_PATH = WINDOWS ? ['python.exe'] : ['python3', 'python'];
 export function candidates(folder: string | undefined): string[] {
   const inFolder = folder === undefined ? [] : ['.venv', 'venv'].map((name) => path.join(folder, name));
   const active = process.env['VIRTUAL_ENV'];
-  const environments = active === undefined ? inFolder : [...inFolder, active];
+  const environments = active === undefined || !path.isAbsolute(active) ? inFolder : [...inFolder, active];
   const inEnvironments = environments.map((environment) => path.join(environment, IN_ENVIRONMENT));
   const onPath = ON_PATH.flatMap((name) => onThePath(name) ?? []);
   return [...inEnvironments.filter((file) => fs.existsSync(file)), ...onPath];
 }
 
 function onThePath(name: string): string | undefined {
-  const directories = (process.env['PATH'] ?? '').split(path.delimiter).filter((directory) => directory !== '');
+  const directories = (process.env['PATH'] ?? '').split(path.delimiter).filter((directory) => path.isAbsolute(directory));
   return directories.map((directory) => path.join(directory, name)).find((file) => fs.existsSync(file));
 }
