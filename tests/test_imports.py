@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "mase_server"
 
 COMPILER = ("ops", "tracing", "ir", "inputs", "formats", "passes", "hardware")
-SHARED = ("notebooks", "reading", "snapshot", "steps", "arguments", "building", "kinds", "wire", "dtypes")
+SHARED = ("notebooks", "reading", "private", "snapshot", "steps", "arguments", "building", "kinds", "wire", "dtypes")
 #: part of the package -> the other parts that it may import.
 MAY_IMPORT = {
     "snapshot": (),
@@ -26,11 +26,12 @@ MAY_IMPORT = {
     "kinds": (),
     "wire": (),
     "dtypes": (),
-    "directories": (),
+    "directories": ("private",),
     "components": (),
     "codes": (),
-    "observe": (),
+    "observe": ("private",),
     "priority": (),
+    "private": (),
     "programs": (),
     "ops": ("formats", "dtypes", "snapshot"),
     "tracing": ("ops", *SHARED),
@@ -38,7 +39,7 @@ MAY_IMPORT = {
     "inputs": ("ops", "tracing", "worker.request", "priority", *SHARED),
     "formats": (),
     "hardware": ("ops", "ir", "formats", "building", "components"),
-    "simulation": ("building", "priority", "programs"),
+    "simulation": ("building", "priority", "private", "programs"),
     "passes": ("ops", "tracing", "ir", "formats", "hardware", "tools", *SHARED),
     "tools": (),
     "worker": (*COMPILER, *SHARED, "priority"),
@@ -55,7 +56,7 @@ MAY_IMPORT = {
     ),
     "lsp": ("observe", "daemon", "rpc", *SHARED, "worker.request", "directories", "components"),
     "rpc": ("observe", "daemon", *SHARED, "worker.request", "directories"),
-    "client": (*SHARED, "answers", "directories", "rpc.frames", "rpc.addresses", "rpc.private", "rpc.registry"),
+    "client": (*SHARED, "answers", "directories", "rpc.frames", "rpc.addresses", "rpc.registry"),
     "sweep": ("daemon", "programs", *SHARED, "worker.request", "directories"),
     "jupyter": ("programs", "cli.attached", "cli.reports", "rpc.registry", "lsp", "ir", *SHARED),
     "cli": (

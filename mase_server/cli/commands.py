@@ -294,11 +294,16 @@ def trust(
 
         mase-server trust --revoke ~/project
 
-    Exit status: 0 it is kept, 2 wrong usage.
+    Exit status: 0 it is kept, 1 it cannot be kept, 2 wrong usage.
     """
     from mase_server.cli.trusting import keep
+    from mase_server.directories import why
 
-    print(keep(folder, revoke))
+    try:
+        print(keep(folder, revoke))
+    except OSError as error:
+        print(f"error: {why(error)}", file=sys.stderr)
+        raise typer.Exit(1) from None
 
 
 for command in (

@@ -15,9 +15,9 @@ from pathlib import Path
 from mase_server import __version__
 from mase_server.daemon.projects import project_of
 from mase_server.daemon.trust import is_trusted
-from mase_server.directories import cache_dir, state_dir
+from mase_server.directories import state_dir, usual_cache_dir
+from mase_server.private import NotPrivate, own_folder
 from mase_server.programs import find_program
-from mase_server.rpc.private import NotPrivate
 from mase_server.rpc.registry import registrations, runtime_dir
 
 
@@ -108,8 +108,8 @@ def _number(path: str) -> str:
 
 def _folders(place: Place) -> Iterator[Finding]:
     for name, find, kept in (
-        ("cache", cache_dir, "what can be made again"),
-        ("state", state_dir, "what you trust"),
+        ("cache", lambda: own_folder(usual_cache_dir()), "what can be made again"),
+        ("state", lambda: own_folder(state_dir()), "what you trust"),
         ("runtime", runtime_dir, "sockets of daemons"),
     ):
         yield _folder(name, find, kept)

@@ -9,7 +9,7 @@ from mase_server.directories import state_dir
 
 
 def keep(folder: Path, taken_back: bool) -> str:
-    """Grant or revoke; what was done, in a sentence."""
+    """Grant or revoke; what was done, in a sentence. OSError when that cannot be kept."""
     path = str(folder.resolve())
     if taken_back:
         return f"{path} is no longer trusted." if revoke(state_dir(), path) else f"{path} was not trusted."

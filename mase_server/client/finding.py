@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mase_server.client.errors import ClientError
+from mase_server.private import read_private
 from mase_server.rpc.addresses import Address, parse
-from mase_server.rpc.private import read_private
 from mase_server.rpc.registry import find, runtime_dir
 
 

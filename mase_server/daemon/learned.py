@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from mase_server.private import changing, read_own, write_whole
+
 _MAX_MODULES = 4000
+#: Seconds that another server may take to write the same.
+_PATIENCE = 0.5
 
 
 class Learned:
@@ -21,12 +26,15 @@ class Learned:
         self._read()
 
     def _read(self) -> None:
+        """Take in what is kept: other servers of the folder learn as well."""
         try:
-            data = json.loads(self._path.read_text("utf-8"))
-            self._files = {str(path): [str(one) for one in names] for path, names in data["files"].items()}
-            self._harmful = {str(one) for one in data["harmful"]}
+            data = json.loads(read_own(self._path))
+            files = {str(path): [str(one) for one in names] for path, names in data["files"].items()}
+            harmful = {str(one) for one in data["harmful"]}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            self._files, self._harmful = {}, set()
+            return
+        self._files = files | self._files
+        self._harmful |= harmful
 
     def modules(self) -> list[str]:
         """Every module worth importing ahead, in the order learned."""
@@ -42,31 +50,25 @@ class Learned:
         known = self._files.get(path, [])
         found = list(dict.fromkeys([*known, *names]))
         if found != known:
-            self._files[path] = found
-            self._write()
+            self._change(lambda: self._files.update({path: found}))
 
     def forget(self) -> None:
         """Begin anew; what is harmful stays known."""
-        self._files = {}
-        self._write()
+        self._change(lambda: self._files.clear())
 
     def ban(self, names: Iterable[str]) -> None:
         """Never import these ahead again, nor what lies below them."""
         new = set(names) - self._harmful
         if new:
-            self._harmful |= new
-            self._write()
+            self._change(lambda: self._harmful.update(new))
 
     def _is_harmful(self, name: str) -> bool:
         return any(name == one or name.startswith(f"{one}.") for one in self._harmful)
 
-    def _write(self) -> None:
-        self._files = {path: names for path, names in self._files.items() if Path(path).exists()}
-        text = json.dumps({"files": self._files, "harmful": sorted(self._harmful)})
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = self._path.with_suffix(".new")
-            fresh.write_text(text, "utf-8")
-            fresh.replace(self._path)
-        except OSError:
-            return  # a cache that cannot be kept costs time, not correctness
+    def _change(self, change: Callable[[], None]) -> None:
+        change()  # it holds in this process, whether it can be kept or not: a cache costs time, not correctness
+        with contextlib.suppress(OSError), changing(self._path, _PATIENCE):
+            self._read()
+            change()
+            self._files = {path: names for path, names in self._files.items() if Path(path).exists()}
+            write_whole(self._path, json.dumps({"files": self._files, "harmful": sorted(self._harmful)}))

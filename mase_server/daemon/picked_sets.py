@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from mase_server.directories import write_whole
+from mase_server.private import changing, read_own, write_whole
 
 _FILE = "input_sets.json"
 #: Files whose picks are remembered; the oldest go first.
@@ -25,23 +25,20 @@ class PickedSets:
 
     def pick(self, path: str, model: str, name: str | None) -> None:
         """Remember a pick, forget it for None; OSError when that cannot be kept."""
-        known = self._read()
-        picks = {**known.pop(path, {}), model: name}
-        left = {model: name for model, name in picks.items() if name is not None}
-        known |= {path: left} if left else {}
-        self._write(dict(list(known.items())[-_MOST:]))
+        with changing(self._dir / _FILE):
+            known = self._read()
+            picks = {**known.pop(path, {}), model: name}
+            left = {model: name for model, name in picks.items() if name is not None}
+            known |= {path: left} if left else {}
+            write_whole(self._dir / _FILE, json.dumps(dict(list(known.items())[-_MOST:]), indent=1))
 
     def _read(self) -> dict[str, dict[str, str]]:
         try:
-            found = json.loads((self._dir / _FILE).read_text("utf-8"))
+            found = json.loads(read_own(self._dir / _FILE))
         except (OSError, ValueError):
             return {}
         entries = found.items() if isinstance(found, dict) else ()
         return {path: picks for path, picks in entries if isinstance(picks, dict) and _are_texts(picks)}
-
-    def _write(self, known: Mapping[str, Mapping[str, str]]) -> None:
-        self._dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_whole(self._dir / _FILE, json.dumps(known, indent=1))
 
 
 def _are_texts(picks: Mapping[object, object]) -> bool:

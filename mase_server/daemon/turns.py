@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import IO
+
+from mase_server.private import take
 
 #: Seconds between two looks whether it is our turn.
 _POLL = 0.2
@@ -18,17 +18,8 @@ async def turn(lock: Path, on_wait: Callable[[], None] = lambda: None) -> AsyncI
     """Hold the lock of a file, which other processes may want too. on_wait: is called once if somebody has it."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
-        if not _is_taken(file):
+        if not take(file.fileno()):
             on_wait()
-            while not _is_taken(file):
+            while not take(file.fileno()):
                 await asyncio.sleep(_POLL)
         yield
-
-
-def _is_taken(file: IO[str]) -> bool:
-    """Is it ours now? It is given back when the file is closed, also by a process that is killed."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

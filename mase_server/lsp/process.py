@@ -23,9 +23,9 @@ from mase_server.lsp.framing import MAX_HEADER, ByteReader, FrameError, Standard
 from mase_server.lsp.server import DaemonFactory, Server
 from mase_server.lsp.tools import Tools
 from mase_server.observe.logs import Logs
+from mase_server.private import is_token, token_of
 from mase_server.rpc.addresses import TcpAddress
 from mase_server.rpc.listening import bind_tcp, name_file
-from mase_server.rpc.private import is_token, token_of
 from mase_server.rpc.registry import runtime_dir
 
 #: Seconds that unsent messages have at the end.
@@ -78,9 +78,10 @@ def run(
     not there. Without it, in a file of the user's runtime folder, which ends with the server.
     log: from which level on it is told on standard error what happens.
     """
-    cache, state = cache_dir or directories.cache_dir(), state_dir or directories.state_dir()
+    state = state_dir or directories.state_dir()
     logs = Logs("editor", log, state)
     logs.start()
+    cache = cache_dir or directories.cache_dir()
 
     give_back_memory()
 

@@ -20,6 +20,7 @@ from typing import IO, Any, TextIO
 
 from mase_server.observe.records import OURS, as_line, as_text, failure
 from mase_server.observe.requests import REQUEST
+from mase_server.private import NotPrivate, own_folder
 
 LEVELS = ("debug", "info", "warning", "error")
 #: Bytes of one file; each server has at most two of them.
@@ -64,11 +65,16 @@ class Logs:
         self._before = root.level, ours.level
         root.addHandler(self._handler)
         self.level(None)
-        with contextlib.suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _prune(self.path.parent)
+        try:
+            folder = own_folder(own_folder(self.path.parent.parent) / self.path.parent.name)
+            _prune(folder)
             self._faults = _private(str(self.path.with_suffix(".fault")), "w")
             faulthandler.enable(self._faults, all_threads=True)
+        except NotPrivate as error:
+            self._listener.handlers = (self._stderr,)  # a link that somebody planted would be written to
+            ours.warning("no log is kept: %s", error)
+        except OSError:
+            pass  # the handler of the file counts what it could not write
         self._listener.start()
 
     def level(self, name: str | None) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import struct
 from collections.abc import Iterable
 from typing import Any
 
 from mase_server.rpc.dispatch import error_map
 from mase_server.rpc.frames import notification
 from mase_server.rpc.front import Front
-from mase_server.rpc.private import is_own
 
 #: The notifications that a server sends: a message that nobody can be answered for; why a connection ends.
 ERROR, DROPPED = "mase/error", "mase/dropped"
@@ -53,7 +55,7 @@ class Channel(asyncio.BufferedProtocol):
         if len(self.front.connections) >= self.limits.connections:
             counts.refused += 1
             self.drop(f"{self.limits.connections} clients are connected, which is the limit")
-        elif not is_own(transport.get_extra_info("socket")):
+        elif not _is_own(transport.get_extra_info("socket")):
             counts.refused += 1
             self.drop("another user's process")
         else:
@@ -181,3 +183,12 @@ class Channel(asyncio.BufferedProtocol):
         """Take it."""
         if self._transport is not None and not self._transport.is_reading() and not self._transport.is_closing():
             self._transport.resume_reading()
+
+
+def _is_own(made: socket.socket | None) -> bool:
+    """Is the process at the other end of a Unix socket this user's, or root's? True where the system does not tell."""
+    option: int | None = getattr(socket, "SO_PEERCRED", None)
+    if made is None or option is None or made.family != socket.AF_UNIX:
+        return True
+    _, user, _ = struct.unpack("3i", made.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
+    return user in (os.getuid(), 0)

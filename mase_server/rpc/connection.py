@@ -10,6 +10,7 @@ from typing import Any
 
 from mase_server.daemon.methods import Api, ApiError
 from mase_server.observe.measured import Measured
+from mase_server.private import is_token
 from mase_server.rpc.channel import ERROR, Channel
 from mase_server.rpc.dispatch import about, answer, answer_at_once, error_map, named, told_of, waits
 from mase_server.rpc.frames import (
@@ -25,7 +26,6 @@ from mase_server.rpc.frames import (
 from mase_server.rpc.front import Front
 from mase_server.rpc.outbox import Outbox
 from mase_server.rpc.pieces import response_pieces, whole_response
-from mase_server.rpc.private import is_token
 from mase_server.rpc.session import ConnectionSession
 
 AUTHENTICATE, CANCEL, EVENT = "mase/authenticate", "mase/cancel", "mase/event"

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mase_server import __version__
+from mase_server.private import token_of
 from mase_server.rpc.addresses import Address, TcpAddress, UnixAddress, unix_address
 from mase_server.rpc.connection import Connection
 from mase_server.rpc.front import Front
-from mase_server.rpc.private import token_of
 from mase_server.rpc.registry import Registration, probe, register, runtime_dir, start_of
 
 _BACKLOG = 512

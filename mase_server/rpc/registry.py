@@ -18,8 +18,8 @@ from typing import Any
 
 import platformdirs
 
+from mase_server.private import NotPrivate, private_folder, read_private, write_whole
 from mase_server.rpc.addresses import MAX_PATH, Address, TcpAddress, parse
-from mase_server.rpc.private import NotPrivate, private_folder, read_private, write_private
 
 _NAME = "mase-server"
 _PROBE_SECONDS = 0.5
@@ -97,7 +97,7 @@ def register(folder: Path, registration: Registration) -> Path:
     """Write a server's registration for one workspace; its file."""
     digest = hashlib.sha256(registration.workspace.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     path = folder / f"{digest}-{registration.pid}.json"
-    write_private(path, json.dumps(asdict(registration)))
+    write_whole(path, json.dumps(asdict(registration)))
     return path
 
 

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from mase_server.private import own_folder
+
 _LIMIT = 1 << 30
 _UNFINISHED = "making-"
 #: Seconds after which what was being made is taken for abandoned.
@@ -21,16 +23,15 @@ async def kept(place: Path, key: str, make: Callable[[Path], Awaitable[None]], l
     """The folder `key` in a place; where there is none yet, `make` fills an empty one first.
 
     It appears whole or not at all: others may want the same one. Those not used for longest go when all of them are
-    more than `limit` bytes.
+    more than `limit` bytes. NotPrivate where somebody else can write to it: what is in it is executed.
     """
-    folder = place / key
+    folder = own_folder(place) / key
     if not folder.exists():
-        place.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=place, ignore_cleanup_errors=True) as name:
             await make(Path(name))
             _settle(Path(name), folder)
         _tidy(place, folder, limit)
-    os.utime(folder)
+    os.utime(own_folder(folder))
     return folder
 
 

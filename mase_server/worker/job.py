@@ -36,6 +36,7 @@ from mase_server.tracing.errors.failure import RAISED, Failure
 from mase_server.tracing.errors.problems import Context, explain, is_certain
 from mase_server.tracing.errors.recovery import RecoveringRecorder
 from mase_server.tracing.loading.cells import broken_cells, kernel_names
+from mase_server.tracing.loading.codecache import usable
 from mase_server.tracing.loading.importer import install
 from mase_server.tracing.loading.libraries import file_of, reinstrument
 from mase_server.tracing.loading.source import decode, python_of, read_saved, show_lines
@@ -90,6 +91,7 @@ class TraceJob:
         self.glanced = 0
         self.new_since = 0.0
         self.libraries = request.instrument
+        self.cache = usable(request.bytecode_cache)
         self.modules_before = set(sys.modules)
         self.endless = ""
         #: Seconds that a model may wait before its numbers are shown.
@@ -106,7 +108,7 @@ class TraceJob:
             self.problems += broken_cells(request.path, saved)
         self.places = Places(request.path, _parsed(text))
         self.writer = PayloadWriter(request, saved, self.reports, self.places)
-        self.importer = install([request.folder], request.bytecode_cache or None, self.reports.reporter)
+        self.importer = install([request.folder], self.cache, self.reports.reporter)
         try:
             self._find(text)
         finally:
@@ -234,7 +236,7 @@ class TraceJob:
     def _watch_libraries(self) -> None:
         """Library files that are open in an editor report too, from now on; they are imported by now."""
         if self.libraries:
-            reinstrument(self.libraries, self.reports.reporter, self.request.bytecode_cache or None)
+            reinstrument(self.libraries, self.reports.reporter, self.cache)
             self.libraries = ()
 
     def _record(self, session: Session) -> Traced:

@@ -42,7 +42,7 @@ def test_what_is_harmful_is_banned_with_all_below_it(tmp_path):
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"files": 1, "harmful": []}', '{"files": {"a": 1}}'])
 def test_a_broken_cache_is_an_empty_one(tmp_path, content):
     Learned(tmp_path, "/w", "/python").ban(["x"])
-    (file,) = (tmp_path / "preload").iterdir()
+    (file,) = (tmp_path / "preload").glob("*.json")
     file.write_text(content)
     assert Learned(tmp_path, "/w", "/python").modules() == []
 

@@ -17,7 +17,7 @@ from pygls.exceptions import JsonRpcException
 from mase_server import directories
 from mase_server.daemon.picked_sets import PickedSets
 from mase_server.daemon.trust import grant, is_trusted
-from mase_server.rpc.private import write_private
+from mase_server.private import write_whole
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -59,7 +59,7 @@ async def test_shapes_are_shown_though_nothing_can_be_kept(stand):
         said = await refusal(stand, "mase/pickInputs", set="")
         file = state / "input_sets.json"
         assert said == f"the choice of inputs is not kept: {file} cannot be written: File too large"
-        assert not [each for each in state.iterdir() if each.is_file()]
+        assert not [each for each in state.iterdir() if each.is_file() and each.stat().st_size]
         said = await refusal(stand, "mase/draw", file=str(stand.tmp / "net.svg"))
         assert said == f"cannot write {stand.tmp / 'net.svg'}: File too large"
         await stand.others_answer()
@@ -112,7 +112,7 @@ async def test_trust_that_cannot_be_kept_holds_for_the_session_and_says_so(tmp_p
     editor.open(path, good())
     await editor.expect(lsp.WINDOW_SHOW_MESSAGE_REQUEST)
     told = await editor.expect(lsp.WINDOW_SHOW_MESSAGE)
-    assert told.message == f"{tmp_path} is trusted until this server ends: {state}: File exists"
+    assert told.message == f"{tmp_path} is trusted until this server ends: {state} is no folder; remove it"
     await editor.stop()
 
 
@@ -133,7 +133,7 @@ def disk_full(monkeypatch):
 KEPT = {
     "trusted.json": lambda folder: grant(folder, str(folder)),
     "input_sets.json": lambda folder: PickedSets(folder).pick("/a.py", "Net", "small"),
-    "token": lambda folder: write_private(folder / "token", "secret"),
+    "token": lambda folder: write_whole(folder / "token", "secret"),
 }
 
 
@@ -143,7 +143,7 @@ async def test_what_is_kept_is_named_where_the_disk_is_full_and_nothing_half_is_
     with pytest.raises(OSError, match="No space left on device") as told:
         KEPT[name](tmp_path)
     assert told.value.strerror == f"{tmp_path / name} cannot be written: No space left on device"
-    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert [each.name for each in tmp_path.iterdir() if each.suffix != ".lock"] == [name]
     assert (tmp_path / name).read_text() == "before"
     assert not is_trusted(tmp_path, str(tmp_path))
 

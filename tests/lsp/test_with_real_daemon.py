@@ -1,6 +1,5 @@
 """The whole way, from an editor's keystroke to a traced shape: real server, real workers, real torch."""
 
-import asyncio
 import os
 import shutil
 import sys

@@ -161,7 +161,8 @@ def test_a_folder_that_cannot_be_made_leaves_standard_error(tmp_path, capfd):
     (tmp_path / "state").write_text("a file")
     with logged("test", "warning", tmp_path / "state"):
         event("y", logging.WARNING)
-    assert capfd.readouterr().err == "WARNING y\n"
+    said = f"WARNING mase_server: no log is kept: {tmp_path / 'state'} is no folder; remove it\nWARNING y\n"
+    assert capfd.readouterr().err == said
 
 
 def test_who_logs_does_not_wait_for_the_disk_and_what_waits_is_bounded(tmp_path, monkeypatch):

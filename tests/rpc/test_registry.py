@@ -16,8 +16,9 @@ import pytest
 import pytest_asyncio
 from rpc_serving import Raw
 
+from mase_server import private
 from mase_server.client import Client, ClientError
-from mase_server.rpc import addresses, private, registry
+from mase_server.rpc import addresses, registry
 from mase_server.rpc.listening import Listening, bound
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -64,7 +65,7 @@ async def test_modes_do_not_depend_on_the_umask(tmp_path, umask):
     try:
         folder = private.private_folder(tmp_path / "deep" / "run")
         made = bound(addresses.UnixAddress(str(folder / "x.sock")))
-        private.write_private(folder / "x.json", "{}")
+        private.write_whole(folder / "x.json", "{}")
         assert os.umask(umask) == umask
     finally:
         os.umask(before)
@@ -93,7 +94,7 @@ async def test_without_a_runtime_folder_of_the_session_one_in_the_temporary_fold
 async def test_a_runtime_folder_that_cannot_be_made_is_said_or_another_is_taken(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MASE_RUNTIME_DIR", str(tmp_path / "file" / "run"))
-    told = f"the folder for sockets, {tmp_path}/file/run, cannot be made (File exists); set MASE_RUNTIME_DIR to one"
+    told = f"the folder for sockets, {tmp_path}/file/run, cannot be made (Not a directory); set MASE_RUNTIME_DIR to one"
     with pytest.raises(OSError, match=re.escape(told)):
         registry.runtime_dir()
     monkeypatch.delenv("MASE_RUNTIME_DIR")
@@ -173,7 +174,7 @@ async def test_another_process_at_the_port_of_a_dead_server_is_not_believed(fold
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"workspace": 1}', json.dumps({"address": "8.8.8.8:1"})])
 async def test_a_broken_registration_is_removed(folder, text):
-    private.write_private(folder / "0-1.json", text)
+    private.write_whole(folder / "0-1.json", text)
     assert registry.registrations(folder) == []
     assert not list(folder.glob("*.json"))
 
@@ -275,7 +276,7 @@ async def test_a_token_that_others_can_read_is_refused(served, tmp_path):
 
 
 async def test_a_short_token_is_refused(served, tmp_path):
-    private.write_private(tmp_path / "token", "secret")
+    private.write_whole(tmp_path / "token", "secret")
     with pytest.raises(ValueError, match="has 6 characters, 16 are the fewest"):
         await Listening(served.front, addresses.TcpAddress("127.0.0.1", 0), tmp_path / "token").start()
 

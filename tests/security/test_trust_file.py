@@ -2,11 +2,12 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from mase_server.daemon.trust import grant, is_trusted
+from mase_server.daemon.trust import grant, is_trusted, revoke
 
 
 @pytest.fixture
@@ -20,9 +21,11 @@ def state(tmp_path):
 def test_a_file_that_others_can_write_trusts_nothing(mode, state, caplog):
     (state / "trusted.json").chmod(mode)
     assert not is_trusted(state, "/work")
+    assert not is_trusted(state, "/work")
+    file = f"{state}/trusted.json"
     assert caplog.messages == [
-        f"no folder is trusted, since {state}/trusted.json can be written by other users, or its folder can; "
-        "grant trust again"
+        f"no folder is trusted: {file} can be written by other users (mode {mode:o}); remove it, or run "
+        f"chmod go-w {file}, then grant trust again"
     ]
 
 
@@ -41,14 +44,15 @@ def test_nor_one_of_another_user(state, monkeypatch, caplog):
     assert "belongs to user" in caplog.text
 
 
-def test_a_grant_takes_the_folder_back_and_nothing_that_was_planted_with_it(state):
+def test_a_grant_into_a_folder_of_others_fails_and_what_was_planted_there_is_not_blessed(state):
     (state / "trusted.json").write_text(json.dumps(["/work", "/planted"]))
     state.chmod(0o777)
-    grant(state, "/mine")
-    assert is_trusted(state, "/mine")
-    assert not is_trusted(state, "/planted")
-    assert not is_trusted(state, "/work")
-    assert state.stat().st_mode & 0o777 == 0o700
+    told = f"{state} can be written by other users (mode 777); remove it, or run chmod go-w {state}"
+    for change in (grant, revoke):
+        with pytest.raises(OSError, match=re.escape(told)):
+            change(state, "/mine")
+    assert not is_trusted(state, "/mine")
+    assert state.stat().st_mode & 0o777 == 0o777
 
 
 @pytest.mark.parametrize("entry", ["", ".", "..", "~", "*", "work", "/wor", "/work/..", "//", "/work\0", "\ud800"])

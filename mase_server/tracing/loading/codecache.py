@@ -1,7 +1,7 @@
 """Rewritten code on disk, so that a retrace does not compile what has not changed.
 
 One entry a source path, replaced when the content, the Python version or the rewriting changes. An entry that cannot
-be read, whatever the reason, counts as absent. The folder must be the user's own: entries are executed.
+be read, whatever the reason, counts as absent. Entries are executed: the folder and each of them are this user's own.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import zlib
 from pathlib import Path
 from types import CodeType
 
+from mase_server.private import own_folder, read_own
 from mase_server.tracing.loading.instrument import VERSION, Instrumented, Site, instrument
 from mase_server.tracing.loading.source import read_source
 
@@ -41,6 +42,14 @@ def load_code(path: str, cache: str | None) -> Instrumented:
     return found
 
 
+def usable(cache: str) -> str | None:
+    """The cache folder, made where it is not there; None where somebody else can write to it, or for ""."""
+    try:
+        return str(own_folder(Path(cache))) if cache else None
+    except OSError:
+        return None
+
+
 def is_cached(path: str, cache: str | None) -> bool:
     """Is there an entry for the file, right or not?"""
     return cache is not None and Path(_entry(path, cache)).exists()
@@ -53,8 +62,7 @@ def _entry(path: str, cache: str) -> str:
 
 def _read(entry: str, digest: bytes) -> Instrumented | None:
     try:
-        with open(entry, "rb") as file:
-            data = file.read()
+        data = read_own(entry)
     except OSError:
         return None
     head = _MAGIC + digest
@@ -76,7 +84,6 @@ def _write(entry: str, digest: bytes, found: Instrumented) -> None:
     temporary = ""
     # A cache that cannot be written costs time, never a trace.
     with contextlib.suppress(OSError):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=folder)
         with os.fdopen(descriptor, "wb") as file:
             file.write(b"".join((_MAGIC, digest, zlib.crc32(body).to_bytes(_CHECK, "big"), body)))
