@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, TypeVar
 
 from mase_server.ops.types import TensorType
 from mase_server.tracing.bindings import Event
 from mase_server.tracing.calls import Call, Constant, Run
-from mase_server.tracing.symbols import Expr, Fitter
+from mase_server.tracing.symbols import Expr, Fitter, tells_apart
 from mase_server.tracing.values import DictOf, Python, TupleOf, Value
 
 RunAt = Callable[[Mapping[str, int]], Run]
@@ -23,6 +24,10 @@ IMAGE_SYMBOLS = frozenset({"H", "W"})
 BATCH_SYMBOLS = frozenset({"B"})
 #: Probes beyond the usual two, where a fit is ambiguous.
 FURTHER_PROBES = 5
+
+
+#: Sizes that are looked at for one at which no symbol is an affine image of another.
+MOST_CANDIDATES = 40
 
 
 class MismatchError(Exception):
@@ -91,11 +96,14 @@ def _sizes_besides(
     taken = set(sizes.values())
     chosen: dict[str, int] = {}
     for position, (name, size) in enumerate(sizes.items()):
-        for candidate in sizing.get(name, usual_sizes)(name, size, attempt, position):
-            if candidate not in taken and all(point.get(name) != candidate for point in earlier):
-                chosen[name] = candidate
-                taken.add(candidate)
-                break
+        made = sizing.get(name, usual_sizes)(name, size, attempt, position)
+        fresh = (each for each in made if each not in taken and all(point.get(name) != each for point in earlier))
+        candidates = list(islice(fresh, MOST_CANDIDATES))
+        if candidates:
+            known = [{**chosen, name: each} for each in candidates]
+            good = (point[name] for point in known if tells_apart([sizes, *earlier, point]))
+            chosen[name] = next(good, candidates[0])
+            taken.add(chosen[name])
     return chosen
 
 
@@ -201,8 +209,8 @@ class Prober:
                 break
             runs = [*runs, further]
             result = self._result(runs, varied)
-        if self._loose:
-            result.fitter.doubt()
+        if result.fitter.doubt(all_ambiguous=self._loose):
+            result = self._result(runs, varied, result.fitter)
         return result
 
     def _as_last(self) -> tuple[list[str], list[_Found]]:
@@ -278,13 +286,13 @@ class Prober:
         self.fixed |= dict.fromkeys(group, self._reason)
         return False
 
-    def _result(self, runs: list[_Found], varied: list[str]) -> Probed:
+    def _result(self, runs: list[_Found], varied: list[str], fitter: Fitter | None = None) -> Probed:
         runs = [*self._others, *runs]
         points = [self.sizes, *(point for point, _ in runs)]
         sizing = {name: strategy.__name__ for name, strategy in self._sizing.items()}
         outcome = Outcome(self._structure, tuple(varied), dict(self.fixed), sizing, self._otherwise)
         result = Probed(
-            points, [self.base, *(run for _, run in runs)], Fitter(points), dict(self.fixed), outcome=outcome
+            points, [self.base, *(run for _, run in runs)], fitter or Fitter(points), dict(self.fixed), outcome=outcome
         )
         if self._otherwise and runs:
             result.obstacles.append(self._otherwise)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations, combinations_with_replacement, product
 from math import prod
 
 Sizes = Mapping[str, int]
@@ -99,6 +99,8 @@ class Fitter:
         self._memo: dict[tuple[int, ...], Expr | None] = {}
         #: Values at the distinct points whose fit rests on no more points than it has unknowns.
         self.ambiguous: set[tuple[int, ...]] = set()
+        #: Those that expressions of other forms fit as well.
+        self.rivalled: set[tuple[int, ...]] = set()
         #: (symbol, divisor, offset): a size that is -offset modulo divisor would tell more about an ambiguous value.
         self.open_questions: list[tuple[str, int, int]] = []
 
@@ -111,9 +113,12 @@ class Fitter:
             self._memo[told] = self._search(told)
         return self._memo[told]
 
-    def doubt(self) -> None:
-        """Forget every fit that rests on too few points: better none than a chance one."""
-        self._memo |= dict.fromkeys(self.ambiguous)
+    def doubt(self, *, all_ambiguous: bool) -> bool:
+        """Forget every fit that has a rival of another form, or each that rests on too few points: better a number than
+        a chance one. True if there was one."""
+        doubted = self.ambiguous if all_ambiguous else self.rivalled
+        self._memo |= dict.fromkeys(doubted)
+        return bool(doubted)
 
     def text(self, values: tuple[int, ...]) -> str:
         """The fit as text, "?" where there is none."""
@@ -121,28 +126,35 @@ class Fitter:
         return "?" if found is None else str(found)
 
     def _search(self, values: tuple[int, ...]) -> Expr | None:
+        """What is a symbol or a product of symbols is nothing else; of all else that fits, the simplest."""
         if len(set(values)) == 1:
             return Expr(values[0])
         plain = [Atom(name) for name in self.symbols]
-        for atoms in self._monomials(plain):
-            found = self._affine(atoms, values)
-            if found is not None:
-                return found
-        found = self._floor(values) or self._mixed(plain, values) or self._floor_products(values)
-        return found or self._falling(plain, values)
+        monomials = list(_monomials(plain, 3))
+        for atoms in monomials:
+            if all(prod(atom.at(point) for atom in atoms) == value for point, value in self._told(values)):
+                return Expr(0, ((1, atoms),))
+        fits = [fit for atoms in monomials if (fit := self._affine(atoms, values)) is not None]
+        fits += self._floors(values) or ([] if fits else self._scaled_floors(values))
+        if not fits:
+            fits += self._mixed(monomials, values)
+        elif not any(_is_affine(fit) and not fit.constant for fit in fits):
+            few = (2,) if any(map(_is_affine, fits)) else (2, 3)
+            fits += self._mixed(list(_monomials(plain, 2)), values, few)
+        fits = fits or self._floor_products(values) or self._falling(plain, values)
+        if len(fits) > 1:
+            self.ambiguous.add(values)
+            self.rivalled.add(values)
+        return min(fits, key=_intricacy, default=None)
 
-    def _falling(self, plain: list[Atom], values: tuple[int, ...]) -> Expr | None:
+    def _told(self, values: tuple[int, ...]) -> Iterator[tuple[Sizes, int]]:
+        return zip(self._distinct, values, strict=True)
+
+    def _falling(self, plain: list[Atom], values: tuple[int, ...]) -> list[Expr]:
         """constant - factor * S: what is left of a fixed length. Rare, so believed only after a further probe."""
-        for atom in plain:
-            found = self._affine((atom,), values, sign=-1)
-            if found is not None:
-                self.ambiguous.add(values)
-                return found
-        return None
-
-    def _monomials(self, plain: list[Atom]) -> Iterator[tuple[Atom, ...]]:
-        for degree in (1, 2, 3):
-            yield from combinations_with_replacement(plain, degree)
+        fits = [fit for atom in plain if (fit := self._affine((atom,), values, sign=-1)) is not None]
+        self.ambiguous |= {values} if fits else set()
+        return fits
 
     def _affine(self, atoms: tuple[Atom, ...], values: tuple[int, ...], sign: int = 1) -> Expr | None:
         """coefficient * product of atoms + constant."""
@@ -161,17 +173,10 @@ class Fitter:
             self.ambiguous.add(values)
         return Expr(constant, ((factor, atoms),))
 
-    def _floor(self, values: tuple[int, ...]) -> Expr | None:
-        for name in self.symbols:
-            for divisor in DIVISORS:
-                atom = self._floor_atom(name, divisor, values)
-                if atom is not None:
-                    return Expr(0, ((1, (atom,)),))
-        for name in self.symbols:
-            found = self._scaled_floor(name, values)
-            if found is not None:
-                return found
-        return None
+    def _floors(self, values: tuple[int, ...]) -> list[Expr]:
+        """(S + offset) // divisor."""
+        made = (self._floor_atom(name, divisor, values) for name in self.symbols for divisor in DIVISORS)
+        return [Expr(0, ((1, (atom,)),)) for atom in made if atom is not None]
 
     def _floor_atom(self, name: str, divisor: int, values: tuple[int, ...]) -> Atom | None:
         """The offsets that fit are an interval: its most usual member, marked where it is not the only one."""
@@ -187,61 +192,92 @@ class Fitter:
         usual = [offset for offset in (0, divisor - 1, divisor // 2, -divisor) if low <= offset <= high]
         return Atom(name, usual[0] if usual else low, divisor)
 
-    def _scaled_floor(self, name: str, values: tuple[int, ...]) -> Expr | None:
+    def _scaled_floors(self, values: tuple[int, ...]) -> list[Expr]:
         """factor * ((S + offset) // divisor) + constant, as up-sampling after down-sampling gives."""
+        found = []
         for factor in FACTORS:
             constant = values[0] % factor
-            if any(value % factor != constant for value in values):
-                continue
-            scaled = tuple(value // factor for value in values)
-            for divisor in DIVISORS:
-                atom = self._floor_atom(name, divisor, scaled)
-                if atom is not None:
+            if all(value % factor == constant for value in values):
+                scaled = tuple(value // factor for value in values)
+                for fit in self._floors(scaled):
                     self.ambiguous |= {values} if scaled in self.ambiguous else set()
-                    return Expr(constant, ((factor, (atom,)),))
-        for divisor in DIVISORS:
+                    found.append(Expr(constant, ((factor, fit.terms[0][1]),)))
+        for name, divisor in product(self.symbols, DIVISORS):
             for offset in (0, divisor - 1):
-                found = self._affine((Atom(name, offset, divisor),), values)
-                if found is not None:
+                fit = self._affine((Atom(name, offset, divisor),), values)
+                if fit is not None and fit.terms[0][0] not in FACTORS:
+                    found.append(fit)
+        return found
+
+    def _mixed(
+        self, monomials: list[tuple[Atom, ...]], values: tuple[int, ...], numbers: tuple[int, ...] = (2, 3)
+    ) -> list[Expr]:
+        """b*S + c*U, or b*S + c*S*U; with a constant where none does without: two different monomials.
+
+        numbers: of unknowns, in the order in which they are tried.
+        """
+        for unknowns in numbers:
+            if len(self._distinct) >= unknowns:
+                solved = (self._solve(pair, values, unknowns) for pair in combinations(monomials, 2))
+                if found := [fit for fit in solved if fit is not None]:
                     return found
-        return None
+        return []
 
-    def _mixed(self, plain: list[Atom], values: tuple[int, ...]) -> Expr | None:
-        """a + b*S + c*U, or b*S + c*S*U: two different monomials."""
-        monomials = list(self._monomials(plain))
-        for pair in combinations(monomials, 2):
-            solved = self._solve(pair, values)
-            if solved is not None:
-                return solved
-        return None
-
-    def _solve(self, pair: tuple[tuple[Atom, ...], tuple[Atom, ...]], values: tuple[int, ...]) -> Expr | None:
+    def _solve(
+        self, pair: tuple[tuple[Atom, ...], tuple[Atom, ...]], values: tuple[int, ...], unknowns: int
+    ) -> Expr | None:
         rows = [[prod(atom.at(point) for atom in atoms) for atoms in pair] for point in self._distinct]
-        for constant_too in (False, True):
-            unknowns = 3 if constant_too else 2
-            if len(rows) < unknowns:
-                return None
-            system = [[*row, 1][:unknowns] for row in rows]
-            whole = _solve_whole(system[:unknowns], list(values[:unknowns]))
-            if whole is None or any(abs(x) > MAX_COEFFICIENT for x in whole) or min(whole[:2]) <= 0:
-                continue
-            found = Expr(whole[2] if constant_too else 0, tuple(zip(whole, pair, strict=False)))
-            if all(found.at(point) == value for point, value in zip(self._distinct, values, strict=True)):
-                if len(rows) <= unknowns:
-                    self.ambiguous.add(values)
-                return found
-        return None
+        system = [[*row, 1][:unknowns] for row in rows]
+        whole = _solve_whole(system[:unknowns], list(values[:unknowns]))
+        if whole is None or any(abs(x) > MAX_COEFFICIENT for x in whole) or min(whole[:2]) <= 0:
+            return None
+        found = Expr(whole[2] if unknowns == 3 else 0, tuple(zip(whole, pair, strict=False)))
+        if any(found.at(point) != value for point, value in self._told(values)):
+            return None
+        if len(rows) <= unknowns:
+            self.ambiguous.add(values)
+        return found
 
-    def _floor_products(self, values: tuple[int, ...]) -> Expr | None:
+    def _floor_products(self, values: tuple[int, ...]) -> list[Expr]:
         """factor * (S // k) * (U // k or U) + constant: grids of patches, batches of windows."""
+        found = {}
         for first, second in combinations_with_replacement(self.symbols, 2):
             for divisor in DIVISORS:
                 one, other = Atom(first, 0, divisor), Atom(second, 0, divisor)
                 for pair in ((one, other), (Atom(first), other), (Atom(second), one)):
-                    found = self._affine(pair, values)
-                    if found is not None:
-                        return found
-        return None
+                    fit = self._affine(pair, values)
+                    if fit is not None:
+                        found[fit] = None
+        return list(found)
+
+
+def _monomials(atoms: Sequence[Atom], degree: int) -> Iterator[tuple[Atom, ...]]:
+    for count in range(1, degree + 1):
+        yield from combinations_with_replacement(atoms, count)
+
+
+def tells_apart(points: Sequence[Sizes]) -> bool:
+    """At three points: is no symbol of the last one, and no product of two, factor * another + constant?"""
+    if len(points) != 3:
+        return True
+    columns = [
+        [prod(atom.at(point) for atom in atoms) for point in points]
+        for atoms in _monomials([Atom(name) for name in points[-1]], 2)
+    ]
+    return all(_determinant([[1, 1, 1], one, other]) for one, other in combinations(columns, 2))
+
+
+def _intricacy(fit: Expr) -> tuple[int, ...]:
+    """How unlike a dimension of a model an expression is: what is divided and added, how often, by how much."""
+    atoms = [atom for _, atoms in fit.terms for atom in atoms]
+    divisors = sum(atom.divisor for atom in atoms if atom.divisor != 1)
+    offsets = sum(min(abs(atom.offset), abs(atom.offset - atom.divisor + 1)) for atom in atoms)
+    factors = sum(factor for factor, _ in fit.terms)
+    return divisors > 0, len(fit.terms), len(atoms), fit.constant != 0, offsets, divisors, factors, abs(fit.constant)
+
+
+def _is_affine(fit: Expr) -> bool:
+    return all(atom.divisor == 1 for _, atoms in fit.terms for atom in atoms)
 
 
 def _solve_whole(matrix: list[list[int]], right: list[int]) -> list[int] | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations, product
+from random import Random
 
 import pytest
 from hypothesis import assume, given, settings
@@ -191,3 +192,55 @@ def test_each_probe_visits_other_sizes(base):
     first, second, third = (choose_sizes(base, attempt) for attempt in range(3))
     for name in base:
         assert len({first[name], second[name], third[name]}) == 3, (name, first, second, third)
+
+
+def drawn_sizes(random):
+    """Sizes of two, three or four symbols, as people's examples have them: small ones often, lengths all different."""
+    names = random.choice((("B", "T"), ("T", "S"), ("B", "T", "S"), ("B", "T", "S", "U")))
+    lengths = random.sample(range(2, random.choice((13, 60, 600))), len(names))
+    return {name: random.randint(1, 8) if name == "B" else size for name, size in zip(names, lengths, strict=True)}
+
+
+def drawn_expression(random, names):
+    """What layers do to dimensions, with small coefficients."""
+    one, other = random.choice(names), random.choice(names)
+    factor, constant = random.randint(1, 6), random.randint(-3, 12)
+    forms = ("{0}", "{2}*{0}+{3}", "{2}*{0}*{1}", "{2}*{0}*{1}+{3}", "{0}+{2}*{1}", "{0}+{2}*{1}+{3}", "{0}*({1}+1)")
+    return random.choice(forms).format(one, other, factor, constant)
+
+
+def test_no_symbol_is_an_affine_image_of_another_at_the_sizes_that_are_probed():
+    random = Random(0)
+    for _ in range(10_000):
+        base = drawn_sizes(random)
+        first, second, third = points(base, 2)
+        for one, other in combinations(base, 2):
+            slopes = (second[one] - first[one]) * (third[other] - first[other])
+            assert slopes != (third[one] - first[one]) * (second[other] - first[other]), (one, other, base)
+
+
+def test_small_expressions_are_found_or_doubted_at_any_sizes_of_an_example():
+    random = Random(1)
+    for _ in range(1_000):
+        base = drawn_sizes(random)
+        truth = drawn_expression(random, list(base))
+        where = points(base, 2)
+        for attempt in range(2, 7):
+            fitter = Fitter(where)
+            found = fitter.fit(values_at(truth, where))
+            if not fitter.ambiguous:
+                break
+            where.append({**base, **choose_sizes(base, attempt)})
+        others = (17, 97, 31, 53), (31, 211, 89, 43), (90, 999, 333, 71)
+        held_out = [dict(zip(base, at, strict=False)) for at in others]
+        assert found is not None
+        assert [found.at(at) for at in held_out] == list(values_at(truth, held_out)), (truth, str(found), where)
+
+
+def test_what_two_forms_fit_keeps_its_number():
+    fitter = Fitter([{"B": 1, "T": 5}, {"B": 3, "T": 7}, {"B": 7, "T": 11}])
+    assert str(fitter.fit((5, 7, 11))) == "T"
+    assert str(fitter.fit((1, 3, 7))) == "B"
+    fitter.fit((6, 8, 12))
+    assert fitter.doubt(all_ambiguous=False)
+    assert fitter.fit((6, 8, 12)) is None
