@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mase_server.ir.tracer import MaseTracer
     from mase_server.ops.cost import Cost
     from mase_server.tools import get_logger
+    from mase_server.tracing.guards import GuardError
     from mase_server.tracing.scope import Scope, ScopeContextManager
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ __all__ = [
     "Cost",
     "CustomOps",
     "DmxHFTracer",
+    "GuardError",
     "HFQuantTracer",
     "MaseGraph",
     "MaseMetadata",
@@ -60,6 +62,7 @@ _HOME = {
     "Cost": "ops.cost",
     "CustomOps": "ir.custom",
     "DmxHFTracer": "ir.hf",
+    "GuardError": "tracing.guards",
     "HFQuantTracer": "ir.hf",
     "MaseGraph": "ir.graph",
     "MaseMetadata": "ir.metadata",

@@ -119,6 +119,7 @@ MODEL_KEYS = {
     "flops": "int; None while the payload is not complete: it then has no nodes",
     "generic": "bool: proven at other sizes", "symbols": "{symbol: size in this run}",
     "fixed": "texts on what the graph is fixed to, e.g. 'fixed to batch 2'",
+    "guards": "texts on what the graph takes for granted of sizes and values, e.g. 'T <= 512 at model.py:12'",
     "seconds": "float, time of the recording alone",
     "rest": "bool: shown alone because no other model has it",
     "sets": "names of the sets of inputs that comments give it", "set": "the set that is used, '' for none",

@@ -45,6 +45,7 @@ class ModelFacts(TypedDict):
     generic: bool
     symbols: dict[str, int]
     fixed: list[str]
+    guards: list[str]
     seconds: float
     rest: bool
     sets: list[str]

@@ -113,6 +113,7 @@ class ModelView:
     symbols: dict[str, int]
     fixed: Sequence[str]
     seconds: float
+    guards: Sequence[str] = ()
     comment: dict[str, Any] = field(default_factory=dict)
     rest: bool = False
     sets: Sequence[str] = ()

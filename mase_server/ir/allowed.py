@@ -22,6 +22,7 @@ from torch.overrides import get_overridable_functions
 
 from mase_server import formats
 from mase_server.ir.errors import CheckpointError
+from mase_server.tracing import guards
 from mase_server.tracing.calling import CONSTRUCTORS, FROM_DATA
 
 _NAMESPACES: dict[str, Any] = {
@@ -38,12 +39,13 @@ _NAMESPACES: dict[str, Any] = {
     "math": math,
     "builtins": builtins,
     "mase_server.formats": formats,
+    "mase_server.tracing.guards": guards,
 }
 #: Tensor functions that torch's own list leaves out.
 _ALSO = FROM_DATA | CONSTRUCTORS | {
     torch.rand_like, torch.randn_like, torch.randint_like, torch.broadcast_shapes, torch._pack_padded_sequence,
     torch._pad_packed_sequence, nn.utils.rnn.PackedSequence,
-    formats.quantise, formats.round_gradient, formats.with_parameters,
+    formats.quantise, formats.round_gradient, formats.with_parameters, guards.check_value,
 }  # fmt: skip
 #: Reads or writes files, or calls what it is given.
 _NEVER = frozenset(

@@ -12,10 +12,12 @@ from torch.amp import autocast_mode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.graph import PythonCode
 
+from mase_server.ir.guarded import set_guards
 from mase_server.ir.targets import require_writable
 from mase_server.ops.types import TensorType
-from mase_server.tracing.calls import Call, Constant, Ref, Run, references
-from mase_server.tracing.probe import Probed
+from mase_server.tracing.calls import Call, Constant, Look, Ref, Run, references
+from mase_server.tracing.guards import SizeGuards, check_value, describe_look, place_of, size_guards
+from mase_server.tracing.probe import MismatchError, Probed, merge
 from mase_server.tracing.scope import Scope
 from mase_server.tracing.symbols import Atom, Expr
 
@@ -25,6 +27,8 @@ CreateNode = Callable[[str, Any, tuple[Any, ...], dict[str, Any]], fx.Node]
 def used_calls(run: Run) -> list[bool]:
     """Which calls become nodes: all but helpers, attributes and templates that nothing uses."""
     used = [False] * len(run.calls)
+    for source in references([look.arguments for look in run.looks]):
+        used[source] = True
     for index in range(len(run.calls) - 1, -1, -1):
         call = run.calls[index]
         if not (call.helper or call.kind == "get_attr"):
@@ -63,13 +67,50 @@ class GraphBuilder:
 
     def build(self) -> fx.Graph:
         """The finished graph."""
+        looks = self._looks()
         for index, used in enumerate(used_calls(self.run)):
+            self._look_again(looks, index)
             if used:
                 call = self.run.calls[index]
                 if not call.helper:
                     self._cast(call.cast if call.kind != "output" else None)
                 self.nodes[index] = self._node(index, call)
+        set_guards(self.graph, self._size_guards())
         return self.graph
+
+    def guards(self) -> list[str]:
+        """The texts of the graph's guards; the graph need not be built."""
+        looks = [describe_look(look.asked, seen, place_of(look.stack)) for look, seen in reversed(self._looks())]
+        return [*self._size_guards().texts(), *looks]
+
+    def _size_guards(self) -> SizeGuards:
+        if self._generic is None:
+            return size_guards(self.run, [self.run], lambda sizes: None)
+        return size_guards(self.run, self._generic.runs, self._generic.fitter.fit)
+
+    def _looks(self) -> list[tuple[Look, Any]]:
+        """The looks at values that the graph repeats, and what has to be seen, the next one last.
+
+        One that saw other things at other sizes, and led to the same graph there, does not matter.
+        """
+        runs = self._generic.runs if self._generic is not None else [self.run]
+        kept = []
+        alike = all(len(run.looks) == len(self.run.looks) for run in runs)
+        for index, look in enumerate(self.run.looks):
+            found = [run.looks[index] for run in runs] if alike else [look]
+            try:
+                seen = merge([each.seen for each in found], self._generic.fitter, runs) if self._generic else look.seen
+            except MismatchError:
+                continue
+            kept.append((look, seen))
+        return kept[::-1]
+
+    def _look_again(self, looks: list[tuple[Look, Any]], index: int) -> None:
+        while looks and looks[-1][0].after <= index:
+            look, seen = looks.pop()
+            self._cast(None)
+            given = look.asked, self._argument(look.arguments), self._argument(seen), place_of(look.stack)
+            self._create("call_function", check_value, given, {})
 
     def _cast(self, dtype: torch.dtype | None) -> None:
         """Enter and leave autocast where the recorded forward did, with the nodes that torch.export uses."""

@@ -24,6 +24,7 @@ from mase_server.ir.build import attribute
 from mase_server.ir.codec import Reader, Unwritable, Writer
 from mase_server.ir.errors import CheckpointError
 from mase_server.ir.graph_codec import attach, read_graph, write_graph, write_metadata
+from mase_server.ir.guarded import guards_of, read_guards, set_guards, write_guards
 from mase_server.ir.modules_codec import read_modules, write_module
 from mase_server.ir.targets import UnwritableName, require_writable
 from mase_server.ir.tensors_file import can_hold, is_pickle, read_tensors, write_tensors
@@ -153,6 +154,7 @@ def _describe(writer: Writer, graph: MaseGraph) -> dict[str, Any]:
         "name": type(model).__name__,
         "training": model.training,
         "nodes": nodes,
+        "guards": write_guards(guards_of(model.graph)),
         "metadata": metadata,
         "complete": complete and whole,
         "targets": targets,
@@ -219,6 +221,7 @@ def _rebuild(reader: Reader, body: dict[str, Any], tensors: dict[str, torch.Tens
     read_modules(reader, body.get("modules"))
     roots = {_path(path): reader.read(value) for path, value in targets.items()}
     graph = read_graph(reader, body.get("nodes"), roots)
+    set_guards(graph, read_guards(body.get("guards", [[], [], ""])))
     try:
         graph.lint()
         require_writable(graph)

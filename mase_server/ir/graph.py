@@ -12,6 +12,7 @@ from mase_server.ir.build import compiled, executable
 from mase_server.ir.check import Check, check
 from mase_server.ir.custom import CustomOps
 from mase_server.ir.facts import Facts
+from mase_server.ir.guarded import texts_of
 from mase_server.ir.knowledge import Knowledge
 from mase_server.ir.metadata import MaseMetadata, metadata_of
 from mase_server.ir.recorded import Recorded
@@ -200,6 +201,14 @@ class MaseGraph(Recorded):
     def nodes(self) -> list[fx.Node]:
         """The nodes of the graph, in execution order."""
         return list(self.fx_graph.nodes)
+
+    @property
+    def guards(self) -> list[str]:
+        """What the graph takes for granted of the sizes and values of its inputs, one text for each guard.
+
+        Its model raises GuardError where one does not hold, since its result would be another than eager's.
+        """
+        return texts_of(self.fx_graph)
 
     @property
     def modules(self) -> dict[str, nn.Module]:

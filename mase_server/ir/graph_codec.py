@@ -15,6 +15,7 @@ from mase_server.ir.allowed import is_method, is_public
 from mase_server.ir.build import _Named, underlying
 from mase_server.ir.codec import Reader, Unwritable, Writer
 from mase_server.ir.errors import CheckpointError
+from mase_server.ir.guarded import GuardedCode
 from mase_server.ir.metadata import MaseMetadata
 
 #: What a node's meta holds besides `mase`.
@@ -23,7 +24,7 @@ _META = ("scope", "value")
 
 def write_graph(writer: Writer, model: fx.GraphModule) -> tuple[list[Any], bool]:
     """One row for each node, and whether all metadata could be kept. Unwritable tells of an argument or a target."""
-    if type(model.graph._codegen) is not fx.graph.CodeGen:
+    if type(model.graph._codegen) not in (fx.graph.CodeGen, GuardedCode):
         raise Unwritable("a graph that flattens its inputs (fx.PH); trace it with tensors as inputs")
     rows, complete = [], True
     for node in model.graph.nodes:

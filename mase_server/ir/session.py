@@ -20,7 +20,7 @@ from mase_server.tracing.probe import IMAGE_SYMBOLS, Outcome, Probed, Prober
 from mase_server.tracing.recorder import IsLeaf, Recorder, is_torch_leaf
 from mase_server.tracing.rungs import RealRecorder, needs_values, real_copy, worth_a_real_run
 from mase_server.tracing.shadow import Shadows
-from mase_server.tracing.state import unchanged
+from mase_server.tracing.state import Tensors, state_of, unchanged
 
 #: Real runs that take longer are not repeated at other sizes.
 MOST_SECONDS = 1.0
@@ -118,7 +118,32 @@ class Session:
 
     def _base_run(self) -> Run:
         self.base = self._recorder(positions=True)
-        return self._run(self.base, self.arguments)
+        args, kwargs = call_arguments(self.model, self.arguments)
+        with unchanged(self.model, self.shadows):
+            before = state_of(self.model)
+            run = self.base.record(args, kwargs)
+            if (after := state_of(self.model)) != before:
+                run.state = self._state_kept(self.base, after)
+        return run
+
+    def _state_kept(self, first: Recorder, after: Tensors) -> str:
+        """The attribute by which a second call would compute something else than the first, "" if there is none.
+
+        What is written again by each call, and read by the next one: caches that grow, running means.
+        """
+        second = self._recorder(positions=False)
+        try:
+            second.record(*call_arguments(self.model, inputs_at(self.inputs)))
+        except Exception:  # noqa: BLE001 - the person's forward may fail at its second call
+            return next(name for name in after)
+        now = state_of(self.model)
+        read = first.made() & second.taken()
+        for name, held in after.items():
+            # `self.table = self.table.to(x.device)` gives another object for the same memory.
+            again = [memory for _, memory in now.get(name, [])] != [memory for _, memory in held]
+            if again and read & {each for each, _ in held}:
+                return name
+        return ""
 
     def _record_for_real(self, error: Exception) -> Run:
         """The base run on real values; the error on meta stands where this one fails too, unless only meta has it."""

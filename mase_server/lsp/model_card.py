@@ -15,6 +15,7 @@ from mase_server.lsp.pipelines import Transform, provenance, summary_rows
 if TYPE_CHECKING:
     from mase_server.daemon.store import ModelView
 
+MOST_GUARDS = 8
 #: Where inputs or arguments come from -> how that is said.
 SOURCES = {
     "comment": "from a `# mase:` comment",
@@ -49,6 +50,10 @@ def _rows(model: ModelView) -> Iterator[Row]:
     if model.flops is not None:
         yield "cost", f"{scaled(model.flops, 'FLOPs')} · {counted(model.nodes, 'node')}"
     yield "mode", " · ".join((model.mode, *map(prose, model.fixed)))
+    for guard in model.guards[:MOST_GUARDS]:
+        yield "traced with", prose(guard)
+    if (more := len(model.guards) - MOST_GUARDS) > 0:
+        yield "traced with", f"{more} more: see `MaseGraph.guards`"
 
 
 def _input(value: Any) -> str:

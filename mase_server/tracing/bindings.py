@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mase_server.tracing.loading.instrument import Site
+from mase_server.tracing.sizes import TracedInt
 from mase_server.tracing.values import DictOf, TupleOf, Value, describe, fields_of, holds_tensor, tensors_in
 
 if TYPE_CHECKING:
     from mase_server.tracing.recorder import Recorder
 
 #: Types that can hold no tensor, by far the most frequent ones.
-_PLAIN = {int, float, str, bool, type(None), type, torch.Size, torch.dtype, torch.device, bytes, complex}
+_PLAIN = {int, float, str, bool, type(None), type, torch.Size, torch.dtype, torch.device, bytes, complex, TracedInt}
 #: A site that ran more often than this in one recording is a loop over data: the rest adds nothing.
 MAX_EVENTS = 200_000
 #: A site with so many containers that hold no tensor is a loop over other things: it is not looked at any more.

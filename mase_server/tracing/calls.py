@@ -12,6 +12,7 @@ import torch
 from mase_server.ops.types import TensorType
 from mase_server.tracing.bindings import Event
 from mase_server.tracing.positions import Stack
+from mase_server.tracing.sizes import SizeLog
 from mase_server.tracing.values import Value
 
 
@@ -58,6 +59,17 @@ class Call:
     cast: torch.dtype | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at values: the name of the method, what it was asked of, and what was seen. after: the calls before."""
+
+    asked: str
+    arguments: tuple[Any, ...]
+    seen: Any
+    after: int
+    stack: Stack
+
+
 @dataclass(slots=True)
 class Run:
     """One recording of one forward.
@@ -65,7 +77,8 @@ class Run:
     scopes: (module path, module type), index 0 is the root.  inputs: forward's parameters by name, as descriptions.
     placeholders: parameter name -> index of its call.  constants: what `Constant` names stand for.  result: the
     description of what forward returned.  seconds: wall time of the recording.  reads: how often the forward looked at
-    values.
+    values; looks: those looks that the graph can check.  sizes: what the forward asked of sizes.
+    state: the attribute by which a second call would compute something else, "" for none.
     """
 
     calls: list[Call]
@@ -77,6 +90,9 @@ class Run:
     seconds: float
     untracked: list[str] = field(default_factory=list)
     reads: int = 0
+    sizes: SizeLog | None = None
+    looks: list[Look] = field(default_factory=list)
+    state: str = ""
 
 
 _METHOD_TYPES = (types.MethodDescriptorType, types.WrapperDescriptorType)

@@ -20,12 +20,14 @@ from torch import nn
 
 from mase_server.tracing.bindings import Event, Reports
 from mase_server.tracing.calling import GETTER, PRINTS, READS, version
-from mase_server.tracing.calls import Call, Constant, Run, classify, ref
+from mase_server.tracing.calls import Call, Constant, Look, Run, classify, ref
 from mase_server.tracing.casting import autocast_key
 from mase_server.tracing.errors.failure import Failure
+from mase_server.tracing.guards import seen_of
 from mase_server.tracing.positions import capture
 from mase_server.tracing.rebuild import Rebuild, Seeded
 from mase_server.tracing.shadow import MetaMode, Shadows
+from mase_server.tracing.sizes import Size, SizeLog, TracedInt, subscript_to_come
 from mase_server.tracing.values import Python, Value, describe, fields_of, holds_tensor
 from mase_server.tracing.vmapped import Held, Vmapped, state_of, vmap_through
 
@@ -36,6 +38,10 @@ _SIMPLE = (
     bool, int, float, str, complex, torch.dtype, torch.device, torch.layout, torch.memory_format, range,
     type(None), type(Ellipsis),
 )  # fmt: skip
+#: Files that look whether a mask says anything, only to leave it out: with the mask the result is the same.
+_MASK_SHORTCUTS = ("transformers/masking_utils.py", "transformers/modeling_attn_mask_utils.py")
+#: A file that looks at values only to warn of padding.
+_ONLY_WARNS = "transformers/modeling_utils.py"
 _UNRECORDEDGETTERS = frozenset({"grad", "_base", "grad_fn"})
 
 
@@ -73,6 +79,8 @@ class Recorder(MetaMode):
         self.untracked: list[str] = []
         #: How often the forward looked at values, so that its path may depend on them.
         self.reads = 0
+        self.looks: list[Look] = []
+        self.sizes = SizeLog(positions)
         self.failure: Failure | None = None
         self._nodes: dict[int, int] = {}
         self._keep: list[Any] = []
@@ -96,14 +104,18 @@ class Recorder(MetaMode):
         started = time.perf_counter()
         args, kwargs = self._symbolic_inputs(args), self._symbolic_inputs(kwargs)
         placeholders = self._placeholders(args, kwargs)
-        with _intercepted(self), vmap_through(self._vmap), self._listening(), torch.no_grad(), self:
-            self.output = self.root(*args, **kwargs)
+        self.sizes.muted = False
+        try:
+            with _intercepted(self), vmap_through(self._vmap), self._listening(), torch.no_grad(), self:
+                self.output = self.root(*args, **kwargs)
+        finally:
+            self.sizes.muted = True
         result = describe(self.output)
         self._add("output", "output", (self._output_argument(self.output),), {}, result, ())
         seconds = time.perf_counter() - started
         return Run(
             self.calls, self.scopes, self.events, placeholders, self.constants, result, seconds,
-            self.untracked, self.reads,
+            self.untracked, self.reads, self.sizes, self.looks,
         )  # fmt: skip
 
     def partial(self) -> Run:
@@ -158,6 +170,13 @@ class Recorder(MetaMode):
         kwargs = kwargs or {}
         if self._held is not None:
             self._held.look((args, kwargs))
+        muted, self.sizes.muted = self.sizes.muted, True
+        try:
+            return self._call(func, args, kwargs)
+        finally:
+            self.sizes.muted = muted
+
+    def _call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             out = self.run(func, args, kwargs)
         except Exception as error:
@@ -166,12 +185,44 @@ class Recorder(MetaMode):
             raise
         if self._paused:
             return out
+        if func is torch.Tensor.size or (type(func) is GETTER and func.__self__.__name__ == "shape"):  # type: ignore[attr-defined]
+            return self._sizes(args[0], out, args[1] if len(args) > 1 else kwargs.get("dim"))
         if type(func) is GETTER:
             return self._record_getter(func, args, out)
-        self.reads += func in READS and func not in PRINTS
+        if func in READS and func not in PRINTS:
+            self.reads += 1
+            self._look(func, args)
         if func in READS or not (holds_tensor(out) or func is torch.Tensor.__setitem__):
             return out
         return self._record_call(func, args, kwargs, out)
+
+    def _sizes(self, tensor: torch.Tensor, out: Any, dimension: int | None) -> Any:
+        """A size, or all, of a tensor that a call made: numbers that tell what the code does with them."""
+        call = self._nodes.get(id(tensor))
+        if call is None:
+            return out
+        if isinstance(out, int):
+            place = int(dimension or 0) % max(1, tensor.dim())
+            self.sizes.ask(call, place)
+            return TracedInt.of(out, Size(call, place), self.sizes)
+        index = subscript_to_come()
+        self.sizes.ask(call, None if index is None or not out else index % len(out))
+        return torch.Size(TracedInt.of(size, Size(call, place), self.sizes) for place, size in enumerate(out))
+
+    def _look(self, func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """Remember what the forward saw of values, where the graph can look there again."""
+        tensors = [each for each in args if isinstance(each, torch.Tensor)]
+        if not tensors or not any(id(each) in self._nodes for each in tensors):
+            return
+        values: list[Any] = [self.shadows.get(each) if isinstance(each, torch.Tensor) else each for each in args]
+        values = [value if value is not None else each for value, each in zip(values, args, strict=True)]
+        seen = seen_of(func.__name__, *values)
+        stack = capture(self._stop, 4)
+        home = stack[0][0].co_filename if stack else ""
+        if home.endswith(_ONLY_WARNS) or (seen is False and home.endswith(_MASK_SHORTCUTS)):
+            return
+        arguments = tuple(self._argument(each) for each in args)
+        self.looks.append(Look(func.__name__, arguments, seen, len(self.calls), stack))
 
     def _record_getter(self, func: Callable[..., Any], args: tuple[Any, ...], out: Any) -> Any:
         name = func.__self__.__name__  # type: ignore[attr-defined]
@@ -232,6 +283,7 @@ class Recorder(MetaMode):
         named = {name: self._argument(value) for name, value in kwargs.items()}
         first = args[0] if args and isinstance(args[0], torch.Tensor) else None
         self._paused += 1
+        muted, self.sizes.muted = self.sizes.muted, True
         try:
             with torch._C.DisableTorchFunction():
                 before = version(first)
@@ -245,6 +297,7 @@ class Recorder(MetaMode):
             raise
         finally:
             self._paused -= 1
+            self.sizes.muted = muted
         with torch._C.DisableTorchFunction():
             if not (out is first and version(first) != before):
                 out = self._fresh(out)
@@ -259,12 +312,12 @@ class Recorder(MetaMode):
         if self._paused:
             return original(function, *rest, **kwargs)
         options, args = rest[:4], rest[4:]
-        self._paused, self._held = 1, Held(self._is_known)
+        self._paused, self._held, self.sizes.muted = 1, Held(self._is_known), True
         try:
             out = original(function, *rest, **kwargs)
             held = list(self._held.tensors.values())
         finally:
-            self._paused, self._held = 0, None
+            self._paused, self._held, self.sizes.muted = 0, None, False
         target = self._constant(Vmapped(functools.partial(original, function, *options), held))
         with torch._C.DisableTorchFunction():
             given = [self._argument(value) for value in (list(args), kwargs, held)]
@@ -321,7 +374,7 @@ class Recorder(MetaMode):
             fields = fields_of(value)
             parts, access = (_state(value) if fields is None else fields).items(), getattr
         for key, part in parts:
-            if holds_tensor(part) or (access is getattr and _state(part) and depth < 3):
+            if holds_tensor(part) or (depth < 5 and _holds_state(part)):
                 origin = self.calls[index]
                 self.calls.append(
                     Call(
@@ -341,6 +394,14 @@ class Recorder(MetaMode):
                     return found
         fields = fields_of(value) if value is not None else None
         return self.node_of_value(list(fields.values())) if fields else -1
+
+    def made(self) -> set[int]:
+        """The identities of the inputs, and of the tensors that calls computed."""
+        return {each for each, index in self._nodes.items() if self.calls[index].kind != "get_attr"}
+
+    def taken(self) -> set[int]:
+        """The identities of the tensors that were there before."""
+        return {each for each, index in self._nodes.items() if self.calls[index].kind == "get_attr"}
 
     def doubts(self, value: Any) -> bool:
         """Does a value rest on a guess, so that nothing is reported of it?"""
@@ -465,6 +526,13 @@ def _state(value: Any) -> dict[str, Any]:
     if not data or type(value).__module__ == "builtins":
         return {}
     return data if Rebuild.of(value).tensors else {}
+
+
+def _holds_state(value: Any) -> bool:
+    """Is it an object that holds tensors in its attributes, or a container of such objects, as a cache of layers is?"""
+    if isinstance(value, list | tuple | dict):
+        return any(map(_state, value.values() if isinstance(value, dict) else value))
+    return bool(_state(value))
 
 
 def _memory(tensor: torch.Tensor) -> Any:

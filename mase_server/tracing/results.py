@@ -10,6 +10,7 @@ import torch
 
 from mase_server.tracing.calling import Values, leaves
 from mase_server.tracing.casting import autocast_key
+from mase_server.tracing.sizes import TracedInt
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def _key_part(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return (type(value), *map(_key_part, value))
     # 1, 1.0 and True are equal, but not the same argument.
-    return (type(value), value)
+    return (int if type(value) is TracedInt else type(value), value)
 
 
 def is_fresh(out: torch.Tensor, args: Values) -> bool:

@@ -8,12 +8,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from mase_server.tracing.errors.failure import RAISED
 from mase_server.tracing.shadow import Shadows
+from mase_server.tracing.values import tensors_in
 
 _CONTAINERS = (list, dict, set, OrderedDict)
+
+
+#: Attribute -> the identity of each tensor in it, and of its memory.
+Tensors = dict[str, list[tuple[int, int]]]
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +40,29 @@ class _Kept:
         containers = [(value, value.copy()) for value in attributes.values() if type(value) in _CONTAINERS]
         return cls(attributes, dict(attributes), containers)
 
+    def tensors(self) -> Tensors:
+        """The tensors in each attribute and buffer; parameters are no state."""
+        tables = ("_parameters", "_modules", "_buffers")
+        held = {name: value for name, value in self.attributes.items() if name not in tables}
+        held |= self.attributes["_buffers"]
+        return {name: [(id(tensor), _storage(tensor)) for tensor in tensors_in(value)] for name, value in held.items()}
+
     def restore(self) -> None:
         self.attributes.clear()
         self.attributes.update(self.before)
         for container, content in self.containers:
             container.clear()
             container.extend(content) if isinstance(container, list) else container.update(content)
+
+
+def state_of(model: nn.Module) -> Tensors:
+    """The tensors that each attribute of a model holds, parameters apart."""
+    return {
+        f"{path}.{name}" if path else name: held
+        for path, module in model.named_modules()
+        for name, held in _Kept.of(module).tensors().items()
+        if held
+    }
 
 
 @contextmanager

@@ -199,9 +199,9 @@ class Fitter:
             constant = values[0] % factor
             if all(value % factor == constant for value in values):
                 scaled = tuple(value // factor for value in values)
-                for fit in self._floors(scaled):
+                for inner in self._floors(scaled):
                     self.ambiguous |= {values} if scaled in self.ambiguous else set()
-                    found.append(Expr(constant, ((factor, fit.terms[0][1]),)))
+                    found.append(Expr(constant, ((factor, inner.terms[0][1]),)))
         for name, divisor in product(self.symbols, DIVISORS):
             for offset in (0, divisor - 1):
                 fit = self._affine((Atom(name, offset, divisor),), values)
@@ -240,7 +240,7 @@ class Fitter:
 
     def _floor_products(self, values: tuple[int, ...]) -> list[Expr]:
         """factor * (S // k) * (U // k or U) + constant: grids of patches, batches of windows."""
-        found = {}
+        found: dict[Expr, None] = {}
         for first, second in combinations_with_replacement(self.symbols, 2):
             for divisor in DIVISORS:
                 one, other = Atom(first, 0, divisor), Atom(second, 0, divisor)

@@ -12,6 +12,7 @@ import torch
 
 from mase_server.dtypes import SHORT
 from mase_server.ops.types import TensorType
+from mase_server.tracing.sizes import TracedInt
 
 MAX_DEPTH = 6
 MAX_ITEMS = 512
@@ -94,7 +95,7 @@ def describe(value: Any, depth: int = 0) -> Value:
         if fields is not None:
             items = islice(fields.items(), MAX_ITEMS)
             return DictOf(tuple((str(key), describe(item, depth + 1)) for key, item in items))
-    return Python(type(value).__name__)
+    return Python("int" if isinstance(value, TracedInt) else type(value).__name__)
 
 
 def tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:

@@ -223,7 +223,7 @@ def model_map(traced: Traced, flops: int | None, nodes: int, places: Places) -> 
         "nodes": nodes, "parameters": parameters, "parameter_bytes": parameter_bytes, "flops": flops,
         "generic": probed is not None and probed.generic,
         "symbols": {} if probed is None else dict(probed.symbols),
-        "fixed": fixed_texts(traced), "seconds": traced.seconds,
+        "fixed": fixed_texts(traced), "guards": traced.guards(), "seconds": traced.seconds,
         "rest": found.rest, "sets": list(found.sets), "set": found.set, "comment": comment, **told,
     }  # fmt: skip
 

@@ -52,6 +52,12 @@ class Traced:
         builder.build()
         return [None if node is None else node.name for node in builder.nodes]
 
+    def guards(self) -> list[str]:
+        """What the graph takes for granted of sizes and values, each with its line; nothing before it was probed."""
+        if self.probed is None or self.error is not None:
+            return []
+        return GraphBuilder(self.run, self.probed).guards()
+
     def proved_dimensions(self) -> dict[TensorType, tuple[str, ...]]:
         """The symbols of each type of tensor that was recorded; a type whose tensors differ in them has none."""
         wire = self.wire()

@@ -112,7 +112,7 @@ class Model:
 
     title = name = "Net"
     inputs_from = arguments_from = "main"
-    inputs, arguments, comment, fixed = {}, {}, {}, ()
+    inputs, arguments, comment, fixed, guards = {}, {}, {}, (), ()
     found, mode, parameters, parameter_bytes, flops, nodes = "as it runs", "eval", 10, 40, None, 3
     hardware = None
 
@@ -145,3 +145,11 @@ def test_the_card_of_a_model_tells_before_and_after():
     assert facts["bits of weights"] == facts["bits of values"] == "32 bits → 8 bits"
     assert facts["nodes"] == "3 nodes → 5 nodes"
     assert facts["error of the output"] == "SQNR 38.2 dB · max error 0.0123"
+
+
+def test_the_card_of_a_model_lists_what_its_graph_takes_for_granted():
+    model = Model(None)
+    model.guards = ("T <= 512 at model.py:12", "a condition = True at model.py:14")
+    text = model_card([model], stale=False)
+    assert "| traced with | T <= 512 at model.py:12 |" in text.replace("\\", "")
+    assert "| traced with | a condition = True at model.py:14 |" in text.replace("\\", "")

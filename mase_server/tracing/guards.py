@@ -1,0 +1,334 @@
+"""Guards: what a recording took for granted of sizes and values, checked where its graph runs."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from torch import fx
+
+from mase_server.ops.types import TensorType
+from mase_server.tracing.calling import is_symbolic
+from mase_server.tracing.calls import Run, references
+from mase_server.tracing.positions import Stack, resolve
+from mase_server.tracing.sizes import ARITHMETIC, RELATIONS, Size, Term
+from mase_server.tracing.symbols import Expr
+
+Fit = Callable[[tuple[int, ...]], Expr | None]
+
+#: Larger values are compared by their hash.
+MOST_NUMBERS = 64
+
+
+class GuardError(RuntimeError):
+    """A graph is called with sizes or values for which it was not traced, so its result would be another than eager's.
+
+    >>> class Mean(nn.Module):
+    ...     def forward(self, x):
+    ...         return x.sum(1) / x.shape[1]
+    >>> graph = MaseGraph(Mean(), {"x": torch.ones(2, 5)})
+    >>> try:
+    ...     graph.model(torch.ones(2, 9))
+    ... except GuardError as error:
+    ...     print("x.shape[1] = 9" in str(error))
+    True
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a size is read from: a dimension of a tensor in an input.
+
+    path: the way to the tensor; for each step, whether it is an attribute, and its name or index.
+    """
+
+    name: str
+    input: str
+    path: tuple[tuple[bool, Any], ...]
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """One assumption about sizes that held when the graph was traced: `relation` between two expressions of sizes.
+
+    left, right: a number, the name of a source, or (operator, operand, operand).  place: file and line that asked.
+    """
+
+    relation: str
+    left: Term
+    right: Term
+    place: str = ""
+
+    @property
+    def names(self) -> set[str]:
+        """The sizes that it speaks of."""
+        return set(_names(self.left)) | set(_names(self.right))
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Does it hold at these sizes?"""
+        return RELATIONS[self.relation](value_of(self.left, sizes), value_of(self.right, sizes))
+
+    def __str__(self) -> str:
+        relation = "=" if self.relation == "==" else self.relation
+        where = f" at {self.place}" if self.place else ""
+        return f"{text_of(self.left)} {relation} {text_of(self.right)}{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class SizeGuards:
+    """The guards of a graph that speak of sizes, and where these are read.
+
+    state: the attribute that the forward keeps from call to call, which the graph does not, "" for none.
+    """
+
+    sources: tuple[Source, ...] = ()
+    guards: tuple[Guard, ...] = ()
+    state: str = ""
+
+    def texts(self) -> list[str]:
+        """One text for each."""
+        return [*map(str, self.guards), *([self.state_text] if self.state else [])]
+
+    @property
+    def state_text(self) -> str:
+        """Why only the first call of the graph is the model's."""
+        kept = f"the forward keeps self.{self.state} from call to call, and the graph does not"
+        return f"{kept}: only its first call is the model's"
+
+    def check(self, inputs: Mapping[str, Any]) -> None:
+        """Raise GuardError unless all hold for these inputs; what is no tensor is not looked at."""
+        sizes: dict[str, int] = {}
+        for source in self.sources:
+            value: Any = inputs.get(source.input)
+            for is_attribute, key in source.path:
+                value = getattr(value, key) if is_attribute else value[key]
+            if not isinstance(value, torch.Tensor):
+                return
+            if value.dim() <= source.dimension:
+                raise GuardError(f"the graph was traced with more than {value.dim()} dimensions of {source.input}")
+            sizes[source.name] = value.shape[source.dimension]
+        for guard in self.guards:
+            if not guard.holds(sizes):
+                now = ", ".join(f"{name} = {sizes[name]}" for name in sorted(guard.names))
+                raise GuardError(f"traced with {guard}; this call has {now}: trace the model again at these sizes")
+
+
+def value_of(term: Term, sizes: Mapping[str, int]) -> int:
+    """The value of an expression."""
+    if isinstance(term, str):
+        return sizes[term]
+    if isinstance(term, tuple):
+        return ARITHMETIC[term[0]](value_of(term[1], sizes), value_of(term[2], sizes))
+    return int(term)
+
+
+def text_of(term: Term) -> str:
+    """An expression as Python."""
+    if not isinstance(term, tuple):
+        return str(term)
+    left, right = (f"({text_of(each)})" if isinstance(each, tuple) else text_of(each) for each in term[1:])
+    return f"{left} {term[0]} {right}"
+
+
+def _names(term: Term) -> Iterator[str]:
+    if isinstance(term, str):
+        yield term
+    elif isinstance(term, tuple):
+        for part in term[1:]:
+            yield from _names(part)
+
+
+def place_of(stack: Stack) -> str:
+    """The innermost line of a stack as file:line, "" where it is unknown."""
+    if not stack:
+        return ""
+    position = resolve(stack[0])
+    return f"{Path(position.file).name}:{position.line}"
+
+
+# Deriving
+
+
+def size_guards(run: Run, runs: Sequence[Run], fit: Fit) -> SizeGuards:
+    """The guards of the graph of `run`.
+
+    runs: the recordings at other sizes for which the graph holds too, `run` first.  fit: the expression of a size that
+    was seen in them.
+    """
+    if run.sizes is None:
+        return SizeGuards(state=run.state)
+    leaves = _leaves(run)
+    asked = _asked(run, leaves)
+    symbols: dict[str, Source] = {}
+    others: dict[str, Source] = {}
+    guards: dict[Guard, None] = {}
+    for index, (name, path) in leaves.items():
+        shapes = [each.calls[index].value.shape for each in runs]  # type: ignore[union-attr]
+        for dimension, seen in enumerate(zip(*shapes, strict=True)):
+            place = asked.get((index, dimension), asked.get((index, None)))
+            text = f"{name}{''.join(map(_step, path))}.shape[{dimension}]"
+            found = fit(seen) if len(set(seen)) > 1 else None
+            if found is not None and _is_symbol(found) and str(found) not in symbols:
+                symbols[str(found)] = Source(str(found), name, path, dimension)
+            elif place is not None and (found is not None or len(set(seen)) == 1):
+                others[text] = Source(text, name, path, dimension)
+                guards[Guard("==", text, seen[0] if found is None else _as_term(found), place)] = None
+    for (relation, left, right), stack in run.sizes.compared.items():
+        terms = _in_symbols(left, runs, fit), _in_symbols(right, runs, fit)
+        if None not in terms:
+            guards[Guard(relation, *terms, place_of(stack))] = None
+    points = [{name: _size_at(each, leaves, source) for name, source in symbols.items()} for each in runs]
+    kept: dict[tuple[Any, ...], Guard] = {}
+    for guard in guards:
+        if guard.names <= symbols.keys() | others.keys() and (guard.names & others.keys() or _tells(guard, points)):
+            kept.setdefault((guard.relation, guard.left, guard.right), guard)
+    used = set().union(*(guard.names for guard in kept.values()))
+    sources = tuple(source for source in (*symbols.values(), *others.values()) if source.name in used)
+    return SizeGuards(sources, tuple(kept.values()), run.state)
+
+
+def _leaves(run: Run) -> dict[int, tuple[str, tuple[tuple[bool, Any], ...]]]:
+    """call -> (input, path) of every tensor in an input."""
+    found: dict[int, tuple[str, tuple[tuple[bool, Any], ...]]] = {}
+    for index, call in enumerate(run.calls):
+        if call.kind == "placeholder":
+            found[index] = (call.target, ())
+        elif call.helper and call.args[0].index in found:
+            name, path = found[call.args[0].index]
+            found[index] = (name, (*path, (call.target is getattr, call.args[1])))
+    return {index: leaf for index, leaf in found.items() if isinstance(run.calls[index].value, TensorType)}
+
+
+def _asked(run: Run, leaves: Mapping[int, Any]) -> dict[tuple[int, int | None], str]:
+    """(tensor in an input, dimension or None for all) -> where sizes of it, or of what is made of it, were asked."""
+    assert run.sizes is not None
+    origins: list[frozenset[int]] = []
+    for index, call in enumerate(run.calls):
+        if index in leaves:
+            origins.append(frozenset((index,)))
+        else:
+            parts = {origins[source] for source in references((call.args, call.kwargs))}
+            origins.append(parts.pop() if len(parts) == 1 else frozenset().union(*parts))
+    found: dict[tuple[int, int | None], str] = {}
+    for (call_index, dimension), stack in run.sizes.asked.items():
+        if call_index in leaves:
+            found.setdefault((call_index, dimension), place_of(stack))
+            continue
+        for origin in origins[call_index]:
+            found.setdefault((origin, None), place_of(stack))
+    return found
+
+
+def _step(step: tuple[bool, Any]) -> str:
+    return f".{step[1]}" if step[0] else f"[{step[1]!r}]"
+
+
+def _is_symbol(found: Expr) -> bool:
+    return str(found) in found.symbols
+
+
+def _as_term(found: Expr) -> Term:
+    total: Term = found.constant
+    for factor, atoms in found.terms:
+        part: Term = factor
+        for atom in atoms:
+            size: Term = ("+", atom.symbol, atom.offset) if atom.offset else atom.symbol
+            size = ("//", size, atom.divisor) if atom.divisor != 1 else size
+            part = size if part == 1 else ("*", part, size)
+        total = part if total == 0 else ("+", part, total)
+    return total
+
+
+def _in_symbols(term: Term, runs: Sequence[Run], fit: Fit) -> Term:
+    """A recorded expression in symbols and numbers; None where a size in it has no fit."""
+    if isinstance(term, Size):
+        values = [run.calls[term.call].value for run in runs]
+        if not all(isinstance(value, TensorType) and len(value.shape) > term.dimension for value in values):
+            return None
+        found = fit(tuple(value.shape[term.dimension] for value in values))  # type: ignore[union-attr]
+        return None if found is None else _as_term(found)
+    if isinstance(term, tuple):
+        parts = [_in_symbols(part, runs, fit) for part in term[1:]]
+        return None if None in parts else (term[0], *parts)
+    return term
+
+
+def _size_at(run: Run, leaves: Mapping[int, Any], source: Source) -> int:
+    index = next(index for index, leaf in leaves.items() if leaf == (source.input, source.path))
+    value = run.calls[index].value
+    assert isinstance(value, TensorType)
+    return value.shape[source.dimension]
+
+
+def _tells(guard: Guard, points: Sequence[Mapping[str, int]]) -> bool:
+    """Is it a condition on symbols that held at all sizes that were recorded, and does not hold at every size?"""
+    names = sorted(guard.names)
+    if not names or not all(_holds(guard, point) for point in points):
+        return False
+    random, near = Random(0), [max(1, n + step) for n in _numbers((guard.left, guard.right)) for step in (-1, 0, 1)]
+    sizes = [*range(1, 18), 31, 64, 100, 1000, 4099, 100_003, *near]
+    tried = [dict.fromkeys(names, size) for size in sizes]
+    tried += [{name: random.choice(sizes) for name in names} for _ in range(50 * (len(names) > 1))]
+    return not all(_holds(guard, point) for point in tried)
+
+
+def _holds(guard: Guard, sizes: Mapping[str, int]) -> bool:
+    try:
+        return guard.holds(sizes)
+    except ZeroDivisionError:
+        return False
+
+
+def _numbers(term: Term) -> Iterator[int]:
+    if isinstance(term, tuple):
+        for part in term:
+            yield from _numbers(part)
+    elif isinstance(term, int):
+        yield term
+
+
+# Values
+
+
+def seen_of(asked: str, tensor: torch.Tensor, *others: Any) -> Any:
+    """What a look at values gives, as plain data."""
+    if asked in ("__bool__", "is_nonzero"):
+        return bool(tensor)
+    if asked in ("equal", "allclose", "__contains__"):
+        return bool(getattr(torch.Tensor, asked)(tensor, *others))
+    if tensor.numel() == 1 and asked not in ("tolist", "numpy", "__array__"):
+        return tensor.item()
+    if tensor.numel() <= MOST_NUMBERS:
+        return tensor.tolist()
+    return hashlib.sha256(str(tensor.flatten().tolist()).encode()).hexdigest()
+
+
+def check_value(asked: str, arguments: Sequence[Any], seen: Any, place: str = "") -> None:
+    """Raise GuardError where a look at values gives another answer than when the graph was traced."""
+    if any(isinstance(each, torch.Tensor) and is_symbolic(each) for each in arguments):
+        return
+    now = seen_of(asked, *arguments)
+    if now != seen and not _is_close(now, seen):
+        text = describe_look(asked, seen, place)
+        raise GuardError(f"traced with {text}; in this call it is {now!r:.80}: trace the model again with such values")
+
+
+def describe_look(asked: str, seen: Any, place: str) -> str:
+    """A look at values as text: "a condition = True at model.py:12"."""
+    what = "a condition" if asked in ("__bool__", "is_nonzero") else f"a value ({asked.strip('_')})"
+    return f"{what} = {seen!r:.80}" + (f" at {place}" if place else "")
+
+
+fx.node.has_side_effect(check_value)
+
+
+def _is_close(one: Any, other: Any) -> bool:
+    """Sums in another order differ in their last digits."""
+    return isinstance(one, float) and isinstance(other, float) and math.isclose(one, other, rel_tol=1e-5, abs_tol=1e-7)

@@ -1,0 +1,200 @@
+"""A graph gives what its model gives, or says which assumption of its recording does not hold."""
+
+from __future__ import annotations
+
+import copy
+import linecache
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+from mase_server import GuardError, MaseGraph, passes
+
+
+class Mean(nn.Module):
+    def forward(self, x):
+        return x.sum(1) / x.shape[1]
+
+
+class Loop(nn.Module):
+    def forward(self, x):
+        for step in range(x.shape[1]):
+            x = x + step
+        return x
+
+
+class Long(nn.Module):
+    def forward(self, x):
+        return x.relu() if x.shape[1] > 100 else x.tanh()
+
+
+class Parity(nn.Module):
+    def forward(self, x):
+        return x.relu() if x.shape[1] % 2 else x.tanh()
+
+
+class Sign(nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x * 2
+        return x * 3
+
+
+class Scaled(nn.Module):
+    def forward(self, x):
+        return x / x.abs().max().item()
+
+
+class Names(nn.Module):
+    """Tells the line of its question by its own text."""
+
+    def forward(self, x, y):
+        return x[:, : y.shape[1]]
+
+
+class Growing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.keys = None
+
+    def forward(self, x):
+        self.keys = x if self.keys is None else torch.cat([self.keys, x], 1)
+        return self.keys.sum(1)
+
+
+class Remembering(nn.Module):
+    """Computes a table once and keeps it: every call gives the same."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = None
+
+    def forward(self, x):
+        if self.table is None:
+            self.table = torch.arange(4.0)
+        self.table = self.table.to(x.device)
+        return x * self.table
+
+
+def ones(*shape):
+    return torch.ones(shape)
+
+
+#: model, traced on, refused for, a part of the question's line, the assumption
+REFUSED = {
+    "arithmetic on a size": (Mean, (ones(2, 5),), (ones(2, 9),), "x.sum(1) / x.shape[1]", "x.shape[1] = 5"),
+    "a loop over a length": (Loop, (ones(2, 5, 3),), (ones(2, 9, 3),), "for step in range", "x.shape[1] = 5"),
+    "a comparison": (Long, (ones(2, 16, 3),), (ones(2, 120, 3),), "> 100", "T <= 100"),
+    "a remainder": (Parity, (ones(2, 15, 3),), (ones(2, 8, 3),), "% 2", "T % 2 != 0"),
+    "a condition on values": (Sign, (ones(2, 5, 3),), (-ones(2, 5, 3),), "x.sum() > 0", "a condition = True"),
+    "a value": (Scaled, (ones(2, 5, 3),), (3 * ones(2, 5, 3),), ".item()", "a value (item) = 1.0"),
+    "equal sizes": (Names, (ones(2, 5, 3), ones(2, 5, 3)), (ones(2, 5, 3), ones(2, 4, 3)), "", "y.shape[1] = T"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_call_outside_of_what_was_traced_is_refused_with_line_and_assumption(name):
+    make, traced, other, line, assumption = REFUSED[name]
+    graph = MaseGraph(make(), dict(zip(("x", "y"), traced, strict=False)))
+    assert torch.equal(graph.model(*traced), make()(*traced))
+    with pytest.raises(GuardError) as caught:
+        graph.model(*other)
+    text = str(caught.value)
+    assert assumption in text
+    number = int(text.partition("test_guards.py:")[2].split(";")[0])
+    assert line in linecache.getline(__file__, number)
+    assert any(assumption in guard for guard in graph.guards)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_guards_survive_copies_passes_and_checkpoints(name, tmp_path):
+    make, traced, other, *_ = REFUSED[name]
+    graph = MaseGraph(make(), dict(zip(("x", "y"), traced, strict=False)))
+    graph.export(str(tmp_path / "saved"))
+    quantised, _ = passes.quantize_transform_pass(copy.deepcopy(graph), {"default": "fixed(8,4)"})
+    copies = copy.deepcopy(graph.model), MaseGraph.from_checkpoint(str(tmp_path / "saved")).model, quantised.model
+    for model in copies:
+        with pytest.raises(GuardError):
+            model(*other)
+
+
+def test_sizes_that_were_proved_are_not_guarded():
+    graph = MaseGraph(Mean(), {"x": torch.randn(2, 5, 3)})
+    assert graph.symbols == {"B": 2, "T": 5}
+    assert graph.guards == []
+    x = torch.randn(7, 9, 3)
+    assert torch.allclose(graph.model(x), Mean()(x))
+
+
+def test_sizes_that_nobody_asked_for_are_not_guarded():
+    class Relu(nn.Module):
+        def forward(self, x):
+            return x.relu().view(x.shape[0], -1)
+
+    graph = MaseGraph(Relu(), {"x": torch.randn(2, 5)})
+    assert graph.guards == []
+    assert graph.model(torch.randn(3, 9)).shape == (3, 9)
+
+
+def test_state_that_grows_from_call_to_call_is_refused_at_the_second_call():
+    x = torch.randn(2, 3, 4)
+    graph = MaseGraph(Growing(), {"x": x})
+    assert torch.equal(graph.model(x), Growing()(x))
+    with pytest.raises(GuardError, match=r"self\.keys"):
+        graph.model(x)
+
+
+def test_state_that_stays_is_no_reason_to_refuse():
+    x = torch.randn(2, 3, 4)
+    graph = MaseGraph(Remembering(), {"x": x})
+    assert graph.guards == []
+    assert torch.equal(graph.model(x), graph.model(x))
+
+
+def test_a_cache_that_grows_is_equal_at_its_first_step_and_refused_at_the_next():
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=50, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2
+    )
+    model, ids = transformers.LlamaForCausalLM(config).eval(), torch.randint(0, 50, (1, 8))
+
+    def cache():
+        with torch.no_grad():
+            return model(ids[:, :5], past_key_values=transformers.DynamicCache(config=config)).past_key_values
+
+    graph = MaseGraph(model, {"input_ids": ids[:, 5:6], "past_key_values": cache()})
+    with torch.no_grad():
+        want = model(ids[:, 5:6], past_key_values=cache()).logits
+        first = graph.model(ids[:, 5:6], cache())
+        assert torch.allclose(first.logits, want, atol=1e-5)
+        with pytest.raises(GuardError, match=r"past_key_values.layers\[0\].keys.shape\[2\] = 5 at cache_utils.py"):
+            graph.model(ids[:, 6:7], first.past_key_values)
+        other = transformers.DynamicCache(config=config)
+        model(ids[:, 2:7], past_key_values=other)
+        want = model(ids[:, 5:6], past_key_values=copy.deepcopy(other)).logits
+        assert torch.allclose(graph.model(ids[:, 5:6], other).logits, want, atol=1e-5)
+
+
+def test_a_guarded_graph_compiles_whole():
+    graph = MaseGraph(Long(), {"x": torch.randn(2, 16, 3)})
+    x = torch.randn(2, 16, 3)
+    compiled = torch.compile(graph.model, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(x), Long()(x))
+
+
+def test_hostile_guards_in_a_file_are_refused():
+    from mase_server.ir.errors import CheckpointError
+    from mase_server.ir.guarded import read_guards
+
+    source = ["T", "x", [], 0]
+    for data in (
+        [[source], [["==", ["__import__", "T", 1], 1, ""]], ""],
+        [[source], [["==", "U", 1, ""]], ""],
+        [[["T", "x", [[True, "__class__"]], 0]], [["==", "T", 1, ""]], ""],
+        [[source], [["is", "T", 1, ""]], ""],
+        "T == 1",
+    ):
+        with pytest.raises(CheckpointError):
+            read_guards(data)
