@@ -162,6 +162,13 @@ class Allowed:
             return found
         raise CheckpointError(f"it names the class {name!r:.120}, which is no known class of results; {_HINT}")
 
+    def autograd_function(self, name: str) -> type[torch.autograd.Function]:
+        """The autograd.Function of a name: only one that the caller allows."""
+        found = self._more.get(name)
+        if isinstance(found, type) and issubclass(found, torch.autograd.Function):
+            return found
+        raise CheckpointError(f"it names the autograd.Function {name!r:.120}; {_HINT}")
+
     def label(self, name: Any) -> Any:
         """A class that is only named, never made: the class itself where it is loaded already, else its name."""
         if not isinstance(name, str):

@@ -11,12 +11,13 @@ from typing import Any
 
 from torch import fx, nn
 
-from mase_server.ir.allowed import is_method, is_public
+from mase_server.ir.allowed import is_method, is_public, qualified
 from mase_server.ir.build import _Named, underlying
 from mase_server.ir.codec import Reader, Unwritable, Writer
 from mase_server.ir.errors import CheckpointError
 from mase_server.ir.guarded import GuardedCode
 from mase_server.ir.metadata import MaseMetadata
+from mase_server.tracing.custom_functions import CustomFunction
 
 #: What a node's meta holds besides `mase`.
 _META = ("scope", "value")
@@ -44,6 +45,8 @@ def _write_target(writer: Writer, node: fx.Node) -> Any:
         return node.target
     if isinstance(node.target, _Named):
         return ["named", node.target.__name__, writer.write(underlying(node.target))]
+    if isinstance(node.target, CustomFunction):
+        return ["autograd", qualified(node.target.kind)]
     try:
         return writer.write(node.target)
     except Unwritable:
@@ -133,6 +136,8 @@ def _function(reader: Reader, target: Any) -> Callable[..., Any]:
             return reader.allowed.function(name)
         case ["class", str(name)]:
             return reader.allowed.result_class(name)
+        case ["autograd", str(name)]:
+            return CustomFunction(reader.allowed.autograd_function(name))
     raise CheckpointError(f"it calls {target!r:.100}")
 
 

@@ -14,6 +14,7 @@ from mase_server.inputs.roles import describe
 from mase_server.inputs.spec import Inputs
 from mase_server.tracing.bindings import Reports
 from mase_server.tracing.calls import Run
+from mase_server.tracing.custom_functions import custom_functions_kept
 from mase_server.tracing.cycles import require_tree
 from mase_server.tracing.errors.failure import RAISED
 from mase_server.tracing.probe import IMAGE_SYMBOLS, Outcome, Probed, Prober
@@ -119,7 +120,7 @@ class Session:
     def _base_run(self) -> Run:
         self.base = self._recorder(positions=True)
         args, kwargs = call_arguments(self.model, self.arguments)
-        with unchanged(self.model, self.shadows):
+        with unchanged(self.model, self.shadows), custom_functions_kept():
             before = state_of(self.model)
             run = self.base.record(args, kwargs)
             if (after := state_of(self.model)) != before:
@@ -171,5 +172,5 @@ class Session:
 
     def _run(self, recorder: Recorder, arguments: Mapping[str, Any]) -> Run:
         args, kwargs = call_arguments(self.model, arguments)
-        with unchanged(self.model, self.shadows):
+        with unchanged(self.model, self.shadows), custom_functions_kept():
             return recorder.record(args, kwargs)

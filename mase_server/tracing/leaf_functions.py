@@ -10,6 +10,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,23 +32,25 @@ def as_leaves(functions: Iterable[Callable[..., Any]]) -> Iterator[None]:
     with ExitStack() as stack:
         for function in dict.fromkeys(functions):
             if isinstance(function, types.FunctionType):
-                stack.enter_context(_caught(function))
+                stack.enter_context(caught(function, partial(_call_leaf, function)))
         yield
 
 
+def _call_leaf(function: types.FunctionType, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    recorder = listening_recorder()
+    return original(*args, **kwargs) if recorder is None else _call(recorder, function, original, args, kwargs)
+
+
 @contextmanager
-def _caught(function: types.FunctionType) -> Iterator[None]:
+def caught(function: types.FunctionType, instead: Callable[..., Any]) -> Iterator[None]:
+    """While inside, calls of a function go to `instead`, which is also given the function as it was."""
     code = function.__code__
     original = types.FunctionType(
         code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
     original.__kwdefaults__ = function.__kwdefaults__
 
-    def hook(*args: Any, **kwargs: Any) -> Any:
-        recorder = _recording()
-        return original(*args, **kwargs) if recorder is None else _call(recorder, function, original, args, kwargs)
-
-    function.__code__ = _trampoline(code.co_freevars, hook).replace(co_name=code.co_name)
+    function.__code__ = _trampoline(code.co_freevars, partial(instead, original)).replace(co_name=code.co_name)
     try:
         yield
     finally:
@@ -67,7 +70,7 @@ def _trampoline(free: tuple[str, ...], hook: Callable[..., Any]) -> types.CodeTy
     return code.replace(co_consts=tuple(hook if value == _PLACE else value for value in code.co_consts))
 
 
-def _recording() -> Recorder | None:
+def listening_recorder() -> Recorder | None:
     """The recorder that listens, unless it is inside of a leaf."""
     for mode in reversed(_get_current_function_mode_stack()):  # type: ignore[no-untyped-call]
         if isinstance(mode, Recorder):
@@ -81,11 +84,8 @@ def _call(
     """One call of a leaf function: its node, and its result."""
     arguments = tuple(recorder._argument(value) for value in args)
     named = {name: recorder._argument(value) for name, value in kwargs.items()}
-    recorder._paused += 1
-    try:
+    with recorder.inside_leaf():
         out = original(*args, **kwargs)
-    finally:
-        recorder._paused -= 1
     with torch._C.DisableTorchFunction():
         if not holds_tensor(out):
             return out

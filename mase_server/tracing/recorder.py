@@ -305,6 +305,17 @@ class Recorder(MetaMode):
             self._bind(out, index)
         return out
 
+    @contextmanager
+    def inside_leaf(self) -> Iterator[None]:
+        """While inside, calls are made and not recorded."""
+        self._paused += 1
+        muted, self.sizes.muted = self.sizes.muted, True
+        try:
+            yield
+        finally:
+            self._paused -= 1
+            self.sizes.muted = muted
+
     def _vmap(self, original: Callable[..., Any], function: Callable[..., Any], *rest: Any, **kwargs: Any) -> Any:
         """A call of a vmapped function; `rest`: in_dims, out_dims, randomness, chunk_size and the arguments."""
         if self._held is not None:
