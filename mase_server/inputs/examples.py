@@ -13,6 +13,7 @@ from mase_server.inputs.execution.trials import Trials
 from mase_server.inputs.found import plain_hooks
 from mase_server.inputs.generate import inputs_at
 from mase_server.inputs.searching.search import search
+from mase_server.tracing.cycles import require_tree
 from mase_server.tracing.shadow import Shadows
 from mase_server.tracing.state import unchanged
 from mase_server.tracing.values import holds_tensor
@@ -21,8 +22,9 @@ from mase_server.tracing.values import holds_tensor
 def example_arguments(model: nn.Module, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Forward's arguments by name: `given` if it holds a tensor, else what a search finds, with `given` on top.
 
-    Raises ValueError where nothing is found with which the forward succeeds.
+    Raises ValueError where nothing is found with which the forward succeeds, and UnwalkableError.
     """
+    require_tree(model)
     given = dict(given or {})
     if any(holds_tensor(value) for value in given.values()):
         return given

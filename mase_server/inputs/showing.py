@@ -29,6 +29,7 @@ from mase_server.inputs.searching.search import Searched, search, works
 from mase_server.inputs.spec import Inputs
 from mase_server.inputs.wishes import Wishes
 from mase_server.snapshot import Problem
+from mase_server.tracing.cycles import require_tree
 from mase_server.tracing.errors.problems import describe as told
 from mase_server.tracing.phases import phase
 from mase_server.worker.request import TraceRequest, owner_of
@@ -109,7 +110,11 @@ class Showing:
         return replace(built, source=self.options.inputs_from)
 
     def complete(self, built: Built, name: str, others: Iterable[Built] = ()) -> Iterator[Found | Problem]:
-        """A model without a call: wished inputs, or a search for some."""
+        """A model without a call: wished inputs, or a search for some.
+
+        UnwalkableError where torch cannot walk over it.
+        """
+        require_tree(built.model)
         wish = self.wishes.of(name)
         if wish.inputs is not None:
             how = sentence(wish.said(), built.how)

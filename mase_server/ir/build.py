@@ -14,6 +14,8 @@ from torch.fx.graph import PythonCode
 
 from mase_server.ir.guarded import set_guards
 from mase_server.ir.targets import require_writable
+from mase_server.ops.paths import attribute as attribute
+from mase_server.ops.paths import writable_path
 from mase_server.ops.types import TensorType
 from mase_server.tracing.calls import Call, Constant, Look, Ref, Run, references
 from mase_server.tracing.guards import SizeGuards, check_value, describe_look, place_of, size_guards
@@ -218,14 +220,6 @@ def _symbol_sources(probed: Probed) -> dict[str, tuple[int, int]]:
     return found
 
 
-def attribute(root: nn.Module, path: str) -> Any:
-    """The module, parameter, buffer or plain attribute at a dotted path."""
-    value: Any = root
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value
-
-
 class _Compiled(_LazyGraphModule):
     """A GraphModule whose code is made when it is wanted; ir.targets.UnwritableName where there can be none."""
 
@@ -235,12 +229,20 @@ class _Compiled(_LazyGraphModule):
 
 
 def executable(graph: fx.Graph, root: nn.Module, constants: dict[str, Any]) -> fx.GraphModule:
-    """A GraphModule over the root's own modules and parameters; the root itself is not changed."""
+    """A GraphModule over the root's own modules and parameters; the root itself is not changed.
+
+    Targets of the graph that cannot be written as code are renamed.
+    """
     targets: dict[str, Any] = {}
+    names: dict[str, str] = {}
     for node in graph.nodes:
-        if node.op in ("call_module", "get_attr") and node.target not in targets:
-            name = node.target
-            targets[name] = constants[name] if name in constants else attribute(root, name)
+        if node.op in ("call_module", "get_attr"):
+            path = node.target
+            if path not in names:
+                names[path] = path if path in constants else writable_path(root, path)
+                targets[names[path]] = constants[path] if path in constants else attribute(root, path)
+            if names[path] != path:
+                node.target = names[path]
     module = _Compiled(targets, graph, type(root).__name__)
     module.training = root.training
     return module

@@ -6,6 +6,7 @@ fx turns a graph into Python source, so every name that gets there is checked to
 from __future__ import annotations
 
 import keyword
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -114,7 +115,7 @@ def _read_node(reader: Reader, graph: fx.Graph, row: tuple[Any, ...]) -> fx.Node
     if op == "call_function":
         target = _function(reader, target)
     args, kwargs = reader.read(args), reader.read(kwargs)
-    if not isinstance(args, tuple) or not isinstance(kwargs, dict) or not _is_identifier(name):
+    if not isinstance(args, tuple) or not isinstance(kwargs, dict) or not _is_node_name(name):
         raise CheckpointError(f"its node {name!r:.60} has the arguments {args!r:.60}, {kwargs!r:.60}")
     if not all(_is_identifier(key) for key in kwargs):
         raise CheckpointError(f"its node {name!r:.60} has the keywords {list(kwargs)!r:.80}")
@@ -153,6 +154,11 @@ def _check_target(op: Any, target: Any, targets: dict[str, Any]) -> None:
             raise CheckpointError(f"it has an input {target!r:.80}")
     elif op not in ("call_function", "output"):
         raise CheckpointError(f"it has a node of kind {op!r:.40}")
+
+
+def _is_node_name(name: Any) -> bool:
+    # fx calls nodes of layers without a letter in their names _, __1, __2 and so on.
+    return _is_identifier(name) or (isinstance(name, str) and re.fullmatch("__[0-9]+", name) is not None)
 
 
 def _is_identifier(name: Any) -> bool:

@@ -26,6 +26,9 @@ def write_module(writer: Writer, module: nn.Module) -> dict[str, Any]:
         raise Unwritable(f"a {name} with hooks, which are code; remove them first")
     if type(module).__module__ == "torch.nn.utils.parametrize":
         raise Unwritable(f"a {name} with parametrizations, which are code; remove them first")
+    for key in (*module._parameters, *module._buffers, *module._modules):
+        if not _may_be_kept(key):
+            raise Unwritable(f"a {name} that keeps a part under the key {key!r:.80}, which is no attribute's name")
     attributes = {key: value for key, value in vars(module).items() if key not in _OWN and key not in _DERIVED}
     return {
         "class": name,
@@ -102,9 +105,14 @@ def _map(row: dict[str, Any], key: str) -> dict[Any, Any]:
 
 def _name(key: Any) -> str:
     """An attribute's name as modules have them: no dunder, and none of the tables."""
-    if not isinstance(key, str) or key.startswith("__") or key in _OWN or "." in key or hasattr(nn.Module, key):
+    if not _may_be_kept(key):
         raise CheckpointError(f"a module in it has an attribute {key!r:.80}")
+    assert isinstance(key, str)
     return key
+
+
+def _may_be_kept(key: Any) -> bool:
+    return isinstance(key, str) and not (key.startswith("__") or key in _OWN or "." in key or hasattr(nn.Module, key))
 
 
 def _finish(module: nn.Module) -> None:

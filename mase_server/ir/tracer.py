@@ -11,6 +11,7 @@ from torch.fx._symbolic_trace import PH
 
 from mase_server.ir.build import GraphBuilder
 from mase_server.ir.session import Session
+from mase_server.ops.paths import attribute
 from mase_server.tracing.calls import Run
 from mase_server.tracing.leaf_functions import as_leaves
 from mase_server.tracing.probe import Probed
@@ -88,7 +89,7 @@ class MaseTracer(fx.Tracer):
         if kind != "call_module":
             return self.create_node(kind, target, args, kwargs)
         # As in fx, the node of a leaf is inside of that leaf.
-        with ScopeContextManager(self.scope, self.root.get_submodule(target), target):
+        with ScopeContextManager(self.scope, attribute(self.root, target), target):
             return self.create_node(kind, target, args, kwargs)
 
     def _enter(self, scope: Scope) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from mase_server.ops.paths import named_parameters
 from mase_server.ops.table import op_info
 from mase_server.ops.types import OpCall
 
@@ -51,7 +52,7 @@ def weights_of(module: nn.Module) -> dict[str, list[Any]]:
     """The parameters as columns, as `snapshot.WEIGHTS_KEYS` says, under every name that they have."""
     found: dict[str, list[Any]] = {key: [] for key in ("name", "elements", "bytes", "same")}
     first: dict[int, int] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
+    for name, parameter in named_parameters(module):
         if not nn.parameter.is_lazy(parameter):
             index = len(found["name"])
             size = parameter.numel()

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from mase_server.ops.paths import named_modules, named_tensors, plain_attribute_path
 from mase_server.tracing.bindings import Event, Reports
 from mase_server.tracing.calling import GETTER, PRINTS, READS, version
 from mase_server.tracing.calls import Call, Constant, Look, Run, classify, ref
@@ -87,8 +88,7 @@ class Recorder(MetaMode):
         self._paused = 0
         self._held: Held | None = None
         self._stop: FrameType | None = None
-        self._paths = {id(module): path for path, module in root.named_modules()}
-        self._paths[id(root)] = ""
+        self._paths = {id(module): path for path, module in named_modules(root)}
         self._scope_ids: dict[str, int] = {"": 0}
         self._attributes = _tensor_attributes(root)
         self._plain_attributes: dict[int, str] | None = None
@@ -510,10 +510,10 @@ class Recorder(MetaMode):
         """The path of a tensor that a module holds as an ordinary attribute."""
         if self._plain_attributes is None:
             self._plain_attributes = {}
-            for path, module in self.root.named_modules():
+            for path, module in named_modules(self.root):
                 for name, value in vars(module).items():
-                    if isinstance(value, torch.Tensor):
-                        self._plain_attributes[id(value)] = f"{path}.{name}" if path else name
+                    if isinstance(value, torch.Tensor) and (found := plain_attribute_path(path, module, name)):
+                        self._plain_attributes[id(value)] = found
                         self._keep.append(value)
         return self._plain_attributes.get(id(tensor))
 
@@ -557,9 +557,8 @@ def _memory(tensor: torch.Tensor) -> Any:
 def _tensor_attributes(root: nn.Module) -> dict[int, str]:
     """id -> path of every parameter and buffer; the first path of shared ones."""
     found: dict[int, str] = {}
-    for named in (root.named_parameters(remove_duplicate=False), root.named_buffers(remove_duplicate=False)):
-        for path, tensor in named:
-            found.setdefault(id(tensor), path)
+    for path, tensor in named_tensors(root):
+        found.setdefault(id(tensor), path)
     return found
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from mase_server.ops.paths import named_modules
 from mase_server.tracing.calling import may_write, version
 from mase_server.tracing.calls import Run
 from mase_server.tracing.devices import OnCpu, on_cpu
@@ -126,12 +127,11 @@ def real_copy(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Mod
 def empty_copy(model: nn.Module) -> nn.Module:
     """A copy on the CPU whose values are whatever is there; what is shared in the model is shared in it."""
     made = copy.deepcopy(model).to_empty(device="cpu")
-    first: dict[int, str] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        other = first.setdefault(id(parameter), name)
-        if other != name:
-            path, _, last = name.rpartition(".")
-            setattr(made.get_submodule(path), last, made.get_parameter(other))
+    first: dict[int, nn.Parameter | None] = {}
+    for (_, module), (_, copied) in zip(named_modules(model), named_modules(made), strict=True):
+        for key, parameter in module._parameters.items():
+            if parameter is not None:
+                copied._parameters[key] = first.setdefault(id(parameter), copied._parameters[key])
     return made
 
 

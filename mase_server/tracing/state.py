@@ -88,4 +88,4 @@ def put_in_mode(model: nn.Module, training: bool) -> None:
         model.train(training)
     except RAISED:  # the border to the person's code
         for part in model.modules():
-            part.training = training
+            vars(part)["training"] = training

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
+from mase_server.ops.paths import attribute, named_tensors
 from mase_server.snapshot import Problem
 from mase_server.tracing.calls import Call, Run, references
 from mase_server.tracing.errors import mends
@@ -26,7 +27,7 @@ def left_behind(traced: Traced, path: str, text: str) -> Iterator[Problem]:
     file = mends.File(path, text)
     model = traced.session.model
     for owner, name in dict.fromkeys(_plain(traced.run, model)):
-        module = model.get_submodule(owner)
+        module = attribute(model, owner)
         statement = _assignment(file.tree, type(module).__name__, name)
         if statement is not None:
             yield _problem(file, statement, name)
@@ -34,7 +35,7 @@ def left_behind(traced: Traced, path: str, text: str) -> Iterator[Problem]:
 
 def _plain(run: Run, model: nn.Module) -> Iterator[tuple[str, str]]:
     """Owner and name of every tensor that is no parameter or buffer and that a call takes as it is."""
-    kept = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+    kept = {path for path, _ in named_tensors(model)}
     for index, call in enumerate(run.calls):
         if call.kind == "get_attr" and isinstance(call.target, str) and call.target not in kept:
             takers = [other for other in run.calls[index:] if index in references((other.args, other.kwargs))]

@@ -225,6 +225,15 @@ TOLD = {
     "a module that holds itself": failed(
         "constructor", "self.me = self", "exception", "self.me = self", "the part 'me' of the model is the Net that it"
     ),
+    "a part under a key that is no text": failed(
+        "constructor",
+        "self._modules[7] = nn.ReLU()",
+        "exception",
+        "self._modules[7] =",
+        "^Tracing stopped: the model, a Net, keeps a part under the key 7 in its _modules",
+        "Use the key '7'.",
+    ),
+    "a part under a key with a dot": harmless("constructor", "self._modules['a.weight'] = nn.Linear(3, 9)"),
     "modules that hold each other": failed(
         "constructor",
         "self.inner = nn.Module()\nself.inner.outer = self",

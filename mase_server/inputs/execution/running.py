@@ -19,6 +19,7 @@ from mase_server.inputs.roles import describe
 from mase_server.inputs.showing import Showing
 from mase_server.inputs.wishes import ClassWishes, Wishes
 from mase_server.snapshot import Problem
+from mase_server.tracing.cycles import require_tree
 from mase_server.tracing.phases import phase
 from mase_server.worker.request import TraceRequest
 
@@ -82,7 +83,12 @@ class Running(Showing):
         return self.wishes.of(name).any() or not self.wishes.wants(name)
 
     def _worth_showing(self, run: MainRun) -> list[Reached]:
-        """Called models; a part only where the whole that holds it was not called."""
+        """Called models; a part only where the whole that holds it was not called.
+
+        UnwalkableError where there is one that torch cannot walk over.
+        """
+        for reached in run.reached:
+            require_tree(reached.model)
         whole = {id(part) for reached in run.reached if reached.shown for part in reached.model.modules()}
         wanted = [reached for reached in run.reached if self.wishes.wants(type(reached.model).__name__)]
         return [reached for reached in wanted if reached.shown or id(reached.model) not in whole]

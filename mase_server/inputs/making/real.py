@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from torch import nn
 from mase_server.inputs.execution.weights import LOADED, Loading
 from mase_server.inputs.making.constructions import Construction, caller_of, construction_of
 from mase_server.inputs.modes import outside_modes
+from mase_server.ops.paths import attribute, named_modules, named_parameters, named_tensors
 from mase_server.tracing.devices import OnCpu
 from mase_server.tracing.rungs import empty_copy
 from mase_server.tracing.shadow import Shadows
@@ -34,7 +35,7 @@ def real_model(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Mo
 
     construct: makes it again, where no constructor call of it was seen.  Raises what its constructor raises.
     """
-    tensors = dict(_tensors(model))
+    tensors = dict(named_tensors(model))
     loaded = any(map(pretrained_folder, model.modules()))
     if not loaded and not any(tensor.is_meta for tensor in tensors.values()):
         return Real(model, "the weights that the file gave it" if tensors else "no weights: the model has none")
@@ -48,23 +49,18 @@ def real_model(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Mo
         for name, tensor in tensors.items():
             names.setdefault(id(tensor), []).append(name)
         files = [file for loading in LOADED for file in _load(loading, names, made, given)]
-        for path, part in model.named_modules():
+        for path, part in named_modules(model):
             if (folder := pretrained_folder(part)) and folder not in maker.lost:
-                given.update(f"{path}.{name}" if path else name for name, _ in _tensors(part))
+                given.update(f"{path}.{name}" if path else name for name, _ in named_tensors(part))
                 files.append(folder)
         put_in_mode(made, model.training)
     return Real(made, _words(model, given, list(dict.fromkeys(files))))
 
 
-def _tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from model.named_parameters(remove_duplicate=False)
-    yield from model.named_buffers(remove_duplicate=False)
-
-
 def _words(model: nn.Module, given: set[str], files: Sequence[str]) -> str:
     told = " and ".join(Path(file).name for file in files)
     source = f"weights that {told} gave" if files else "the file's own weights"
-    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    names = [name for name, _ in named_parameters(model)]
     random = [name for name in names if name not in given]
     if not given or len(random) == len(names):
         return f"random weights (seed {SEED})"
@@ -130,8 +126,8 @@ class _Maker:
     def _filled(self, model: nn.Module, found: nn.Module) -> nn.Module:
         """A copy of the model with values from `found`, else from its parts made one by one, else random."""
         made = empty_copy(model)
-        sources = dict(_tensors(found))
-        for name, tensor in _tensors(made):
+        sources = dict(named_tensors(found))
+        for name, tensor in named_tensors(made):
             value = sources.get(name)
             if value is None or value.shape != tensor.shape:
                 value = self._of_part(model, name)
@@ -147,11 +143,11 @@ class _Maker:
     def _of_part(self, model: nn.Module, name: str) -> torch.Tensor | None:
         """The value of a tensor in the innermost part that was seen made, or what is known of it."""
         path, _, last = name.rpartition(".")
-        part = model.get_submodule(path)
+        part = attribute(model, path)
         known = self.shadows.get(getattr(part, last))
         if known is not None or construction_of(part) is None:
             return known
-        return dict(_tensors(self.module(part))).get(last)
+        return dict(named_tensors(self.module(part))).get(last)
 
 
 def pretrained_folder(module: nn.Module) -> str:
@@ -167,11 +163,11 @@ def _alike(model: nn.Module, other: nn.Module) -> bool:
 
 def _outline(model: nn.Module) -> Mapping[str, Any]:
     first: dict[int, str] = {}
-    return {name: (tuple(t.shape), t.dtype, first.setdefault(id(t), name)) for name, t in _tensors(model)}
+    return {name: (tuple(t.shape), t.dtype, first.setdefault(id(t), name)) for name, t in named_tensors(model)}
 
 
 def _copy(values: Mapping[str, torch.Tensor], made: nn.Module) -> None:
-    targets = dict(_tensors(made))
+    targets = dict(named_tensors(made))
     with torch.no_grad():
         for name, value in values.items():
             if name in targets and targets[name].shape == value.shape:

@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import nn
 
+from mase_server.ops.paths import attribute
 from mase_server.ops.types import TensorType
 from mase_server.snapshot import Problem
 from mase_server.tracing.errors import losses as losses  # its rows are registered by importing it
@@ -307,7 +308,7 @@ class _Explanation:
         parts = path.split(".")[:-1]
         for length in range(1, len(parts) + 1):
             with suppress(AttributeError):
-                yield root.get_submodule(".".join(parts[:length]))
+                yield attribute(root, ".".join(parts[:length]))
 
     def _made_at(self) -> tuple[str, int, int, int, int] | None:
         return None if self.failure is None else self.context.constructions.get(id(self.failure.module))
