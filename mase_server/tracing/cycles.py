@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from pathlib import Path
 
 from torch import nn
@@ -25,8 +26,13 @@ class KeyIsNoTextError(UnwalkableError):
     """A module keeps a part under a key that is no text."""
 
 
+class NestedTooDeepError(UnwalkableError):
+    """Modules are nested deeper than Python lets calls be inside of each other."""
+
+
 def require_tree(root: nn.Module) -> None:
-    """HoldsItselfError for a module that is below itself, KeyIsNoTextError for a part whose key is no text.
+    """HoldsItselfError for a module that is below itself, KeyIsNoTextError for a part whose key is no text,
+    NestedTooDeepError for parts that not even a walk reaches.
 
     Modules that are shared are fine.
     """
@@ -46,6 +52,13 @@ def require_tree(root: nn.Module) -> None:
             raise HoldsItselfError(text, _assignment(list(above.values()), path.rpartition(".")[2]))
         elif id(module) not in done:
             above[id(module)] = module
+            if len(above) > (limit := sys.getrecursionlimit()):
+                text = (
+                    f"the parts of the model are nested more than {limit} deep, Python's limit for calls inside of "
+                    f"each other, so its forward and torch's walks over it (to, eval, state_dict) fail. Nest them less "
+                    f"deep, or raise the limit with sys.setrecursionlimit."
+                )
+                raise NestedTooDeepError(text, _definition(type(root)))
             todo.append((None, ""))
             for table in ("_modules", "_parameters", "_buffers"):
                 for key in (key for key in vars(module)[table] if not isinstance(key, str)):
@@ -57,6 +70,13 @@ def require_tree(root: nn.Module) -> None:
                     raise KeyIsNoTextError(text, _assignment(list(above.values()), table))
             parts = ((child, f"{path}.{name}" if path else name) for name, child in module._modules.items())
             todo.extend((child, below) for child, below in parts if child is not None)
+
+
+def _definition(kind: type[nn.Module]) -> tuple[str, int] | None:
+    try:
+        return inspect.getfile(kind), inspect.getsourcelines(kind)[1]
+    except (TypeError, OSError, SyntaxError):
+        return None
 
 
 def _assignment(modules: list[nn.Module], name: str) -> tuple[str, int] | None:

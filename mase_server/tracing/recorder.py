@@ -43,6 +43,8 @@ _SIMPLE = (
 _MASK_SHORTCUTS = ("transformers/masking_utils.py", "transformers/modeling_attn_mask_utils.py")
 #: A file that looks at values only to warn of padding.
 _ONLY_WARNS = "transformers/modeling_utils.py"
+#: Frames that a recorder puts between a module's caller and its forward, and around everything: at most.
+_FRAMES, _OUTER_FRAMES = 2, 100
 _UNRECORDEDGETTERS = frozenset({"grad", "_base", "grad_fn"})
 
 
@@ -564,14 +566,28 @@ def _tensor_attributes(root: nn.Module) -> dict[int, str]:
 
 @contextmanager
 def _intercepted(recorder: Recorder) -> Iterator[None]:
-    """While inside, `module(...)` goes through the recorder."""
+    """While inside, `module(...)` goes through the recorder.
+
+    Its own frames count for Python, so the limit grows by them: a forward may call as deep as it may without.
+    """
     original = nn.Module.__call__
+    depth = deepest = 0
 
     def intercept(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return recorder.call(module, args, kwargs, original)
+        nonlocal depth, deepest
+        depth += 1
+        if depth > deepest:
+            deepest = depth
+            sys.setrecursionlimit(sys.getrecursionlimit() + _FRAMES)
+        try:
+            return recorder.call(module, args, kwargs, original)
+        finally:
+            depth -= 1
 
     nn.Module.__call__ = intercept  # type: ignore[method-assign]
+    sys.setrecursionlimit(sys.getrecursionlimit() + _OUTER_FRAMES)
     try:
         yield
     finally:
         nn.Module.__call__ = original  # type: ignore[method-assign]
+        sys.setrecursionlimit(sys.getrecursionlimit() - _OUTER_FRAMES - deepest * _FRAMES)

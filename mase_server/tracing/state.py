@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from mase_server.ops.paths import named_modules
 from mase_server.tracing.errors.failure import RAISED
 from mase_server.tracing.shadow import Shadows
 from mase_server.tracing.values import tensors_in
@@ -87,5 +88,5 @@ def put_in_mode(model: nn.Module, training: bool) -> None:
     try:
         model.train(training)
     except RAISED:  # the border to the person's code
-        for part in model.modules():
+        for _, part in named_modules(model):
             vars(part)["training"] = training

@@ -125,7 +125,7 @@ def trace(connection: wire.Connection, request: TraceRequest, job: str) -> objec
 def describe(error: BaseException, path: str) -> Problem:
     """A plain diagnostic for an exception that the job let through, at the innermost line of `path`."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-    known = False
+    known = type(error).__module__.startswith("mase_server.")  # it tells what it is about
     match vars(error).get("place"):  # the person's own exceptions may have anything under this name
         case (str(file), int(told)) if file == path:
             lines, known = [told], True
@@ -134,7 +134,7 @@ def describe(error: BaseException, path: str) -> Problem:
         text = f"{error.strerror}: {path} was there a moment ago. It is traced again as soon as it can be read."
         return Problem(path, 1, 0, 2, 0, "error", "unreadable", text)
     text = str(error) if known else "".join(traceback.format_exception_only(error)).strip()
-    if not lines:
+    if not lines and not known:
         text += f". No line of this file raised it: {_PERHAPS}"
     code = "exited" if isinstance(error, SystemExit) else "exception"
     return Problem(path, line, 0, line + 1, 0, "error", code, f"Tracing stopped: {text}").bounded()

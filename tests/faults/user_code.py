@@ -234,6 +234,18 @@ TOLD = {
         "Use the key '7'.",
     ),
     "a part under a key with a dot": harmless("constructor", "self._modules['a.weight'] = nn.Linear(3, 9)"),
+    "modules that are nested as deep as torch runs them": harmless(
+        "forward",
+        "deep = nn.ReLU()\nfor _ in range(220):\n    deep = nn.Sequential(deep)\nh = deep(h)",
+    ),
+    "modules that are nested deeper than Python calls": failed(
+        "constructor",
+        "deep = nn.ReLU()\nfor _ in range(1200):\n    deep = nn.Sequential(deep)\nself.deep = deep",
+        "exception",
+        "class Net",
+        "^Tracing stopped: the parts of the model are nested more than 1000 deep",
+        "raise the limit with sys.setrecursionlimit",
+    ),
     "modules that hold each other": failed(
         "constructor",
         "self.inner = nn.Module()\nself.inner.outer = self",

@@ -1,13 +1,15 @@
 """A module that is a part of itself is told, with the line that makes it so; sharing is no cycle."""
 
 import inspect
+import sys
 
 import pytest
 import torch
 from torch import nn
 
 from mase_server import MaseGraph
-from mase_server.tracing.cycles import HoldsItselfError, require_tree
+from mase_server.ir.targets import UnwritableName
+from mase_server.tracing.cycles import HoldsItselfError, NestedTooDeepError, require_tree
 
 
 class Itself(nn.Module):
@@ -70,3 +72,40 @@ def test_a_cycle_whose_line_is_in_no_file_is_told_without():
     with pytest.raises(HoldsItselfError) as caught:
         require_tree(model)
     assert caught.value.place is None
+
+
+def nested(depth):
+    found = nn.Sequential(nn.Linear(4, 4))
+    for _ in range(depth):
+        found = nn.Sequential(found)
+    return found
+
+
+def deepest_that_runs(x):
+    """How deep parts may be nested so that torch runs the model: read from torch itself."""
+    for depth in range(150, 400):
+        try:
+            nested(depth)(x)
+        except RecursionError:
+            return depth - 1
+    raise AssertionError
+
+
+def test_a_model_that_runs_is_recorded_however_deep_its_parts_are_nested():
+    x, limit = torch.rand(2, 4), sys.getrecursionlimit()
+    depth = deepest_that_runs(x)
+    graph = MaseGraph(nested(depth), {"input": x})
+    assert [node.target for node in graph.nodes if node.op == "call_module"] == [".".join(["0"] * (depth + 1))]
+    with pytest.raises(UnwritableName, match=f"is {depth + 1} deep in containers"):
+        graph.model(x)
+    with pytest.raises(RecursionError):
+        MaseGraph(nested(2 * depth), {"input": x}).model  # noqa: B018 - it is recorded when it is read
+    assert sys.getrecursionlimit() == limit
+
+
+def test_parts_that_no_walk_of_torch_reaches_are_told():
+    model = nested(sys.getrecursionlimit())
+    with pytest.raises(RecursionError):
+        model.eval()
+    with pytest.raises(NestedTooDeepError, match=f"nested more than {sys.getrecursionlimit()} deep"):
+        MaseGraph(model).model  # noqa: B018 - it is recorded when it is read

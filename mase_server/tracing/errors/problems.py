@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import nn
 
-from mase_server.ops.paths import attribute
+from mase_server.ops.paths import attribute, named_modules
 from mase_server.ops.types import TensorType
 from mase_server.snapshot import Problem
 from mase_server.tracing.errors import losses as losses  # its rows are registered by importing it
@@ -221,6 +221,12 @@ class _Explanation:
         # What was called once, such as the module's own code, is not part of the cycle.
         called = Counter(frame.function for frame in self.frames)
         cycle = [name for name in dict.fromkeys(frame.function for frame in self.frames[:200]) if called[name] > 1][:4]
+        root, limit = self.context.root, sys.getrecursionlimit()
+        depth = 0 if root is None else max(path.count(".") + 1 for path, _ in named_modules(root))
+        if not cycle and depth > limit / 10:
+            text = f"The modules are nested {depth} deep, so this calls deeper than Python's limit of {limit} calls"
+            step = "Nest them less deep, or raise the limit with sys.setrecursionlimit."
+            return Complaint("recursion", f"{text} inside of each other. {step}")
         cycle.reverse()
         names = " -> ".join([*cycle, cycle[0]]) if cycle else "a function"
         text = f"This recurses without end: {names}, {len(self.frames)} frames deep."
