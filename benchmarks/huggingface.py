@@ -1,4 +1,4 @@
-"""Hugging Face base models of all kinds: traced, annotated, and equal to eager bit for bit.
+"""Hugging Face base models of all kinds: traced, annotated, equal to eager bit for bit, also from a checkpoint.
 
 Usage: python benchmarks/huggingface.py [NAME ...] [--kind encoder]
 """
@@ -42,14 +42,14 @@ def main() -> int:
 
 def table(outcomes: list[Outcome]) -> Table:
     """One row a model, the sums below."""
-    found = Table("kind", "model", "inputs", "nodes", "trace s", "traced", "annotated", "equal", "reason")
+    found = Table("kind", "model", "inputs", "nodes", "trace s", "traced", "annotated", "equal", "reloaded", "reason")
     for one in outcomes:
-        marks = ["yes" if mark else "no" for mark in (one.traced, one.annotated, one.equal)]
+        marks = ["yes" if mark else "no" for mark in (one.traced, one.annotated, one.equal, one.reloaded)]
         found.add_row(
             one.kind, one.name, ", ".join(one.inputs), str(one.nodes), f"{one.seconds:.2f}", *marks, one.reason
         )
     found.add_section()
-    sums = [str(sum(getattr(one, mark) for one in outcomes)) for mark in ("traced", "annotated", "equal")]
+    sums = [str(sum(getattr(one, mark) for one in outcomes)) for mark in ("traced", "annotated", "equal", "reloaded")]
     found.add_row("", f"{sum(one.good for one in outcomes)} of {len(outcomes)} good", "", "", "", *sums, "")
     return found
 

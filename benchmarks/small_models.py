@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -79,6 +80,7 @@ class Outcome:
     traced: bool = False
     annotated: bool = False
     equal: bool = False
+    reloaded: bool = False
     nodes: int = 0
     seconds: float = 0.0
     inputs: list[str] = field(default_factory=list)
@@ -87,7 +89,7 @@ class Outcome:
     @property
     def good(self) -> bool:
         """Did everything work?"""
-        return self.traced and self.annotated and self.equal
+        return self.traced and self.annotated and self.equal and self.reloaded
 
 
 def check(kind: str, name: str) -> Outcome:
@@ -109,11 +111,19 @@ def _check(outcome: Outcome) -> None:
     arguments = dict(graph.arguments)
     outcome.inputs = list(arguments)
     outcome.equal = same(graph, model, arguments)
+    outcome.reloaded = same(reloaded(graph), model, arguments)
     graph, _ = passes.init_metadata_analysis_pass(graph)
     graph, _ = passes.add_common_metadata_analysis_pass(graph, {"dummy_in": arguments, "add_value": False})
     outcome.annotated = not unannotated(graph)
     if not outcome.annotated:
         outcome.reason = f"without metadata: {', '.join(unannotated(graph)[:3])}"
+
+
+def reloaded(graph: MaseGraph) -> MaseGraph:
+    """The graph as its checkpoint gives it back."""
+    with tempfile.TemporaryDirectory() as folder:
+        graph.export(f"{folder}/graph")
+        return MaseGraph.from_checkpoint(f"{folder}/graph")
 
 
 def same(graph: MaseGraph, model: nn.Module, arguments: Mapping[str, Any]) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations, parametrize
 from torch.overrides import get_overridable_functions
 
 from mase_server import formats
@@ -66,6 +67,7 @@ _RESULTS = (
     (re.compile(r"transformers\.models\.\w+\.(modeling|modular)_\w+"), "ModelOutput"),
     (re.compile(r"transformers\.cache_utils"), "Cache"),
     (re.compile(r"transformers\.cache_utils"), "CacheLayerMixin"),
+    (re.compile(r"transformers\.cache_utils"), "LinearAttentionCacheLayerMixin"),
 )
 
 
@@ -132,12 +134,13 @@ class Allowed:
             return None
         if found is None and isinstance(function, torch._ops.OpOverload):
             return f"torch.ops.{function}"
-        return found or _importable(function)
+        name = f"torch.{getattr(function, '__name__', '')}"
+        return found or (name if _native(name) is function else _importable(function))
 
     def function(self, name: Any) -> Callable[..., Any]:
         """The callable of a name."""
         if isinstance(name, str):
-            found = self._more.get(name) or _tensor_functions()[0].get(name)
+            found = self._more.get(name) or _tensor_functions()[0].get(name) or _native(name)
             if found is None and name.startswith("torch.ops.aten."):
                 found = _aten(name.removeprefix("torch.ops.aten."))
             if callable(found):
@@ -186,7 +189,12 @@ _HINT = "where you trust it, pass it: mase_server.ir.checkpoint.load(path, allow
 @lru_cache(maxsize=1)
 def _nn_classes() -> dict[str, type[nn.Module]]:
     homes = [module for name, module in sys.modules.items() if name.startswith("torch.nn.modules.") and module]
-    found = [value for home in (nn, *homes) for value in vars(home).values() if isinstance(value, type)]
+    found = [
+        value
+        for home in (nn, *homes, parametrize, parametrizations)
+        for value in vars(home).values()
+        if isinstance(value, type)
+    ]
     return {qualified(kind): kind for kind in found if issubclass(kind, nn.Module)}
 
 
@@ -209,6 +217,22 @@ def _importable(function: Any) -> str | None:
     home, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     found = getattr(sys.modules.get(str(home)), str(name), None)
     return qualified(function) if found is function and not isinstance(function, type) else None
+
+
+def _native(name: str) -> Any:
+    """The native function torch.NAME, if its schemas say that it takes tensors and gives nothing but tensors.
+
+    torch's list of functions has none of a private name and none that works in place.
+    """
+    short = name.removeprefix("torch.")
+    packet = None if short in _NEVER or not short.isidentifier() else getattr(torch.ops.aten, short, None)
+    if not isinstance(packet, torch._ops.OpOverloadPacket):
+        return None
+    for schema in (getattr(packet, overload)._schema for overload in packet.overloads()):
+        taken, given = ([str(each.type) for each in side] for side in (schema.arguments, schema.returns))
+        if not any("Tensor" in kind for kind in taken) or not given or not all("Tensor" in kind for kind in given):
+            return None
+    return getattr(torch._C._VariableFunctions, short, None)
 
 
 def _aten(name: str) -> Any:

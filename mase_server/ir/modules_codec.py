@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import nn
+from torch.nn.utils import parametrize
 
 from mase_server.ir.allowed import qualified
 from mase_server.ir.codec import MAX_DEPTH, Reader, Unwritable, Writer
@@ -21,17 +22,17 @@ _MOST_PATHS = 1_000_000
 
 def write_module(writer: Writer, module: nn.Module) -> dict[str, Any]:
     """One module as plain data; Unwritable names what cannot be kept."""
-    name = qualified(type(module))
+    parametrized = type(module).__module__ == parametrize.__name__ and parametrize.is_parametrized(module)
+    name = qualified(type(module).__base__ if parametrized else type(module))
     if any(getattr(module, hooks) for hooks in _HOOKS):
         raise Unwritable(f"a {name} with hooks, which are code; remove them first")
-    if type(module).__module__ == "torch.nn.utils.parametrize":
-        raise Unwritable(f"a {name} with parametrizations, which are code; remove them first")
     for key in (*module._parameters, *module._buffers, *module._modules):
         if not _may_be_kept(key):
             raise Unwritable(f"a {name} that keeps a part under the key {key!r:.80}, which is no attribute's name")
     attributes = {key: value for key, value in vars(module).items() if key not in _OWN and key not in _DERIVED}
     return {
         "class": name,
+        "parametrized": parametrized,
         "training": module.training,
         "attributes": {key: writer.write(value) for key, value in attributes.items()},
         "parameters": {key: _tensor(writer, value) for key, value in module._parameters.items()},
@@ -63,6 +64,9 @@ def read_modules(reader: Reader, table: Any) -> None:
     for module in reader.modules:
         _measure(module, below)
         _finish(module)
+    for module, row in zip(reader.modules, table, strict=True):
+        if row.get("parametrized") is True:
+            _parametrize(module)
 
 
 def _fill(reader: Reader, module: nn.Module, row: dict[str, Any]) -> None:
@@ -113,6 +117,18 @@ def _name(key: Any) -> str:
 
 def _may_be_kept(key: Any) -> bool:
     return isinstance(key, str) and not (key.startswith("__") or key in _OWN or "." in key or hasattr(nn.Module, key))
+
+
+def _parametrize(module: nn.Module) -> None:
+    """Give a module the class that torch makes for it, which computes the tensors that have parametrizations."""
+    lists = module._modules.get("parametrizations")
+    if not isinstance(lists, nn.ModuleDict):
+        raise CheckpointError(f"a {type(module).__name__} in it has no parametrizations")
+    parametrize._inject_new_class(module)
+    for name, each in lists.items():
+        if not isinstance(each, parametrize.ParametrizationList) or hasattr(module, _name(name)):
+            raise CheckpointError(f"a {type(module).__name__} in it has a parametrization of {name!r:.80}")
+        parametrize._inject_property(module, name)
 
 
 def _finish(module: nn.Module) -> None:

@@ -34,7 +34,8 @@ def test_every_name_leads_to_its_callable_and_back():
      functional.scaled_dot_product_attention, functional.max_pool2d, functional.interpolate, torch.einsum, torch.cat,
      torch.arange, torch.zeros, torch.full, torch.tensor, torch.rsqrt, torch.special.erf, torch.linalg.norm,
      torch.fft.rfft, operator.getitem, operator.add, operator.setitem, getattr, math.sqrt, torch.rand_like,
-     torch._VF.lstm, torch._pack_padded_sequence, nn.utils.rnn.PackedSequence],
+     torch._VF.lstm, torch._pack_padded_sequence, nn.utils.rnn.PackedSequence, torch._grouped_mm, torch.relu_,
+     torch._int_mm, functional.celu_],
     ids=lambda function: getattr(function, "__name__", str(function)),
 )  # fmt: skip
 def test_what_graphs_call_has_a_name(function):
@@ -44,7 +45,8 @@ def test_what_graphs_call_has_a_name(function):
 @pytest.mark.parametrize(
     "function",
     [os.system, eval, exec, open, __import__, compile, setattr, delattr, globals, vars, input, breakpoint, type,
-     torch.load, torch.save, torch.compile, torch.from_file, operator.call, operator.methodcaller,
+     torch.load, torch.save, torch.compile, torch.from_file, torch.set_num_threads, operator.call, torch._print,
+     torch.frombuffer, operator.methodcaller,
      operator.attrgetter, subprocess.run, subprocess.Popen, os.remove, torch.hub.load, torch.jit.load],
     ids=lambda function: getattr(function, "__qualname__", str(function)),
 )  # fmt: skip

@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations
+from torch.nn.utils.parametrize import register_parametrization
 from torch.testing._internal.common_modules import module_db
 
+from mase_server import MaseGraph
 from mase_server.ir.checkpoint import export, load_module
+from mase_server.ir.errors import CheckpointError
 from tests.ir.checkpoints import around
 
 INFOS = [info for info in module_db if info.module_cls.__module__.startswith("torch.nn.modules")]
@@ -158,3 +162,32 @@ def test_a_recurrent_module_uses_the_weights_that_it_shows(tmp_path):
         for parameter in found.parameters():
             parameter.zero_()
     assert not found(torch.randn(5, 2, 3))[0].any()
+
+
+@pytest.mark.parametrize("parametrize", [parametrizations.weight_norm, parametrizations.spectral_norm])
+def test_a_layer_with_a_parametrization_of_torch_comes_back_with_it(parametrize, tmp_path):
+    model = nn.Sequential(parametrize(nn.Linear(4, 3)), nn.ReLU()).eval()
+    export(MaseGraph(model, {"input": torch.randn(2, 4)}), tmp_path / "graph")
+    graph = MaseGraph.from_checkpoint(tmp_path / "graph")
+    layer, given = graph.modules["0"], torch.randn(2, 4)
+    assert repr(layer) == repr(model[0])
+    assert torch.equal(graph.model(given), model(given))
+    with torch.no_grad():
+        next(layer.parametrizations.parameters()).mul_(torch.rand(3, 1))
+    assert layer.weight.isfinite().all()
+    assert not torch.equal(layer.weight, model[0].weight)
+
+
+def test_a_parametrization_of_ones_own_is_named_with_what_allows_it(tmp_path):
+    layer = register_parametrization(nn.Linear(4, 3), "weight", Doubled())
+    export(around(layer), tmp_path / "graph")
+    with pytest.raises(CheckpointError, match=r"Doubled.*allow="):
+        load_module(tmp_path / "graph")
+    found = load_module(tmp_path / "graph", allow=[Doubled]).model
+    given = torch.randn(2, 4)
+    assert torch.equal(found(given), layer(given))
+
+
+class Doubled(nn.Module):
+    def forward(self, weight):
+        return weight * 2
