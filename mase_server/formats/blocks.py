@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil, prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,10 +13,16 @@ from mase_server.formats.format import NumberFormat
 from mase_server.formats.rounding import finite
 
 
-def check_block(format: NumberFormat, block: tuple[int, ...]) -> None:
-    """ValueError, quoting it, for a block size that is not some positive whole numbers."""
-    if not block or any(type(size) is not int or size < 1 for size in block):
-        raise ValueError(f"{format.name}: block_size is {block!r}, expected positive whole numbers, e.g. (1, 16)")
+def check_block(format: NumberFormat, block: Any) -> None:
+    """See that a format's block size is a tuple; one whole number is that of the last dimension.
+
+    ValueError, quoting it, for anything but positive whole numbers.
+    """
+    if type(block) in (int, list):
+        block = (block,) if type(block) is int else tuple(block)
+        object.__setattr__(format, "block_size", block)
+    if type(block) is not tuple or not block or any(type(size) is not int or size < 1 for size in block):
+        raise ValueError(f"{format.name}: block_size is {block!r}, expected positive whole numbers, e.g. 32 or (1, 16)")
 
 
 def blockwise(values: Tensor, block: tuple[int, ...], rounded: Callable[[Tensor, Tensor], Tensor]) -> Tensor:

@@ -17,7 +17,7 @@ from mase_server.formats.scaling import powers
 _SINGLES, _DOUBLES = 1 << 24, 1 << 53
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FixedPoint(NumberFormat):
     """Two's-complement fixed point: value = integer / 2**fraction_width.
 
@@ -30,12 +30,17 @@ class FixedPoint(NumberFormat):
     is_signed: bool = True
 
     name: ClassVar[str] = "fixed"
-    aliases: ClassVar[tuple[str, ...]] = ("integer",)
     calibrated: ClassVar[str] = "fraction_width"
 
     def __post_init__(self) -> None:
         check(self, "width", 2 if self.is_signed else 1, 64)
         check(self, "fraction_width", -64, 64)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FixedPoint) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((self.width, self.fraction_width, self.is_signed))
 
     @property
     def integers(self) -> tuple[int, int]:
@@ -82,3 +87,10 @@ class FixedPoint(NumberFormat):
         if dtype is torch.float32 and self.integers[1] < _SINGLES:
             return integers.to(dtype).mul_(2.0**-self.fraction_width)
         return integers.to(torch.float64).mul_(2.0**-self.fraction_width).to(dtype)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Integer(FixedPoint):
+    """Fixed point under the name that MASE's configurations and metadata have for it; equal to `FixedPoint`."""
+
+    name: ClassVar[str] = "integer"

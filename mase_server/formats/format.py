@@ -36,9 +36,8 @@ class NumberFormat(ABC):
     the order of the text form; a field's metadata may give MASE's `key` for it in a configuration.
     """
 
-    #: MASE's name in metadata and configurations, and further names that mean the same.
+    #: MASE's name in metadata and configurations.
     name: ClassVar[str]
-    aliases: ClassVar[tuple[str, ...]] = ()
     #: The parameter that data may choose (see `open`); "" for none.
     calibrated: ClassVar[str] = ""
 

@@ -74,7 +74,7 @@ class Open(NumberFormat):
 
     def fits(self, format: NumberFormat) -> bool:
         """Is this format the same one with some value?"""
-        return type(format) is type(self.example) and self.closed(getattr(format, self.parameter)) == format
+        return isinstance(format, type(self.example)) and self.closed(getattr(format, self.parameter)) == format
 
     def nearest(self, values: Tensor) -> Tensor:
         """The values themselves on meta; ValueError for real ones."""

@@ -16,18 +16,18 @@ from mase_server.formats.open import AUTO, Open
 
 
 def _found() -> dict[str, type[NumberFormat]]:
-    """Name or alias -> class, for every concrete format that a file of this package defines."""
+    """Name -> class, for every concrete format that a file of this package defines."""
     found: dict[str, type[NumberFormat]] = {}
     for file in pkgutil.iter_modules([str(Path(__file__).parent)]):
         if file.name in {"registry", "functional", "open"}:
             continue
         for kind in vars(importlib.import_module(f"{__package__}.{file.name}")).values():
             if isinstance(kind, type) and issubclass(kind, NumberFormat) and "name" in vars(kind):
-                found |= dict.fromkeys((kind.name, *kind.aliases), kind)
+                found[kind.name] = kind
     return found
 
 
-#: Name or alias -> class.
+#: Name -> class.
 FORMATS: Mapping[str, type[NumberFormat]] = _found()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -12,9 +13,10 @@ from mase_server.ir.build import compiled, executable
 from mase_server.ir.check import Check, check
 from mase_server.ir.custom import CustomOps
 from mase_server.ir.facts import Facts
+from mase_server.ir.feeding import named
 from mase_server.ir.guarded import texts_of
 from mase_server.ir.knowledge import Knowledge
-from mase_server.ir.metadata import MaseMetadata, metadata_of
+from mase_server.ir.metadata import MaseMetadata, copied, metadata_of
 from mase_server.ir.recorded import Recorded
 from mase_server.ir.recording import Recording, examples, record
 from mase_server.ir.state import Snapshot
@@ -28,7 +30,8 @@ class MaseGraph(Recorded):
     """A dataflow graph of a model with software and hardware metadata on its nodes, recorded by running its forward.
 
     model: a module, real or on meta, which is not changed; or a GraphModule, whose graph is taken as it is.
-    cf_args: forward's arguments by name, tensors as example inputs; where tensors are missing they are looked for.
+    cf_args: forward's arguments by name, or in its order (one tensor, a tuple), tensors as example inputs; where
+    tensors are missing they are looked for.
     custom_ops: functions and module classes that become one node each (see `CustomOps`).  hf_input_names: the inputs of
     a Hugging Face model that become placeholders.  skip_init_metadata: leave `node.meta["mase"]` to a pass.
     add_metadata_args: pass_args of add_common_metadata_analysis_pass, which then runs at once.
@@ -50,7 +53,7 @@ class MaseGraph(Recorded):
     def __init__(
         self,
         model: nn.Module | fx.GraphModule,
-        cf_args: dict[str, Any] | None = None,
+        cf_args: Any = None,
         custom_ops: dict[str, Any] | None = None,
         hf_input_names: list[str] | None = None,
         skip_init_metadata: bool = False,
@@ -59,7 +62,7 @@ class MaseGraph(Recorded):
         if not isinstance(model, nn.Module):
             raise ValueError(f"expected a torch.nn.Module, got {type(model).__name__}: {model!r:.80}")
         self.root = model
-        self.given, self.input_names = dict(cf_args or {}), hf_input_names
+        self.given, self.input_names = _by_name(cf_args, model), hf_input_names
         self.custom_ops = CustomOps.of(custom_ops)
         self.meta: dict[str, Any] = {"mase": MaseMetadata(None, model)}
         self.knowledge = Knowledge(self)
@@ -119,6 +122,26 @@ class MaseGraph(Recorded):
         from mase_server.ir.html import table
 
         return table(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MaseGraph:
+        """A graph over copies of the model and its parameters, with metadata of its own; the recording is shared."""
+        graph: MaseGraph = object.__new__(type(self))
+        memo[id(self)] = graph
+        graph.__dict__.update(self.__dict__)
+        graph.root = copy.deepcopy(self.root, memo)
+        graph.given, graph.knowledge = dict(self.given), Knowledge(graph, self.knowledge)
+        graph.meta = {**self.meta, "mase": MaseMetadata(None, graph.root)}
+        if self._module is not None:
+            module = graph._module = copy.deepcopy(self._module, memo)
+            pairs = list(zip(self._module.graph.nodes, module.graph.nodes, strict=True))
+            memo.update((id(node), other) for node, other in pairs)
+            for node, other in pairs:
+                if (found := node.meta.get("mase")) is not None:
+                    other.meta["mase"] = copied(found, other, module, memo)
+            graph.meta["mase"] = copied(self.meta["mase"], None, module, memo)
+            graph._compiled = Snapshot.of(module.graph) if self._compiled.holds(self._module.graph) else Snapshot()
+            graph._recorded = Snapshot() if self.modified else Snapshot.of(module.graph)
+        return graph
 
     # The recording
 
@@ -237,6 +260,10 @@ class MaseGraph(Recorded):
         """Find types and shapes anew, also after a transform; dummy_in: inputs by name, else those used last."""
         self.knowledge.propagate(dummy_in)
 
+    def annotate_again(self) -> None:
+        """Write the common metadata as it was written last, on the same inputs."""
+        self.knowledge.annotate_again()
+
     @property
     def arguments(self) -> Mapping[str, Any]:
         """The inputs by parameter name that types, shapes and values speak of; their tensors are real."""
@@ -262,3 +289,13 @@ class MaseGraph(Recorded):
         """
         arguments = self.knowledge.named(dummy_in)
         return check(self.model, self.knowledge.feed(arguments), model, arguments, rtol, atol)
+
+
+def _by_name(cf_args: Any, model: nn.Module) -> dict[str, Any]:
+    """The arguments by name, of a map, one tensor, or a tuple in forward's order. ValueError where they do not fit."""
+    if cf_args is None or isinstance(cf_args, Mapping):
+        return dict(cf_args or {})
+    try:
+        return named(cf_args, model)
+    except TypeError as error:
+        raise ValueError(f"cf_args do not fit the forward of {type(model).__name__}: {error}") from None

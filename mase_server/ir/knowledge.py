@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 class Knowledge:
     """Types of the results of a graph's nodes, on the inputs that were given last."""
 
-    def __init__(self, graph: MaseGraph) -> None:
+    def __init__(self, graph: MaseGraph, other: Knowledge | None = None) -> None:
+        """other: of the graph that this one is a copy of; its inputs are taken."""
         self._graph = graph
-        self._arguments: Mapping[str, Any] | None = None
+        self._arguments: Mapping[str, Any] | None = None if other is None else other._arguments
         self._facts: tuple[Snapshot, Facts] | None = None
+        self._annotated = (False, False) if other is None else other._annotated
 
     @property
     def arguments(self) -> Mapping[str, Any]:
@@ -82,12 +84,17 @@ class Knowledge:
 
     def annotate(self, dummy_in: Any, add_value: bool, force_device_meta: bool) -> None:
         """Write the common metadata of every node and of the graph."""
+        self._annotated = (add_value, force_device_meta)
         self.propagate(dummy_in)
         module = self._graph.module
         facts, arguments = self.facts, self.arguments
         values = MetaValues(facts) if force_device_meta else Values(module, lambda: self.feed(arguments))
         Annotator(module, facts, self._graph.custom_ops, values if add_value else None).annotate()
         self._graph.meta["mase"]["common"] = graph_summary(module)
+
+    def annotate_again(self) -> None:
+        """Write it as it was written last."""
+        self.annotate(None, *self._annotated)
 
     def costs(self) -> dict[str, Cost]:
         """FLOPs and bytes by node name."""

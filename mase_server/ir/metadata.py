@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from typing import Any
 
 from torch import fx, nn
@@ -13,7 +14,7 @@ from mase_server.ir.entry import TensorEntry
 
 
 class MaseMetadata:
-    """The metadata of a node: `metadata["common"]["args"]["data_in_0"]["shape"]`.
+    """The metadata of a node, a dictionary: `metadata["common"]["args"]["data_in_0"]["shape"]`.
 
     node: the node; None for what is known of a whole graph.  model: the module that holds the graph.
     common: mase_op, mase_type, args and results by name, each tensor with type, precision, shape, torch_dtype and,
@@ -48,8 +49,27 @@ class MaseMetadata:
     def __contains__(self, key: object) -> bool:
         return key in self.parameters
 
+    def __len__(self) -> int:
+        return len(self.parameters)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.parameters)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The part of this name; `default` where there is none."""
+        return self.parameters.get(key, default)
+
+    def keys(self) -> KeysView[str]:
+        """The names of the parts."""
+        return self.parameters.keys()
+
+    def values(self) -> ValuesView[Any]:
+        """The parts."""
+        return self.parameters.values()
+
+    def items(self) -> ItemsView[str, Any]:
+        """The parts with their names."""
+        return self.parameters.items()
 
     def __repr__(self) -> str:
         return f"MaseMetadata({self.node}, {self.parameters})"
@@ -79,10 +99,23 @@ def metadata_of(node: fx.Node, model: nn.Module) -> MaseMetadata:
     return made
 
 
-def _own(tree: Any) -> Any:
-    """The same tree in containers of its own, so that two nodes never write into one."""
+def copied(metadata: MaseMetadata, node: fx.Node | None, model: nn.Module, memo: dict[int, Any]) -> MaseMetadata:
+    """The same metadata for a node of a copied graph. memo: as of copy.deepcopy, with the nodes that were copied."""
+    made = MaseMetadata(node, model)
+    made.parameters.update(_own(metadata.parameters, memo))
+    return made
+
+
+def _own(tree: Any, memo: dict[int, Any] | None = None) -> Any:
+    """The same tree in containers of its own, so that two nodes never write into one.
+
+    memo: of a copied graph, whose nodes and values it then speaks of.
+    """
     if isinstance(tree, TensorEntry):
-        return TensorEntry({key: _own(item) for key, item in tree.items()}, tree.lazy)
+        lazy = tree.lazy if memo is None else copy.deepcopy(dict(tree.lazy), memo)
+        return TensorEntry({key: _own(item, memo) for key, item in tree.items()}, lazy)
     if isinstance(tree, dict):
-        return {key: _own(item) for key, item in tree.items()}
-    return [_own(item) for item in tree] if type(tree) is list else tree
+        return {key: _own(item, memo) for key, item in tree.items()}
+    if type(tree) is list:
+        return [_own(item, memo) for item in tree]
+    return tree if memo is None else copy.deepcopy(tree, memo)

@@ -11,6 +11,7 @@ from torch.nn.modules import module as torch_module
 
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Pass
 from mase_server.passes.report.tables import table
 
@@ -44,6 +45,7 @@ class Hook:
     function: Callable[..., Any]
 
 
+@analysis
 def hook_inspection_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """List the hooks on the model's modules, also those that run for every module, and forwards that were exchanged.
 

@@ -12,11 +12,13 @@ from torch import fx
 from mase_server.ir.checkpoint import load_module
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import transform
 from mase_server.passes.declaration import Argument, Pass
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"name": None})
 
 
+@transform
 def load_checkpoint_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Take the graph of a checkpoint, with its weights, in place of this one, whatever was done to this one before.
 

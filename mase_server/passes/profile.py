@@ -18,6 +18,7 @@ from mase_server.ir.metadata import metadata_of
 from mase_server.ir.propagate import visit_for_real
 from mase_server.ir.values import part_of
 from mase_server.passes.arguments import Result, options, with_common_metadata
+from mase_server.passes.completing import analysis
 from mase_server.passes.data import DATA, load
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.report.tables import table
@@ -65,6 +66,7 @@ class Gathering:
 Gathered = dict[tuple[fx.Node, str, str], Gathering]
 
 
+@analysis
 def profile_statistics_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Gather statistics into `software.args.$name.stat` of the nodes that are asked for.
 

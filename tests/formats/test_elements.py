@@ -156,7 +156,7 @@ def test_scale_integer_is_torchs_symmetric_quantisation():
 def test_every_file_of_a_format_is_in_the_registry():
     names = {kind.name for kind in FORMATS.values()}
     assert names == {
-        "fixed", "scale_integer", "binary", "binary_residual", "ternary", "log", "minifloat_ieee", "minifloat_denorm",
-        "block_fp", "block_minifloat", "block_log", "mxint", "mxfp",
+        "fixed", "integer", "scale_integer", "binary", "binary_residual", "ternary", "log", "minifloat_ieee",
+        "minifloat_denorm", "block_fp", "block_minifloat", "block_log", "mxint", "mxfp",
     }  # fmt: skip
-    assert FORMATS["integer"] is FORMATS["fixed"]
+    assert FORMATS["integer"](8, 4) == FORMATS["fixed"](8, 4)

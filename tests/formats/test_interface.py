@@ -156,9 +156,15 @@ def test_mases_configuration_gives_each_argument_its_own_format():
     config = {
         "name": "integer", "data_in_width": 8, "data_in_frac_width": 4, "weight_width": 6, "weight_frac_width": 5,
     }  # fmt: skip
-    assert str(from_config(config, "data_in")) == "fixed(8,4)"
-    assert str(from_config(config, "weight")) == "fixed(6,5)"
+    assert str(from_config(config, "data_in")) == "integer(8,4)"
+    assert str(from_config(config, "weight")) == "integer(6,5)"
     assert from_config(config, "bias") is None
+
+
+def test_a_block_size_may_be_one_number():
+    assert parse("mxint(8,block_size=16)") == parse("mxint(8,block_size=(16,))")
+    config = {"name": "block_fp", "weight_width": 6, "weight_block_size": 16}
+    assert from_config(config, "weight") == parse("block_fp(6,block_size=(16,))")
 
 
 ERRORS = [
@@ -169,7 +175,9 @@ ERRORS = [
     ("fixed(8,4.5)", "fixed: fraction_width is 4.5, expected a whole number from -64 to 64"),
     ("fixed(True,4)", "fixed: width is True, expected a whole number from 2 to 64"),
     ("mxfp(8,3)", "mxfp: no element type has width 8, exponent 3: (8,5) (8,4) (6,3) (6,2) (4,2)"),
-    ("mxint(8,block_size=(0,))", "mxint: block_size is (0,), expected positive whole numbers, e.g. (1, 16)"),
+    ("mxint(8,block_size=(0,))", "mxint: block_size is (0,), expected positive whole numbers, e.g. 32 or (1, 16)"),
+    ("mxfp(8,4,block_size=0)", "mxfp: block_size is (0,), expected positive whole numbers"),
+    ("mxint(8,block_size=2.5)", "mxint: block_size is 2.5, expected positive whole numbers"),
     ("minifloat_ieee(8,7)", "minifloat_ieee: width is 8, expected a whole number from 9 to 31"),
     ("fixed(open('x'),1)", "\"fixed(open('x'),1)\" is no number format (malformed node"),
     ("8", "'8' is no number format (a format begins with its name); an example: fixed(8,4)"),
@@ -184,7 +192,7 @@ def test_a_bad_text_is_quoted_with_what_would_do(text, message):
 
 
 def test_a_bad_configuration_says_what_it_lacks():
-    message = "the configuration of fixed lacks weight_frac_width; it has name, weight_width"
+    message = "the configuration of integer lacks weight_frac_width; it has name, weight_width"
     with pytest.raises(ValueError, match=message):
         from_config({"name": "integer", "weight_width": 8}, "weight")
 

@@ -165,8 +165,8 @@ def test_a_configuration_may_leave_each_argument_to_data():
     graph, _ = quantised(model, {"input": x}, default={"config": config})
     found = formats_of(graph)
     with torch.no_grad():
-        assert found["0.weight"] == f"fixed(6,{best(model[0].weight, 6)})"
-        assert found["_0"] == f"fixed(12,{best(model(x), 12)})"
+        assert found["0.weight"] == f"integer(6,{best(model[0].weight, 6)})"
+        assert found["_0"] == f"integer(12,{best(model(x), 12)})"
     assert "0.bias" not in found
 
 

@@ -280,7 +280,7 @@ def test_weights_that_are_rounded_already_keep_their_format():
     graph, _ = passes.quantize_transform_pass(MaseGraph(model, {"x": X}), wanted)
     graph, found = passes.gptq_transform_pass(graph)
     assert {name: each["format"] for name, each in found["layers"].items()} == {
-        "conv": "fixed(5,4)", "head": "fixed(4,3)",
+        "conv": "integer(5,4)", "head": "integer(4,3)",
     }  # fmt: skip
     assert torch.equal(fixed(graph.module.head_gptq_weight, 4, 3), graph.module.head_gptq_weight)
     with torch.no_grad():
@@ -305,7 +305,7 @@ def test_only_what_is_named_changes_and_a_configuration_tells_the_weights_format
     config = {"config": {"name": "integer", "data_in_width": 8, "weight_width": 4, "weight_frac_width": 3}}
     graph, found = gptq(network(), by="type", linear=config, conv2d={"config": {"name": None}})
     assert list(found["layers"]) == ["head"]
-    assert found["layers"]["head"]["format"] == "fixed(4,3)"
+    assert found["layers"]["head"]["format"] == "integer(4,3)"
     _, found = gptq(network(), only=["conv"])
     assert list(found["layers"]) == ["conv"]
     assert node_named(graph, "conv").op == "call_module"

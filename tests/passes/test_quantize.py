@@ -168,8 +168,8 @@ def test_a_recurrent_layer_rounds_its_weights_and_what_is_taken_from_its_results
     graph.annotate(add_value=False)
     common = node_named(graph, "rnn").meta["mase"]["common"]
     assert common["mase_op"] == kind.__name__.lower()
-    assert {common["args"][name]["type"] for name in ("data_in_0", "weight_ih_l0", "bias_hh_l0")} == {"fixed"}
-    assert found["quantised"] == {"rnn": "fixed(8,4)", "fc": "fixed(8,4)"}
+    assert {common["args"][name]["type"] for name in ("data_in_0", "weight_ih_l0", "bias_hh_l0")} == {"integer"}
+    assert found["quantised"] == {"rnn": "integer(8,4)", "fc": "integer(8,4)"}
 
 
 def test_functions_and_operators_are_rounded_as_layers_are():
@@ -215,7 +215,7 @@ class Part(nn.Module):
 def test_what_a_copy_gives_is_rounded_although_it_is_changed_in_place():
     model, x = Joined(), torch.randn(2, 3, 8)
     graph, found = quantised(model, {"x": x}, default={"config": INT8})
-    assert [*found["quantised"].values()] == ["fixed(8,4)"]
+    assert [*found["quantised"].values()] == ["integer(8,4)"]
     with torch.no_grad():
         joined = data(torch.cat((model.first.expand(2, -1, -1), x), dim=1))
         assert torch.equal(graph.model(x), data(joined + data(model.positions)))
@@ -249,7 +249,7 @@ def test_minus_infinity_stays_what_it_is():
 
 def test_by_type_takes_what_it_names_and_nothing_else():
     _, found = quantised(Layers(), {"ids": torch.arange(4)[None]}, by="type", gelu="mxint(8)", linear={"config": INT8})
-    assert found["quantised"] == {"block_0": "fixed(8,4)", "block_1": "mxint(8)", "head": "fixed(8,4)"}
+    assert found["quantised"] == {"block_0": "integer(8,4)", "block_1": "mxint(8)", "head": "integer(8,4)"}
 
 
 def test_by_name_takes_nodes_and_modules():
@@ -297,10 +297,10 @@ def test_metadata_is_right_on_arguments_and_results_and_may_be_made_again():
         passes.verify_common_metadata_analysis_pass(graph)
         common = node_named(graph, "head").meta["mase"]["common"]
         formats = {name: (entry["type"], entry["precision"]) for name, entry in common["args"].items()}
-        assert formats == {"data_in_0": ("fixed", [8, 4]), "weight": ("fixed", [8, 6]), "bias": ("fixed", [8, 5])}
+        assert formats == {"data_in_0": ("integer", [8, 4]), "weight": ("integer", [8, 6]), "bias": ("integer", [8, 5])}
         assert common["mase_op"] == "linear"
         assert (common["results"]["data_out_0"]["type"], common["results"]["data_out_0"]["precision"]) == (
-            "fixed",
+            "integer",
             [8, 4],
         )
         ids = node_named(graph, "ids").meta["mase"]["common"]["results"]["data_out_0"]

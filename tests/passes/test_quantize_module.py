@@ -44,7 +44,7 @@ def test_layers_of_a_type_are_rounded_as_by_hand():
         return fixed(F.linear(fixed(x, 8, 4), fixed(own.weight, 8, 6), fixed(own.bias, 8, 5)), 8, 4)
 
     assert torch.equal(model(X), layer(layer(X, theirs[0]).relu(), theirs[2]))
-    formats = {"weight": "fixed(8,6)", "bias": "fixed(8,5)", "data_in": "fixed(8,4)", "data_out": "fixed(8,4)"}
+    formats = {"weight": "integer(8,6)", "bias": "integer(8,5)", "data_in": "integer(8,4)", "data_out": "integer(8,4)"}
     assert found["quantised"] == {"0": formats, "2": formats}
 
 
@@ -111,7 +111,7 @@ def test_a_format_is_chosen_by_the_weight_where_it_is_left_open():
         model[0].weight.uniform_(-0.1, 0.1)
     weights = {"config": {"name": "integer", "weight_width": 8, "weight_frac_width": "auto"}}
     _, found = quantised(model, linear=weights)
-    assert found["quantised"]["0"] == {"weight": "fixed(8,10)"}
+    assert found["quantised"]["0"] == {"weight": "integer(8,10)"}
 
 
 @pytest.mark.parametrize(

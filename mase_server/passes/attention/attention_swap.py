@@ -18,6 +18,7 @@ from mase_server.ir.number_formats import operator_of
 from mase_server.passes.arguments import Result, options
 from mase_server.passes.attention.multihead import Multihead
 from mase_server.passes.attention.written_out import Attention, Finder, Term, UnfitError
+from mase_server.passes.completing import transform
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.error.measuring import PART_OF
 from mase_server.passes.selection import Selection
@@ -27,6 +28,7 @@ _FUSED = "scaled_dot_product_attention"
 _PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 
 
+@transform
 def attention_swap_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Write attention in another way that computes the same: torch's one operator, or products and a softmax.
 

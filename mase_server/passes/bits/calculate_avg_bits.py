@@ -9,11 +9,13 @@ from typing import Any
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
 from mase_server.passes.bits.operands import PRODUCTS, Operand, operands, stored_parameters
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Argument, Pass
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"operators": None})
 
 
+@analysis
 def calculate_avg_bits_mg_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Bits of an element of data and of weights, averaged over all elements that products read.
 

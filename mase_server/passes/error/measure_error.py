@@ -12,6 +12,7 @@ from mase_server.arguments import Argument
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import metadata_of
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import analysis
 from mase_server.passes.data import DATA, SAMPLES, load
 from mase_server.passes.declaration import Pass
 from mase_server.passes.error.measuring import GIVES, Errors, measure
@@ -20,6 +21,7 @@ from mase_server.passes.error.original import original_of
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"original": None, "data": None, "samples": None, "local": False})
 
 
+@analysis
 def measure_error_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Run a transformed graph beside its original and tell how far every value is from what it was.
 

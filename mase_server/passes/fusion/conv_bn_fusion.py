@@ -12,6 +12,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 from mase_server.ir.build import attribute
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import transform
 from mase_server.passes.declaration import Pass
 from mase_server.passes.error.measuring import GIVES
 from mase_server.passes.fusion.calls import calls_by_path, layer_of
@@ -22,6 +23,7 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"only": None})
 
 
+@transform
 def conv_bn_fusion_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Take each convolution or linear layer together with the batch norm that alone follows it, for inference.
 

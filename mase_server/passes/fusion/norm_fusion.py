@@ -14,6 +14,7 @@ from mase_server.ir.graph import MaseGraph
 from mase_server.ir.number_formats import operator_of
 from mase_server.ops.types import TensorType
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import transform
 from mase_server.passes.declaration import Pass
 from mase_server.passes.selection import Selection
 
@@ -22,6 +23,7 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType({"only": None})
 _CASTS = frozenset({"to", "float", "type_as", "type", "contiguous", "identity", "cast", "double"})
 
 
+@transform
 def norm_fusion_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Take written out RMS norms together: x * rsqrt(mean(x ** 2) + eps), and the product with a weight behind it.
 

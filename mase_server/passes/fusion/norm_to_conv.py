@@ -11,6 +11,7 @@ from torch import nn
 
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import transform
 from mase_server.passes.declaration import Pass
 from mase_server.passes.fusion.calls import calls_by_path, layer_of
 from mase_server.passes.selection import Selection
@@ -24,6 +25,7 @@ _CONVOLUTIONS: Mapping[tuple[type, int], type[nn.Conv1d | nn.Conv2d | nn.Conv3d]
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"only": None})
 
 
+@transform
 def norm_to_conv_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Make each batch norm a convolution of kernel size 1 with one group for each channel: for inference.
 

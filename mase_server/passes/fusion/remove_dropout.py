@@ -9,6 +9,7 @@ from typing import Any
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.number_formats import operator_of
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import transform
 from mase_server.passes.declaration import Pass
 from mase_server.passes.selection import Selection
 
@@ -16,6 +17,7 @@ _DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"only": None})
 
 
+@transform
 def remove_dropout_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Remove dropouts, which do nothing in inference.
 

@@ -13,12 +13,14 @@ from mase_server.ir.number_formats import operator_of
 from mase_server.ops import loss
 from mase_server.ops.types import TensorType
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import transform
 from mase_server.passes.declaration import Pass
 
 _LOSSES = frozenset(row.mase_op for row in loss.ROWS)
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 
 
+@transform
 def remove_loss_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Remove losses, and what is computed of them, from a model's results.
 

@@ -11,6 +11,7 @@ from mase_server.arguments import Argument
 from mase_server.formats import NumberFormat, parse, quantise
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result
+from mase_server.passes.completing import transform
 from mase_server.passes.data import DATA, SAMPLES, load
 from mase_server.passes.declaration import Pass
 from mase_server.passes.gptq.running import Chosen, choose
@@ -24,6 +25,7 @@ USUAL = "mxint(4)"
 _OPTIONS = ("damping", "block", "act_order")
 
 
+@transform
 def gptq_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Round the weights of linear and convolution layers so that their outputs change little on data.
 

@@ -16,6 +16,7 @@ from mase_server.ir.graph import MaseGraph
 from mase_server.ir.tracer import MaseTracer
 from mase_server.ops.types import TensorType
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import transform
 from mase_server.passes.declaration import Pass
 from mase_server.passes.granularity.outline import inline
 from mase_server.passes.selection import Selection
@@ -29,6 +30,7 @@ _COMPOSED = (
 _APART = (fx.GraphModule, *_COMPOSED)
 
 
+@transform
 def lower_granularity_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Put what a module computes in place of its call: modules that were taken together, and torch.nn's transformers.
 

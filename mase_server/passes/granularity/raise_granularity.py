@@ -12,6 +12,7 @@ from torch import fx, nn
 from mase_server.ir.build import attribute
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import transform
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.granularity.outline import Outline
 from mase_server.passes.granularity.regions import innermost, is_inside, module_kinds, outermost, regions, selected
@@ -22,6 +23,7 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType({"level": "innermost", "only": (
 _LEVELS = {"innermost": innermost, "outermost": outermost}
 
 
+@transform
 def raise_granularity_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Take the nodes that a module's forward made together, as one call of a module at the same path.
 

@@ -13,6 +13,7 @@ from torch import fx, nn
 from mase_server.ir.build import attribute
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import transform
 from mase_server.passes.declaration import Pass
 from mase_server.passes.error.measuring import GIVES
 from mase_server.passes.functional import as_function
@@ -22,6 +23,7 @@ from mase_server.passes.selection import Selection
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"only": None})
 
 
+@transform
 def fuse_lora_weights_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Add every adapter to the weight of its layer: weight + b @ a * scale, and leave the adapter out.
 

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from mase_server.ir.build import attribute
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import transform
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.error.measuring import GIVES
 from mase_server.passes.lora.names import A, B
@@ -23,6 +24,7 @@ from mase_server.passes.selection import Selection
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"rank": 8, "lora_alpha": 16.0, "lora_dropout": 0.0, "only": None})
 
 
+@transform
 def insert_lora_adapter_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Add b(a(dropout(x))) * lora_alpha / rank to what every linear layer gives.
 

@@ -8,11 +8,13 @@ from typing import Any
 
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Argument, Pass
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"add_value": True, "dummy_in": None, "force_device_meta": False})
 
 
+@analysis
 def add_common_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Add operator, type, arguments and results of every node.
 

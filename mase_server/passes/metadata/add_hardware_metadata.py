@@ -16,11 +16,13 @@ from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import metadata_of
 from mase_server.ir.number_formats import format_text
 from mase_server.passes.arguments import Result, options, with_common_metadata
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Argument, Pass
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"max_parallelism": None, "multipliers": None, "interval": None})
 
 
+@analysis
 def add_hardware_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Add what a node becomes in hardware: implicitness, parallelism, parameters, interface.
 
@@ -42,7 +44,7 @@ def add_hardware_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str
     becomes = becoming(graph, given["multipliers"], given["interval"]) if lanes is None else {}
     for node in graph.fx_graph.nodes:
         metadata = metadata_of(node, graph.module)
-        metadata["hardware"] = _hardware(node, graph, lanes) | metadata["hardware"]
+        metadata["hardware"] = hardware_of(node, graph, lanes) | metadata["hardware"]
         if node.name in becomes and _gives_tensor(metadata["common"]):
             metadata["hardware"] |= _of_instance(becomes[node.name])
     of_graph = graph.meta["mase"]["hardware"]
@@ -77,7 +79,8 @@ def _of_instance(becomes: Becomes) -> dict[str, Any]:
     }
 
 
-def _hardware(node: fx.Node, graph: MaseGraph, parallelism: list[int] | None) -> dict[str, Any]:
+def hardware_of(node: fx.Node, graph: MaseGraph, parallelism: list[int] | None) -> dict[str, Any]:
+    """What a node with common metadata becomes where nothing is known of an instance."""
     common = node.meta["mase"]["common"]
     implicit = node.op in ("placeholder", "output", "get_attr") or common["mase_type"] == "implicit_func"
     custom = graph.custom_ops.entry(call_of(node, graph.facts, graph.module)) or {}

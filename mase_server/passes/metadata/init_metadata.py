@@ -7,9 +7,11 @@ from typing import Any
 
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Pass
 
 
+@analysis
 def init_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Give every node an empty MaseMetadata under `node.meta["mase"]`; what is there already is kept.
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from mase_server.ir.entry import TensorEntry
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.report.tables import metadata_or_raise
 from mase_server.passes.selection import Selection
@@ -23,6 +24,7 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType({"fn": "numpy", "only": ()})
 _FLOATS = ("float64", "float32", "bfloat16", "float16")
 
 
+@analysis
 def metadata_value_type_cast_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Apply a function to every entry called `value` in the metadata of every node.
 

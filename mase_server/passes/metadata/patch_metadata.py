@@ -12,6 +12,7 @@ from torch import fx
 from mase_server.formats import NumberFormat, from_config
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.report.tables import metadata_or_raise
 from mase_server.passes.selection import Selection
@@ -21,6 +22,7 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType({"precision": "fixed", "q_config
 _OPERATORS = frozenset({"add", "sub", "mul", "div", "neg", "pow", "getitem", "df_split"})
 
 
+@analysis
 def patch_metadata_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Write a number format into the metadata of Python's own operators (+, -, *, /, **, [...]), of splits, and of the
     graph's inputs and outputs, which no module of a quantised model speaks for. The graph computes what it did.

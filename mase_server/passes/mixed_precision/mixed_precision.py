@@ -12,6 +12,7 @@ from mase_server.arguments import Argument
 from mase_server.formats import NumberFormat, parse
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import transform
 from mase_server.passes.data import DATA, SAMPLES, load
 from mase_server.passes.declaration import Pass
 from mase_server.passes.mixed_precision.knobs import Closings, Knob, Trials, knobs_of
@@ -33,6 +34,7 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType(
 )  # fmt: skip
 
 
+@transform
 def mixed_precision_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Quantise each operator to one of several formats, so that a budget is met and as little as possible is lost.
 

@@ -41,7 +41,7 @@ def quantize_module_transform_pass(
     >>> config = {"config": {"name": "integer", "weight_width": 8, "weight_frac_width": 4}}
     >>> model, found = passes.quantize_module_transform_pass(model, {"by": "type", "linear": config})
     >>> found["quantised"], bool((model[0].weight * 16 == (model[0].weight * 16).round()).all())
-    ({'0': {'weight': 'fixed(8,4)'}}, True)
+    ({'0': {'weight': 'integer(8,4)'}}, True)
     """
     given = dict(pass_args or {})
     if isinstance(network, MaseGraph):

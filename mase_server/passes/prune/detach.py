@@ -11,12 +11,14 @@ from torch import fx, nn
 from mase_server.ir.build import attribute
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import transform
 from mase_server.passes.declaration import Pass
 from mase_server.passes.prune.functional import sparsify
 from mase_server.passes.selection import Selection
 from mase_server.passes.weighted import MASK, is_mask
 
 
+@transform
 def prune_detach_hook_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Write the zeros into the weights and take masks and sparse activations out of the graph.
 

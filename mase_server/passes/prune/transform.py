@@ -11,6 +11,7 @@ from torch import Tensor, fx, nn
 
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import transform
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.prune.functional import sparsify
 from mase_server.passes.prune.masks import METHODS, SCOPES, SCORES, Plan, Scored, masks
@@ -24,6 +25,7 @@ _FIELDS = ("sparsity", "method", "scope", "granularity")
 _CHANNELS: Mapping[str, int] = {"conv1d": -2, "conv2d": -3, "conv3d": -4}
 
 
+@transform
 def prune_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Make weights, activations, or both of linear and convolution layers sparse.
 

@@ -116,4 +116,5 @@ def _is_in(text: str | None, format: NumberFormat) -> bool:
     """Is what is rounded to this text in the format, whatever data chose?"""
     if text is None:
         return False
-    return format.fits(parse(text)) if isinstance(format, Open) else text == str(format)
+    known = parse(text)
+    return format.fits(known) if isinstance(format, Open) else known == format

@@ -8,6 +8,7 @@ from typing import Any
 from mase_server.arguments import Argument
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result
+from mase_server.passes.completing import transform
 from mase_server.passes.data import DATA, SAMPLES
 from mase_server.passes.declaration import Pass
 from mase_server.passes.quantize.closing import Closing
@@ -19,6 +20,7 @@ from mase_server.passes.quantize.rewriting import rewrite
 from mase_server.passes.selection import Selection
 
 
+@transform
 def quantize_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Round the arguments and results of operators to number formats; the graph still runs, trains and exports.
 

@@ -10,12 +10,14 @@ from typing import Any
 from mase_server.ir.draw import draw
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Argument, Pass
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"file_name": "mase_graph.svg", "colours": "family"})
 _COLOURS = ("family", "format")
 
 
+@analysis
 def plot_graph_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Draw the graph as SVG: boxes for scopes, shapes on the edges, and number formats in place of element types.
 

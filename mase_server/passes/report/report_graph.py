@@ -10,12 +10,14 @@ from typing import Any
 from mase_server.ir.graph import MaseGraph
 from mase_server.ops.cost import parameters_of
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.report.tables import told
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"file_name": None})
 
 
+@analysis
 def report_graph_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """How many nodes of each fx kind, the modules called, parameters and FLOPs.
 

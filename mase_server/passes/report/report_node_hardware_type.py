@@ -7,10 +7,12 @@ from typing import Any
 
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Pass
 from mase_server.passes.report.tables import reported
 
 
+@analysis
 def report_node_hardware_type_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """A table of every node: the hardware that it becomes.
 
@@ -26,7 +28,7 @@ def report_node_hardware_type_analysis_pass(graph: MaseGraph, pass_args: Mapping
     keys = ("is_implicit", "toolchain", "module", "device_id")
     return reported(graph, head, lambda node, metadata: (
         node.name, node.op, metadata["common"].get("mase_op"), *(metadata["hardware"].get(key) for key in keys),
-    ))  # fmt: skip
+    ), parts=("common", "hardware"))  # fmt: skip
 
 
 PASS = Pass(

@@ -8,6 +8,7 @@ from typing import Any
 
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.report.tables import reported, tree
 
@@ -15,12 +16,13 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType({"which": ("all",), "save_path":
 PARTS = ("common", "hardware", "software")
 
 
+@analysis
 def report_node_meta_param_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """The whole metadata of every node.
 
     which: some of "common", "hardware", "software", or "all".  save_path: write the report there.
     Gives {"rows": one dict for each node, "report": text}.
-    Raises ValueError for another part.
+    Raises ValueError for another part, and where nodes have no metadata.
 
     >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)}, add_metadata_args={})
     >>> _, found = passes.report_node_meta_param_analysis_pass(graph, {"which": ["software"]})
@@ -33,7 +35,7 @@ def report_node_meta_param_analysis_pass(graph: MaseGraph, pass_args: Mapping[st
     return reported(graph, head, lambda node, metadata: (
         node.name, node.op, metadata["common"].get("mase_op"), metadata["common"].get("mase_type"),
         *(tree(metadata[part]) for part in wanted),
-    ), given["save_path"])  # fmt: skip
+    ), given["save_path"], ("common", *(part for part in given["which"] if part == "hardware")))  # fmt: skip
 
 
 def _parts(which: Iterable[str]) -> tuple[str, ...]:

@@ -8,10 +8,12 @@ from typing import Any
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import MaseMetadata
 from mase_server.passes.arguments import Result
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Pass
 from mase_server.passes.report.tables import reported
 
 
+@analysis
 def report_node_shape_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """A table of every node: the shapes of its arguments and results.
 

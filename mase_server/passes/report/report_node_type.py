@@ -9,10 +9,12 @@ from torch import fx
 
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Pass
 from mase_server.passes.report.tables import reported
 
 
+@analysis
 def report_node_type_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """A table of every node: fx's operation and target, MASE's operator and type.
 

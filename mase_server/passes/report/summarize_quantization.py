@@ -15,6 +15,7 @@ from mase_server.ir.graph import MaseGraph
 from mase_server.ir.number_formats import operator_of
 from mase_server.passes.arguments import Result, options
 from mase_server.passes.bits.operands import stored_parameters
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.error import Error, Errors, measure, original_of
 from mase_server.passes.report.operator_formats import operators
@@ -46,6 +47,7 @@ class Line:
     max_error: float | None = None
 
 
+@analysis
 def summarize_quantization_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """A table of every operator on floating-point numbers: the formats of its arguments and results, before and after.
 

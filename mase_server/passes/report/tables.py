@@ -17,19 +17,29 @@ Row = Sequence[Any]
 
 
 def reported(
-    graph: MaseGraph, head: Row, row: Callable[[fx.Node, MaseMetadata], Row], file: str | Path | None = None
+    graph: MaseGraph,
+    head: Row,
+    row: Callable[[fx.Node, MaseMetadata], Row],
+    file: str | Path | None = None,
+    parts: Iterable[str] = ("common",),
 ) -> Result:
-    """What a report of one row for each node gives: {"rows": one dict for each node, "report": text}."""
-    rows = [tuple(row(node, metadata_or_raise(node))) for node in graph.nodes]
+    """What a report of one row for each node gives: {"rows": one dict for each node, "report": text}.
+
+    parts: the parts of the metadata that it tells; ValueError, with the pass to run, where a node lacks one.
+    """
+    rows = [tuple(row(node, metadata_or_raise(node, *parts))) for node in graph.nodes]
     report = told(table(head, rows), file)
     return graph, {"rows": [dict(zip(head, each, strict=True)) for each in rows], "report": report}
 
 
-def metadata_or_raise(node: fx.Node) -> MaseMetadata:
-    """A node's metadata. Raises ValueError where there is none."""
+def metadata_or_raise(node: fx.Node, *parts: str) -> MaseMetadata:
+    """A node's metadata. ValueError, with the pass to run, where there is none or one of these parts is empty."""
     found = node.meta.get("mase")
     if not isinstance(found, MaseMetadata):
         raise ValueError(f"node {node.name!r} has no metadata: run init_metadata_analysis_pass first")
+    for part in parts:
+        if not found[part]:
+            raise ValueError(f"node {node.name!r} has no {part} metadata: run add_{part}_metadata_analysis_pass first")
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import metadata_of
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.sharding.layouts import Mesh, text_of
 from mase_server.passes.sharding.problem import Problem, Solution, Strategy, evaluated
@@ -23,6 +24,7 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType({
 KEY = "autosharding"
 
 
+@analysis
 def autosharding_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Find the fastest way to split every operator of the graph over a mesh of devices, as Alpa does within operators.
 

@@ -11,6 +11,7 @@ from torch import fx
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import metadata_of
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import transform
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.sharding.autosharding import KEY, autosharding_analysis_pass
 from mase_server.passes.sharding.functional import reshard
@@ -22,6 +23,7 @@ Plan = Mapping[str, Mapping[str, Any]]
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"plan": None, "mesh_shape": (1, 2)})
 
 
+@transform
 def resharding_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Put `reshard(x, "S(1),R")` into the graph wherever a tensor is wanted in another layout than it is given in.
 

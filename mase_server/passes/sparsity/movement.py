@@ -13,6 +13,7 @@ from mase_server.ir.feeding import feed, flattened
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.propagate import preserved
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import analysis
 from mase_server.passes.data import DATA, SAMPLES, load
 from mase_server.passes.data.batches import MOST, fitted, raw_batches
 from mase_server.passes.data.files import content
@@ -50,6 +51,7 @@ class Movement:
         self.steps += 1
 
 
+@analysis
 def add_movement_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Write how far each weight moves in training into `software.args.weight.stat.movement`, as pruning reads it.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import analysis
 from mase_server.passes.data import DATA, SAMPLES
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.report.tables import table
@@ -17,6 +18,7 @@ from mase_server.passes.weighted import require_values, weighted
 _DEFAULTS: Mapping[str, Any] = {"dummy_in": None, "data": None, "samples": None, "add_meta": True, "only": None}
 
 
+@analysis
 def add_natural_sparsity_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Count the zeros in the weights of linear and convolution layers, and in what these get.
 

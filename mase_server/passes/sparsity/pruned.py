@@ -10,6 +10,7 @@ from torch import Tensor, fx
 from mase_server.ir.build import attribute
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import analysis
 from mase_server.passes.data import DATA, SAMPLES
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.prune.functional import sparsify
@@ -20,6 +21,7 @@ from mase_server.passes.weighted import Weighted, is_mask, weighted
 _DEFAULTS: Mapping[str, Any] = {"dummy_in": None, "data": None, "samples": None, "add_value": False, "only": None}
 
 
+@analysis
 def add_pruning_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Write how sparse weights and activations of a pruned graph are into `software.args.$name.sparsity`.
 

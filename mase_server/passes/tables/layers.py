@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from mase_server.formats import parse
+from mase_server.formats.fixed import FixedPoint
 from mase_server.ir.build import attribute, underlying
 from mase_server.ir.facts import Facts, map_nodes
 from mase_server.ir.number_formats import format_text, operator_of, rounded_to
@@ -69,7 +70,7 @@ class Layer:
 def layer(found: Weighted, facts: Facts, model: nn.Module) -> Layer:
     """The layer that begins with a product. UnfitError where it can be no table."""
     format = rounded_to(found.data, model)
-    if format is None or parse(format).name != "fixed":
+    if format is None or not isinstance(parse(format), FixedPoint):
         raise UnfitError(f"its inputs are {format or 'not rounded'}, and not in a fixed-point format")
     if found.operator != "linear":
         raise UnfitError("it is no linear layer")
@@ -88,7 +89,7 @@ def _follows(node: fx.Node, before: fx.Node, model: nn.Module, is_flat: bool) ->
     if operator in _NORMS:
         return is_flat and node.op == "call_module" and not attribute(model, str(node.target)).training
     if format_text(node) is not None:
-        return parse(str(format_text(node))).name == "fixed"
+        return isinstance(parse(str(format_text(node))), FixedPoint)
     if len(node.all_input_nodes) > 1:
         return False
     return operator in _WITH_NUMBERS or _is_activation(node, model)

@@ -11,6 +11,7 @@ from torch import fx
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.number_formats import format_text
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import transform
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.selection import Selection
 from mase_server.passes.tables.functional import look_up
@@ -20,6 +21,7 @@ from mase_server.passes.weighted import require_values, weighted
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"max_bits": 12, "only": ()})
 
 
+@transform
 def logicnets_fusion_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Take each linear layer on few rounded inputs together with what follows it, as one truth table for each neuron.
 

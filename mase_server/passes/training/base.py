@@ -8,6 +8,7 @@ from typing import Any
 from mase_server.arguments import Argument
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result
+from mase_server.passes.completing import transform
 from mase_server.passes.declaration import Pass
 from mase_server.passes.quantize.transform import PASS as QUANTIZE
 from mase_server.passes.quantize.transform import quantize_transform_pass
@@ -15,6 +16,7 @@ from mase_server.passes.training.gradients import chosen, round_gradients
 from mase_server.passes.training.modes import follow_mode
 
 
+@transform
 def training_base_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Make the graph train with number formats in the forward pass and, where wanted, in the gradients.
 

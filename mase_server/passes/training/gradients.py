@@ -33,7 +33,7 @@ def round_gradients(graph: MaseGraph, nodes: Chosen) -> list[str]:
     output_grad: of the gradient that comes to a node's result; data_in, weight and bias: of those that it gives on.
     """
     _expose_parameters(graph, nodes)
-    facts = graph.facts
+    facts = dict(graph.facts)
     return [node.name for node, config in nodes if is_floating(facts.get(node)) and _round(graph, facts, node, config)]
 
 
@@ -52,11 +52,11 @@ def _round(graph: MaseGraph, facts: Facts, node: fx.Node, config: Config) -> boo
         format = config.format_of(_kind(name)) if source is not None and is_floating(facts.get(source)) else None
         if source is not None and format is not None and not name.startswith("running_"):
             with node.graph.inserting_before(node):
-                node.replace_input_with(source, _rounding(source, format, node))
+                node.replace_input_with(source, _rounding(source, format, node, facts))
             found = True
     format = config.format_of("output_grad")
     if format is not None and not isinstance(facts[node], tuple):
-        _round_result(node, format)
+        _round_result(node, format, facts)
     return found or format is not None
 
 
@@ -64,18 +64,19 @@ def _kind(name: str) -> str:
     return "bias" if "bias" in name else "weight" if "weight" in name else name
 
 
-def _round_result(node: fx.Node, format: NumberFormat) -> None:
+def _round_result(node: fx.Node, format: NumberFormat, facts: Facts) -> None:
     """After the rounding of the result, so that this stays beside its operator."""
     users = list(node.users)
     last = users[0] if len(users) == 1 and users[0].target is quantise else node
     users = list(last.users)
     with node.graph.inserting_after(last):
-        rounded = _rounding(last, format, last)
+        rounded = _rounding(last, format, last, facts)
     for user in users:
         user.replace_input_with(last, rounded)
 
 
-def _rounding(source: fx.Node, format: NumberFormat, like: fx.Node) -> fx.Node:
+def _rounding(source: fx.Node, format: NumberFormat, like: fx.Node, facts: Facts) -> fx.Node:
     made = source.graph.call_function(round_gradient, (source, str(format)))
     made.meta["scope"] = like.meta.get("scope")
+    facts[made] = facts.get(source)
     return made

@@ -12,10 +12,12 @@ from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import MaseMetadata
 from mase_server.ops.types import MASE_TYPES
 from mase_server.passes.arguments import Result
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Pass
 from mase_server.passes.verify.errors import verified
 
 
+@analysis
 def verify_common_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Every node has an operator, a known type, whole entries, and gets what its source gives.
 

@@ -11,6 +11,7 @@ from mase_server.hardware.described import Becomes
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import MaseMetadata
 from mase_server.passes.arguments import Result
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Pass
 from mase_server.passes.metadata.add_hardware_metadata import becoming
 from mase_server.passes.verify.errors import verified
@@ -21,6 +22,7 @@ _HARDWARE = (
 )  # fmt: skip
 
 
+@analysis
 def verify_hardware_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Hardware metadata is complete, with known toolchains and storage; what it says of instances is in the netlist.
 

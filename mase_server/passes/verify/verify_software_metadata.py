@@ -10,10 +10,12 @@ from torch import fx
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import MaseMetadata
 from mase_server.passes.arguments import Result
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Pass
 from mase_server.passes.verify.errors import verified
 
 
+@analysis
 def verify_software_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Statistics speak only of arguments and results that there are.
 

@@ -19,6 +19,7 @@ from mase_server.hardware.lowering import Lowering
 from mase_server.hardware.twin import Maker
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import transform
 from mase_server.passes.declaration import Pass
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({})
@@ -34,6 +35,7 @@ _MOVING = frozenset({"move", "take", "gather", "concat", "pad", "swap"})
 _BY_ROWS = frozenset({"linear", "norm", "softmax", "table"})
 
 
+@transform
 def as_hardware_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Have a quantised graph compute what its hardware computes, bit for bit, and say what that costs in accuracy.
 

@@ -13,6 +13,7 @@ from mase_server.hardware.folding import fold
 from mase_server.hardware.lowering import lower
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
+from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Argument, Pass
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType(
@@ -20,6 +21,7 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType(
 )
 
 
+@analysis
 def emit_verilog_top_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Write a quantised graph as SystemVerilog that computes the same integers, with a simulation that compares them.
 
