@@ -9,10 +9,11 @@ Nothing here knows of graphs: a format takes a tensor and gives one of the same 
 
 from __future__ import annotations
 
+from mase_server.formats.configuration import check_config, from_config
 from mase_server.formats.format import NumberFormat, Range
 from mase_server.formats.functional import quantise, round_gradient, with_parameters
 from mase_server.formats.open import AUTO, Open
-from mase_server.formats.registry import FORMATS, from_config, parse
+from mase_server.formats.registry import FORMATS, parse
 
 __all__ = [
     "AUTO",
@@ -20,6 +21,7 @@ __all__ = [
     "NumberFormat",
     "Open",
     "Range",
+    "check_config",
     "from_config",
     "parse",
     "quantise",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mase_server.formats.blocks import blockwise, check_block, shared, shared_bits
-from mase_server.formats.format import NumberFormat, Range, check
+from mase_server.formats.format import NumberFormat, Range, check, check_rounding
 from mase_server.formats.rounding import exponent, power_of_two, to_steps
 
 
@@ -18,7 +18,8 @@ class BlockFloat(NumberFormat):
     """+-m / 2**(width - 1) * 2**e, with e shared so that the block's largest magnitude is below 2**e.
 
     width: bits of an element, sign included, 2..24.  exponent_width: bits of e, 2..8.  block_size: elements that share
-    e, over the last dimensions.  exponent_bias: None for 2**(exponent_width - 1) - 1.  Rounds half to even, saturates.
+    e, over the last dimensions.  exponent_bias: None for 2**(exponent_width - 1) - 1.  rounding: as of
+    `FixedPoint`.  Saturates.
     Source: MASE's `block_fp` quantiser (Microsoft floating point).
     """
 
@@ -26,6 +27,7 @@ class BlockFloat(NumberFormat):
     exponent_width: int = 8
     block_size: tuple[int, ...] = (1, 16)
     exponent_bias: int | None = None
+    rounding: str = "nearest"
 
     name: ClassVar[str] = "block_fp"
 
@@ -33,6 +35,7 @@ class BlockFloat(NumberFormat):
         check(self, "width", 2, 24)
         check(self, "exponent_width", 2, 8)
         check_block(self, self.block_size)
+        check_rounding(self, self.rounding)
         if self.exponent_bias is not None:
             check(self, "exponent_bias", -127 + (1 << self.exponent_width), 125)
 
@@ -62,4 +65,4 @@ class BlockFloat(NumberFormat):
         top = shared(exponent(largest) + 1, largest, self.exponents, self.exponents[0])
         steps = power_of_two(top - (self.width - 1), block)
         highest = steps * ((1 << (self.width - 1)) - 1)
-        return to_steps(torch.minimum(torch.maximum(block, -highest), highest), steps)
+        return to_steps(torch.minimum(torch.maximum(block, -highest), highest), steps, self.rounding)

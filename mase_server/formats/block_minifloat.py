@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from mase_server.formats.blocks import blockwise, check_block, shared, shared_biases, shared_bits
-from mase_server.formats.format import NumberFormat, Range, check
+from mase_server.formats.format import NumberFormat, Range, check, check_rounding
 from mase_server.formats.rounding import exponent, power_of_two, to_float
 
 
@@ -19,13 +19,14 @@ class BlockMinifloat(NumberFormat):
 
     width, exponent_width: of an element, as in `MinifloatIeee`.  exponent_bias_width: bits of the shared bias, signed,
     2..8; biases that do not fit saturate.  block_size: elements that share it, over the last dimensions.
-    Rounds half to even.  Source: MASE's `block_minifloat` quantiser, after Fox et al., 2021.
+    rounding: as of `FixedPoint`.  Source: MASE's `block_minifloat` quantiser, after Fox et al., 2021.
     """
 
     width: int
     exponent_width: int
     exponent_bias_width: int = 8
     block_size: tuple[int, ...] = (1, 16)
+    rounding: str = "nearest"
 
     name: ClassVar[str] = "block_minifloat"
 
@@ -34,6 +35,7 @@ class BlockMinifloat(NumberFormat):
         check(self, "width", self.exponent_width + 2, self.exponent_width + 24)
         check(self, "exponent_bias_width", 2, 8)
         check_block(self, self.block_size)
+        check_rounding(self, self.rounding)
 
     @property
     def mantissa_width(self) -> int:
@@ -66,4 +68,4 @@ class BlockMinifloat(NumberFormat):
         codes = (1 << self.exponent_width) - 1
         bias = shared(codes - exponent(largest), largest, self.biases, self.biases[1])
         highest = power_of_two(codes - bias, block) * (2.0 - 2.0**-self.mantissa_width)
-        return to_float(block, self.mantissa_width, 1 - bias, highest)
+        return to_float(block, self.mantissa_width, 1 - bias, highest, self.rounding)

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from mase_server.formats.format import NumberFormat, Range, check
-from mase_server.formats.rounding import clamp, to_grid_
+from mase_server.formats.format import NumberFormat, Range, check, check_rounding
+from mase_server.formats.rounding import clamp, to_grid_, to_whole_
 from mase_server.formats.scaling import powers
 
 #: Single and double precision hold all integers below these: scaled by a power of two nothing is lost.
@@ -22,12 +22,14 @@ class FixedPoint(NumberFormat):
     """Two's-complement fixed point: value = integer / 2**fraction_width.
 
     width: total bits, sign included, 2..64 (1..64 unsigned).  fraction_width: bits after the point, may lie outside of
-    the width.  Rounds half to even, saturates.  Source: MASE's `integer` quantiser, precision (width, fraction_width).
+    the width.  rounding: nearest (half to even) | floor | stochastic.  Saturates.
+    Source: MASE's `integer` quantiser, precision (width, fraction_width).
     """
 
     width: int
     fraction_width: int = field(metadata={"key": "frac_width"})
     is_signed: bool = True
+    rounding: str = "nearest"
 
     name: ClassVar[str] = "fixed"
     calibrated: ClassVar[str] = "fraction_width"
@@ -35,12 +37,13 @@ class FixedPoint(NumberFormat):
     def __post_init__(self) -> None:
         check(self, "width", 2 if self.is_signed else 1, 64)
         check(self, "fraction_width", -64, 64)
+        check_rounding(self, self.rounding)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FixedPoint) and self._values() == other._values()
 
     def __hash__(self) -> int:
-        return hash((self.width, self.fraction_width, self.is_signed))
+        return hash((self.width, self.fraction_width, self.is_signed, self.rounding))
 
     @property
     def integers(self) -> tuple[int, int]:
@@ -66,16 +69,16 @@ class FixedPoint(NumberFormat):
         return powers(self, low, high, (-64, 64))
 
     def nearest(self, values: Tensor) -> Tensor:
-        """Saturate, then round half to even."""
+        """Saturate, then round."""
         limits = self.range
-        return to_grid_(clamp(values, limits.lowest, limits.highest), self.fraction_width)
+        return to_grid_(clamp(values, limits.lowest, limits.highest), self.fraction_width, self.rounding)
 
     def encode(self, values: Tensor) -> Tensor:
         """The integers of the nearest values, int64. NaN has none: ValueError."""
         if not values.is_meta and values.numel() and bool(torch.aminmax(values.detach())[0].isnan()):
             raise ValueError(f"{self} has no integer for NaN; the tensor {list(values.shape)} holds one")
         exact = values.detach() if values.dtype is torch.float32 and self.integers[1] < _SINGLES else values.double()
-        (low, high), steps = self.integers, (exact.detach() * 2.0**self.fraction_width).round_()
+        (low, high), steps = self.integers, to_whole_(exact.detach() * 2.0**self.fraction_width, self.rounding)
         if high < _DOUBLES:
             return steps.clamp_(low, high).to(torch.int64)
         # As a double the highest one would be the next power of two, which may be no integer of 64 bits.

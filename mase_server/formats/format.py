@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from mase_server.formats.rounding import clamp
+from mase_server.formats.rounding import ROUNDINGS, clamp
 
 #: Element types that are wide enough to round in; narrower ones are computed in float32.
 _WIDE = (torch.float32, torch.float64)
@@ -38,6 +38,8 @@ class NumberFormat(ABC):
 
     #: MASE's name in metadata and configurations.
     name: ClassVar[str]
+    #: Keys that MASE has for it besides those of its parameters (see `of_keys`).
+    further_keys: ClassVar[tuple[str, ...]] = ()
     #: The parameter that data may choose (see `open`); "" for none.
     calibrated: ClassVar[str] = ""
 
@@ -88,6 +90,12 @@ class NumberFormat(ABC):
         # A narrow carrier may round the ends of the range to the outside.
         return rounded if limits is None else clamp(rounded, limits.lowest, limits.highest)
 
+    @classmethod
+    def of_keys(cls, values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters of a configuration of MASE. values: those whose own keys it has.  given: all that it has for
+        the argument, by key, `further_keys` among them."""
+        return values
+
     def to_config(self) -> dict[str, Any]:
         """The parameters under MASE's keys, without the argument's prefix."""
         keys = {each.name: key_of(each) for each in dataclasses.fields(self)}
@@ -129,6 +137,12 @@ class _StraightThrough(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (gradient,) = gradients
         return (gradient if ctx.mask is None else gradient * ctx.mask), None
+
+
+def check_rounding(format: NumberFormat, rounding: object) -> None:
+    """ValueError, quoting it, for a way of rounding that there is not."""
+    if rounding not in ROUNDINGS:
+        raise ValueError(f"{format.name}: rounding is {rounding!r}, expected {', '.join(ROUNDINGS)}")
 
 
 def check(format: NumberFormat, parameter: str, low: float, high: float) -> None:

@@ -6,7 +6,7 @@ from abc import ABC
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mase_server.formats.format import NumberFormat, check
+from mase_server.formats.format import NumberFormat, check, check_rounding
 from mase_server.formats.scaling import powers
 
 
@@ -15,12 +15,13 @@ class Minifloat(NumberFormat, ABC):
     """Sign, exponent and mantissa.
 
     width: all bits.  exponent_width: 2..8; the rest, at least one bit, is mantissa.  exponent_bias: None for
-    2**(exponent_width - 1) - 1.
+    2**(exponent_width - 1) - 1.  rounding: as of `FixedPoint`.
     """
 
     width: int
     exponent_width: int
     exponent_bias: int | None = None
+    rounding: str = "nearest"
 
     calibrated: ClassVar[str] = "exponent_bias"
     #: The highest bias that may be asked for.
@@ -28,6 +29,7 @@ class Minifloat(NumberFormat, ABC):
 
     def __post_init__(self) -> None:
         check(self, "exponent_width", 2, 8)
+        check_rounding(self, self.rounding)
         check(self, "width", self.exponent_width + 2, self.exponent_width + 24)
         if self.exponent_bias is not None:
             check(self, "exponent_bias", *self._biases)

@@ -16,7 +16,7 @@ from mase_server.formats.rounding import to_float
 class MinifloatDenorm(Minifloat):
     """Sign, exponent, mantissa read as 0.m: +-2**(code - exponent_bias) * m / 2**mantissa_width. No infinity, no NaN.
 
-    Rounds half to even, saturates.  Source: MASE's `minifloat_denorm` quantiser.
+    Saturates.  Source: MASE's `minifloat_denorm` quantiser.
     """
 
     name: ClassVar[str] = "minifloat_denorm"
@@ -36,4 +36,4 @@ class MinifloatDenorm(Minifloat):
 
     def nearest(self, values: Tensor) -> Tensor:
         """The nearest value: a mantissa of 0.1xx is a float with a hidden one and a bit less."""
-        return to_float(values, self.mantissa_width - 1, self.exponents[0] - 1, self.range.highest)
+        return to_float(values, self.mantissa_width - 1, self.exponents[0] - 1, self.range.highest, self.rounding)

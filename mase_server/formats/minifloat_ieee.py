@@ -16,7 +16,7 @@ from mase_server.formats.rounding import to_float
 class MinifloatIeee(Minifloat):
     """Sign, exponent, mantissa with a hidden one, subnormals; the highest exponent is kept for infinity and NaN.
 
-    Rounds half to even, saturates at the highest finite value.
+    Saturates at the highest finite value.
     `minifloat_ieee(8,5)` holds what torch.float8_e5m2 holds.  Source: MASE's `minifloat_ieee` quantiser.
     """
 
@@ -37,4 +37,4 @@ class MinifloatIeee(Minifloat):
 
     def nearest(self, values: Tensor) -> Tensor:
         """The nearest value."""
-        return to_float(values, self.mantissa_width, self.exponents[0], self.range.highest)
+        return to_float(values, self.mantissa_width, self.exponents[0], self.range.highest, self.rounding)

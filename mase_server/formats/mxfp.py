@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from mase_server.formats.blocks import blockwise, check_block, shared_bits
-from mase_server.formats.format import NumberFormat, Range, check
+from mase_server.formats.format import NumberFormat, Range, check, check_rounding
 from mase_server.formats.mxint import SCALES, shared_exponent
 from mase_server.formats.rounding import power_of_two, to_float
 
@@ -28,15 +29,17 @@ class MxFloat(NumberFormat):
 
     width, exponent_width: of an element, one of (8,5) (8,4) (6,3) (6,2) (4,2).  block_size: elements that share a
     scale, over the last dimensions.  The scale is 2**(floor(log2(largest magnitude)) - the element type's highest
-    exponent), in 8 bits.  Rounds half to even, saturates.
+    exponent), in 8 bits.  rounding: as of `FixedPoint`.  Saturates.
     Source: OCP Microscaling Formats (MX) Specification 1.0, sections 5.3 and 6.3; MASE's `mxfp`.
     """
 
     width: int
     exponent_width: int
     block_size: tuple[int, ...] = (32,)
+    rounding: str = "nearest"
 
     name: ClassVar[str] = "mxfp"
+    further_keys: ClassVar[tuple[str, ...]] = ("frac_width",)
 
     def __post_init__(self) -> None:
         if (self.width, self.exponent_width) not in ELEMENTS:
@@ -46,6 +49,19 @@ class MxFloat(NumberFormat):
             )
         check(self, "width", 4, 8)
         check_block(self, self.block_size)
+        check_rounding(self, self.rounding)
+
+    @classmethod
+    def of_keys(cls, values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """MASE gives the widths of exponent and fraction, and none of the element; ValueError where three differ."""
+        fraction, exponent = given.get("frac_width"), values.get("exponent_width")
+        if type(fraction) is not int or type(exponent) is not int:
+            return values
+        width = 1 + exponent + fraction
+        if values.get("width", width) != width:
+            told = f"width is {values['width']!r}, but exponent_width and frac_width make {width}"
+            raise ValueError(f"mxfp: {told}; leave out one of them")
+        return {**values, "width": width}
 
     @property
     def mantissa_width(self) -> int:
@@ -73,7 +89,7 @@ class MxFloat(NumberFormat):
         _, top = _split(highest)
         shared = shared_exponent(largest, top)
         limit = power_of_two(shared + top, block) * (highest / 2.0**top)
-        return to_float(block, self.mantissa_width, shared + 1 - bias, limit)
+        return to_float(block, self.mantissa_width, shared + 1 - bias, limit, self.rounding)
 
 
 def _split(value: float) -> tuple[float, int]:

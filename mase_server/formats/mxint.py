@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mase_server.formats.blocks import blockwise, check_block, shared, shared_bits
-from mase_server.formats.format import NumberFormat, Range, check
+from mase_server.formats.format import NumberFormat, Range, check, check_rounding
 from mase_server.formats.rounding import exponent, power_of_two, to_steps
 
 #: Exponents of an E8M0 scale.
@@ -21,19 +21,21 @@ class MxInt(NumberFormat):
     """Two's-complement elements with width - 2 bits after the point, times a power of two for each block.
 
     width: bits of an element, 2..24; 8 is the specification's MXINT8.  block_size: elements that share a scale, over
-    the last dimensions.  The scale is 2**floor(log2(largest magnitude)), in 8 bits.  Rounds half to even, saturates
-    symmetrically: the lowest code is left out, as the specification allows.
+    the last dimensions.  The scale is 2**floor(log2(largest magnitude)), in 8 bits.  rounding: as of `FixedPoint`.
+    Saturates symmetrically: the lowest code is left out, as the specification allows.
     Source: OCP Microscaling Formats (MX) Specification 1.0, section 5.3.4 and 6.3; MASE's `mxint`.
     """
 
     width: int
     block_size: tuple[int, ...] = (32,)
+    rounding: str = "nearest"
 
     name: ClassVar[str] = "mxint"
 
     def __post_init__(self) -> None:
         check(self, "width", 2, 24)
         check_block(self, self.block_size)
+        check_rounding(self, self.rounding)
 
     @property
     def bits(self) -> float:
@@ -53,7 +55,7 @@ class MxInt(NumberFormat):
     def _rounded(self, block: Tensor, largest: Tensor) -> Tensor:
         steps = power_of_two(shared_exponent(largest, 0) - (self.width - 2), block)
         highest = steps * ((1 << (self.width - 1)) - 1)
-        return to_steps(torch.minimum(torch.maximum(block, -highest), highest), steps)
+        return to_steps(torch.minimum(torch.maximum(block, -highest), highest), steps, self.rounding)
 
 
 def shared_exponent(largest: Tensor, element: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Every format by name: found in this package's files, made from a text or from one of MASE's configurations."""
+"""Every format by name: found in this package's files, made from a text."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import ast
 import dataclasses
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from mase_server.formats.format import NumberFormat, key_of
+from mase_server.formats.format import NumberFormat
 from mase_server.formats.open import AUTO, Open
 
 
@@ -19,7 +20,7 @@ def _found() -> dict[str, type[NumberFormat]]:
     """Name -> class, for every concrete format that a file of this package defines."""
     found: dict[str, type[NumberFormat]] = {}
     for file in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        if file.name in {"registry", "functional", "open"}:
+        if file.name in {"registry", "configuration", "functional", "open"}:
             continue
         for kind in vars(importlib.import_module(f"{__package__}.{file.name}")).values():
             if isinstance(kind, type) and issubclass(kind, NumberFormat) and "name" in vars(kind):
@@ -47,9 +48,9 @@ def parse(text: str) -> NumberFormat:
         named = {str(each.arg): _literal(each.value) for each in call.keywords}
     except (SyntaxError, ValueError) as error:
         raise ValueError(f"{text!r} is no number format ({error}); an example: fixed(8,4)") from None
-    kind = _kind(call.func.id)
+    kind = kind_of(call.func.id)
     try:
-        return _made(kind, _bound(kind, given, named))
+        return made(kind, _bound(kind, given, named))
     except TypeError:
         raise ValueError(f"{text!r} does not fit {usage(kind)}") from None
 
@@ -67,7 +68,7 @@ def _bound(kind: type[NumberFormat], given: list[Any], named: Mapping[str, Any])
     return {**first, **named}
 
 
-def _made(kind: type[NumberFormat], given: Mapping[str, Any]) -> NumberFormat:
+def made(kind: type[NumberFormat], given: Mapping[str, Any]) -> NumberFormat:
     """The format with these parameters, one of which may be left to data."""
     opened = [name for name, value in given.items() if isinstance(value, str) and value == AUTO]
     if not opened:
@@ -76,38 +77,29 @@ def _made(kind: type[NumberFormat], given: Mapping[str, Any]) -> NumberFormat:
         may = f"only {kind.calibrated} may" if kind.calibrated else "no parameter may"
         raise ValueError(f"{kind.name}: {opened[0]} is {AUTO}, but {may} be left to data")
     (field,) = (each for each in dataclasses.fields(kind) if each.name == kind.calibrated)
-    return Open(kind(**{**given, kind.calibrated: 0 if _required(field) else field.default}))
+    return Open(kind(**{**given, kind.calibrated: 0 if required(field) else field.default}))
 
 
-def from_config(config: Mapping[str, Any], argument: str = "") -> NumberFormat | None:
-    """The format of one argument in MASE's configuration; None where the configuration leaves it as it is.
-
-    config: e.g. {"name": "integer", "data_in_width": 8, "data_in_frac_width": 4}.  argument: data_in | weight | bias.
-    Without an argument the keys have no prefix.  ValueError for an unknown name or a value out of range.
-    """
-    kind = _kind(config.get("name"))
-    prefix = f"{argument}_" if argument else ""
-    fields = dataclasses.fields(kind)
-    given = {each.name: config[prefix + key_of(each)] for each in fields if prefix + key_of(each) in config}
-    if not given and argument:
-        return None
-    missing = [prefix + key_of(each) for each in fields if each.name not in given and _required(each)]
-    if missing:
-        raise ValueError(f"the configuration of {kind.name} lacks {', '.join(missing)}; it has {', '.join(config)}")
-    return _made(kind, {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+def nearest(word: str, known: Iterable[str]) -> str:
+    """What to say after a word that is not known: the nearest one, or all of them."""
+    names = sorted(known)
+    found = get_close_matches(word, names, 1)
+    return f"; did you mean {found[0]!r}?" if found else f"; there are {', '.join(names)}"
 
 
 def usage(kind: type[NumberFormat]) -> str:
     """How a format is written, e.g. `fixed(width, fraction_width, is_signed=True)`."""
-    shown = [each.name if _required(each) else f"{each.name}={each.default!r}" for each in dataclasses.fields(kind)]
+    shown = [each.name if required(each) else f"{each.name}={each.default!r}" for each in dataclasses.fields(kind)]
     return f"{kind.name}({', '.join(shown)})"
 
 
-def _required(field: dataclasses.Field[Any]) -> bool:
+def required(field: dataclasses.Field[Any]) -> bool:
+    """Has a parameter no default?"""
     return field.default is dataclasses.MISSING
 
 
-def _kind(name: Any) -> type[NumberFormat]:
+def kind_of(name: Any) -> type[NumberFormat]:
+    """The format of this name; ValueError for none."""
     if name not in FORMATS:
-        raise ValueError(f"no number format is called {name!r}; there are {', '.join(sorted(FORMATS))}")
+        raise ValueError(f"no number format is called {name!r}{nearest(str(name), FORMATS)}")
     return FORMATS[name]

@@ -8,15 +8,28 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-
-def to_grid_(values: Tensor, fraction_width: int) -> Tensor:
-    """The nearest multiples of 2**-fraction_width, ties to even, in place."""
-    return values.mul_(2.0**fraction_width).round_().mul_(2.0**-fraction_width)
+#: nearest: half to even.  floor: down, towards minus infinity.  stochastic: up with the probability of what is over.
+ROUNDINGS = ("nearest", "floor", "stochastic")
 
 
-def to_steps(values: Tensor, steps: Tensor) -> Tensor:
-    """The nearest multiples of `steps`, powers of two, ties to even."""
-    return (values / steps).round_().mul_(steps)
+def to_whole_(values: Tensor, rounding: str = "nearest") -> Tensor:
+    """Whole numbers, in place; NaN stays."""
+    if rounding == "nearest":
+        return values.round_()
+    if rounding == "floor":
+        return values.floor_()
+    low = values.floor()
+    return values.sub_(low).gt_(torch.rand_like(low)).add_(low)
+
+
+def to_grid_(values: Tensor, fraction_width: int, rounding: str = "nearest") -> Tensor:
+    """Multiples of 2**-fraction_width, in place."""
+    return to_whole_(values.mul_(2.0**fraction_width), rounding).mul_(2.0**-fraction_width)
+
+
+def to_steps(values: Tensor, steps: Tensor, rounding: str = "nearest") -> Tensor:
+    """Multiples of `steps`, which are powers of two."""
+    return to_whole_(values / steps, rounding).mul_(steps)
 
 
 def exponent(values: Tensor) -> Tensor:
@@ -49,8 +62,14 @@ def _inside(highest: float, dtype: torch.dtype) -> float:
     return float(held)
 
 
-def to_float(values: Tensor, mantissa_width: int, lowest_exponent: int | Tensor, highest: float | Tensor) -> Tensor:
-    """The nearest values of a binary floating-point format with subnormals, ties to even, saturated at `highest`.
+def to_float(
+    values: Tensor,
+    mantissa_width: int,
+    lowest_exponent: int | Tensor,
+    highest: float | Tensor,
+    rounding: str = "nearest",
+) -> Tensor:
+    """Values of a binary floating-point format with subnormals, saturated at `highest`.
 
     lowest_exponent: that of the normal values; below it the steps stay as they are there.
     """
@@ -60,7 +79,7 @@ def to_float(values: Tensor, mantissa_width: int, lowest_exponent: int | Tensor,
         limited = values.clamp(-highest, highest)
     lowest = torch.as_tensor(lowest_exponent, dtype=torch.int32, device=values.device)
     steps = power_of_two(torch.maximum(exponent(limited), lowest) - mantissa_width, values)
-    return to_steps(limited, steps)
+    return to_steps(limited, steps, rounding)
 
 
 def to_powers(values: Tensor, lowest_exponent: int | Tensor, highest_exponent: int | Tensor) -> Tensor:

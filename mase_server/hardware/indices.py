@@ -52,7 +52,7 @@ def input_format(lowering: Lowering, root: fx.Node, node: fx.Node) -> FixedPoint
         count = fewest_rows(lowering, root)
         return _NUMBER if count is None else FixedPoint(max(1, (count - 1).bit_length()), 0, is_signed=False)
     texts = {text for each in (root, node) for user in each.users if (text := format_text(user)) is not None}
-    formats = [parse(text) for text in texts]
+    formats = list({parse(text) for text in texts})
     if len(formats) != 1 or not isinstance(formats[0], FixedPoint):
         raise NoHardware(f"{node.name} is not rounded to fixed point; quantise it first, e.g. to fixed(8,4)")
     return formats[0]

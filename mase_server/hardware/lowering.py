@@ -370,7 +370,7 @@ def _packs(node: fx.Node) -> bool:
 
 def _fixed(text: str) -> FixedPoint:
     format = parse(text)
-    if isinstance(format, FixedPoint) and format.is_signed:
+    if isinstance(format, FixedPoint) and format.is_signed and format.rounding == "nearest":
         return format
     raise NoHardware(f"{text} has no hardware; integers of signed fixed point have, e.g. fixed(8,4)")
 

@@ -228,7 +228,8 @@ def _native(name: str) -> Any:
     packet = None if short in _NEVER or not short.isidentifier() else getattr(torch.ops.aten, short, None)
     if not isinstance(packet, torch._ops.OpOverloadPacket):
         return None
-    for schema in (getattr(packet, overload)._schema for overload in packet.overloads()):
+    overloads = packet.overloads()  # type: ignore[no-untyped-call]
+    for schema in (getattr(packet, overload)._schema for overload in overloads):
         taken, given = ([str(each.type) for each in side] for side in (schema.arguments, schema.returns))
         if not any("Tensor" in kind for kind in taken) or not given or not all("Tensor" in kind for kind in given):
             return None

@@ -31,7 +31,7 @@ class Knowledge:
         self._graph = graph
         self._arguments: Mapping[str, Any] | None = None if other is None else other._arguments
         self._facts: tuple[Snapshot, Facts] | None = None
-        self._annotated = (False, False) if other is None else other._annotated
+        self._annotated: tuple[bool, bool] = (False, False) if other is None else other._annotated
 
     @property
     def arguments(self) -> Mapping[str, Any]:

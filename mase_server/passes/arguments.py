@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from mase_server.ir.graph import MaseGraph
@@ -17,7 +18,9 @@ def options(name: str, given: Mapping[str, Any] | None, defaults: Mapping[str, A
     given = given or {}
     for key in given:
         if key not in defaults:
-            raise ValueError(f"{name} has no option {key!r}; it takes {', '.join(defaults) or 'none'}")
+            near = get_close_matches(str(key), defaults, 1)
+            told = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(defaults) or 'none'}"
+            raise ValueError(f"{name} has no option {key!r}; {told}")
     return {**defaults, **given}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 from torch import nn
 
@@ -12,32 +12,28 @@ from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import MaseMetadata, metadata_of
 from mase_server.ir.state import Snapshot
 
-P = ParamSpec("P")
-T = TypeVar("T")
-Given = TypeVar("Given")
-#: A pass; one that works on modules, too, takes and gives anything.
-Function = Callable[Concatenate[Given, P], tuple[T, dict[str, Any]]]
+Function = TypeVar("Function", bound=Callable[..., tuple[Any, dict[str, Any]]])
 
 
-def analysis(function: Function[MaseGraph, P, T]) -> Function[MaseGraph, P, T]:
+def analysis(function: Function) -> Function:
     """A pass that leaves the graph as it is. It raises TypeError for what is no MaseGraph."""
 
     @wraps(function)
-    def run(graph: MaseGraph, *args: P.args, **kwargs: P.kwargs) -> tuple[T, dict[str, Any]]:
+    def run(graph: Any, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         _require(function.__name__, graph)
         return function(graph, *args, **kwargs)
 
-    return run
+    return cast(Function, run)
 
 
-def transform(function: Function[MaseGraph, P, T]) -> Function[MaseGraph, P, T]:
+def transform(function: Function) -> Function:
     """A pass that changes the graph. What metadata all nodes had, the nodes that it makes get, too.
 
     It raises TypeError for what is no MaseGraph.
     """
 
     @wraps(function)
-    def run(graph: MaseGraph, *args: P.args, **kwargs: P.kwargs) -> tuple[T, dict[str, Any]]:
+    def run(graph: Any, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         _require(function.__name__, graph)
         parts = _parts(graph)
         before = Snapshot.of(graph.fx_graph) if graph.is_recorded else Snapshot()
@@ -46,7 +42,7 @@ def transform(function: Function[MaseGraph, P, T]) -> Function[MaseGraph, P, T]:
             _complete(made, parts)
         return made, found
 
-    return run
+    return cast(Function, run)
 
 
 def add_places(metadata: MaseMetadata) -> None:

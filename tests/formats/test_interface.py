@@ -168,9 +168,13 @@ def test_a_block_size_may_be_one_number():
 
 
 ERRORS = [
-    ("fixt(8,4)", "no number format is called 'fixt'; there are binary, "),
-    ("fixed(8)", "'fixed(8)' does not fit fixed(width, fraction_width, is_signed=True)"),
-    ("fixed(8,4,depth=3)", "'fixed(8,4,depth=3)' does not fit fixed(width, fraction_width, is_signed=True)"),
+    ("fixt(8,4)", "no number format is called 'fixt'; did you mean 'fixed'?"),
+    ("posit(8)", "no number format is called 'posit'; there are binary, "),
+    ("fixed(8)", "'fixed(8)' does not fit fixed(width, fraction_width, is_signed=True, rounding='nearest')"),
+    (
+        "fixed(8,4,depth=3)",
+        "'fixed(8,4,depth=3)' does not fit fixed(width, fraction_width, is_signed=True, ",
+    ),
     ("fixed(1,0)", "fixed: width is 1, expected a whole number from 2 to 64"),
     ("fixed(8,4.5)", "fixed: fraction_width is 4.5, expected a whole number from -64 to 64"),
     ("fixed(True,4)", "fixed: width is True, expected a whole number from 2 to 64"),

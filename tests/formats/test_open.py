@@ -122,8 +122,11 @@ ERRORS = [
     ("minifloat_ieee(12,8,exponent_bias=auto)", "minifloat_ieee(12,8) leaves no exponent_bias to choose"),
     ("scale_integer(8,scale=0.0)", "scale_integer: scale is 0.0, expected a number above 0, e.g. 0.125"),
     ("scale_integer(8,axis=0,scale=0.5)", "scale_integer: one scale is for a whole tensor; leave out the scale, or"),
-    ("fixed(8,4,True,3)", "'fixed(8,4,True,3)' does not fit fixed(width, fraction_width, is_signed=True)"),
-    ("fixed(8,width=8)", "'fixed(8,width=8)' does not fit fixed(width, fraction_width, is_signed=True)"),
+    ("fixed(8,4,True,'floor',3)", "does not fit fixed(width, fraction_width, is_signed=True, rounding='nearest')"),
+    (
+        "fixed(8,width=8)",
+        "'fixed(8,width=8)' does not fit fixed(width, fraction_width, is_signed=True, ",
+    ),
 ]
 
 

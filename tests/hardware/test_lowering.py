@@ -16,7 +16,7 @@ from mase_server.hardware.twin import integer_graph
 
 
 def config(data=(8, 4), weight=(8, 6), bias=(8, 6), out=None):
-    given = {"data_in": data, "weight": weight, "bias": bias, **({"data_out": out} if out else {})}
+    given = {"data_in": data, "weight": weight, "bias": bias, "data_out": out or data}
     keys = {f"{name}_width": width for name, (width, _) in given.items()}
     keys |= {f"{name}_frac_width": fraction for name, (_, fraction) in given.items()}
     return {"by": "type", "default": {"config": {"name": "integer", **keys}}}

@@ -13,6 +13,7 @@ from tests.ir.models import bert_inputs, bert_tiny, node_named
 
 INT8 = {
     "name": "integer", "data_in_width": 8, "data_in_frac_width": 4, "weight_width": 8, "weight_frac_width": 6,
+    "data_out_width": 8, "data_out_frac_width": 4,
     "bias_width": 8, "bias_frac_width": 5,
 }  # fmt: skip
 
@@ -357,7 +358,7 @@ def test_bert_runs_in_eight_bits_without_rounding_its_masks():
 
 ERRORS = [
     ({"by": "color"}, "quantize: by is 'color', expected one of type, name, regex_name, scope"),
-    ({"linera": "fixed(8,4)"}, "quantize: no operator is called 'linera'; with by=type keys are MASE's operators"),
+    ({"linera": "fixed(8,4)"}, "quantize: no operator is called 'linera'; did you mean 'linear'?"),
     (
         {"linear": {"width": 8}},
         'quantize: {\'width\': 8} is no configuration; examples: {"config": {"name": None}} or "fixed(8,4)"',

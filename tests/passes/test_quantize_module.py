@@ -13,7 +13,7 @@ from tests.ir.models import bert_inputs, bert_tiny
 
 INTEGER = {
     "name": "integer", "data_in_width": 8, "data_in_frac_width": 4, "weight_width": 8, "weight_frac_width": 6,
-    "bias_width": 8, "bias_frac_width": 5,
+    "bias_width": 8, "bias_frac_width": 5, "data_out_width": 8, "data_out_frac_width": 4,
 }  # fmt: skip
 
 

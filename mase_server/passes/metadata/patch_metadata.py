@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from mase_server.formats import NumberFormat, from_config
+from mase_server.formats import NumberFormat, check_config, from_config
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.arguments import Result, options
 from mase_server.passes.completing import analysis
@@ -46,6 +46,7 @@ def patch_metadata_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any]
     """
     given = options("patch_metadata_transform_pass", pass_args, _DEFAULTS)
     config = {"name": given["precision"], **given["q_config"]}
+    check_config(config)
     formats = {"args": from_config(config, "data_in"), "results": from_config(config, "data_out")}
     if not any(formats.values()):
         raise ValueError("patch_metadata: q_config says nothing; an example: {'data_in_width': 8, 'data_out_width': 8}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from torch import fx, nn
 
-from mase_server.formats import NumberFormat, from_config, parse
+from mase_server.formats import NumberFormat, check_config, from_config, parse
 from mase_server.ir.number_formats import operator_of
 from mase_server.ops.table import NAMES
 from mase_server.passes.selection import path_of
@@ -51,14 +52,22 @@ class Config:
 
     @classmethod
     def of(cls, entry: Any) -> Config | None:
-        """Of {"config": {"name": ..., ...}}, of the inner map alone, or of a format's text; None for name None."""
+        """Of {"config": {"name": ..., ...}}, of the inner map alone, or of a format's text; None to leave nodes alone.
+
+        ValueError for what is none of them, and for a key that has no meaning.
+        """
         if isinstance(entry, str):
             return cls({}, parse(entry))
         values = entry.get("config", entry) if isinstance(entry, Mapping) else None
         if not isinstance(values, Mapping) or "name" not in values:
             example = '{"config": {"name": None}} or "fixed(8,4)"'
             raise ValueError(f"quantize: {entry!r} is no configuration; examples: {example}")
-        return None if values["name"] in (None, "NA") else cls(values)
+        if values is not entry and (other := [key for key in entry if key != "config"]):
+            raise ValueError(f"quantize: {other[0]!r} stands beside 'config', where it says nothing; put it into it")
+        if values["name"] in (None, "NA"):
+            return None
+        check_config(values)
+        return None if values.get("bypass") else cls(values)
 
     def format_of(self, argument: str) -> NumberFormat | None:
         """The format of an argument by MASE's name (data_in_0, weight, bias) or of `data_out`; None to leave it."""
@@ -66,8 +75,6 @@ class Config:
             return self.everywhere
         if argument.startswith("data_in"):
             return from_config(self.values, "data_in")
-        if argument == "data_out":
-            return from_config(self.values, "data_out") or from_config(self.values, "data_in")
         return from_config(self.values, argument)
 
 
@@ -84,7 +91,9 @@ class Chooser:
         self.default = Config.of(default) if default is not None else None if own else Config.of(USUAL[0])
         self.entries = {key: Config.of(value) for key, value in own.items()}
         if self.way == "type" and (unknown := [key for key in own if key not in NAMES]):
-            raise ValueError(f"quantize: no operator is called {unknown[0]!r}; with by=type keys are MASE's operators")
+            near = get_close_matches(str(unknown[0]), NAMES, 1)
+            told = f"did you mean {near[0]!r}?" if near else "with by=type keys are MASE's operators"
+            raise ValueError(f"quantize: no operator is called {unknown[0]!r}; {told}")
         self._used: set[str] = set()
 
     def of(self, node: fx.Node) -> Config | None:

@@ -26,7 +26,8 @@ class Rounding:
 
 @dataclass(slots=True)
 class Rewritten:
-    """results: the formats of nodes' results by name.  roundings: what was put in, in that order."""
+    """results: the formats of nodes' results by name, or of what they read where results are not rounded.
+    roundings: what was put in, in that order."""
 
     results: dict[str, str] = field(default_factory=dict)
     roundings: list[Rounding] = field(default_factory=list)
@@ -55,7 +56,8 @@ class _Rewriter:
         if place.result is not None:
             for tensor in place.tensors:
                 self._round_result(place.node, tensor, place.result)
-            self.done.results[place.node.name] = self._told(place)
+        if (told := self._told(place)) is not None:
+            self.done.results[place.node.name] = told
 
     def _round_argument(self, node: fx.Node, source: fx.Node, format: NumberFormat) -> None:
         """What the node gets: the source, or what it was rounded to by the place before."""
@@ -101,11 +103,14 @@ class _Rewriter:
         made.meta["scope"] = source.meta.get("scope")
         return made
 
-    def _told(self, place: Place) -> str:
-        """The format of a node's result: of several tensors the first one's."""
-        assert place.result is not None
-        node = place.tensors[0] if place.tensors else place.node
-        return str(self.closing.of_value(node, place.result))
+    def _told(self, place: Place) -> str | None:
+        """The format of a node's result, of several tensors the first one's; else of what it reads."""
+        if place.result is not None:
+            node = place.tensors[0] if place.tensors else place.node
+            return str(self.closing.of_value(node, place.result))
+        for source, format in place.arguments:
+            return str(self.closing.of_value(source, format))
+        return next((str(format) for format in place.parameters.values() if format is not None), None)
 
 
 def _rounds(node: fx.Node, source: fx.Node) -> bool:

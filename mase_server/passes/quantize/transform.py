@@ -29,8 +29,8 @@ def quantize_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | Non
     everything without it.  Every other key is an operator, a node's name or its module's path, a regular
     expression on either, or a module's path, which covers all below it.  A value is {"config": {"name": "integer",
     "data_in_width": 8, "data_in_frac_width": 4, "weight_width": ..., "bias_width": ..., "data_out_width": ...}}, with
-    name None to leave them alone, or one format for everything, e.g. "fixed(8,4)".  Results take the format of
-    data_in where data_out has none.
+    name None or bypass True to leave them alone, or one format for everything, results too, e.g. "fixed(8,4)".  A
+    configuration rounds what it names and nothing else: results where it has data_out.
 
     A format may leave a parameter to data: "fixed(8,auto)". It is chosen for each tensor: for parameters by their own
     values, for all else by running the graph.  calibrate: mse, the smallest squared error; minmax, everything is held;
@@ -40,9 +40,10 @@ def quantize_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | Non
     A rounding is a node, `quantise(x, "fixed(8,4)")`, with a straight-through gradient. Layers with parameters become
     calls of functions, with the parameters rounded at each run: the parameters themselves stay as they were. Masks,
     sizes and integers are not rounded, nor is what a mask was added to. torch.nn's transformers are taken apart first
-    (see lower_granularity).  Gives {"quantised": nodes by format of their
-    results, "unused": keys that matched nothing, "calibrated": on what, None where nothing was left to data}.
-    ValueError for pass_args that cannot be read.
+    (see lower_granularity).  Gives {"quantised": nodes by format of their results, or of what they read where a
+    configuration does not round results, "unused": keys that matched nothing, "calibrated": on what, None where
+    nothing was left to data}.  ValueError for pass_args that cannot be read, and for a key of a configuration that
+    says nothing.
     Source: `chop.passes.graph.transforms.quantize.quantize_transform_pass`.
 
     >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)})
