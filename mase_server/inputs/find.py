@@ -74,7 +74,7 @@ def find(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[Found | P
             return
         if not wishes.skips_file():
             yield from _Finder(request, tree, hooks, wishes).run()
-            yield from problems_of(missing, request.path)
+            yield from problems_of(missing, request.path, request.folder)
 
 
 class _Finder(Running):
@@ -124,7 +124,7 @@ class _Finder(Running):
         return kind if kind in self.classes else instance.name
 
     def _searched(self, module: ModuleType) -> Iterator[Found | Problem]:
-        unknown = list(unknown_bases(self.path, vars(module), self.nodes))
+        unknown = list(unknown_bases(self.path, self.request.folder, vars(module), self.nodes))
         yield from unknown
         classes = model_classes(vars(module), self.tree)
         if not classes and not self.shown:

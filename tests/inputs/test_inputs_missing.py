@@ -1,6 +1,7 @@
 """Files that import what is not installed: what does without it is shown, and nothing is made up for the rest."""
 
 import importlib.util
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -156,7 +157,7 @@ def test_what_a_forward_uses_of_a_missing_package_is_an_error_where_it_is_used(t
     payload = traced(tmp_path, {"net.py": text})
     (error,) = [each for each in payload["problems"] if each["severity"] == "error"]
     assert (error["code"], text.splitlines()[error["line"] - 1].strip()) == ("missing-package", line.partition("\n")[0])
-    assert "-m pip install absent_one" in error["message"]
+    assert "absent_one cannot be imported" in error["message"]
     assert bound(payload)["g"] == [2, 5], "what comes before it is shown"
     assert bound(payload).get("h") is None, "nothing is made up"
 
@@ -372,6 +373,106 @@ def test_a_folder_that_happens_to_bear_a_missing_package_s_name_is_not_that_pack
     files = {"net.py": HEAD + "import absent_one.core\n" + BODY, "data/absent_one/picture.txt": "", "a/core.py": ""}
     payload = traced(tmp_path, files)
     assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])
+
+
+NAMESAKES = {
+    "a folder inside of the package that uses it": (
+        "kit/ops/net.py",
+        {
+            "kit/__init__.py": "",
+            "kit/ops/__init__.py": "",
+            "kit/ops/{name}/__init__.py": "",
+            "kit/ops/{name}/own.py": "",
+        },
+    ),
+    "a module of the same name that wraps it": (
+        "net.py",
+        {"kit/__init__.py": "", "kit/{name}.py": "import {name} as package\n\n\ndef wrapped():\n    package.jit()\n"},
+    ),
+    "a module that imports it": ("kit/{name}.py", {"kit/__init__.py": ""}),
+    "a folder with code of its own": ("net.py", {"tests/{name}/kernels.py": "a = 1\n"}),
+    "a folder at the top": ("net.py", {"{name}/kernels.py": "a = 1\n"}),
+}
+USED = """import {name}
+import {name}.language as tl
+from {name}.testing import do_bench
+
+
+@{name}.jit
+def kernel(a):
+    return tl.load(a)
+
+
+"""
+
+
+@pytest.mark.parametrize("case", NAMESAKES)
+def test_a_package_is_not_what_has_its_name_in_the_workspace(tmp_path, case):
+    file, others = NAMESAKES[case]
+    name = f"absent_{list(NAMESAKES).index(case)}"
+    files = {path.format(name=name): text.format(name=name) for path, text in others.items()}
+    file = file.format(name=name)
+    payload = traced(tmp_path, {**files, file: HEAD + USED.format(name=name) + BODY}, file)
+    assert bound(payload)["h"] == [2, 5]
+    assert {each[:2] for each in told(payload)} == {("warning", "missing-package")}
+    assert "in this workspace" not in str(payload["problems"])
+
+
+def test_a_package_that_is_installed_is_found_behind_what_has_its_name_in_the_package(tmp_path, monkeypatch):
+    installed = tmp_path / "installed" / "hidden_one"
+    installed.mkdir(parents=True)
+    (installed / "__init__.py").write_text("WIDTH = 6\n")
+    monkeypatch.syspath_prepend(str(installed.parent))
+    files = {"kit/__init__.py": "", "kit/hidden_one/__init__.py": "", "kit/net.py": WIDE.format(module="hidden_one")}
+    payload = traced(tmp_path, files, "kit/net.py")
+    assert (payload["models"][0]["inputs"]["x"][1], payload["problems"]) == ([2, 6], [])
+
+
+def test_a_script_in_a_package_finds_its_neighbours_and_a_slip_in_their_names_is_an_error(tmp_path):
+    files = {"kit/__init__.py": "", "kit/near_two.py": "def load_all():\n    return 4\n\n\ndef save():\n    pass\n"}
+    use = "import near_two\n\nnear_two.load_all(), near_two.save\n"
+    payload = traced(tmp_path, {**files, "kit/net.py": f"{HEAD}{use}{BODY}"}, "kit/net.py")
+    assert (bound(payload)["h"], payload["problems"]) == ([2, 5], [])
+    wrong = "from near_two import laod_all\n"
+    payload = traced(tmp_path, {**files, "kit/net.py": f"{HEAD}{wrong}{BODY}"}, "kit/net.py")
+    assert told(payload)[0][:2] == ("error", "import-error")
+
+
+REQUIREMENTS = {
+    "requirements.txt": "# for training\n-r more.txt\nabsent-one[extra]>=2,<3  # newer ones fail\ntorch\n",
+    "parts/requirements-dev.txt": "Absent_One == 1.0\n",
+    "environment.yml": "name: net\ndependencies:\n  - python=3.11\n  - pip:\n    - absent_one==1\n",
+    "pyproject.toml": "[project]\nname = 'net'\n[project.optional-dependencies]\nall = ['absent.one>1']\n",
+    "setup.py": "raise SystemExit\nsetup(extras_require={'all': ['absent_one>1']})\n",
+}
+
+
+@pytest.mark.parametrize("file", REQUIREMENTS)
+def test_what_the_requirements_name_is_what_is_advised_to_be_installed(tmp_path, file):
+    payload = traced(tmp_path, {"net.py": f"{HEAD}import absent_one\n{BODY}", file: REQUIREMENTS[file]})
+    (problem,) = payload["problems"]
+    name = re.search(r"(?i)absent[-_.]one", REQUIREMENTS[file])[0]
+    assert problem["message"].endswith(f"-m pip install {name}")
+
+
+#: module -> the package that has it; None where its name is no package's, or another one's.
+ADVICE = {
+    "tap": "typed-argument-parser",
+    "pkg_resources": "'setuptools<81'",
+    "cv2": "opencv-python",
+    "einops": "einops",
+    "apex": None,
+    "utils": None,
+    "absent_one": None,
+}
+
+
+@pytest.mark.parametrize("module", ADVICE)
+def test_only_a_package_that_is_known_to_have_a_module_is_advised(tmp_path, module):
+    payload = traced(tmp_path, {"net.py": f"{HEAD}import {module}\n{BODY}"})
+    (problem,) = payload["problems"]
+    command = f"{sys.executable} -m pip install {ADVICE[module]}"
+    assert (command in problem["message"], "pip install" in problem["message"]) == (bool(ADVICE[module]),) * 2
 
 
 def test_a_constructor_that_hands_a_layer_of_a_missing_package_to_torch_names_the_package(tmp_path):

@@ -15,7 +15,7 @@ from mase_server.inputs import trouble
 from mase_server.snapshot import Problem
 from mase_server.tracing.errors.problems import describe
 from mase_server.tracing.loading.missing import MissingImport
-from mase_server.tracing.loading.packages import install
+from mase_server.tracing.loading.packages import install_advice
 from mase_server.tracing.loading.placeholders import Base
 from mase_server.tracing.loading.source import Places, Span, decode, read_source
 from mase_server.tracing.loading.standins import assumed
@@ -26,7 +26,7 @@ _SHOWN = "What does without it is shown."
 _BUILT = re.compile(r"^_C$|^_C_|cuda|cpp|cython|triton|_pb2|version$|_?ext$|^ext_|kernels?$|^lib")
 
 
-def problems_of(missing: Iterable[MissingImport], path: str) -> Iterator[Problem]:
+def problems_of(missing: Iterable[MissingImport], path: str, folder: str) -> Iterator[Problem]:
     """One problem for each import statement of the edited file, and one for each package in the other files."""
     by_place: dict[Position, list[MissingImport]] = defaultdict(list)
     elsewhere: set[str] = set()
@@ -39,10 +39,12 @@ def problems_of(missing: Iterable[MissingImport], path: str) -> Iterator[Problem
             elsewhere.add(top)
             by_place[each.at[0]].append(each)
     for at, found in by_place.items():
-        yield _problem(at, found)
+        yield _problem(at, found, folder)
 
 
-def unknown_bases(path: str, names: Mapping[str, Any], nodes: Mapping[str, ast.ClassDef]) -> Iterator[Problem]:
+def unknown_bases(
+    path: str, folder: str, names: Mapping[str, Any], nodes: Mapping[str, ast.ClassDef]
+) -> Iterator[Problem]:
     """An error at every class that has a forward, and that may be a model if its base were installed."""
     for name, node in nodes.items():
         kind = names.get(name)
@@ -50,15 +52,17 @@ def unknown_bases(path: str, names: Mapping[str, Any], nodes: Mapping[str, ast.C
             continue
         if callable(vars(kind).get("forward")):
             error = kind.missing()
-            code, step = ("missing-package", f" {install(error.name)}") if error.name else ("import-error", "")
+            code = "missing-package" if error.name else "import-error"
+            step = install_advice(error.name, [folder]) if error.name else ""
             yield trouble.at_class(path, node, "error", code, f"The base of {name}: {error}.{step}")
 
 
-def _problem(at: Position, found: list[MissingImport]) -> Problem:
+def _problem(at: Position, found: list[MissingImport], folder: str) -> Problem:
     mine = any(each.own and not is_built(each.name) for each in found)
     severity, code = ("error", "import-error") if mine else ("warning", "missing-package")
     related = [_place(each) for each in found if each.at[0] != at]
-    return Problem(at.file, *_span(at), severity, code, " ".join(dict.fromkeys(map(_sentence, found))), related)
+    message = " ".join(dict.fromkeys(_sentence(each, folder) for each in found))
+    return Problem(at.file, *_span(at), severity, code, message, related)
 
 
 def is_built(name: str) -> bool:
@@ -66,7 +70,7 @@ def is_built(name: str) -> bool:
     return _BUILT.search(name.rpartition(".")[2]) is not None
 
 
-def _sentence(missing: MissingImport) -> str:
+def _sentence(missing: MissingImport, folder: str) -> str:
     name, error = missing.name, missing.error
     if missing.own:
         built = " It looks like one that the package's installation builds." if is_built(name) else ""
@@ -76,7 +80,7 @@ def _sentence(missing: MissingImport) -> str:
     if name.partition(".")[0] in sys.modules:
         version = f"the version of {name.partition('.')[0]} that is installed there has none"
         return f"No module named '{name}' in {sys.executable}: {version}. {_SHOWN}"
-    return f"No module named '{name}' in {sys.executable}. {_SHOWN}{assumed(name)} {install(name)}"
+    return f"No module named '{name}' in {sys.executable}. {_SHOWN}{assumed(name)}{install_advice(name, [folder])}"
 
 
 def _place(missing: MissingImport) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from mase_server.tracing.errors.failure import Failure
 from mase_server.tracing.errors.refits import Made, refit, remake
 from mase_server.tracing.errors.scenes import Scene, raw
 from mase_server.tracing.errors.slips import explain_slip
-from mase_server.tracing.loading.packages import install
+from mase_server.tracing.loading.packages import install_advice
 from mase_server.tracing.loading.placeholders import MissingPackageError, behind
 from mase_server.tracing.loading.source import Span
 from mase_server.tracing.positions import Position, resolve
@@ -211,7 +211,7 @@ class _Explanation:
         text = f"No module named '{name}' in {sys.executable}."
         if isinstance(error, MissingPackageError):
             text = f"{error}."
-        return Complaint("missing-package", f"{text} {install(name)}")
+        return Complaint("missing-package", f"{text}{install_advice(name, self.context.roots)}")
 
     def _in_workspace(self, top: str) -> bool:
         folders = [Path(self.context.path).parent, *map(Path, self.context.roots)]

@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from types import FrameType, ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -76,6 +77,8 @@ class MissingImports:
         ) -> Any:
             with self._timed(name, fromlist, level, sys._getframe(1)):
                 try:
+                    if not level:
+                        self._avoid_namesakes(name.partition(".")[0], sys._getframe(1).f_code.co_filename)
                     found = original(name, globals, locals, fromlist or (), level)
                     if not level and self._is_only_a_folder(found):
                         del sys.modules[found.__name__]
@@ -90,6 +93,23 @@ class MissingImports:
                 return self._completed(found, fromlist, sys._getframe(1)) if fromlist else found
 
         return importing
+
+    def _avoid_namesakes(self, top: str, wanted_by: str) -> None:
+        """Load a package that something else in the workspace hides; ModuleNotFoundError where there is none."""
+        if top in sys.modules or top in sys.stdlib_module_names or not self._owns(wanted_by):
+            return
+        namesakes = self._homes.namesakes(top, wanted_by)
+        if not namesakes:
+            return
+        spec = PathFinder.find_spec(top, [each for each in sys.path if each not in namesakes])
+        if spec is None or spec.loader is None:
+            raise ModuleNotFoundError(f"No module named {top!r}", name=top)
+        sys.modules[top] = module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[top]
+            raise
 
     def _timed(
         self, name: str, names: Sequence[str] | None, level: int, frame: FrameType

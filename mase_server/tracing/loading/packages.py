@@ -1,33 +1,145 @@
-"""What to install for a module that cannot be imported."""
+"""What to install for a module that cannot be imported, as far as that is known.
+
+A command that installs something is only advised where somebody vouches for the package's name: the workspace's own
+requirements, or a table whose rows were checked. A package that merely bears the module's name may be anybody's.
+"""
 
 from __future__ import annotations
 
+import ast
+import functools
+import itertools
+import re
 import sys
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
-#: What to install for a module whose package has another name.
+from mase_server import reading
+from mase_server.tracing.loading.walk import SKIPPED
+
+#: Modules -> the package that has them, where it has another name.
 _PACKAGES = {
     "cv2": "opencv-python", "PIL": "pillow", "sklearn": "scikit-learn", "skimage": "scikit-image", "yaml": "pyyaml",
     "bs4": "beautifulsoup4", "dateutil": "python-dateutil", "attr": "attrs", "google.protobuf": "protobuf",
-    "pytorch_lightning": "pytorch-lightning", "tensorboardX": "tensorboardX", "umap": "umap-learn",
+    "pytorch_lightning": "pytorch-lightning", "umap": "umap-learn", "pkg_resources": "setuptools<81",
     "Crypto": "pycryptodome", "dotenv": "python-dotenv", "flash_attn": "flash-attn", "open_clip": "open-clip-torch",
     "segmentation_models_pytorch": "segmentation-models-pytorch", "torch_geometric": "torch-geometric",
-    "absl": "absl-py", "hydra": "hydra-core", "torch.utils.tensorboard": "tensorboard",
-    "mamba_ssm": "mamba-ssm", "causal_conv1d": "causal-conv1d", "clip": "openai-clip",
-    "whisper": "openai-whisper", "pl_bolts": "lightning-bolts", "ignite": "pytorch-ignite", "gym": "gymnasium",
-    "torch_scatter": "torch-scatter", "torch_sparse": "torch-sparse", "torch_cluster": "torch-cluster",
-    "efficientnet_pytorch": "efficientnet-pytorch", "sentence_transformers": "sentence-transformers",
-    "fla": "flash-linear-attention", "git": "gitpython", "serial": "pyserial",
-    "rotary_embedding_torch": "rotary-embedding-torch", "vector_quantize_pytorch": "vector-quantize-pytorch",
-    "lightning_fabric": "lightning-fabric", "memory_efficient_attention_pytorch": "memory-efficient-attention-pytorch",
+    "absl": "absl-py", "hydra": "hydra-core", "torch.utils.tensorboard": "tensorboard", "tap": "typed-argument-parser",
+    "mamba_ssm": "mamba-ssm", "causal_conv1d": "causal-conv1d", "whisper": "openai-whisper",
+    "pl_bolts": "lightning-bolts", "pywt": "pywavelets", "ignite": "pytorch-ignite", "torch_scatter": "torch-scatter",
+    "torch_sparse": "torch-sparse", "torch_cluster": "torch-cluster", "efficientnet_pytorch": "efficientnet-pytorch",
+    "sentence_transformers": "sentence-transformers", "fla": "flash-linear-attention", "git": "gitpython",
+    "serial": "pyserial", "rotary_embedding_torch": "rotary-embedding-torch",
+    "vector_quantize_pytorch": "vector-quantize-pytorch", "lightning_fabric": "lightning-fabric",
+    "memory_efficient_attention_pytorch": "memory-efficient-attention-pytorch", "faiss": "faiss-cpu",
+    "huggingface_hub": "huggingface-hub", "pycocotools": "pycocotools", "ml_collections": "ml-collections",
+    "axial_positional_embedding": "axial-positional-embedding", "x_transformers": "x-transformers",
+    "vit_pytorch": "vit-pytorch", "denoising_diffusion_pytorch": "denoising-diffusion-pytorch",
+    "local_attention": "local-attention", "linear_attention_transformer": "linear-attention-transformer",
 }  # fmt: skip
+#: Modules whose package has their name.
+_SAME = frozenset({
+    "accelerate", "albumentations", "bitsandbytes", "boto3", "click", "datasets", "deepspeed", "diffusers",
+    "einops", "fairscale", "fastapi", "fire", "fsspec", "ftfy", "gradio", "gym", "gymnasium", "h5py", "imageio",
+    "imgaug", "jax", "joblib", "jsonargparse", "kornia", "librosa", "lightning", "lmdb", "loguru", "lpips",
+    "matplotlib", "mlflow", "monai", "msgpack", "natten", "networkx", "nibabel", "ninja", "nltk", "numba",
+    "numpy", "omegaconf", "onnx", "onnxruntime", "optuna", "pandas", "peft", "plotly", "psutil", "pyarrow",
+    "pydantic", "pytest", "rdkit", "regex", "requests", "rich", "sacrebleu", "safetensors", "scipy", "seaborn",
+    "sentencepiece", "soundfile", "spacy", "sympy", "tabulate", "tensorboard", "tensorboardX", "tensorflow",
+    "termcolor", "thop", "tiktoken", "timm", "tokenizers", "toml", "torchaudio", "torchdiffeq", "torchinfo",
+    "torchmetrics", "torchsummary", "torchtext", "torchvision", "tqdm", "transformers", "trimesh", "triton",
+    "tyro", "ujson", "wandb", "webdataset", "xformers", "yacs", "zarr",
+})  # fmt: skip
+#: Files that say what a project needs, and bytes of one that are read.
+_TEXTS = re.compile(r"requirements.*\.(txt|in)|environment.*\.ya?ml")
+_CODE = ("setup.py", "pyproject.toml")
+_MOST = 1 << 20
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+_LINE = re.compile(r"^\s*(?:-\s+)?([A-Za-z0-9][\w.-]*)\s*(?:$|[\[=<>~!;#@ ])", re.MULTILINE)
 
 
-def package_of(module: str) -> str:
-    """The name under which a package with this module is installed."""
+def install_advice(module: str, folders: Iterable[str]) -> str:
+    """The sentence that says how to get a module, with a space before it; "" where nobody knows a package for sure.
+
+    folders: those of the workspace.
+    """
+    package = next((name for folder in folders if (name := required_for(module, folder))), None) or package_of(module)
+    quoted = f"'{package}'" if package and not _NAME.fullmatch(package) else package
+    return f" Install it there: {sys.executable} -m pip install {quoted}" if package else ""
+
+
+def package_of(module: str) -> str | None:
+    """The package that is known to have a module."""
     top = module.partition(".")[0]
-    return _PACKAGES.get(module, _PACKAGES.get(top, top))
+    return _PACKAGES.get(module, _PACKAGES.get(top, top if top in _SAME else None))
 
 
-def install(module: str) -> str:
-    """The sentence that says how to get a module."""
-    return f"Install it there: {sys.executable} -m pip install {package_of(module)}"
+def required_for(module: str, folder: str) -> str | None:
+    """The package with a module that the requirements of a workspace name."""
+    top = module.partition(".")[0]
+    known = {_normal(top), _normal(package_of(module) or top).partition("<")[0]}
+    return next((name for name in _required(folder) if _normal(name) in known), None)
+
+
+@functools.cache
+def _required(folder: str) -> Sequence[str]:
+    """The packages that the files at the top of a workspace, and in the folders there, ask for."""
+    return list(dict.fromkeys(_read(folder)))
+
+
+def _read(folder: str) -> Iterator[str]:
+    top = Path(folder)
+    try:
+        inner = [each for each in top.iterdir() if each.is_dir() and each.name not in SKIPPED and each.name[0] != "."]
+        files = itertools.chain.from_iterable(sorted(each.iterdir()) for each in [top, *sorted(inner)])
+        wanted = [each for each in files if each.name in _CODE or _is_list(each)]
+    except OSError:
+        return
+    for each in wanted:
+        try:
+            yield from _named(each.name, reading.read(str(each), _MOST).decode())
+        except (OSError, SyntaxError, ValueError):  # TOML that cannot be read is a ValueError
+            continue
+
+
+def _is_list(file: Path) -> bool:
+    listed = file.parent.name == "requirements" and file.suffix in (".txt", ".in")
+    return listed or _TEXTS.fullmatch(file.name) is not None
+
+
+def _named(file: str, text: str) -> Iterator[str]:
+    """The packages that a file asks for."""
+    if file == "setup.py":
+        lists = [
+            node.value
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.keyword) and node.arg in ("install_requires", "extras_require")
+        ]
+        constants = (part.value for each in lists for part in ast.walk(each) if isinstance(part, ast.Constant))
+        yield from _requirements(each for each in constants if isinstance(each, str))
+    elif file == "pyproject.toml":
+        tables = tomllib.loads(text)
+        project, poetry = tables.get("project", {}), tables.get("tool", {}).get("poetry", {})
+        groups = [*project.get("optional-dependencies", {}).values(), *tables.get("dependency-groups", {}).values()]
+        yield from _requirements(_texts([project.get("dependencies", []), groups]))
+        for group in (poetry, *poetry.get("group", {}).values()):
+            yield from group.get("dependencies", {})
+    else:
+        yield from _LINE.findall(text)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        yield from (text for each in value for text in _texts(each))
+
+
+def _requirements(texts: Iterable[str]) -> Iterator[str]:
+    yield from (found[0] for text in texts if (found := _NAME.match(text)))
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
