@@ -35,7 +35,8 @@ class Checked:
         return sorted(unique.values(), key=lambda each: (each.file, each.line, each.column))
 
     def _of(self, report: Report) -> Iterator[Problem]:
-        if not report.told["problems"]:
+        # A file that only looked as if it had a model is no mistake; `unchecked` names it.
+        if not report.told["problems"] and report.state != "no_model":
             yield from report.problems
         for told in report.told["problems"]:
             problem = Problem(**told)

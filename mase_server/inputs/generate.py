@@ -126,14 +126,17 @@ def _arange(shape: Shape, dtype: torch.dtype, argument: Number, generator: torch
 
 
 def _causal(shape: Shape, dtype: torch.dtype, argument: Number, generator: torch.Generator) -> torch.Tensor:
-    past = torch.ones(shape, dtype=torch.bool).tril()
+    past = torch.ones(shape, dtype=torch.bool)
+    # A single row is that of the last position, which sees all of them.
+    past = past.tril() if len(shape) > 1 else past
     if dtype.is_floating_point:
         return torch.zeros(shape, dtype=dtype).masked_fill(~past, float("-inf"))
     return past.to(dtype)
 
 
 def _upper(shape: Shape, dtype: torch.dtype, argument: Number, generator: torch.Generator) -> torch.Tensor:
-    return torch.ones(shape, dtype=torch.bool).triu(1).to(dtype)
+    ahead = torch.ones(shape, dtype=torch.bool)
+    return (ahead.triu(1) if len(shape) > 1 else ~ahead).to(dtype)
 
 
 def _lengths(shape: Shape, dtype: torch.dtype, argument: Number, generator: torch.Generator) -> torch.Tensor:

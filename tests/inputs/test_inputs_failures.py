@@ -1,5 +1,7 @@
 """Telling a forward's own mistake from inputs that do not fit."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +11,7 @@ from mase_server.inputs.found import plain_hooks
 from mase_server.inputs.searching.search import search
 from mase_server.inputs.text import write
 from mase_server.tracing.shadow import MetaMode, Shadows
+from tests.inputs.test_inputs_missing import traced
 
 
 class Misspelt(nn.Module):
@@ -47,6 +50,33 @@ class UnknownSide(nn.Module):
 
     def forward(self, x):
         return self.fc(self.conv(x).flatten(1))
+
+
+#: Calls that refuse most of what is given, with numbers of dimensions or of elements that are none or unusual.
+ODD_CALLS = {
+    "a table without dimensions": "F.embedding(t, torch.ones(()))",
+    "a weight without dimensions": "F.linear(x, torch.ones(()))",
+    "a weight of one dimension": "F.conv1d(x, torch.ones(4))",
+    "a dimension that is not there": "torch.index_select(t, 7, t)",
+    "a dimension that is not there, of an index": "torch.gather(t, 7, t)",
+    "a view of nothing": "torch.empty(0).view(3, 3)",
+    "a view of nothing with a free size": "torch.empty(0).view(3, -1)",
+    "a mask of one dimension": "attn_mask.bmm(attn_mask)",
+    "lengths of a vector": "nn.utils.rnn.pack_padded_sequence(t, t, batch_first=True)",
+    "lengths of a number": "nn.utils.rnn.pack_padded_sequence(t.sum(), t)",
+    "lengths by name": "nn.utils.rnn.pack_padded_sequence(input=x, lengths=x, batch_first=True)",
+    "an index without dimensions": "F.one_hot(t.float().sum() if t.dim() else t.float())",
+}
+
+
+@pytest.mark.parametrize("call", ODD_CALLS)
+def test_an_odd_call_does_not_end_the_search(call, tmp_path):
+    body = f"        return {ODD_CALLS[call]}\n"
+    names = [name for name in ("x", "t", "attn_mask") if re.search(rf"\b{name}\b", body)]
+    head = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n\nclass Net(nn.Module):\n"
+    payload = traced(tmp_path, {"net.py": f"{head}    def forward(self, {', '.join(names)}):\n{body}"})
+    told = [(each["severity"], each["code"]) for each in payload["problems"]]
+    assert told in ([], [("warning", "no-inputs")]), "inputs are found, or it is said that none are"
 
 
 class Picky(nn.Module):

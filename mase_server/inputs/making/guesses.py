@@ -18,6 +18,8 @@ from mase_server.inputs.classes import class_nodes
 from mase_server.inputs.making.configs import AnyConfig, configuration, reads_of
 from mase_server.inputs.making.names import usual_argument, usual_list
 from mase_server.inputs.making.surroundings import Surroundings
+from mase_server.tracing.errors.failure import RAISED
+from mase_server.tracing.errors.problems import describe
 
 _CONFIG_CLASS = re.compile(r"(Config|Args|Arguments|Params|HParams|Cfg|Options|Settings)$")
 _CONFIG_NAME = re.compile(r"conf|cfg|args|params|^hp|^opt|settings", re.IGNORECASE)
@@ -207,7 +209,11 @@ class _Guess:
         """A configuration with its defaults; what has none is as the workspace keeps it, else as usual."""
         known = self.around.settings().closest(_fields(kind)) if required(kind) else {}
         given = {each.name: known[each.name] for each in required(kind) if known.get(each.name) is not None}
-        return kind(**made({**given, **lacking_arguments(kind, given, self.around, self.make)}))
+        arguments = made({**given, **lacking_arguments(kind, given, self.around, self.make)})
+        try:
+            return kind(**arguments)
+        except RAISED as error:  # the border to the person's checks of what was guessed
+            raise NoArgumentsError(f"what was guessed for {kind.__name__} does not fit ({describe(error)})") from None
 
 
 def _is_named(node: ast.AST, name: str) -> bool:

@@ -37,7 +37,7 @@ def candidates(layer: Any) -> Candidates:
     if isinstance(layer, Rearranged):
         return wanted_by(layer)
     if hasattr(layer, "shape"):
-        return _features(int(layer.shape[0]))
+        return _features(int(layer.shape[0])) if len(layer.shape) else []
     for kind, row in ROWS:
         if isinstance(layer, kind):
             return row(layer)
@@ -46,13 +46,15 @@ def candidates(layer: Any) -> Candidates:
 
 def _functional(name: str, weight: nn.Parameter) -> Candidates:
     shape = tuple(weight.shape)
+    if not shape or (name.startswith("conv") and len(shape) < 2):
+        return []  # a weight that the call itself refuses
     if name == "embedding":
         return _index(shape[0])
     if name == "conv2d":
         return [floats("B", shape[1], "H", "W")]
     if name == "conv1d":
         return [floats("B", shape[1], "L")]
-    return _features(shape[0] if name in ("matmul", "mm") else shape[1])
+    return _features(shape[0] if name in ("matmul", "mm") or len(shape) == 1 else shape[1])
 
 
 def _features(count: int) -> Candidates:

@@ -46,7 +46,7 @@ def _sides(failed: Failed, had: int, wanted: int) -> Iterator[tuple[int, int]]:
     shapes = [tuple(each.shape) for each in reversed(mode.made)] if mode is not None else []
     leaves = [shape_of(failed.inputs, spec) for spec in failed.specs.values() if isinstance(spec, TensorSpec)]
     for shape in dict.fromkeys(each for each in (*shapes, *leaves) if len(each) > 2):
-        if math.prod(shape[1:]) != had:
+        if not had or math.prod(shape[1:]) != had:
             continue
         for channels, sides in ((shape[1], shape[2:]), (shape[-1], shape[1:-1])):
             if channels and wanted % channels == 0:

@@ -171,7 +171,7 @@ def _as_graph(entries: dict[str, Spec]) -> dict[str, Spec]:
     known = [leaf for spec in entries.values() for leaf in leaves(spec) if "N" in (*leaf.dims[-2:-1], leaf.argument)]
     if not known:
         return entries
-    batched = known[0].dims[0] == "B"
+    batched = known[0].dims[:1] == ("B",)
     return {name: _of_nodes(spec, batched, "edge" in name) for name, spec in entries.items()}
 
 

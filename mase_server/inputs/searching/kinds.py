@@ -6,7 +6,11 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
+import torch
+
+from mase_server.inputs.generate import DEFAULT_BELOW
 from mase_server.inputs.library.huggingface import LABEL_NAMES
 from mase_server.inputs.searching.choices import choices_of
 from mase_server.inputs.searching.failed import Failed
@@ -73,7 +77,8 @@ def _indices(failed: Failed, match: Match) -> Changes:
         whole = TensorSpec("i64", spec.dims, "below", bound)
         flat = [TensorSpec("i64", dims, "below", bound) for dims in (("B", "T"), ("B",)) if len(spec.dims) > len(dims)]
         # Features never are indices: a tensor of several dimensions stands for something smaller.
-        ordered = [*flat, whole] if isinstance(spec.dims[-1], int) or len(spec.dims) > 2 else [whole, *flat]
+        is_features = len(spec.dims) > 2 or isinstance(spec.dims[-1] if spec.dims else None, int)
+        ordered = [*flat, whole] if is_features else [whole, *flat]
         yield from (put(failed.inputs, path, each) for each in ordered)
 
 
@@ -81,12 +86,20 @@ def _bound(failed: Failed) -> int:
     name, args = failed.trail.name, failed.trail.args
     if name == "one_hot":
         return max(2, int(failed.trail.kwargs.get("num_classes") or (args[1] if len(args) > 1 else 2)))
+    size = None
     if name == "embedding" and len(args) > 1:
-        return int(args[1].shape[0])
-    if name in ("gather", "index_select") and len(args) > 1 and isinstance(args[1], int):
-        return int(args[0].shape[args[1]])
-    tensor = next(iter(operands(failed.trail)), None)
-    return int(tensor.shape[0]) if name == "getitem" and tensor is not None and tensor.dim() else 2
+        size = _size(args[1], 0)
+    elif name in ("gather", "index_select") and len(args) > 1:
+        size = _size(*args[:2])
+    elif name == "getitem":
+        size = _size(next(iter(operands(failed.trail)), None), 0)
+    return DEFAULT_BELOW if size is None else size
+
+
+def _size(value: Any, at: Any) -> int | None:
+    """The size of a tensor's dimension; None where it has no such dimension, or is none."""
+    fits = isinstance(value, torch.Tensor) and isinstance(at, int) and -value.dim() <= at < value.dim()
+    return int(value.shape[at]) if fits else None
 
 
 def _floats(failed: Failed, match: Match) -> Changes:
@@ -107,7 +120,10 @@ def _mask(failed: Failed, match: Match) -> Changes:
 
 def _lengths(failed: Failed, match: Match) -> Changes:
     """Lengths of a batch's sequences, longest first."""
-    length = failed.trail.args[0].shape[1 if failed.trail.args[-1] is True else 0] if failed.trail.args else "T"
+    args, kwargs = failed.trail.args, failed.trail.kwargs
+    batch_first = kwargs.get("batch_first") is True or args[-1:] == (True,)
+    known = _size(args[0] if args else kwargs.get("input"), 1 if batch_first else 0)
+    length = "T" if known is None else known
     for path, _ in failed.suspects():
         symbol = "T" if shape_of(failed.inputs, TensorSpec("f32", ("T",))) == (length,) else length
         yield put(failed.inputs, path, TensorSpec("i64", ("B",), "lengths", symbol))

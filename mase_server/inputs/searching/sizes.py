@@ -156,6 +156,8 @@ def _viewed(failed: Failed, match: Match) -> Changes:
     """`shape '[2, -1, 8]' is invalid for input of size 36`: sizes with which the numbers of elements agree."""
     sizes, count = [int(each) for each in match[1].split(",")], int(match[2])
     wanted = math.prod(size for size in sizes if size > 0)
+    if not count:  # nothing is viewed, whatever its sizes
+        return
     for path, spec in failed.suspects():
         for at, size in reversed(list(enumerate(shape_of(failed.inputs, spec)))):
             if at == 0 and len(spec.dims) > 1:
@@ -176,7 +178,7 @@ def _viewed(failed: Failed, match: Match) -> Changes:
 def _chunks(failed: Failed, match: Match) -> Changes:
     """`can't divide axis of length 32 in chunks of 7`: the next multiple."""
     length, chunk = int(match[1]), int(match[2])
-    for path, spec in failed.suspects():
+    for path, spec in failed.suspects() if chunk else ():
         for at, size in enumerate(shape_of(failed.inputs, spec)):
             if size == length:
                 for value in (math.ceil(length / chunk) * chunk, chunk):

@@ -206,11 +206,10 @@ class _Explanation:
     def _import(self, error: ImportError) -> Complaint:
         name = error.name or ""
         top = name.partition(".")[0]
-        if not isinstance(error, ModuleNotFoundError) or not name or self._in_workspace(top):
+        is_known = isinstance(error, MissingPackageError) and bool(name)
+        if not is_known and (not isinstance(error, ModuleNotFoundError) or not name or self._in_workspace(top)):
             return Complaint("import-error", f"{_first_line(error).rstrip('.')}.")
-        text = f"No module named '{name}' in {sys.executable}."
-        if isinstance(error, MissingPackageError):
-            text = f"{error}."
+        text = f"{error}." if is_known else f"No module named '{name}' in {sys.executable}."
         return Complaint("missing-package", f"{text}{install_advice(name, self.context.roots)}")
 
     def _in_workspace(self, top: str) -> bool:

@@ -74,10 +74,15 @@ class Homes:
         """Is the module `top` in a folder the one that a file imports, and not a package of the same name?"""
         wanted = _wanted(self._tree(wanted_by), top)
         offered = self._offered(os.path.join(home, top))  # noqa: PTH118
-        there = {name for name in wanted if offered is None or name in offered or _resembles(name, offered)}
+        required = required_for(top, self._folder) is not None
+        there = {
+            name
+            for name in wanted
+            if offered is None or name in offered or (not required and _resembles(name, offered))
+        }
         # Nobody imports from the inside of a package, unless it is a folder of scripts too.
-        if os.path.isfile(f"{home}/__init__.py") or required_for(top, self._folder):  # noqa: PTH113
-            return 2 * len(there) > len(wanted) if wanted else Path(wanted_by).is_relative_to(home)
+        if required or os.path.isfile(f"{home}/__init__.py"):  # noqa: PTH113
+            return 2 * len(there) > len(wanted) if wanted else not required and Path(wanted_by).is_relative_to(home)
         return bool(there) or not wanted
 
     def _offered(self, module: str) -> frozenset[str] | None:
