@@ -57,6 +57,24 @@ def _asked_by(module: str) -> bool:
     return frame is not None and frame.f_globals.get("__name__") == module
 
 
+class _WithoutGradients:
+    """What `torch.inference_mode` enters during a trace.
+
+    Its values are the same, but a real inference tensor may not be written to outside of the mode, counts no versions,
+    and is recorded neither as an alias nor as written in place.
+    """
+
+    def __init__(self, mode: bool = True) -> None:
+        self._mode, self._before = mode, True
+
+    def __enter__(self) -> None:
+        self._before = torch.is_grad_enabled()
+        torch.set_grad_enabled(not self._mode)
+
+    def __exit__(self, *raised: object) -> None:
+        torch.set_grad_enabled(self._before)
+
+
 class MetaMode(TorchFunctionMode):
     """While active, tensors are made and computed on meta, with real values beside them where `Shadows` can keep them.
 
@@ -68,6 +86,17 @@ class MetaMode(TorchFunctionMode):
         super().__init__()
         self.shadows = shadows
         self.mutated = False
+        self._inference: list[Any] = []
+
+    def __enter__(self) -> MetaMode:
+        self._inference.append(torch._C._InferenceMode)
+        torch._C._InferenceMode = _WithoutGradients  # type: ignore[misc, assignment]
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        torch._C._InferenceMode = self._inference.pop()  # type: ignore[misc]
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Values = (), kwargs: dict[str, Any] | None = None

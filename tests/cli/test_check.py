@@ -78,6 +78,13 @@ def test_a_named_file_without_a_model_is_no_mistake(live):
     assert not (live.folder / "ran").exists()
 
 
+def test_a_file_that_only_looked_as_if_it_had_a_model_is_no_mistake(live):
+    text = "from torch import nn\n\n\ndef count(width):\n    return len(nn.Sequential(nn.Linear(width, 3)))\n"
+    path = live.write("engine.py", text)
+    done = live("check", path, "--format", "json")
+    assert (done.returncode, json.loads(done.stdout)["problems"]) == (0, [])
+
+
 def test_json_has_all_that_an_editor_is_told(live):
     done = live("check", "broken.py", "--format", "json")
     told = json.loads(done.stdout)

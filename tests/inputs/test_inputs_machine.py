@@ -114,3 +114,17 @@ def test_defaults_of_a_parser_are_kept(tmp_path):
     payload = traced(tmp_path, {"net.py": text + BODY + "Net(args.width)(torch.randn(3, args.width))\n"})
     model = payload["models"][0]
     assert (model["found"], model["inputs"]["x"][1]) == ("as the file calls it when it runs", [3, 6])
+
+
+def test_code_for_inference_alone_is_shown(tmp_path):
+    """A cache that is written in inference mode, and read again in the next step."""
+    body = BODY.replace(
+        "        self.layer", "        self.register_buffer('cache', torch.zeros(8, 4))\n        self.layer"
+    )
+    body = body.replace("    def forward(self, x):\n", "    @torch.inference_mode()\n    def forward(self, x):\n")
+    body = body.replace(
+        "        h =", "        self.cache[: x.shape[0]] = x\n        m = torch.ones(5).cumsum(0).mul_(2)\n        h ="
+    )
+    steps = "    net = Net()\n    for _ in range(2):\n        net(torch.randn(3, 4))\n"
+    payload = traced(tmp_path, {"net.py": HEAD + body + MAIN + steps})
+    assert (bound(payload)["h"], payload["problems"]) == ([3, 5], [])

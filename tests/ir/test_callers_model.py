@@ -150,8 +150,10 @@ def test_the_options_that_were_given_are_unchanged():
 
 def test_graphs_leave_no_trace_in_torch():
     before = (nn.Module.__call__, F.relu, torch.relu, torch.Tensor.add, len(vars(torch.fx.Tracer)))
+    inference = torch._C._InferenceMode
     MaseGraph(Convolutional(), {"x": torch.randn(2, 3, 8, 8)}, add_metadata_args={})
     assert (nn.Module.__call__, F.relu, torch.relu, torch.Tensor.add, len(vars(torch.fx.Tracer))) == before
+    assert torch._C._InferenceMode is inference
 
 
 @pytest.mark.slow
@@ -169,3 +171,32 @@ def test_objects_do_not_grow_over_four_hundred_graphs():
     graphs(20)
     before = graphs(1)
     assert graphs(400) - before < 400
+
+
+class Cached(nn.Module):
+    """Decodes with a cache in inference mode, as published inference code does."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("cache", torch.zeros(8, 16, 4), persistent=False)
+
+    @torch.inference_mode()
+    def forward(self, x, start: int = 0):
+        h = self.layer(x)
+        mask = torch.full((x.shape[1], x.shape[1]), float("-inf")).triu_(1)
+        self.cache[: x.shape[0], start : start + x.shape[1]] = h
+        with torch.inference_mode(False):
+            known = torch.arange(3)
+        known += 1
+        return h @ self.cache[: x.shape[0], : x.shape[1]].transpose(1, 2) + mask
+
+
+def test_inference_mode_is_no_obstacle():
+    model, x = Cached(), torch.randn(2, 5, 4)
+    graph = MaseGraph(model, {"x": x})
+    assert torch.equal(graph.module(x), model(x))
+    assert not model.cache.is_inference(), "as it was"
+    with torch.inference_mode():
+        assert model.layer(x).is_inference(), "outside of a trace the mode is torch's own"
+    assert MaseGraph(model) is not None, "nor for inputs that are searched for"
