@@ -128,3 +128,52 @@ def test_code_for_inference_alone_is_shown(tmp_path):
     steps = "    net = Net()\n    for _ in range(2):\n        net(torch.randn(3, 4))\n"
     payload = traced(tmp_path, {"net.py": HEAD + body + MAIN + steps})
     assert (bound(payload)["h"], payload["problems"]) == ([3, 5], [])
+
+
+#: What a model for several processes or for a GPU asks for, in its constructor or in its forward.
+ASKED = {
+    "its rank": "w = dist.get_rank() + dist.get_world_size() - 1",
+    "a group that was asked for": "dist.init_process_group('nccl'); assert dist.is_initialized(); w = dist.get_rank()",
+    "a group by name": "dist.init_process_group('nccl'); assert dist.get_world_size(dist.group.WORLD) == 1; w = 0",
+    "a group of its own": "g = dist.new_group([0]); w = dist.get_rank(g) + g.size() - 1",
+    "the inner module": (
+        "from torch.distributed import distributed_c10d as c10d; g = c10d._get_default_group(); w = g.rank()"
+    ),
+    "a mesh": (
+        "from torch.distributed.device_mesh import init_device_mesh; "
+        "m = init_device_mesh('cuda', (1, 1), mesh_dim_names=('dp', 'tp')); "
+        "w = m['tp'].get_local_rank() + m.size() - 1 + m.get_group('tp').size() - 1"
+    ),
+    "a collective": "t = torch.ones(3); dist.all_reduce(t); dist.broadcast(t, 0); dist.barrier(); w = 0",
+    "a collective that is awaited": "t = torch.ones(3); dist.all_reduce(t, async_op=True).wait(); w = 0",
+    "a gathering": (
+        "t = torch.ones(2, 3); o = [torch.empty(2, 3)]; dist.all_gather(o, t); "
+        "p = torch.empty(2, 3); dist.all_gather_into_tensor(p, t); dist.reduce_scatter_tensor(p, t); "
+        "dist.all_to_all_single(p, t); w = o[0].shape[0] - 2"
+    ),
+    "objects": "o = [None]; dist.all_gather_object(o, 3); w = o[0] - 3",
+    "a functional collective": (
+        "import torch.distributed.nn.functional as D; t = D.all_reduce(torch.ones(3)); w = len(D.all_gather(t)) - 1"
+    ),
+    "the device": "d = torch.cuda.current_device(); w = torch.zeros(2).cuda().to(d).shape[0] - 2",
+    "what the device can": (
+        "w = torch.cuda.get_device_capability()[0] - torch.cuda.get_device_properties('cuda').major; "
+        "torch.cuda.is_bf16_supported(); torch.cuda.get_device_properties(0).gcnArchName"
+    ),
+    "tensors of the device": "w = torch.cuda.FloatTensor(2, 3).shape[0] - 2",
+    "the accelerator": "w = torch.accelerator.current_device_index(); torch.accelerator.synchronize()",
+}
+
+
+@pytest.mark.parametrize("where", ["__init__", "forward"])
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_model_for_several_processes_has_a_group_of_one_and_a_device(tmp_path, asked, where):
+    indent = "\n        "
+    lines = indent.join(ASKED[asked].split("; "))
+    before = "        self.layer = nn.Linear(width, 5)\n" if where == "__init__" else "        h = self.layer(x)\n"
+    after = before.replace("width, 5", "width + w, 5").replace("(x)", "(x) + w")
+    body = BODY.replace(before, f"        {lines}\n{after}")
+    payload = traced(tmp_path, {"net.py": f"{HEAD}import torch.distributed as dist\n{body}"})
+    assert (bound(payload)["h"], payload["problems"]) == ([2, 5], [])
+    assert payload["models"][0]["inputs"]["x"][1] == [2, 4]
+    assert not torch.distributed.is_initialized()

@@ -24,7 +24,8 @@ LAUNCHED = {
 
 _GIB = 1 << 30
 _PROPERTIES = {
-    "name": "GPU", "major": 8, "minor": 0, "total_memory": 16 * _GIB, "multi_processor_count": 100, "warp_size": 32,
+    "name": "GPU", "gcnArchName": "", "major": 8, "minor": 0, "uuid": "",
+    "total_memory": 16 * _GIB, "multi_processor_count": 100, "warp_size": 32,
 }  # fmt: skip
 
 
@@ -85,6 +86,8 @@ _GPU: dict[str, Any] = {
     "mem_get_info": _answering((16 * _GIB, 16 * _GIB)),
     "memory_summary": _answering(""),
     "utilization": _answering(0),
+    "is_bf16_supported": _answering(True),
+    **{name: getattr(torch, name) for name in vars(torch) if name.endswith("Tensor")},
     "get_rng_state": lambda *args, **kwargs: torch.get_rng_state(),
     "get_rng_state_all": lambda *args, **kwargs: [torch.get_rng_state()],
     "stream": lambda *args, **kwargs: nullcontext(),
@@ -94,6 +97,14 @@ _GPU: dict[str, Any] = {
 }  # fmt: skip
 _QUIET: tuple[tuple[Any, dict[str, Any]], ...] = (
     (torch.cuda, _GPU),
+    (
+        torch.accelerator,
+        {
+            **_silent("synchronize", "set_device_index", "set_stream", "empty_cache", "reset_peak_memory_stats"),
+            **{name: _answering(0) for name in ("current_device_index", "memory_allocated", "max_memory_allocated")},
+            "device_count": _answering(1),
+        },
+    ),
     (torch.cuda.nvtx, _silent("range_push", "range_pop", "mark", "range_start", "range_end")),
     (torch.cuda.profiler, _silent("start", "stop", "init")),
     (torch._C._nn, {"_parse_to": lambda *args, **kwargs: _PARSE_TO(*map(_device, args), **kwargs)}),
