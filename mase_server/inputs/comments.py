@@ -27,6 +27,9 @@ from mase_server.inputs.slips import mended
 from mase_server.inputs.spec import Inputs
 from mase_server.inputs.text import SpecError, parse
 
+#: How inputs are said, without any that somebody chose.
+SYNTAX = "Say them in a comment above the class: `# mase: NAME: TYPE[SIZE, ...]`, e.g. `f32[B, 3]` for two dimensions."
+
 _COMMENT = re.compile(r"#\s*mase(?P<named>\s*\[(?P<set>[^\]]*)\])?:\s*")
 _SET = re.compile(r"\w[\w .+-]*")
 _NAME = r"(?P<name>\w+(?:\.\w+)*(?:\[[^\]]*\])*)"

@@ -49,7 +49,7 @@ def _outermost(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method in place of forward, inside of which forward is the class's own again: a step calls `self(batch)`."""
 
     @functools.wraps(method)
-    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def forward(self: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
         mine = vars(self).pop(FORWARD)
         try:
             return method(self, *args, **kwargs)

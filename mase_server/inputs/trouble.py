@@ -70,6 +70,8 @@ def in_run(path: str, folder: str, error: BaseException) -> Problem:
         text = f"{str(refused)[:1].upper()}{str(refused)[1:]}. {step}."
         return replace(explain(error, None, context, Complaint("refused", text)), severity="warning")
     problem = explain(error, None, context)
+    if is_offline(error):
+        return replace(problem, severity="warning")
     # A notebook's kernel may hold what a run from the top does not find.
     doubtful = isinstance(error, SystemExit) or (in_cell and problem.code in ("import-error", "missing-package"))
     return replace(problem, severity="warning") if doubtful else problem
@@ -85,9 +87,20 @@ def refusal(error: BaseException) -> RefusedError | None:
     return error
 
 
+def is_offline(error: BaseException | None) -> bool:
+    """Did it only want to fetch something over the network, which nothing is given here?"""
+    # The Hub's client says so by errors of its own, one of which is that of a file that is not there.
+    while error is not None and not (
+        isinstance(error, ConnectionError)
+        or type(error).__name__ in ("LocalEntryNotFoundError", "OfflineModeIsEnabled")
+    ):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def says_nothing(error: BaseException) -> bool:
     """Does the end of a run say nothing against what was defined before?"""
-    return isinstance(error, SystemExit) or refusal(error) is not None or lacks_package(error)
+    return isinstance(error, SystemExit) or refusal(error) is not None or lacks_package(error) or is_offline(error)
 
 
 def lacks_package(error: BaseException) -> bool:
@@ -97,7 +110,8 @@ def lacks_package(error: BaseException) -> bool:
 
 def in_constructor(path: str, folder: str, error: BaseException, model: str) -> Problem:
     """The constructor of a model raised."""
-    return explain(error, None, Context(path, [folder], phase="construct", model=model))
+    problem = explain(error, None, Context(path, [folder], phase="construct", model=model))
+    return replace(problem, severity="warning") if is_offline(error) else problem
 
 
 def out_of_time(path: str, folder: str, error: TimeUp, seconds: float, tree: ast.Module) -> Problem:

@@ -573,7 +573,7 @@ def _intercepted(recorder: Recorder) -> Iterator[None]:
     original = nn.Module.__call__
     depth = deepest = 0
 
-    def intercept(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def intercept(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
         nonlocal depth, deepest
         depth += 1
         if depth > deepest:

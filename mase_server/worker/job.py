@@ -19,12 +19,15 @@ from typing import Any
 
 from torch import nn
 
+from mase_server.inputs.comments import SYNTAX
+from mase_server.inputs.execution.distributed import alone
 from mase_server.inputs.execution.guard import guarded
 from mase_server.inputs.execution.program import Loaded, as_program
 from mase_server.inputs.execution.trials import Trials
 from mase_server.inputs.find import find
 from mase_server.inputs.found import Found, Hooks, bind
 from mase_server.inputs.making.constructions import arguments_of, places_of, rebuild_of
+from mase_server.inputs.searching.failures import is_check
 from mase_server.inputs.text import write
 from mase_server.ir.session import Session
 from mase_server.notebooks import is_notebook
@@ -143,7 +146,8 @@ class TraceJob:
     def _surroundings(self) -> Iterator[None]:
         """What `find` has around the code that it runs: it is that code which runs again."""
         request = self.request
-        with guarded(request.scratch, request.bytecode_cache), as_program(request.path, request.folder):
+        around = as_program(request.path, request.folder)
+        with guarded(request.scratch, request.bytecode_cache), around, alone(self.text):
             yield
 
     def _told(self) -> int:
@@ -315,7 +319,8 @@ class TraceJob:
             problem = explain(error, failure, context)
             keys = {(problem.file, problem.line), failure.module if failure is not None else None} - {None}
             if keys.isdisjoint(seen):
-                yield _doubted(problem, traced) if traced.found.doubtful else problem
+                guessed = "search" in (traced.found.inputs_from, traced.found.arguments_from)
+                yield _doubted(problem, traced) if traced.found.doubtful or (guessed and is_check(error)) else problem
             seen |= keys
 
     def _send(self, *, complete: bool) -> None:
@@ -349,7 +354,7 @@ class TraceJob:
 def _doubted(problem: Problem, traced: Traced) -> Problem:
     """The error of a forward whose inputs were guessed, and may be at fault."""
     inputs = write(traced.found.spec)
-    text = f"{problem.message} So with the likeliest inputs ({inputs}); say others in a comment: `# mase: {inputs}`."
+    text = f"{problem.message} So with inputs that were guessed ({inputs}), which may not fit. {SYNTAX}"
     return replace(problem, severity="warning", message=text)
 
 

@@ -79,6 +79,141 @@ def test_an_odd_call_does_not_end_the_search(call, tmp_path):
     assert told in ([], [("warning", "no-inputs")]), "inputs are found, or it is said that none are"
 
 
+NET = """import torch
+from torch import nn
+from dataclasses import dataclass
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(10, 4)
+
+    def forward(self, x):
+        h = self.layer(x)
+        {refusal}
+        return h
+"""
+REFUSALS = {
+    "an assertion": "assert h.requires_grad",
+    "an exception": "if not h.requires_grad: raise ValueError('no gradient')",
+    "a function of a library": "import fractions; fractions.Fraction(1, int(h.requires_grad))",
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_check_that_refuses_what_was_guessed_is_no_mistake(tmp_path, refusal):
+    text = NET.format(refusal=REFUSALS[refusal])
+    (problem,) = traced(tmp_path, {"net.py": text})["problems"]
+    assert problem["severity"] == "warning"
+    assert "that were guessed (x: f32[B=2, 10]), which may not fit" in problem["message"]
+    assert "# mase: x" not in problem["message"], "what failed is not offered"
+
+
+def test_a_check_that_refuses_what_the_person_said_is_an_error(tmp_path):
+    text = NET.format(refusal=REFUSALS["an assertion"])
+    (problem,) = traced(tmp_path, {"net.py": text.replace("class Net", "# mase: x: f32[2, 10]\nclass Net")})["problems"]
+    assert (problem["severity"], problem["code"]) == ("error", "forward-error")
+    (problem,) = traced(tmp_path, {"net.py": f"{text}\n\nNet()(torch.randn(2, 10))\n"})["problems"]
+    assert (problem["severity"], problem["code"]) == ("error", "forward-error")
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_guessed_inputs_that_do_not_fit_each_other_are_no_mistake(tmp_path):
+    text = """
+    from torch import nn
+
+
+    class Loss(nn.Module):
+        def forward(self, output, targets):
+            mel, gate = targets[0], targets[1]
+            out, post, chance, _ = output
+            distance = nn.MSELoss()(out, mel) + nn.MSELoss()(post, mel)
+            return distance + nn.BCEWithLogitsLoss()(chance.view(-1, 1), gate.view(-1, 1))
+    """
+    assert {each["severity"] for each in traced(tmp_path, {"net.py": text})["problems"]} <= {"warning"}
+
+
+CHECKED = {
+    "its sizes agree": "assert self.width * self.heads == self.depth + 1",
+    "a part of it": "assert self.inner.depth > 3",
+}
+
+
+@pytest.mark.parametrize("check", CHECKED)
+def test_a_configuration_that_refuses_what_was_guessed_is_no_mistake(tmp_path, check):
+    text = f"""
+    from dataclasses import dataclass
+    from torch import nn
+
+
+    @dataclass
+    class Config:
+        width: int
+        heads: int
+        depth: int
+        inner: nn.Module = None
+
+        def __post_init__(self):
+            {CHECKED[check]}
+
+
+    class Net(nn.Module):
+        def __init__(self, config: Config):
+            super().__init__()
+            self.layer = nn.Linear(config.width, config.inner.out_features)
+
+        def forward(self, x):
+            return self.layer(x)
+    """
+    (problem,) = traced(tmp_path, {"net.py": text})["problems"]
+    assert (problem["severity"], problem["code"]) == ("warning", "no-arguments")
+    assert "AssertionError" in problem["message"] or "AttributeError" in problem["message"]
+
+
+def test_weights_that_cannot_be_fetched_are_no_mistake(tmp_path):
+    text = """
+    from torch import nn
+    from transformers import AutoModel
+
+
+    class Net(nn.Module):
+        def __init__(self, version="somebody/nothing"):
+            super().__init__()
+            self.model = AutoModel.from_pretrained(version)
+
+        def forward(self, x):
+            return self.model(x)
+
+
+    if __name__ == "__main__":
+        Net()
+    """
+    assert {each["severity"] for each in traced(tmp_path, {"net.py": text})["problems"]} == {"warning"}
+
+
+def test_a_part_may_have_a_parameter_of_any_name(tmp_path):
+    text = """
+    from torch import nn
+
+
+    class Part(nn.Module):
+        def forward(self, module, cls):
+            return module + cls
+
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.part = nn.Linear(10, 4), Part()
+
+        def forward(self, x):
+            h = self.layer(x)
+            return self.part(module=h, cls=h)
+    """
+    assert traced(tmp_path, {"net.py": text})["problems"] == []
+
+
 class Picky(nn.Module):
     def forward(self, x):
         raise ValueError("never")

@@ -493,6 +493,21 @@ class Net(nn.Module):
     assert "placeholders" not in message
 
 
+def test_what_code_in_c_was_given_of_a_missing_package_is_named(tmp_path):
+    line = "self.window = torch.from_numpy(window)"
+    body = BODY.replace(
+        "        self.layer", f"        window = absent_one.window(4)\n        {line}\n        self.layer"
+    )
+    payload = traced(tmp_path, {"net.py": f"{HEAD}import absent_one\n{body}"})
+    assert {each["code"] for each in payload["problems"]} == {"missing-package"}
+
+
+def test_a_module_beside_sources_that_are_compiled_is_a_warning(tmp_path):
+    files = {"align/__init__.py": "from .align.core import path\n", "align/core.pyx": "", "align/setup.py": ""}
+    payload = traced(tmp_path, {"net.py": HEAD + "import align\n" + BODY, **files})
+    assert (bound(payload)["h"], {each[:2] for each in told(payload)}) == ([2, 5], {("warning", "missing-package")})
+
+
 def test_an_import_that_leads_above_the_workspace_is_no_package_to_install(tmp_path):
     """A folder's name may be some package's name: to advise its installation would have foreign code installed."""
     base = "class Deep(Base):\n    def forward(self, x):\n        return x\n"

@@ -7,6 +7,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -22,6 +23,8 @@ from mase_server.tracing.loading.standins import assumed
 from mase_server.tracing.positions import Position
 
 _SHOWN = "What does without it is shown."
+#: Ends of names of files that an installation compiles.
+_SOURCES = frozenset({".pyx", ".cpp", ".cu", ".cc", ".rs"})
 #: Names of modules that are compiled, or written by the build.
 _BUILT = re.compile(r"^_C$|^_C_|cuda|cpp|cython|triton|_pb2|version$|_?ext$|^ext_|kernels?$|^lib")
 
@@ -58,11 +61,17 @@ def unknown_bases(
 
 
 def _problem(at: Position, found: list[MissingImport], folder: str) -> Problem:
-    mine = any(each.own and not is_built(each.name) for each in found)
+    mine = any(each.own and not _is_built(each) for each in found)
     severity, code = ("error", "import-error") if mine else ("warning", "missing-package")
     related = [_place(each) for each in found if each.at[0] != at]
     message = " ".join(dict.fromkeys(_sentence(each, folder) for each in found))
     return Problem(at.file, *_span(at), severity, code, message, related)
+
+
+def _is_built(missing: MissingImport) -> bool:
+    """Is it likely to be made by an installation: by its name, or by sources of compiled code beside its importer?"""
+    beside = Path(missing.at[0].file).parent
+    return is_built(missing.name) or any(file.suffix in _SOURCES for file in beside.glob("*.*"))
 
 
 def is_built(name: str) -> bool:
@@ -73,7 +82,7 @@ def is_built(name: str) -> bool:
 def _sentence(missing: MissingImport, folder: str) -> str:
     name, error = missing.name, missing.error
     if missing.own:
-        built = " It looks like one that the package's installation builds." if is_built(name) else ""
+        built = " It looks like one that the package's installation builds." if _is_built(missing) else ""
         return f"No module named '{name}' in this workspace.{built} {_SHOWN}"
     if not isinstance(error, ModuleNotFoundError) or error.name != name:
         return f"{name} cannot be imported in {sys.executable}: {describe(error).rstrip('.')}. {_SHOWN}"

@@ -109,7 +109,7 @@ class Watch:
     def _patch(self) -> None:
         watch, call, train = self, nn.Module.__call__, nn.Module.train
 
-        def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def called(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             return watch._called(call, module, args, kwargs)
 
         def trained(module: nn.Module, mode: bool = True) -> nn.Module:

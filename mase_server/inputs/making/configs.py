@@ -16,6 +16,7 @@ from typing import Any
 
 from mase_server.inputs.making.names import usual_argument, usual_list
 from mase_server.inputs.making.settings import Settings
+from mase_server.tracing.errors.failure import RAISED
 
 Path = tuple[str, ...]
 
@@ -218,7 +219,7 @@ def replaced(holder: Any, path: Path, value: Any) -> Any:
     if dataclasses.is_dataclass(holder) and not isinstance(holder, type):
         try:
             return dataclasses.replace(holder, **{key: inner})
-        except (TypeError, ValueError):  # a field that its constructor does not take
+        except RAISED:  # a field that its constructor does not take, or a check of the person's
             pass
     made = copy.copy(holder)
     object.__setattr__(made, key, inner)

@@ -135,7 +135,7 @@ def rebuild_of(model: nn.Module) -> Callable[[], nn.Module] | None:
     return None if made is None else made.rebuild()
 
 
-def _new(cls: type[nn.Module], *args: Any, **kwargs: Any) -> Any:
+def _new(cls: type[nn.Module], /, *args: Any, **kwargs: Any) -> Any:
     make = super(nn.Module, cls).__new__
     made = make(cls) if make is object.__new__ else make(cls, *args, **kwargs)
     frame = sys._getframe(1)

@@ -16,7 +16,9 @@ from torch import nn
 
 from mase_server.inputs.making.clues import Clue
 from mase_server.inputs.making.configs import LackingError, likely, replaced
+from mase_server.inputs.making.guesses import Made
 from mase_server.inputs.making.names import other_arguments, usual_argument, usual_list
+from mase_server.tracing.errors.failure import RAISED
 
 Changes = Iterator[dict[str, Any]]
 
@@ -44,8 +46,14 @@ def _changed(clue: Clue, change: dict[str, Any]) -> dict[str, Any]:
     """The arguments with a change; entries of configurations are changed where they are."""
     changed: Any = {name: value for name, value in clue.given.items() if change.get(name) is not DROPPED}
     for name, value in change.items():
+        place = clue.places.get(name, (name,))
+        if isinstance(value, Made) and len(place) > 1:  # a configuration holds the thing itself
+            try:
+                value = value.make()
+            except RAISED:  # the border to the person's constructors
+                continue
         if value is not DROPPED:
-            changed = replaced(changed, clue.places.get(name, (name,)), value)
+            changed = replaced(changed, place, value)
     return dict(changed)
 
 

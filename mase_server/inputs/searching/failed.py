@@ -45,6 +45,12 @@ class Failed:
         progress = layers + trail.progress
         return cls(model, inputs, error, clue.text, trail, clue, found, dict(places(inputs)), progress)
 
+    def is_of_inputs(self) -> bool:
+        """Was the failing call given nothing but what was handed over, or computed from that alone?"""
+        mode = self.trail.mode
+        roots = set[int]().union(*(mode.sources_of(each) for each in operands(self.trail))) if mode is not None else ()
+        return bool(roots) and all(each in self.places for each in roots)
+
     def place(self, value: Any) -> Path | None:
         """Where a value was handed over; None if it was not."""
         return self.places.get(id(value))

@@ -6,6 +6,7 @@ reason, whatever its sizes, the mistake is in the forward.
 
 from __future__ import annotations
 
+import dis
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ PATIENCE = 6
 _SIZES = re.compile(r"input\[[\d, ]*\]|(?<=\[)(?:\d+, )+(?=\d+\])|(?<=\()\d+x")
 #: Only inputs that have nothing to transpose, such as sequences of one token, would do.
 _VIEW = "view size is not compatible"
+_RAISE = dis.opmap["RAISE_VARARGS"]
 _ARGUMENTS = re.compile(r"missing \d+ required positional|unexpected keyword argument|positional arguments? but")
 
 
@@ -41,6 +43,8 @@ class Furthest:
     inputs: list[Inputs] = field(default_factory=list)
     kinds: dict[tuple[str, ...], BaseException] = field(default_factory=dict)
     tries: int = 0
+    #: The kinds that are about inputs alone, or a refusal: other inputs may do.
+    _avoidable: set[tuple[str, ...]] = field(default_factory=set)
     _count: int = 0
 
     @contextmanager
@@ -61,14 +65,17 @@ class Furthest:
         """How many layers the forward that was counted last completed."""
         return self._count
 
-    def failed(self, inputs: Inputs, error: BaseException) -> None:
-        """The forward that was counted failed."""
+    def failed(self, inputs: Inputs, error: BaseException, *, of_inputs: bool = False) -> None:
+        """The forward that was counted failed. of_inputs: in a call that was given nothing else."""
         self.tries += 1
         if self._count > self.layers:
-            self.layers, self.inputs, self.kinds = self._count, [], {}
+            self.layers, self.inputs, self.kinds, self._avoidable = self._count, [], {}, set()
         if self._count == self.layers:
             self.inputs.append(inputs)
-            self.kinds.setdefault(kind_of(error), error)
+            kind = kind_of(error)
+            self.kinds.setdefault(kind, error)
+            if not unavoidable(error) and (of_inputs or is_check(error)):
+                self._avoidable.add(kind)
 
     def errors(self) -> tuple[BaseException, ...]:
         """What they failed with, one error of each kind."""
@@ -84,7 +91,7 @@ class Furthest:
 
     def likely(self) -> Inputs | None:
         """The first inputs that got furthest, if the error that they met is the forward's own."""
-        if self.layers == 0 or len(self.kinds) != 1:
+        if self.layers == 0 or len(self.kinds) != 1 or self._avoidable:
             return None
         enough = len(self.inputs) >= ENOUGH or unavoidable(self.errors()[0])
         return self.inputs[0] if enough else None
@@ -103,6 +110,18 @@ def unavoidable(error: BaseException) -> bool:
         return isinstance(error.obj, nn.Module)
     inner = sum(not is_hidden(frame.f_code) for frame, _ in walk_tb(error.__traceback__))
     return isinstance(error, TypeError) and inner > 0 and _ARGUMENTS.search(str(error)) is not None
+
+
+def is_check(error: BaseException) -> bool:
+    """Did code outside of torch refuse something on its own account, by `assert` or `raise`?
+
+    What it refuses may be nothing but what was guessed.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    code = None if trace is None else trace.tb_frame.f_code
+    return trace is not None and code is not None and not is_hidden(code) and code.co_code[trace.tb_lasti] == _RAISE
 
 
 def kind_of(error: BaseException) -> tuple[str, ...]:

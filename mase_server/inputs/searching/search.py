@@ -99,7 +99,7 @@ class _Search:
         failed = Failed.of(self.model, candidate.inputs, values, error, self.furthest.completed)
         # A change that leads no further says more of the search than of the forward.
         if candidate.came_to < failed.progress or candidate.came_to < 0:
-            self.furthest.failed(candidate.inputs, error)
+            self.furthest.failed(candidate.inputs, error, of_inputs=failed.is_of_inputs())
         self.frontier.failed(candidate, failed)
 
     def without_success(self) -> Searched:

@@ -62,10 +62,12 @@ def behind(error: BaseException) -> BaseException:
     if not isinstance(error, TypeError | ValueError | RuntimeError):
         return error
     inner = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1:]
-    given = [value for frame in inner if is_hidden(frame.f_code) for value in frame.f_locals.values()]
+    # Code in C that was given one has no frame, but names the type that it cannot take.
+    named = Placeholder.__name__ in str(error)
+    given = [value for frame in inner if named or is_hidden(frame.f_code) for value in frame.f_locals.values()]
     refused = next((value for value in given if stands_in(value)), None)
     wanted = None if refused is None else _error(refused)
-    if wanted is None and Placeholder.__name__ in str(error):
+    if wanted is None and named:
         wanted = Placeholder.last_wanted
     return error if wanted is None else wanted.with_traceback(error.__traceback__)
 
