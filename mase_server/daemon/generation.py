@@ -37,7 +37,7 @@ from mase_server.worker.request import EVERY, TraceOptions, TraceRequest
 _PREPARE_OFF_LOOP = 4000
 _REREADS = 3
 
-_NO_MODEL = "Nothing here defines or builds an nn.Module. A comment such as `# mase: x = f32[1, 784]` traces it anyway."
+_NO_MODEL = "Nothing here defines or builds an nn.Module. A comment `# mase: NAME: TYPE[SIZE, ...]` traces it anyway."
 _LIBRARY = "An installed package's file: its shapes come from the models that use it."
 UNTRUSTED = "This folder is not trusted: nothing of it is executed. Trust it in the editor, or run `mase-server trust`."
 

@@ -17,24 +17,38 @@ without a name says anything for the model already.
 from __future__ import annotations
 
 import ast
+import inspect
 import io
 import re
 import tokenize
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from mase_server.inputs.slips import mended
 from mase_server.inputs.spec import Inputs
 from mase_server.inputs.text import SpecError, parse
-
-#: How inputs are said, without any that somebody chose.
-SYNTAX = "Say them in a comment above the class: `# mase: NAME: TYPE[SIZE, ...]`, e.g. `f32[B, 3]` for two dimensions."
 
 _COMMENT = re.compile(r"#\s*mase(?P<named>\s*\[(?P<set>[^\]]*)\])?:\s*")
 _SET = re.compile(r"\w[\w .+-]*")
 _NAME = r"(?P<name>\w+(?:\.\w+)*(?:\[[^\]]*\])*)"
 _SKIP = re.compile(rf"skip(?:\s+{_NAME})?\s*$")
 _NAMED = re.compile(rf"{_NAME}\s*:\s*(?=\w+\s*[:=])")
+
+
+def inputs_syntax(forward: Callable[..., Any]) -> str:
+    """The next step where no inputs did: how they are said, without values that nobody has tried."""
+    try:
+        parameters = list(inspect.signature(forward).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names = [
+        each.name
+        for each in parameters
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    text = "; ".join(f"{name}: TYPE[SIZE, ...]" for name in names or ["NAME"])
+    return f"Say them with a comment above the class: `# mase: {text}`, where `f32[B, 3]` is a type with two sizes."
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,6 @@ def example_arguments(model: nn.Module, given: Mapping[str, Any] | None = None) 
         name = type(model).__name__
         raise ValueError(
             f"no inputs were found for {name}: {searched.how}; pass example inputs by the names of forward's "
-            f"parameters, e.g. MaseGraph({name.lower()}, {{'x': torch.randn(1, 3, 224, 224)}})"
+            f"parameters: MaseGraph({name.lower()}, {{'x': ...}})"
         )
     return {**inputs_at(searched.spec), **given}

@@ -69,7 +69,9 @@ def find(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[Found | P
         try:
             wishes = Wishes(request.options, comments)
         except SpecError as error:
-            message = f"The inputs given could not be read: {error.message}. An example: x: f32[1, 3, 224, 224]"
+            message = (
+                f"The inputs given could not be read: {error.message}. They are written as `NAME: TYPE[SIZE, ...]`."
+            )
             yield trouble.at_class(request.path, None, "error", "bad-inputs", message)
             return
         if not wishes.skips_file():

@@ -14,13 +14,13 @@ from mase_server.inputs import trouble
 from mase_server.inputs.assumed import Comment, comment_for, comment_naming
 from mase_server.inputs.budget import FILE_SECONDS, Budget
 from mase_server.inputs.classes import class_nodes
+from mase_server.inputs.comments import Wish, Written, inputs_syntax, read_comment
 from mase_server.inputs.entries import FORWARD, entry_of, forward_owner, makes, run_by
 from mase_server.inputs.form import form_of
 from mase_server.inputs.found import Found, Hooks, call_arguments
 from mase_server.inputs.generate import complete, inputs_at
-from mase_server.inputs.making.arguments import Built, Surroundings, rebuilt
+from mase_server.inputs.making.arguments import Built, Surroundings, build, rebuilt
 from mase_server.inputs.making.guesses import NoArgumentsError, required
-from mase_server.inputs.making.names import usual_argument
 from mase_server.inputs.making.workspace import Workspace
 from mase_server.inputs.modes import on_meta
 from mase_server.inputs.roles import name_dimensions
@@ -32,6 +32,7 @@ from mase_server.snapshot import Problem
 from mase_server.tracing.cycles import require_tree
 from mase_server.tracing.errors.problems import describe as told
 from mase_server.tracing.phases import phase
+from mase_server.tracing.state import put_in_mode
 from mase_server.worker.request import TraceRequest, owner_of
 
 #: Errors of a forward that are followed to the constructor's arguments.
@@ -88,10 +89,27 @@ class Showing:
         return replace(found, form=form)
 
     def _comment(self, found: Found) -> Comment:
+        """The comment that asks for what was assumed, once the call that it says was tried as it stands there."""
         came_from = found.arguments_from, found.inputs_from, found.spec, self.names
         if found.name.partition(".")[0] in self.classes:
-            return comment_for(found.model, *came_from)
-        return comment_naming(found.name, found.arguments, *came_from)
+            comment = comment_for(found.model, *came_from)
+        else:
+            comment = comment_naming(found.name, found.arguments, *came_from)
+        if comment.text is None or comment.text == comment.inputs or self._makes(comment.text, found):
+            return comment
+        return replace(comment, text=None, why="the constructor arguments as text make another model")
+
+    def _makes(self, text: str, found: Found) -> bool:
+        """Does the call in a comment make a model that runs with a model's inputs?"""
+        wish = read_comment(Written(0, 0, 0, text.removeprefix("mase: ")), None, self.names)
+        if not isinstance(wish, Wish) or wish.call is None:
+            return True
+        built = build(type(found.model), self.around(self.names), wish.call, [])
+        if built is None:
+            return False
+        run_by(built.model, entry_for(found.name, built.model))
+        put_in_mode(built.model, found.training)
+        return works(built.model, found.spec, self.hooks)
 
     def around(self, namespace: dict[str, Any]) -> Surroundings:
         """What a class of the file is made with and among."""
@@ -180,25 +198,20 @@ class Showing:
         said = self.wishes.of(name).called_at
         if said is not None and errors and trouble.constructing(errors[0]) is None:
             return trouble.at_call(self.path, said, told(errors[0]))
-        step = f"Say how it is made with a comment above it, e.g. `# mase: {name}(...)`"
-        node = self.nodes.get(name)
-        fixes = trouble.comment_above(self.path, node, f"mase: {_example_call(kind)}")
+        step = f"Say how it is made with a comment above it: `# mase: {_call_syntax(kind)}`"
         if errors and trouble.constructing(errors[0]):
             return trouble.in_constructor(self.path, self.request.folder, errors[0], name)
         reason = f" ({trouble.tried(map(_reason, errors))})" if errors else ""
         message = f"No constructor arguments were found for {name}{reason}. {step}."
-        return replace(trouble.at_class(self.path, node, self._severity(), "no-arguments", message), fixes=fixes)
+        return trouble.at_class(self.path, self.nodes.get(name), self._severity(), "no-arguments", message)
 
     def _uncalled(self, name: str, built: Built, searched: Searched) -> Problem:
         message = (
-            f"No inputs were found for {name}: {searched.how}{self._why_no_run()}. "
-            f"Say them with a comment above the class, e.g. `# mase: {searched.example}`."
+            f"No inputs were found for {name}: {searched.how}{self._why_no_run()}. {inputs_syntax(built.model.forward)}"
         )
-        node = self.nodes.get(name)
         # Only a training step to show is not what most people open the file for.
         severity = self._severity() if entry_for(name, built.model) == FORWARD else "information"
-        fixes = trouble.comment_above(self.path, node, f"mase: {searched.example}")
-        return replace(trouble.at_class(self.path, node, severity, "no-inputs", message), fixes=fixes)
+        return trouble.at_class(self.path, self.nodes.get(name), severity, "no-inputs", message)
 
     def _why_no_run(self) -> str:
         """Why the file's own run gave no inputs, as the end of a sentence."""
@@ -232,11 +245,9 @@ def entry_for(name: str, model: nn.Module) -> str:
     return entry_of(type(model)) or FORWARD
 
 
-def _example_call(kind: type[nn.Module]) -> str:
-    """A constructor call to be filled in: `Net(dim=64, encoder=...)`."""
-    usual = {each.name: usual_argument(each.name) for each in required(kind)}
-    texts = (f"{name}={'...' if value is None else repr(value)}" for name, value in usual.items())
-    return f"{kind.__name__}({', '.join(texts)})"
+def _call_syntax(kind: type[nn.Module]) -> str:
+    """A constructor call to be filled in, `Net(dim=..., encoder=...)`, without values that nobody has tried."""
+    return f"{kind.__name__}({', '.join(f'{each.name}=...' for each in required(kind)) or '...'})"
 
 
 def sentence(*clauses: str) -> str:

@@ -6,7 +6,6 @@ import ast
 import traceback
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from torch import nn
 
@@ -46,16 +45,6 @@ def at_class(path: str, node: ast.ClassDef | None, severity: str, code: str, mes
         return Problem(path, 1, 0, 1, 0, severity, code, message)
     column = node.col_offset + len("class ")
     return Problem(path, node.lineno, column, node.lineno, column + len(node.name), severity, code, message)
-
-
-def comment_above(path: str, node: ast.ClassDef | None, text: str) -> list[dict[str, Any]]:
-    """The fix that writes a comment above a class, to be filled in there; none where there is no class."""
-    if node is None:
-        return []
-    line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-    place = {"file": path, "line": line, "column": 0, "end_line": line, "end_column": 0}
-    edit = {**place, "new_text": f"{' ' * node.col_offset}# {text}\n"}
-    return [{"title": f"Write `# {text}` above the class", "preferred": False, "edits": [edit]}]
 
 
 def in_run(path: str, folder: str, error: BaseException) -> Problem:

@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import nn
 
-from mase_server.inputs.comments import SYNTAX
+from mase_server.inputs.comments import inputs_syntax
 from mase_server.inputs.execution.distributed import alone
 from mase_server.inputs.execution.guard import guarded
 from mase_server.inputs.execution.program import Loaded, as_program
@@ -354,7 +354,8 @@ class TraceJob:
 def _doubted(problem: Problem, traced: Traced) -> Problem:
     """The error of a forward whose inputs were guessed, and may be at fault."""
     inputs = write(traced.found.spec)
-    text = f"{problem.message} So with inputs that were guessed ({inputs}), which may not fit. {SYNTAX}"
+    text = f"{problem.message} So with inputs that were guessed ({inputs}), which may not fit."
+    text += f" {inputs_syntax(traced.found.model.forward)}"
     return replace(problem, severity="warning", message=text)
 
 

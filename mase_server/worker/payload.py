@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from mase_server.dtypes import SHORT
-from mase_server.inputs.assumed import NOTHING_ASSUMED
+from mase_server.inputs.assumed import NOTHING_ASSUMED, Comment
 from mase_server.inputs.found import Found
 from mase_server.ir.build import used_calls
 from mase_server.ops.cost import parameters_of, weights_of
@@ -212,7 +212,10 @@ def model_map(traced: Traced, flops: int | None, nodes: int, places: Places) -> 
         name: wire.value([run.calls[index].value for run in traced.runs], SHORT)
         for name, index in traced.run.placeholders.items()
     }
-    comment = {**asdict(found.comment or NOTHING_ASSUMED), **places.above(found.name), "written": written(found)}
+    assumed = found.comment or NOTHING_ASSUMED
+    if traced.error is not None:
+        assumed = Comment(None, "the forward fails with what was assumed")
+    comment = {**asdict(assumed), **places.above(found.name), "written": written(found)}
     told = {} if found.form is None else {"form": found.form}
     return {
         "name": found.name, "file_index": 0,

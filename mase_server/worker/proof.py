@@ -44,12 +44,16 @@ class Proofs:
 
     def proved(self, problem: Problem) -> Problem:
         """The problem with its fixes in the order in which they proved right; the first of those is preferred."""
-        if not is_preferred(problem) or not can_fork():
+        if not is_preferred(problem):
             return problem
+        if not can_fork():
+            return replace(problem, fixes=[]) if problem.code == "bad-comment" else problem
         fixes: list[Fix] = []
         for fix in problem.fixes:
             right = fix["preferred"] and not any(each["preferred"] for each in fixes) and self._mends(fix)
-            fixes.append({**fix, "preferred": right})
+            # Of a comment that cannot be read nobody knows what was meant: only what runs is offered.
+            if right or problem.code != "bad-comment":
+                fixes.append({**fix, "preferred": right})
         return replace(problem, fixes=sorted(fixes, key=lambda fix: not fix["preferred"]))
 
     def _mends(self, fix: Fix) -> bool:

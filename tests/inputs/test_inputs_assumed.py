@@ -26,6 +26,7 @@ from mase_server.inputs.spec import ConstantSpec, Inputs, MapSpec, SequenceSpec,
 from mase_server.inputs.text import write
 from mase_server.tracing.shadow import Shadows
 from mase_server.worker.request import TraceRequest
+from tests.inputs.test_inputs_missing import traced
 
 
 class Mode(enum.Enum):
@@ -274,3 +275,58 @@ def test_what_a_search_found_remembers_only_the_sizes_that_its_inputs_have(tmp_p
     found = shown(tmp_path, textwrap.dedent(source))
     assert set(found.spec.sizes) == set(found.spec.symbols())
     assert found.comment.text == f"mase: {write(found.spec)}"
+
+
+HEAD = "import torch\nfrom torch import nn\n\n\n"
+LAYER = "        super().__init__()\n        self.layer = nn.Linear(10, 4)\n"
+#: Models of which something has to be assumed, and whether that can be offered as a comment.
+ASSUMED = {
+    "inputs": (
+        f"class Net(nn.Module):\n    def __init__(self):\n{LAYER}\n"
+        "    def forward(self, x):\n        return self.layer(x)\n",
+        True,
+    ),
+    "arguments": (
+        "class Net(nn.Module):\n    def __init__(self, dim, heads):\n        super().__init__()\n"
+        "        self.layer = nn.MultiheadAttention(dim, heads)\n\n"
+        "    def forward(self, x):\n        return self.layer(x, x, x)[0]\n",
+        True,
+    ),
+    "arguments that are taken once": (
+        "SEEN = []\n\n\nclass Net(nn.Module):\n    def __init__(self, dim):\n        super().__init__()\n"
+        "        if SEEN:\n            raise ValueError('there is one already')\n"
+        "        SEEN.append(self)\n        self.layer = nn.Linear(dim, 4)\n\n"
+        "    def forward(self, x):\n        return self.layer(x)\n",
+        True,
+    ),
+    "inputs that fail": (
+        f"class Net(nn.Module):\n    def __init__(self):\n{LAYER}\n"
+        "    def forward(self, x):\n        h = self.layer(x)\n        return h.softmaks(-1)\n",
+        False,
+    ),
+    "inputs that a check refuses": (
+        f"class Net(nn.Module):\n    def __init__(self):\n{LAYER}\n"
+        "    def forward(self, mel):\n        h = self.layer(mel)\n        assert h.requires_grad\n        return h\n",
+        False,
+    ),
+    "inputs that nobody finds": (
+        "class Net(nn.Module):\n    def forward(self, mel):\n        raise ValueError('no spectrogram')\n",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ASSUMED)
+def test_a_comment_is_offered_if_the_file_runs_with_it(tmp_path, what):
+    body, is_offered = ASSUMED[what]
+    text = HEAD + body
+    payload = traced(tmp_path, {"net.py": text})
+    comments = [model["comment"][key] for model in payload["models"] for key in ("text", "inputs")]
+    edits = [edit["new_text"] for problem in payload["problems"] for fix in problem["fixes"] for edit in fix["edits"]]
+    offered = {each for each in comments if each} | {each.strip("# \n") for each in edits if "mase:" in each}
+    assert bool(offered) == is_offered
+    assert any("Net(" in each for each in offered) == (what == "arguments")
+    for comment in offered:
+        again = traced(tmp_path, {"net.py": text.replace("class Net", f"# {comment}\nclass Net")})
+        assert [model["inputs_from"] for model in again["models"]] == ["comment"]
+        assert again["problems"] == []

@@ -193,8 +193,8 @@ PROBLEMS = {
     "import-error": ("x = 1 / 0\n" + NET, 4, "ZeroDivisionError: division by zero"),
     "no-model": ("x = 1\n", 1, "No class of this file extends torch.nn.Module"),
     "name-error": (NET.replace("nn.Linear(width, 2)", "undefined_name"), 8, "The name `undefined_name` is not defined"),
-    "no-inputs": (NET.replace("self.layer(x)", "open(x)"), 5, "# mase: x: f32"),
-    "no-arguments": (NET.replace("width=4", "secret: str"), 5, "`# mase: Net(...)`"),
+    "no-inputs": (NET.replace("self.layer(x)", "open(x)"), 5, "`# mase: x: TYPE[SIZE, ...]`"),
+    "no-arguments": (NET.replace("width=4", "secret: str"), 5, "`# mase: Net(secret=...)`"),
 }
 
 

@@ -171,7 +171,7 @@ CASES = {
     "inputs that nobody can guess": Case(
         f"        h = self.a(x).relu()\n{STEP}\n\n{MAIN}",
         f'        if x.shape != (7, 11, 13):\n            raise open("{{}}".format(x))\n        h = self.a(x)\n{STEP}',
-        "no-inputs", "class Net", ("No inputs were found for Net: ", "`# mase: x: f32"), shown=("x", "self.b(h)"),
+        "no-inputs", "class Net", ("No inputs were found for Net: ", "`# mase: x: TYPE"), shown=("x", "self.b(h)"),
         severity=WARNING,
     ),
     "arguments that nobody can guess": Case(

@@ -15,7 +15,6 @@ from mase_server.inputs.searching.failed import Failed
 from mase_server.inputs.searching.failures import Furthest, unavoidable
 from mase_server.inputs.searching.frontier import Candidate, Frontier
 from mase_server.inputs.spec import Inputs
-from mase_server.inputs.text import write
 from mase_server.inputs.trouble import tried
 from mase_server.tracing.errors.problems import describe
 from mase_server.tracing.state import put_in_mode
@@ -26,7 +25,7 @@ MAX_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """spec: inputs with which the forward succeeds, None when none was found. how: one sentence. example: a text.
+    """spec: inputs with which the forward succeeds, None when none was found.  how: one sentence.
 
     likely: inputs that get as far as any, where all that get so far meet the same error: it is the forward's own.
     plausible: inputs that get as far as any, where all that get so far fail at the same line.
@@ -35,7 +34,6 @@ class Searched:
 
     spec: Inputs | None
     how: str
-    example: str
     likely: Inputs | None = None
     errors: tuple[BaseException, ...] = ()
     plausible: Inputs | None = None
@@ -53,7 +51,7 @@ def search(model: nn.Module, hooks: Hooks, attempts: int = MAX_ATTEMPTS, budget:
                 break
             if trying.succeeds(candidate) and not trying.is_evasive(candidate):
                 how = f"found by search: {candidate.why()}"
-                return Searched(candidate.inputs, how, write(candidate.inputs))
+                return Searched(candidate.inputs, how)
             if budget.is_spent() or trying.furthest.is_certain():
                 break
     finally:
@@ -68,11 +66,9 @@ class _Search:
         self.model, self.hooks = model, hooks
         self.frontier, self.furthest = Frontier(model), Furthest()
         self.errors: list[str] = []
-        self.example = ""
 
     def succeeds(self, candidate: Candidate) -> bool:
         """Try a candidate; what it fails with leads to others."""
-        self.example = self.example or write(candidate.inputs)
         try:
             for made in (extremes_at(candidate.inputs), inputs_at(candidate.inputs, largest=LARGEST_FILLED)):
                 values, error = on_meta(made, self.hooks.shadows), None
@@ -105,9 +101,8 @@ class _Search:
     def without_success(self) -> Searched:
         """What is told where nothing succeeded."""
         how = f"{len(self.errors)} tries failed ({tried(self.errors)})"
-        example = self.example or "x: f32[1, 3, 224, 224]"
         furthest = self.furthest
-        return Searched(None, how, example, furthest.likely(), furthest.errors(), furthest.plausible())
+        return Searched(None, how, furthest.likely(), furthest.errors(), furthest.plausible())
 
 
 #: What making inputs, and binding them to a forward, may raise.
