@@ -65,6 +65,7 @@ class Request:
 @dataclass(frozen=True, slots=True)
 class Made:
     """What came of it. outcome: of the file.  emission: of EMISSION_KEYS, {} where there is none; failure says why.
+    pass_failed: it is that of a pass.
 
     simulation: of SIMULATION_KEYS.  results: the file with the integers that the hardware gave.
     """
@@ -75,6 +76,7 @@ class Made:
     synthesis: Synthesis | None = None
     results: Path | None = None
     failure: str | None = None
+    pass_failed: bool = False
 
     def without_folder(self) -> Made:
         """The same, when what was written is gone."""
@@ -83,7 +85,10 @@ class Made:
 
     @property
     def status(self) -> int:
-        """The exit status: 0 as asked for, 1 the hardware gives other integers, 2 there is none, or no simulation."""
+        """The exit status: 0 as asked for, 1 a pass failed or the hardware gives other integers, 2 there is none, or no
+        simulation."""
+        if self.pass_failed:
+            return 1
         ran = self.simulation is None or self.simulation["status"]
         if ran in _WRONG:
             return 1
@@ -130,21 +135,28 @@ async def _emitted(request: Request, folder: str, tell: Callable[[str], None]) -
         before = outcome_of(daemon, file, status)
         if before.snapshot is None or not before.snapshot.titles:
             return Made(before, failure="there is no model to make hardware of")
-        emission, failure = await _asked(daemon, request, folder)
-        return Made(outcome_of(daemon, file, status, overlays=True), emission, failure=failure)
+        failure, pass_failed = None, False
+        emission: Mapping[str, Any] = {}
+        try:
+            emission = await _asked(daemon, request, folder)
+        except PassError as error:
+            failure, pass_failed = str(error), error.kind == "pass"
+        outcome = outcome_of(daemon, file, status, overlays=True)
+        return Made(outcome, emission, failure=failure, pass_failed=pass_failed)
 
 
-async def _asked(daemon: Daemon, request: Request, folder: str) -> tuple[Mapping[str, Any], str | None]:
+async def _asked(daemon: Daemon, request: Request, folder: str) -> Mapping[str, Any]:
     order = request.order(folder)
     place = {key: order[key] for key in ("path", "model") if key in order}
     try:
         if request.passes:
             await call(daemon, "mase/setPipeline", place | {"steps": list(request.passes)})
-        return await call(daemon, "mase/emitVerilog", order), None
+        told: Mapping[str, Any] = await call(daemon, "mase/emitVerilog", order)
+        return told
     except PassError as error:
         if error.kind == "argument":
             raise UsageError(str(error)) from None
-        return {}, str(error)
+        raise
     except ValueError as error:
         raise UsageError(str(error)) from None
 

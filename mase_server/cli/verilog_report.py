@@ -74,7 +74,8 @@ def _emitted(made: Made) -> Iterator[str]:
     yield f"{made.outcome.file}: {told['model']} -> {told['module']}"
     yield from (f"{number}. {step}" for number, step in enumerate(told["steps"], 1))
     yield from columns(_HEAD, [_row(each) for each in told["operations"] if each["module"]], range(3, len(_HEAD)))
-    yield from _totals(told["totals"])
+    if told["operations"]:
+        yield from _totals(told["totals"])
     if told["scopes"]:
         yield f"what can be built alone: {', '.join(told['scopes'])} (--scope {told['scopes'][0]})"
     if told["folder"]:

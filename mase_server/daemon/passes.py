@@ -162,6 +162,14 @@ class Passes:
         model = self._changes.model(path, title)
         return self._changes.pipeline(model).steps[: self._failed(model)]
 
+    def failure(self, path: str, title: str) -> str | None:
+        """Why a step of a model's pipeline cannot be applied to what is shown; None where all can."""
+        model = self._changes.model(path, title)
+        snapshot = self._host.store.snapshot(path)
+        if snapshot is None or self._failed(model) is None:
+            return None
+        return str(snapshot.transforms[snapshot.titles.index(model.title)].told["problem"])
+
     def _failed(self, model: Model) -> int | None:
         """The index of the step that could not be applied to what is shown."""
         snapshot = self._host.store.snapshot(model.path)

@@ -92,6 +92,7 @@ class Verilog:
         """
         order = Order(self._build(path, title, build), folder, vectors, inputs)
         if folder:
+            self._check_passes(path, await self.title(path, title))
             await asyncio.to_thread(claim, folder, overwrite)
         emission = self._known(path, title, order) or await self._made(path, title, order)
         self._follow_from(path, emission)
@@ -192,9 +193,15 @@ class Verilog:
                     raise PassError("gone", gone_text(path, error)) from error
         raise PassError("cancelled", f"{Path(path).name} was saved again and again meanwhile; nothing was emitted.")
 
+    def _check_passes(self, path: str, title: str) -> None:
+        """PassError where a pass failed: hardware of fewer steps would be other hardware than was asked for."""
+        if (failure := self._passes.failure(path, title)) is not None:
+            raise PassError("pass", f"no hardware is made, because a pass before it failed: {failure}")
+
     async def _asked(
         self, worker: Callee, snapshot: GraphSnapshot, title: str, order: Order, on_event: OnEvent | None = None
     ) -> Emission:
+        self._check_passes(snapshot.path, title)
         steps = self._passes.steps(snapshot.path, title)
         settings = self._host.settings_of(self._host.folder_of(snapshot.path))
         limits = Limits(settings.pass_seconds, settings.memory_limit)

@@ -208,11 +208,32 @@ def test_above_a_ceiling_layers_are_offered_that_can_be_built_alone(mase, net):
     assert alone.returncode == 0
 
 
+def test_where_each_layer_is_too_large_no_part_is_offered(mase, net):
+    words = ("--multipliers", 16, "--max-memory-bits", 1, "--format", "json")
+    told = json.loads(mase("verilog", net, *words, cwd=net.parent).stdout)
+    assert told["scopes"] == []
+    assert told["refusal"].endswith("Raise the ceiling")
+
+
 def test_one_layer_can_be_built_alone(mase, net):
     done = mase("verilog", net, "--scope", "b", "--format", "json", cwd=net.parent)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert {each["scope"] for each in told["operations"] if each["kind"] != "input"} == {"b"}
+
+
+def test_a_pass_that_fails_leaves_no_hardware_and_is_status_one(mase, net, tmp_path):
+    """Other hardware than was asked for would look like that."""
+    text = "def breaks_transform_pass(graph, pass_args={}):\n    raise ValueError('this pass fails')\n"
+    (net.parent / "breaks.py").write_text(text)
+    folder = tmp_path / "out"
+    for passes in (["breaks"], ["quantize(default='fixed(6,3)')", "breaks"]):
+        words = [word for each in passes for word in ("--pass", each)]
+        done = mase("verilog", net, *words, "-o", folder, cwd=net.parent)
+        assert (done.returncode, folder.exists()) == (1, False)
+        assert "this pass fails" in done.stdout
+        assert "written" not in done.stdout
+        assert "estimate:" not in done.stdout
 
 
 def test_passes_can_come_first(mase, net):

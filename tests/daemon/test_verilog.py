@@ -233,10 +233,12 @@ async def test_while_the_newest_text_does_not_trace_nothing_is_of_it():
     assert (file.verilog.emission(PATH).stale, file.verilog.tell(PATH)["running"]) == (True, False)
 
 
-async def test_a_step_that_cannot_be_applied_is_left_out():
+async def test_with_a_step_that_cannot_be_applied_no_hardware_is_made():
     file = FakeFile()
     await file.passes.replace(PATH, None, [ONE, Step("fail"), TWO])
-    assert (await file.verilog.emit(PATH, None))["steps"] == ["one"]
+    with pytest.raises(PassError, match="because a pass before it failed") as refused:
+        await file.verilog.emit(PATH, None)
+    assert refused.value.kind == "pass"
 
 
 async def test_a_save_while_a_person_waits_begins_it_anew():

@@ -23,7 +23,12 @@ def refusal(build: Build, totals: Figures, operations: Mapping[str, Figures]) ->
         for key, words, ceiling in _CEILINGS
         if totals[key] > getattr(build, ceiling)
     ]
-    return None if not told else f"{'; '.join(told)}. Raise the ceiling, or build one layer or scope alone"
+    if not told:
+        return None
+    # What takes nothing, such as an input, is no part that anybody would build.
+    costly = [each for each in operations.values() if any(each[key] for key, _, _ in _CEILINGS)]
+    alone = any(_fits(build, figures) for figures in costly)
+    return f"{'; '.join(told)}. Raise the ceiling{', or build one layer or scope alone' if alone else ''}"
 
 
 _CEILINGS = (
@@ -44,9 +49,7 @@ def fitting(build: Build, modules: Mapping[str, Sequence[str]], operations: Mapp
     """
     sizes = {path: _size(names, operations) for path, names in modules.items()}
     innermost = {tuple(names): path for path, names in sorted(modules.items(), key=lambda each: len(each[0]))}
-    fits = [
-        path for path in innermost.values() if all(sizes[path][key] <= getattr(build, up) for key, _, up in _CEILINGS)
-    ]
+    fits = [path for path in innermost.values() if _fits(build, sizes[path])]
     return sorted(fits, key=lambda path: (*(-number for number in sizes[path].values()), path))[:_OFFERED]
 
 
