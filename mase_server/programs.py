@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,11 @@ class Command:
 
     words: tuple[str, ...]
     environment: Mapping[str, str]
+
+    def without(self, variables: Container[str]) -> Command:
+        """The same command, which does not get these environment variables."""
+        kept = {name: value for name, value in self.environment.items() if name not in variables}
+        return Command(self.words, kept)
 
     def run(self, **options: Any) -> subprocess.CompletedProcess[Any]:
         """Wait for its end; options as of `subprocess.run`. OSError where it does not start."""

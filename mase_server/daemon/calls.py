@@ -47,6 +47,11 @@ class Calls:
         self._calls: dict[int, Call] = {}
         self._ids = itertools.count(1)
 
+    @property
+    def idents(self) -> frozenset[int]:
+        """Those that wait for an answer."""
+        return frozenset(self._calls)
+
     def open(self, on_event: OnEvent | None = None) -> Call:
         """A new question; its events go to `on_event`, those of transforms put together again."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

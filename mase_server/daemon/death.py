@@ -55,13 +55,18 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """A limit that a trace exceeded: code `time-limit` (seconds), `memory-limit` (bytes) or `process-limit`."""
+    """Why the server ended a child: code `time-limit` (limit in seconds), `memory-limit` (bytes), `process-limit`, or
+    `crashed` with what it did, as `Heartbeat.look` says it.
+    """
 
     code: str
-    limit: float
+    limit: float = 0.0
+    did: str = ""
 
     def text(self) -> str:
         """What happened, as the beginning of a sentence."""
+        if self.did:
+            return f"The process that ran this file {self.did}, and was ended"
         if self.code == "time-limit":
             return f"Tracing took longer than {self.limit:g} s and was stopped"
         if self.code == "process-limit":

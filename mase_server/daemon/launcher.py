@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -12,16 +13,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mase_server.daemon.channel import Channel
+from mase_server.daemon.heartbeat import IDLE_SECONDS, LOOK_SECONDS, Heartbeat
 from mase_server.daemon.log import OutputLog
 from mase_server.daemon.process import (
     TERM_SECONDS,
     BootedProcess,
     Handshake,
+    LaunchFailed,
     boot,
     end_groups,
     signal_group,
     wire_and_log,
 )
+from mase_server.descendants import end_descendants
+from mase_server.observe.records import event
 from mase_server.wire import Message
 
 if TYPE_CHECKING:
@@ -29,10 +34,6 @@ if TYPE_CHECKING:
 
 #: Seconds until the end of a warm parent is noticed, at most, where a message to it could not be sent.
 _END_SECONDS = 1.0
-
-
-class LaunchFailed(Exception):
-    """The launcher's process is gone; start another."""
 
 
 @dataclass(slots=True)
@@ -58,11 +59,13 @@ class ChildProcess:
     def ask_line(self, *, at_once: bool = False) -> None:
         """Have it write the Python line it is at to its fault file. Only to the child: others would die of it.
 
-        at_once: even inside C code, at the risk of its life.
+        at_once: even inside C code or where it was stopped, at the risk of its life.
         """
         if not self.exited.done():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGUSR2 if at_once else signal.SIGUSR1)
+                if at_once:
+                    os.kill(self.pid, signal.SIGCONT)
 
     async def stop(self) -> None:
         """End it and all that it started: TERM, 0.7 s, KILL."""
@@ -141,6 +144,8 @@ class ForkLauncher:
         self._starting: dict[int, _Start] = {}
         self._children: dict[int, ChildProcess] = {}
         self._reader = asyncio.create_task(self._read())
+        self._wake = asyncio.Event()
+        self._watcher = asyncio.create_task(self._watch())
 
     @classmethod
     async def start(cls, interpreter: str, folder: str, job: str, preload: Sequence[str] = ()) -> ForkLauncher:
@@ -167,6 +172,7 @@ class ForkLauncher:
         ident = next(self._ids)
         channel, theirs, log = wire_and_log()
         start = self._starting[ident] = _Start(channel, log)
+        self._wake.set()
         message = {"op": "fork", "id": ident, "needs": list(needs)}
         try:
             with theirs:
@@ -189,6 +195,29 @@ class ForkLauncher:
                 if key in message:
                     handle(message)
         self._lose_children()
+
+    async def _watch(self) -> None:
+        """End the warm parent when it is stopped or stuck: what it should have answered is then asked of another."""
+        heartbeat = Heartbeat(self._booted.process.pid)
+        while not (why := heartbeat.look(asked := self._asked())):
+            self._wake.clear()
+            if asked is not None or heartbeat.doubted:
+                await asyncio.sleep(LOOK_SECONDS)
+                continue
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), IDLE_SECONDS)
+        event("parent-ended", logging.WARNING, component=f"warm parent {heartbeat.pid}", why=why)
+        await self._kill()
+
+    def _asked(self) -> int | None:
+        """What the warm parent has to answer first: a fork, or 0 for what it imports ahead."""
+        return next(iter(self._starting), None if self.settled.is_set() else 0)
+
+    async def _kill(self) -> None:
+        """Kill the warm parent with all below it, since it does not do that itself."""
+        pid = self._booted.process.pid
+        await asyncio.to_thread(end_descendants, pid)
+        signal_group(pid, signal.SIGKILL)
 
     def _lose_children(self) -> None:
         self.settled.set()
@@ -236,6 +265,7 @@ class ForkLauncher:
 
     async def close(self) -> None:
         """End the children's groups and the warm parent: TERM, 0.7 s, KILL."""
+        await cancelled(self._watcher)
         await cancelled(self._reader)
         pids = [child.pid for child in self._children.values()]
         for child in self._children.values():
@@ -243,9 +273,11 @@ class ForkLauncher:
         # At the end of its wire the warm parent ends its children itself, strays among them, and then leaves.
         self._booted.channel.close()
         parent = self._booted.process
-        with contextlib.suppress(TimeoutError):
+        try:
             await asyncio.wait_for(parent.wait(), TERM_SECONDS)
-        for pid in (*pids, parent.pid):
+        except TimeoutError:
+            await self._kill()
+        for pid in pids:
             signal_group(pid, signal.SIGKILL)
         await parent.wait()
         self._lose_children()

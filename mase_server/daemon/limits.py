@@ -3,43 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import signal
-import sys
 from pathlib import Path
 
+from mase_server.descendants import descendants
 from mase_server.programs import program
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PROC = Path("/proc")
 
 
-def _family(pid: int, most: int = sys.maxsize) -> list[int]:
-    """`pid` and its descendants, so many of them at most, as far as the kernel tells (CONFIG_PROC_CHILDREN)."""
-    found: list[int] = []
-    todo = [pid]
-    while todo and len(found) < most:
-        one = todo.pop()
-        found.append(one)
-        try:
-            for task in (_PROC / str(one) / "task").iterdir():
-                todo.extend(int(child) for child in (task / "children").read_text().split())
-        except (OSError, ValueError):
-            continue
-    return found
+def _family(pid: int) -> list[int]:
+    return [pid, *descendants(pid)]
 
 
 def exceeds_processes(pid: int, most: int) -> bool:
     """Has `pid` more than `most` descendants? What has ended and was not waited for counts, too."""
-    return len(_family(pid, most + 2)) > most + 1
-
-
-def end_descendants(pid: int) -> None:
-    """Kill what `pid` started, and leave it alone: it may still say where it is."""
-    for one in _family(pid)[1:]:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(one, signal.SIGKILL)
+    return len(descendants(pid, most + 1)) > most
 
 
 def _resident(pid: int) -> int:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from mase_server.daemon.environment import Candidate
-from mase_server.daemon.launcher import ChildProcess, ForkLauncher, Launcher, LaunchFailed
+from mase_server.daemon.launcher import ChildProcess, ForkLauncher, Launcher
 from mase_server.daemon.learned import Learned
-from mase_server.daemon.process import Handshake, NoEnvironment
+from mase_server.daemon.process import Handshake, LaunchFailed, NoEnvironment
 from mase_server.daemon.spare import SpareLauncher
 from mase_server.observe.records import event
 
@@ -55,8 +55,8 @@ class Pool:
         key = (folder, *(candidate.path for candidate in found))
         seat = self._seat_of[path] = self._seats.setdefault(key, _Seat(self, folder))
         for _ in range(_TRIES):
-            launcher = await seat.launcher(found)
             try:
+                launcher = await seat.launcher(found)
                 child = await launcher.launch(seat.needs(path))
                 self.forked += 1
                 return launcher.handshake, child
@@ -75,7 +75,7 @@ class Pool:
         await asyncio.gather(*(seat.close() for seat in seats))
 
     async def boot(self, interpreter: str, folder: str, preload: Sequence[str]) -> Launcher:
-        """Start one launcher; NoEnvironment when this interpreter cannot be used."""
+        """Start one launcher; NoEnvironment when this interpreter cannot be used, LaunchFailed to be tried again."""
         began = time.monotonic()
         launcher = await self._start(interpreter, folder, self._job, preload)
         self.booted += 1
@@ -180,7 +180,7 @@ class _Seat:
             return
         try:
             fresh = await self._pool.boot(candidate.path, self._folder, learned.modules())
-        except NoEnvironment:
+        except (NoEnvironment, LaunchFailed):
             return
         try:
             await fresh.settled.wait()

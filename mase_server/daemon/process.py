@@ -14,10 +14,11 @@ from pathlib import Path
 import msgpack  # type: ignore[import-untyped]
 
 from mase_server.daemon.channel import Channel
+from mase_server.daemon.heartbeat import Heartbeat
 from mase_server.daemon.log import OutputLog
 from mase_server.daemon.refused import is_of_the_system
 from mase_server.programs import person_script
-from mase_server.wire import PROTOCOL
+from mase_server.wire import PROTOCOL, Message
 
 BOOT = Path(__file__).resolve().parent.parent / "worker" / "boot.py"
 HANDSHAKE_SECONDS = 60.0
@@ -30,6 +31,8 @@ SINGLE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_N
 ASLEEP = {"OMP_WAIT_POLICY": "PASSIVE"}
 #: A hub's client reads this when it is imported, which may be ahead of the file; it would try again and again.
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
+#: These name the folder of the server's socket and token (`rpc.registry`), which are no business of a person's code.
+_OURS = ("MASE_RUNTIME_DIR", "XDG_RUNTIME_DIR")
 
 
 class NoEnvironment(Exception):
@@ -38,6 +41,10 @@ class NoEnvironment(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class LaunchFailed(Exception):
+    """The launcher's process is gone; start another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,10 @@ def wire_and_log() -> tuple[Channel, socket.socket, OutputLog]:
 
 
 async def boot(interpreter: str, role: str, folder: str, job: str) -> BootedProcess:
-    """Start `interpreter` on the boot file and wait for its handshake; NoEnvironment says why it cannot be used."""
+    """Start `interpreter` on the boot file and wait for its handshake; NoEnvironment says why it cannot be used.
+
+    LaunchFailed where the process had to be ended, which says nothing of the interpreter.
+    """
     channel, theirs, log = wire_and_log()
     try:
         with theirs:
@@ -87,7 +97,8 @@ async def boot(interpreter: str, role: str, folder: str, job: str) -> BootedProc
     log.handed_over()
     try:
         async with asyncio.timeout(HANDSHAKE_SECONDS):
-            return BootedProcess(process, channel, log, _handshake(await channel.read(), interpreter, log))
+            greeting = await _first_message(process.pid, channel)
+            return BootedProcess(process, channel, log, _handshake(greeting, interpreter, log))
     except BaseException as error:
         await end_groups([process.pid], process.wait())
         channel.close()
@@ -98,6 +109,19 @@ async def boot(interpreter: str, role: str, folder: str, job: str) -> BootedProc
         raise
 
 
+async def _first_message(pid: int, channel: Channel) -> Message | None:
+    message = asyncio.ensure_future(channel.read())
+    missed = asyncio.ensure_future(Heartbeat(pid).missed("handshake"))
+    try:
+        await asyncio.wait((message, missed), return_when=asyncio.FIRST_COMPLETED)
+        if message.done():
+            return message.result()
+        raise LaunchFailed(f"the process {missed.result()} while it was starting")
+    finally:
+        message.cancel()
+        missed.cancel()
+
+
 async def _spawn(
     interpreter: str, role: str, folder: str, job: str, wire_fd: int, log_fd: int
 ) -> asyncio.subprocess.Process:
@@ -105,7 +129,7 @@ async def _spawn(
     command = person_script(
         interpreter, BOOT, folder, "--wire", str(wire_fd), "--role", role, "--msgpack", codec, "--folder", folder,
         "--job", job,
-    )  # fmt: skip
+    ).without(_OURS)  # fmt: skip
     return await command.start_async(
         stdin=asyncio.subprocess.DEVNULL, stdout=log_fd, stderr=log_fd, pass_fds=(wire_fd,),
         start_new_session=True, more=SINGLE_THREAD | ASLEEP | OFFLINE,

@@ -28,6 +28,7 @@ class SpareLauncher:
         self._boot = partial(boot, interpreter, "spare", folder, job)
         self._spare: asyncio.Task[BootedProcess] = asyncio.create_task(_given(first))
         self._children: list[ChildProcess] = []
+        self._taking = asyncio.Lock()
         self._closed = False
 
     @classmethod
@@ -47,8 +48,12 @@ class SpareLauncher:
 
     async def launch(self, needs: Sequence[str] = ()) -> ChildProcess:
         """Take the spare, and boot the next one in the background."""
-        booted = await asyncio.shield(self._spare)
-        self._spare = asyncio.create_task(self._boot())
+        async with self._taking:  # or two that wait for the same spare would both get it
+            try:
+                booted = await asyncio.shield(self._spare)
+            finally:
+                if self._spare.done():
+                    self._spare = asyncio.create_task(self._boot())
         exited = asyncio.ensure_future(_wait_status(booted.process))
         child = ChildProcess(booted.process.pid, booted.channel, booted.log, exited)
         self._children = [one for one in self._children if one.alive] + [child]

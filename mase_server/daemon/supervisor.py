@@ -7,8 +7,9 @@ import contextlib
 import gc
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from mase_server.daemon.calls import Call, Calls, OnEvent, WorkerGone
@@ -23,8 +24,10 @@ from mase_server.daemon.death import (
     stack_of,
     tells_the_end,
 )
+from mase_server.daemon.heartbeat import Heartbeat
 from mase_server.daemon.launcher import ChildProcess
-from mase_server.daemon.limits import end_descendants, exceeds_processes, held_bytes
+from mase_server.daemon.limits import exceeds_processes, held_bytes
+from mase_server.descendants import end_family
 from mase_server.observe.records import event, within
 from mase_server.priority import waited
 from mase_server.snapshot import Assembler, Payload, Problem
@@ -35,6 +38,8 @@ _POLL_TRACING = 0.1
 _POLL_IDLE = 2.0
 _SAMPLE_EVERY = 20
 _FIRST_SAMPLE = 5
+#: So many looks at what a trace takes for each at whether it was stopped.
+_BEAT_EVERY = 10
 #: Seconds between looks at what a child says of its line, and how many: on a busy machine it takes long to say it.
 _FAULT_SECONDS = 0.05
 _FAULT_LOOKS = 20
@@ -95,7 +100,9 @@ class TraceWorker:
         self._events = events
         self._progress = _Progress()
         self._calls = Calls()
-        self._cancels: set[asyncio.Task[None]] = set()
+        self._ping: Call | None = None
+        self._held: asyncio.Task[int] | None = None
+        self._sending: set[asyncio.Task[None]] = set()
         self._connected = True
         self._end = ""
         self.retired = False
@@ -137,10 +144,13 @@ class TraceWorker:
         except OSError as error:
             raise self._gone() from error
         except asyncio.CancelledError:
-            task = asyncio.create_task(self._cancel(call))
-            self._cancels.add(task)
-            task.add_done_callback(self._cancels.discard)
+            self._send_soon(self._cancel(call))
             raise
+
+    def _send_soon(self, sending: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(sending)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
 
     async def _cancel(self, call: Call) -> None:
         call.on_event = lambda message: None
@@ -166,6 +176,8 @@ class TraceWorker:
             task.cancel()
         # A cancelled task knows where it was, and so holds us: every save would leave a cycle with all that it read.
         self._tasks = ()
+        if self._held is not None:
+            self._held.cancel()
         self._calls.fail(self._gone())
         await self.child.stop()
 
@@ -212,6 +224,7 @@ class TraceWorker:
 
     async def _watch(self) -> None:
         started, before = asyncio.get_running_loop().time(), waited(self.child.pid)
+        heartbeat = Heartbeat(self.child.pid)
         for turn in itertools.count(1):
             tracing = not self._traced.done()
             await asyncio.sleep(_POLL_TRACING if tracing else _POLL_IDLE)
@@ -219,13 +232,40 @@ class TraceWorker:
             late = tracing and not self._traced.done() and seconds > self._limits.seconds
             if late and seconds - self._excused(before) > self._limits.seconds:
                 return self._breach(Breach("time-limit", self._limits.seconds))
+            # While it traces, its own limit of time takes care of a child that does nothing.
+            if (not tracing or turn % _BEAT_EVERY == 0) and (did := heartbeat.look(None if tracing else self._asked())):
+                return self._breach(Breach("crashed", did=did))
             if exceeds_processes(self.child.pid, self._limits.processes):
-                end_descendants(self.child.pid)  # each of which may be about to start more
+                # Each may be about to start more, and leave no time to us: this loop waits, rather than for a thread.
+                end_family(self.child.pid, partial(read_fault, self.request.scratch))
                 return self._breach(Breach("process-limit", self._limits.processes))
-            if await held_bytes(self.child.pid, self._limits.memory) > self._limits.memory:
+            if await self._holds_too_much():
                 return self._breach(Breach("memory-limit", self._limits.memory))
             if tracing and turn % _SAMPLE_EVERY == _FIRST_SAMPLE:
                 self.child.ask_line()  # so that even a kill -9 leaves a line behind
+
+    async def _holds_too_much(self) -> bool:
+        """Does it hold more memory than it may? False while that is counted: with many processes it takes long."""
+        limit = self._limits.memory
+        if self._held is None:
+            self._held = asyncio.create_task(held_bytes(self.child.pid, limit))
+            await asyncio.sleep(0)
+        if not self._held.done():
+            return False
+        held, self._held = self._held.result(), None
+        return held > limit
+
+    def _asked(self) -> int | None:
+        """The ping that the child has to answer first; None where nobody waits for an answer of it."""
+        ping = self._ping if self._ping is not None and not self._ping.answer.done() else None
+        if ping is None and self._calls.idents:
+            ping = self._ping = self._calls.open()
+            self._send_soon(self._send({"op": "call", "id": ping.ident, "method": "ping"}))
+        return None if ping is None else ping.ident
+
+    async def _send(self, message: Message) -> None:
+        with contextlib.suppress(OSError):
+            await self.child.channel.send(message)
 
     def _excused(self, before: float) -> float:
         """Seconds of the trace that are no fault of the file. before: what its child had `waited` at its start."""
@@ -243,7 +283,8 @@ class TraceWorker:
         path = self.request.path
         if self._breached.done():
             breach = self._breached.result()
-            await self._say_line()
+            if breach.code != "process-limit":  # then it has ended
+                await self._say_line()
             fault = self._last_words(breach.code)
             return death_problem(breach.code, breach.text(), self._place(fault), path)
         broken = self.child.channel.broken

@@ -62,7 +62,7 @@ def become_own_group() -> None:
     processes.adopt_orphans()
     processes.few_descriptors()
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGCONT):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGUSR1, signal.SIGUSR2):
@@ -114,7 +114,7 @@ def trace(connection: wire.Connection, request: TraceRequest, job: str) -> objec
 
     live = None
     try:
-        with processes.small_files():
+        with processes.small_files(), processes.few_processes():
             live = load_job(job)(request, emit)
     except BaseException as error:  # noqa: BLE001  (user code ran in there; its SystemExit is a failed trace too)
         emit({"event": "failed", "problem": asdict(describe(error, request.path))})

@@ -13,12 +13,15 @@ import time
 from collections import deque
 
 from mase_server import wire
+from mase_server.descendants import end_descendants
 from mase_server.worker import child, processes
 from mase_server.worker.preload import Preloader
 
 _MAX_FDS = 8
 _RECEIVE = 64 << 10
 _TERM_SECONDS = 0.25
+#: Seconds between two hunts of what outlived the first.
+_STRAY_SECONDS = 0.1
 
 
 class WarmParent:
@@ -33,8 +36,10 @@ class WarmParent:
         self._children: dict[int, int] = {}
         self._preloader = Preloader(folder)
         self._report_due = False
+        self._strays_left = False
         self._pid, self._server = os.getpid(), os.getppid()
         self._wake_read, self._wake_write = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
 
     def serve(self) -> int:
         """Serve until the server closes the control socket; the exit status."""
@@ -43,10 +48,12 @@ class WarmParent:
         processes.adopt_orphans()
         # Between two requests it may import for seconds, and would not see that the wire has ended.
         signal.signal(signal.SIGTERM, self._on_end)
-        processes.hear_of_parents_end(signal.SIGTERM, self._server)
+        # SIGCONT reaches it where it was stopped, too: SIGTERM would only wait there.
+        signal.signal(signal.SIGCONT, self._on_continue)
+        processes.hear_of_parents_end(signal.SIGCONT, self._server)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
-        with selectors.DefaultSelector() as selector:
+        with self._selector as selector:
             selector.register(self._sock, selectors.EVENT_READ)
             selector.register(self._wake_read, selectors.EVENT_READ)
             try:
@@ -63,9 +70,13 @@ class WarmParent:
             self._end_all()
         os._exit(128 + number)
 
+    def _on_continue(self, number: int, frame: object) -> None:
+        if os.getpid() == self._pid and os.getppid() != self._server:
+            self._on_end(signal.SIGTERM, frame)
+
     def _turn(self, selector: selectors.BaseSelector) -> bool:
         # A wanted preload is imported between requests, one module at a time, so that no fork waits for a list.
-        ready = selector.select(0 if self._preloader.pending else None)
+        ready = selector.select(0 if self._preloader.pending else _STRAY_SECONDS if self._strays_left else None)
         for key, _ in ready:
             if key.fileobj is self._wake_read:
                 self._wake_read.recv(4096)
@@ -74,6 +85,8 @@ class WarmParent:
                 return False
         if not ready and self._preloader.pending:
             self._preloader.step()
+        elif self._strays_left:
+            self._end_strays()
         if self._report_due and not self._preloader.pending:
             self._report_due = False
             self._connection.send(self._preloader.report())
@@ -119,21 +132,27 @@ class WarmParent:
         os.dup2(log_fd, 1)
         os.dup2(log_fd, 2)
         os.close(log_fd)
-        # Held open here, these would hide the parent's end from the server.
-        for sock in (self._sock, self._wake_read, self._wake_write):
-            sock.close()
+        # Held open here, these would hide the parent's end from the server, and lead a person's code to the parent.
+        for held in (self._sock, self._wake_read, self._wake_write, self._selector):
+            held.close()
         os.set_inheritable(wire_fd, False)
         child.wait_and_run(wire.Connection(socket.socket(fileno=wire_fd)), self._job)
 
     def _reap(self) -> None:
+        ended = []
         while (found := _ended_child()) is not None:
             # Its group is killed before its id is given back, so that the id cannot be another process's yet.
             processes.kill_group(found)
             _, status = os.waitpid(found, 0)
-            ident = self._children.pop(found, None)
-            if ident is not None:
-                processes.kill_strays(self._children)
-                self._connection.send({"exited": ident, "status": status})
+            if (ident := self._children.pop(found, None)) is not None:
+                ended.append({"exited": ident, "status": status})
+        self._end_strays()
+        for message in ended:
+            self._connection.send(message)
+
+    def _end_strays(self) -> None:
+        """End orphans that left their group, and were adopted; `_turn` goes on where that takes long."""
+        self._strays_left = not end_descendants(self._pid, self._children)
 
     def _end_all(self) -> None:
         for pid in self._children:
@@ -142,7 +161,7 @@ class WarmParent:
         for pid in self._children:
             processes.kill_group(pid)
         self._wait_for_children(_TERM_SECONDS)
-        processes.kill_strays({})
+        end_descendants(self._pid)
 
     def _wait_for_children(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

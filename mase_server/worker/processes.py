@@ -8,8 +8,7 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 if sys.platform != "win32":
@@ -20,10 +19,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 #: Bytes of one file that a person's code may write while it is traced: what it writes is thrown away.
 MOST_WRITTEN = 1 << 30
+#: Processes and threads that the user may have more than at its start, before it gets no more.
+MOST_STARTED = 1000
 #: Descriptors that it may have open at once, where the system would let it have more.
 MOST_OPEN = 4096
-#: Seconds in which what makes new processes again and again, each with no parent, has to be caught.
-_CHASE_SECONDS, _LOOK_SECONDS = 0.5, 0.002
 
 
 def leave_no_core() -> None:
@@ -38,13 +37,34 @@ def small_files(most: int = MOST_WRITTEN) -> Iterator[None]:
     if sys.platform == "win32":
         yield
         return
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    own = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (own, hard))
+    with _lowered(resource.RLIMIT_FSIZE, most):
+        yield
+
+
+@contextlib.contextmanager
+def _lowered(limit: int, most: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(limit)
+    allowed = [one for one in (soft, hard) if one != resource.RLIM_INFINITY]
+    resource.setrlimit(limit, (min([most, *allowed]), hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        resource.setrlimit(limit, (soft, hard))
+
+
+@contextlib.contextmanager
+def few_processes(more: int = MOST_STARTED) -> Iterator[None]:
+    """While this lasts, this process and what it starts get an OSError, EAGAIN, for a process or thread beyond `more`.
+
+    The system counts those of the user, on all of the machine; root is not held to it.
+    """
+    try:
+        running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+    except (OSError, ValueError, IndexError):
+        yield
+        return
+    with _lowered(resource.RLIMIT_NPROC, running + more):
+        yield
 
 
 def few_descriptors(most: int = MOST_OPEN) -> None:
@@ -121,34 +141,3 @@ def signal_group(pid: int, number: signal.Signals) -> None:
 def kill_group(pid: int) -> None:
     """`signal_group` with SIGKILL."""
     signal_group(pid, signal.SIGKILL)
-
-
-def kill_strays(known: Container[int]) -> None:
-    """Kill every child of this process that is not `known`: orphans that left their group and were adopted.
-
-    What one of them started before it was killed is adopted then, and killed as well.
-    """
-    killed: set[int] = set()
-    end = time.monotonic() + _CHASE_SECONDS
-    while time.monotonic() < end:
-        fresh = {pid for pid in _children() - killed if pid not in known}
-        for pid in fresh:
-            kill_group(pid)
-        killed |= fresh
-        if not fresh and all(map(_has_ended, killed)):
-            return
-        time.sleep(0 if fresh else _LOOK_SECONDS)
-
-
-def _has_ended(child: int) -> bool:
-    try:
-        return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:
-        return True
-
-
-def _children() -> set[int]:
-    try:
-        return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
-    except (OSError, ValueError):
-        return set()

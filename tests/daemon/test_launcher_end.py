@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mase_server.daemon.launcher import ForkLauncher, LaunchFailed
-from mase_server.daemon.process import DEFAULT_JOB
+from mase_server.daemon.launcher import ForkLauncher
+from mase_server.daemon.process import DEFAULT_JOB, LaunchFailed
 
 
 def _has_ended(pid):

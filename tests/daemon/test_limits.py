@@ -8,11 +8,11 @@ import pytest
 
 from mase_server.daemon.limits import (
     available_fraction,
-    end_descendants,
     exceeds_processes,
     held_bytes,
     resident_bytes,
 )
+from mase_server.descendants import end_descendants
 
 HOLD = "x = bytearray(b'1') * (64 << 20); print('held', flush=True); input()"
 PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {HOLD!r}])"
@@ -91,14 +91,15 @@ def test_a_worker_may_have_few_files_open_and_leaves_no_core():
 def test_orphans_are_chased_until_none_is_left():
     """Each starts the next in a session of its own and ends, so a list of them is old when it is read."""
     code = (
-        "import os, time; from mase_server.worker import processes as p; p.adopt_orphans(); read, write = os.pipe()\n"
+        "import os, time; from mase_server import descendants; from mase_server.worker.processes import adopt_orphans\n"
+        "adopt_orphans(); read, write = os.pipe()\n"
         "if any(os.fork() == 0 for _ in range(20)):\n"
         "    for number in range(1000):\n"
         "        if os.fork(): os._exit(0)\n"
         "        os.setsid(); number == 9 and os.write(write, b'.')\n"
         "    time.sleep(60)\n"
         "os.read(read, 1)  # by now they are well under way\n"
-        "os.close(write); p._CHASE_SECONDS = 60; p.kill_strays(())\n"
+        "os.close(write); descendants.end_descendants(os.getpid(), seconds=60)\n"
         "os.set_blocking(read, False)\n"
         "while os.read(read, 64): pass"  # BlockingIOError where somebody holds the other end
     )

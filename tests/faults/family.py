@@ -21,10 +21,14 @@ class Process:
     parent: int
     command: str
 
-    def kill(self):
-        """End it, unless its number is another process's by now."""
+    def signal(self, number):
+        """Send it a signal, unless its number is another process's by now."""
         if (now := look(self.pid)) is not None and now.started == self.started:
-            os.kill(self.pid, signal.SIGKILL)
+            os.kill(self.pid, number)
+
+    def kill(self):
+        """End it."""
+        self.signal(signal.SIGKILL)
 
 
 def look(pid: int) -> Process | None:
@@ -35,6 +39,14 @@ def look(pid: int) -> Process | None:
     except OSError:
         return None
     return None if stat[0] in "ZX" else Process(pid, int(stat[19]), int(stat[1]), command.strip())
+
+
+def is_stopped(process: Process) -> bool:
+    """Has a signal stopped it?"""
+    try:
+        return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
 
 
 def everyone() -> list[Process]:

@@ -1,5 +1,6 @@
-"""Ends processes of a session with SIGKILL, at moments that a seed draws, and looks at what is left and how it goes on.
+"""Ends processes of a session with SIGKILL, or stops them with SIGSTOP, at moments that a seed draws.
 
+It looks at what is left, and how it goes on.
 The editor is a process of its own between the test and the server, so that it can be killed like everything else.
 """
 
@@ -16,12 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from editing import END_STATES
-from family import Process, until
+from family import Process, is_stopped, until
 from faulting import SERVER, Stand
 from good_net import good, seen
 
-#: What is ended, and how often of a hundred times. The last three cost a new server, which imports torch again.
-WEIGHTS = {"child": 50, "warm parent": 25, "server": 9, "editor": 8, "input": 8}
+#: What is ended or stopped, and how often of a hundred times. The last four cost a new server, which imports torch.
+#: A child is whatever hangs below a warm parent: what traces, the forks that run passes, the holder of real models.
+WEIGHTS = {
+    **{"child": 36, "stopped child": 22, "warm parent": 14, "stopped warm parent": 8},
+    **{"server": 5, "server of stopped ones": 5, "editor": 5, "input": 5},
+}
 #: Seconds between a save and the kill, at most: from before the fork to after the hints.
 _LATEST = 0.25
 #: Starts the server and hands on what either side says; SIGUSR1 closes the server's input and goes on.
@@ -70,7 +75,7 @@ class Session(Stand):
 
 @dataclass(frozen=True)
 class Kill:
-    """One kill. recovery: seconds from the next save, or the next server's start, to fresh hints."""
+    """One kill, or stop. recovery: seconds from the next save, or the next server's start, to fresh hints."""
 
     what: str
     recovery: float
@@ -95,9 +100,9 @@ class Killer:
             yield await self.kill(what)
 
     async def kill(self, what: str) -> Kill:
-        """End one process of this kind, and see everything work again."""
+        """End or stop one process of this kind, and see everything work again."""
         session = self.session or await self._start()
-        return await (self._worker if what in ("child", "warm parent") else self._end)(session, what)
+        return await (self._worker if what.endswith(("child", "warm parent")) else self._end)(session, what)
 
     async def stop(self) -> None:
         """End the session that is left, in order."""
@@ -120,8 +125,9 @@ class Killer:
         assert await session.open(name, good()) == "ready"
         work = await self._busy(session, name)
         groups = {"child": session.children, "warm parent": session.warm_parents}
-        if victims := sorted(groups[what](), key=lambda each: each.pid):
-            self._random.choice(victims).kill()
+        _, stops, kind = what.rpartition("stopped ")
+        if victims := sorted(groups[kind](), key=lambda each: each.pid):
+            self._random.choice(victims).signal(signal.SIGSTOP if stops else signal.SIGKILL)
         await work
         started = time.monotonic()
         state = await self._saved(session, name, good(48))
@@ -133,6 +139,7 @@ class Killer:
         (session.folder / name).unlink()
         session.close(name)
         await self._nothing_orphaned(session)
+        await until(lambda: not [each for each in session.processes() if is_stopped(each)])
         return Kill(what, recovery)
 
     async def _right(self, session: Session, name: str) -> None:
@@ -187,7 +194,10 @@ class Killer:
         if what == "input":
             os.kill(session.editor_pid, signal.SIGUSR1)
         else:
-            os.kill(session.server if what == "server" else session.editor_pid, signal.SIGKILL)
+            if what == "server of stopped ones":
+                for each in (*session.warm_parents(), *session.children()):
+                    each.signal(signal.SIGSTOP)
+            os.kill(session.editor_pid if what == "editor" else session.server, signal.SIGKILL)
         started = time.monotonic()
         await until(lambda: not session.processes(), every=0.05)
         ending = time.monotonic() - started

@@ -7,13 +7,14 @@ from family import until
 from good_net import good
 from killing import Killer
 
+WORKERS = ("child", "stopped child", "warm parent", "stopped warm parent", "child")
 SEED = int(os.environ.get("MASE_KILL_SEED", "1"))
 
 
-async def test_kills_at_random_moments_leave_nothing_and_stop_nothing(tmp_path):
+async def test_kills_and_stops_at_random_moments_leave_nothing_and_hold_up_nothing(tmp_path):
     killer = Killer(tmp_path, SEED)
     try:
-        for what in ("child", "child", "warm parent", "child", "server", "child", "editor", "input"):
+        for what in (*WORKERS, "server of stopped ones", "child", "editor", "input"):
             await killer.kill(what)
     finally:
         await killer.stop()

@@ -98,6 +98,25 @@ if libc.fork() == 0:
         libc.setsid()
         if libc.fork() != 0: libc._exit(0)
     time.sleep(600)"""
+#: Each starts others for as long as it runs, in sessions of their own and deaf to signals. No more than 200 are there
+#: at once, so that a server which does not end them leaves the machine to others: a lock on a byte of a file is taken
+#: before each fork, and is free again once the fork has ended, however it ends.
+BOMB = f"""{LIBC}
+import fcntl, random, struct
+for number in range(1, 65): libc.signal(number, ctypes.c_void_p(1))
+own = os.open(os.devnull, os.O_RDONLY)
+while True:
+    taken = libc.open(os.fsencode(__file__), os.O_RDWR)
+    lock = struct.pack("hhqqi", fcntl.F_WRLCK, 0, random.randrange(200), 1, 0)
+    try: fcntl.fcntl(taken, 37, lock)  # F_OFD_SETLK
+    except BlockingIOError:
+        os.close(taken)
+        continue
+    if libc.fork() == 0:
+        libc.setsid()
+        os.close(own)
+        own, taken = taken, own
+    else: os.close(taken)"""
 SPOILT = r"^The code closed or wrote to file descriptors that it did not open"
 STOPPED = "^Tracing stopped: TypeError: "
 NOBODY = "No line of this file raised it: perhaps the file changes what everything uses"
@@ -282,6 +301,13 @@ TOLD = {
         f"{LIBC}\n{LEAVING}\ntime.sleep(600)",
         "time.sleep(600)",
         "^The code started more than 100 processes and was stopped, at line",
+        code="process-limit",
+    ),
+    "a bomb of forks": crashed(
+        "forward",
+        BOMB,
+        "",
+        "^The code started more than 100 processes and was stopped, ",
         code="process-limit",
     ),
     "a map of memory": crashed(

@@ -7,11 +7,12 @@ import selectors
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mase_server import wire
+from mase_server.descendants import is_stopped
 from mase_server.worker.live import Live
 from mase_server.worker.proof import can_fork
 from mase_server.worker.transforms.ask import Ask
@@ -22,7 +23,25 @@ from mase_server.worker.transforms.work import METHODS, answering, perform
 
 #: Seconds between two looks at the time and memory that forks take.
 POLL = 0.1
+#: Seconds that a process may have been stopped by a signal before it is ended.
+_STOPPED_SECONDS = 1.0
+_STOPPED = "was stopped by a signal, and was ended"
 _FAULT_FILE = "fault-pass.txt"
+
+
+@dataclass(slots=True)
+class Stopped:
+    """Since when a process has been seen stopped by a signal; None while it runs."""
+
+    since: float | None = None
+
+    def lasts(self, pid: int) -> bool:
+        """Has the process `pid` been stopped for a while?"""
+        if not pid or not is_stopped(pid):
+            self.since = None
+            return False
+        self.since = self.since or time.monotonic()
+        return time.monotonic() - self.since > _STOPPED_SECONDS
 
 
 @dataclass(slots=True)
@@ -37,6 +56,7 @@ class Task:
     fork: Fork
     at: str = ""
     answer: wire.Message | None = None
+    stopped: Stopped = field(default_factory=Stopped)
 
 
 class Service:
@@ -47,6 +67,7 @@ class Service:
         self.live = live if isinstance(live, Live) else None
         self.tasks: dict[int, Task] = {}
         self.holder: Holder | None = None
+        self._holder_stopped = Stopped()
         self._decoder = connection.decoder
         self._selector = selectors.DefaultSelector()
 
@@ -145,7 +166,8 @@ class Service:
     def _end(self, task: Task) -> int:
         """Forget a task and end its fork; the fork's status."""
         del self.tasks[task.ident]
-        self._selector.unregister(task.fork)
+        with contextlib.suppress(KeyError):  # `_finish` hears no more of it, either
+            self._selector.unregister(task.fork)
         unborn = isinstance(task.fork, Held) and not task.fork.pid
         status = task.fork.reap()
         if unborn:
@@ -232,8 +254,13 @@ class Service:
     # Limits
 
     def _hold_to_limits(self) -> None:
+        if self.holder is not None and self._holder_stopped.lasts(self.holder.pid):
+            self._drop_holder()
         for task in list(self.tasks.values()):
-            if time.monotonic() > task.end:
+            if task.stopped.lasts(task.fork.pid):
+                self._end(task)
+                self._answer(task.ident, {"error": f"the process that ran the passes {_STOPPED}", "kind": "pass"})
+            elif time.monotonic() > task.end:
                 self._breach(task, f"it took more than {task.ask.seconds:g} s")
             elif self._resident(task) > task.ask.memory:
                 self._breach(task, f"it took more than {in_units(task.ask.memory)} of memory")
