@@ -100,7 +100,7 @@ HEAD_KEYS = (
     "scopes",    # list of [model index, module path, module type name]
     "classes",   # list of CLASS_KEYS maps: the class statements, in the workspace's files, of the modules in "scopes"
     "problems",  # list of Problem as maps
-    "imports",   # absolute paths of the workspace's own modules that the file imported (watched for retracing)
+    "dependencies",  # list of [kind, path, seen], see `dependencies.Dependency`: what it read and looked for
     "preload",   # names of the third-party top-level modules that it imported (for the next warm parent)
     "fit",       # opaque to the server; handed back with the next trace of this file
     "weights",   # list of WEIGHTS_KEYS maps, one for each model

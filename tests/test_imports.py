@@ -13,7 +13,10 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "mase_server"
 
 COMPILER = ("ops", "tracing", "ir", "inputs", "formats", "passes", "hardware")
-SHARED = ("notebooks", "reading", "private", "snapshot", "steps", "arguments", "building", "kinds", "wire", "dtypes")
+SHARED = (
+    *("dependencies", "notebooks", "reading", "private", "snapshot", "steps", "arguments", "building", "kinds"),
+    *("wire", "dtypes"),
+)
 #: part of the package -> the other parts that it may import.
 MAY_IMPORT = {
     "snapshot": (),
@@ -23,6 +26,7 @@ MAY_IMPORT = {
     "arguments": ("kinds",),
     "building": (),
     "answers": (),
+    "dependencies": ("reading",),
     "kinds": (),
     "wire": (),
     "dtypes": (),

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from mase_server.daemon.process import DEFAULT_JOB
 from mase_server.daemon.simulations import Simulations
 from mase_server.daemon.slots import Slots
 from mase_server.daemon.slowness import STAGE, Slowness
-from mase_server.daemon.source import hashes_of, missing, read_source
+from mase_server.daemon.source import missing, read_source
 from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import GraphSnapshot, Store
 from mase_server.daemon.supervisor import TraceWorker
@@ -30,6 +31,7 @@ from mase_server.daemon.tracked import Tracked, clean_scratch, retire
 from mase_server.daemon.trials import Trial, trial
 from mase_server.daemon.verilog import Verilog
 from mase_server.daemon.watch import Watcher
+from mase_server.dependencies import Dependency
 from mase_server.directories import why
 from mase_server.observe.metrics import Metrics
 from mase_server.observe.records import event, within
@@ -42,7 +44,10 @@ __all__ = ["Daemon", "FolderSettings", "Listener", "Status", "TraceOptions"]
 _log = logging.getLogger(__name__)
 _CLOSED_CHILDREN = 8
 _MEMORY_LOW = 0.1
-_HASH_AT_ONCE = 32
+#: Paths that one line names.
+_TOLD = 3
+#: Seconds after a trace in which changes that the program made itself are still heard of.
+_ECHO_SECONDS = 0.5
 
 
 class Daemon:
@@ -125,19 +130,22 @@ class Daemon:
         fresh = tracked is None or (options is not None and options != tracked.options)
         if tracked is None:
             tracked = self._tracked[path] = Tracked(path, self._folder_of(path))
+        reopened = not tracked.open and not fresh
         tracked.openers.add(by)
         tracked.options = options or tracked.options
         self._watch()
-        self._ask(tracked, force=fresh)
+        if not self._ask(tracked, force=fresh) and reopened and tracked.status is not None and tracked.status.ended:
+            tracked.ended.clear()
+            self._spawn(self._check(tracked, None))
 
     def saved(self, path: str) -> None:
-        """The file may have changed on disk: trace it, and every open file that imports it, if it did."""
+        """Something happened at a path: trace the file that it is, and every open one that depends on it."""
         tracked = self._tracked.get(path)
         if tracked is not None and tracked.open:
             self._ask(tracked)
         for other in self._tracked.values():
-            if other.open and other is not tracked and path in other.imports:
-                self._ask_for_import(other, path)
+            if other.open and other is not tracked and other.freshness.changes_at(path):
+                self._ask_for_dependencies(other, [path])
 
     def closed(self, path: str, by: str = "editor") -> None:
         """Who opened `path` looks at it no longer; once nobody does, its snapshot stays, its child may end.
@@ -159,6 +167,7 @@ class Daemon:
         if tracked is None:
             self.opened(path, by=by)
         else:
+            tracked.freshness.settle()
             self._ask(tracked, force=True)
 
     def trusts(self, path: str) -> bool:
@@ -258,14 +267,19 @@ class Daemon:
             raise PassError("gone", f"{Path(path).name} cannot be traced now: {status.message or status.state}")
         return worker
 
-    def _ask(self, tracked: Tracked, force: bool = False) -> None:
+    def _ask(self, tracked: Tracked, force: bool = False) -> bool:
+        """Begin a generation, unless the file is as it was and none is forced."""
         source = read_source(tracked.path)
         if source is None:
             # An editor that writes by renaming leaves a moment without the file: the rename is seen next.
             source = missing(tracked.source) if force else tracked.source
         if not force and tracked.status is not None and source.is_as(tracked.source):
             self.metrics.unchanged += 1
-            return
+            return False
+        if not source.is_as(tracked.source):
+            tracked.freshness.settle()
+        if tracked.later is not None:
+            tracked.later.cancel()
         self._interrupt(tracked, "a newer save came")
         self.passes.interrupt(tracked.path)
         self.verilog.interrupt(tracked.path)
@@ -276,6 +290,7 @@ class Daemon:
         event("asked", path=path, generation=tracked.generation, request=tracked.request)
         say(self._services, tracked, "queued")
         tracked.task = asyncio.create_task(self._run(tracked))
+        return True
 
     def _interrupt(self, tracked: Tracked, why: str) -> bool:
         """End the generation that runs, if any does."""
@@ -299,11 +314,36 @@ class Daemon:
             _log.exception("tracing %s", tracked.path)
             generation.fail_inside(error)
 
-    def _ask_for_import(self, tracked: Tracked, path: str) -> None:
-        source = read_source(path)
-        if source is not None and source.sha256 not in ("", tracked.imports[path]):
-            tracked.imports[path] = source.sha256
+    def _ask_for_dependencies(self, tracked: Tracked, paths: Sequence[str]) -> None:
+        """Trace a file again because of what changed at these paths; what is shown of it is stale from now on."""
+        status = tracked.status
+        if status is None or status.state in ("queued", "starting"):
+            return  # its child has not read anything yet
+        name = within(tracked.path, tracked.folder)
+        event("dependency", path=name, changed=[within(path, tracked.folder) for path in paths[:_TOLD]])
+        entry = self.store.entry(tracked.path)
+        if entry.shown is not None and not entry.stale:
+            self.store.put(replace(entry, stale=True))
+        just_ended = time.monotonic() < tracked.asked_at + status.seconds + _ECHO_SECONDS
+        pause = tracked.freshness.pause(paths, tracing=not status.ended or just_ended)
+        if not pause:
             self._ask(tracked, force=True)
+            return
+        text = f"{', '.join(paths[:_TOLD])} changes again and again; {name} is traced again in {pause:g} s"
+        _log.warning(text)
+        if status.ended:
+            say(self._services, tracked, status.state, f"{text}.")
+        if tracked.later is not None:
+            tracked.later.cancel()
+        tracked.later = asyncio.get_running_loop().call_later(pause, self._ask, tracked, True)
+
+    async def _check(self, tracked: Tracked, dependencies: Sequence[Dependency] | None) -> None:
+        """Compare dependencies with the disk (None: all), and trace the file again where any is another one."""
+        changed = await asyncio.to_thread(tracked.freshness.changed, dependencies)
+        if changed:
+            self._ask_for_dependencies(tracked, [one.path for one in changed])
+        if tracked.status is not None and tracked.status.ended:
+            tracked.ended.set()
 
     def _open_library(self, path: str) -> None:
         for snapshot in self.store.snapshots():
@@ -324,24 +364,20 @@ class Daemon:
     def _on_snapshot(self, tracked: Tracked, snapshot: GraphSnapshot) -> None:
         payload = snapshot.payload
         self._services.pool.learned(tracked.path, payload["preload"])
-        hashes = {file["path"]: file["sha256"] for file in payload["files"]}
-        imports = {path: hashes.get(path) or tracked.imports.get(path, "") for path in payload["imports"]}
-        tracked.imports = imports
+        fresh = tracked.freshness.learn(tracked.path, payload["dependencies"])
         self._watch()
-        unknown = [path for path, sha256 in imports.items() if not sha256]
-        if len(unknown) < _HASH_AT_ONCE:
-            imports |= hashes_of(unknown)
-        else:
-            self._spawn(self._hash_imports(imports, unknown))
-
-    async def _hash_imports(self, imports: dict[str, str], unknown: list[str]) -> None:
-        imports |= await asyncio.to_thread(hashes_of, unknown)
+        if fresh and payload["complete"]:  # what changed between the child's look and ours was told by nobody
+            self._spawn(self._check(tracked, fresh))
 
     def _watch(self) -> None:
         if self._watcher is not None:
             looked_at = [one for one in self._tracked.values() if one.open]
-            paths = {path for one in looked_at for path in (one.path, *one.imports)}
-            self._watcher.watch({str(Path(path).parent) for path in paths})
+            found = [one.freshness for one in looked_at]
+            self._watcher.watch(
+                {os.path.dirname(one.path) for one in looked_at}.union(*(one.folders for one in found)),  # noqa: PTH120
+                paths=frozenset[str]().union(*(one.paths for one in found)),
+                listed=frozenset[str]().union(*(one.listed for one in found)),
+            )
 
     async def _restart(self, folder: str | None) -> None:
         concerned = [one for one in self._tracked.values() if folder in (None, one.folder)]

@@ -256,7 +256,7 @@ class Generation:
     def _fail(self, state: str, problems: tuple[Problem, ...], message: str) -> None:
         """End without a trace: what was shown stays, stale if it is of another content."""
         entry = self._services.store.entry(self._tracked.path)
-        stale = entry.shown is not None and entry.shown.sha256 != self._source.sha256
+        stale = entry.shown is not None and (entry.stale or entry.shown.sha256 != self._source.sha256)
         self._end_without(replace(entry, sha256=self._source.sha256, stale=stale, problems=problems), state, message)
 
     def _end_without(self, entry: Entry, state: str, message: str) -> None:

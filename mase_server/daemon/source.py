@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,12 +45,6 @@ def missing(before: Source) -> Source:
 def unreadable(path: str, why: str) -> Problem:
     """The diagnostic of a file that is not read, on its first line."""
     return Problem(path, 1, 0, 2, 0, "error", "unreadable", f"{why} It is traced again as soon as it can be read.")
-
-
-def hashes_of(paths: Iterable[str]) -> dict[str, str]:
-    """path -> sha256 of those that can be read."""
-    found = {path: source.sha256 for path in paths if (source := read_source(path)) is not None}
-    return {path: sha256 for path, sha256 in found.items() if sha256}
 
 
 def is_library(path: str) -> bool:

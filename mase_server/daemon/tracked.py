@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mase_server.daemon.freshness import Freshness
 from mase_server.daemon.source import Source
 from mase_server.daemon.status import Status
 from mase_server.daemon.supervisor import TraceWorker
@@ -29,7 +30,7 @@ class Tracked:
     """A file that somebody is or was interested in. `source` is the newest content asked for.
 
     openers: who looks at it now: the editor, connections of other tools.  interpreter: that traced it last, "" before.
-    request: that asked for the newest generation, see `observe.requests`.
+    request: that asked for the newest generation, see `observe.requests`.  later: traces it again, after a pause.
     """
 
     path: str
@@ -45,7 +46,8 @@ class Tracked:
     interpreter: str = ""
     request: str = ""
     instrument: tuple[str, ...] = ()
-    imports: dict[str, str] = field(default_factory=dict)
+    freshness: Freshness = field(default_factory=Freshness)
+    later: asyncio.TimerHandle | None = None
     fit: bytes | None = None
     used_at: float = 0.0
     rereads: int = 0

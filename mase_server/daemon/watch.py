@@ -1,4 +1,4 @@
-"""Saves by anything: watches the folders of open files and of what they import."""
+"""Saves by anything: watches the folders of open files and of what they depend on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ _SUFFIXES = (".py", notebooks.SUFFIX)
 #: watchdog's complaint of a thread that was about to read, or had just read, when its folder was given up: no error,
 #: since it ends then. That the thread of a wanted folder has ended is seen by looking.
 _ENDING = "queue_events() called when the thread is inactive"
-_KINDS = frozenset({"attrib", "modified", "created", "moved", "closed"})
+_COMINGS_AND_GOINGS = frozenset({"created", "moved", "deleted"})
+_KINDS = _COMINGS_AND_GOINGS | {"attrib", "modified", "closed"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +51,35 @@ class _Watched:
 
 
 class Watcher:
-    """Calls `changed(path)` on the event loop, once a burst of events, for Python files and notebooks there."""
+    """Calls `changed(path)` on the event loop, once a burst of events, for what is of interest in the watched folders.
+
+    Of interest are Python files and notebooks, and whatever `watch` names.
+    """
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._pending: dict[str, asyncio.TimerHandle] = {}
         self._wanted: set[str] = set()
+        self._paths: frozenset[str] = frozenset()
+        self._listed: frozenset[str] = frozenset()
         self._watches: dict[str, _Watched] = {}
         #: Folders that were not there: once they are, their files may be others.
         self._lost: set[str] = set()
-        self._handler = _Handler(self._from_thread)
+        self._handler = _Handler(self._from_thread, self._is_of_interest)
         self._observer: BaseObserver | None = None
         self._next_look: asyncio.TimerHandle | None = None
 
-    def watch(self, folders: set[str]) -> None:
-        """Watch exactly these folders, not what is below them; also those that are made again later."""
-        self._wanted = {folder for folder in folders if not _NEVER & set(Path(folder).parts)}
+    def watch(
+        self, folders: set[str], paths: frozenset[str] = frozenset(), listed: frozenset[str] = frozenset()
+    ) -> None:
+        """Watch exactly these folders, not what is below them; also those that are made again later.
+
+        paths: of interest besides Python files and notebooks.  listed: folders in which every name is.
+        """
+        needed = listed | {os.path.dirname(path) for path in paths}  # noqa: PTH120 - hundreds of them
+        self._paths, self._listed = paths, listed
+        self._wanted = {folder for folder in folders if folder in needed or not _NEVER & set(Path(folder).parts)}
         self._lost &= self._wanted
         self._look()
 
@@ -107,7 +120,9 @@ class Watcher:
     def _drop(self, folder: str) -> None:
         with contextlib.suppress(KeyError, OSError):
             self._running().unschedule(self._watches.pop(folder).watch)
-        self._lost |= {folder} & self._wanted
+        if folder in self._wanted:
+            self._lost.add(folder)
+            self._tell_all(folder)
 
     def _running(self) -> BaseObserver:
         if self._observer is None:
@@ -144,11 +159,20 @@ class Watcher:
             self._add(folder, one.identity)
 
     def _tell_all(self, folder: str) -> None:
-        """A folder is there again: whatever it holds may have changed."""
+        """A folder is there again, or is gone: whatever it holds may have changed."""
+        for path in self._paths:
+            if os.path.dirname(path) == folder:  # noqa: PTH120 - as above
+                self._seen(path)
+        if folder in self._listed:
+            self._seen(folder)
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(_SUFFIXES):
                     self._seen(entry.path)
+
+    def _is_of_interest(self, path: str) -> bool:
+        """May be called in any thread."""
+        return path in self._paths or os.path.dirname(path) in self._listed  # noqa: PTH120 - as above
 
     def _from_thread(self, path: str) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
@@ -179,14 +203,15 @@ def _identity(folder: str) -> tuple[int, int] | None:
 class _Handler(FileSystemEventHandler):
     """Runs in watchdog's thread. An editor that saves by renaming shows up as a move onto the file."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, tell: Callable[[str], None], is_of_interest: Callable[[str], bool]) -> None:
+        self._tell, self._is_of_interest = tell, is_of_interest
 
     def on_any_event(self, event: FileSystemEvent) -> None:
-        if event.is_directory or event.event_type not in _KINDS:
+        if event.event_type not in _KINDS or (event.is_directory and event.event_type not in _COMINGS_AND_GOINGS):
             return
-        path = os.fsdecode(event.dest_path if event.event_type == "moved" else event.src_path)
-        if notebooks.is_notebook(path):
-            notebooks.read_ahead(path)
-        if path.endswith(_SUFFIXES):
-            self._tell(path)
+        for path in {os.fsdecode(event.src_path), os.fsdecode(event.dest_path)} - {""}:
+            is_source = not event.is_directory and path.endswith(_SUFFIXES)
+            if is_source and notebooks.is_notebook(path):
+                notebooks.read_ahead(path)
+            if is_source or self._is_of_interest(path):
+                self._tell(path)

@@ -17,6 +17,7 @@ from mase_server.daemon.orders import Order, Subject, emission_of
 from mase_server.daemon.pipelines import PassError, Steps
 from mase_server.daemon.runs import ask_child
 from mase_server.daemon.supervisor import Limits, TraceWorker
+from mase_server.dependencies import Dependency
 from mase_server.steps import Step
 from mase_server.sweep.figures import FIGURES
 from mase_server.sweep.points import Point, Result, sha256_of
@@ -77,10 +78,9 @@ class Traced:
 
 
 def sources_of(snapshot: GraphSnapshot) -> dict[str, str]:
-    """The sha256 of a traced file and of what it imports from its workspace: as traced, where the trace tells."""
-    payload = snapshot.payload
-    known = {each["path"]: each["sha256"] for each in payload["files"] if not each["library"]}
-    return {path: known.get(path) or sha256_of(path) for path in (snapshot.path, *payload["imports"])}
+    """The sha256 of a traced file and of the files that its trace read, but for large ones: as they were then."""
+    read = [Dependency(*row) for row in snapshot.payload["dependencies"]]
+    return {snapshot.path: snapshot.sha256, **{one.path: str(one.seen) for one in read if one.has_hash}}
 
 
 async def measured(point: Point, traced: Traced) -> Result:

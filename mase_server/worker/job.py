@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from importlib.machinery import FileFinder
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from mase_server.tracing.loading.cells import broken_cells, kernel_names
 from mase_server.tracing.loading.codecache import usable
 from mase_server.tracing.loading.importer import install
 from mase_server.tracing.loading.libraries import file_of, reinstrument
+from mase_server.tracing.loading.lookups import Lookups
 from mase_server.tracing.loading.source import decode, python_of, read_saved, show_lines
 from mase_server.tracing.phases import phase, reported
 from mase_server.tracing.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows, ValueDependentError
@@ -51,6 +53,7 @@ from mase_server.worker.devices import left_behind
 from mase_server.worker.live import Live
 from mase_server.worker.payload import PayloadWriter
 from mase_server.worker.places import Places
+from mase_server.worker.preload import Surveyed
 from mase_server.worker.proof import Proofs, forget, is_preferred
 from mase_server.worker.request import TraceRequest
 from mase_server.worker.traced import Traced
@@ -73,15 +76,20 @@ def trace(request: TraceRequest, emit: Emit) -> Live:
         job = TraceJob(request, emit)
         job.find()
         if job.lacks_values():
-            job = TraceJob(request, emit, LARGE_SHADOW_LIMIT)
+            job = TraceJob(request, emit, LARGE_SHADOW_LIMIT, job.lookups)
             job.find()
         return job.finish()
 
 
 class TraceJob:
-    """One trace of one file: `find`, then `finish`. limit: the size up to which tensors keep values."""
+    """One trace of one file: `find`, then `finish`.
 
-    def __init__(self, request: TraceRequest, emit: Emit, limit: int = SHADOW_LIMIT) -> None:
+    limit: the size up to which tensors keep values.  lookups: of a try before it, whose modules are imported by now.
+    """
+
+    def __init__(
+        self, request: TraceRequest, emit: Emit, limit: int = SHADOW_LIMIT, lookups: Lookups | None = None
+    ) -> None:
         self.request, self.emit = request, emit
         self.started = time.perf_counter()
         self.shadows, self.reports = Shadows(limit), Reports()
@@ -93,6 +101,7 @@ class TraceJob:
         #: How many models were sent before all is known, and since when there is one that was not.
         self.glanced = 0
         self.new_since = 0.0
+        self.lookups = lookups or Lookups(request.folder, (request.scratch, request.bytecode_cache))
         self.libraries = request.instrument
         self.cache = usable(request.bytecode_cache)
         self.modules_before = set(sys.modules)
@@ -113,7 +122,8 @@ class TraceJob:
         self.writer = PayloadWriter(request, saved, self.reports, self.places)
         self.importer = install([request.folder], self.cache, self.reports.reporter)
         try:
-            self._find(text)
+            with self.lookups.recording():
+                self._find(text)
         finally:
             self.importer.uninstall()
 
@@ -147,7 +157,7 @@ class TraceJob:
         """What `find` has around the code that it runs: it is that code which runs again."""
         request = self.request
         around = as_program(request.path, request.folder)
-        with guarded(request.scratch, request.bytecode_cache), around, alone(self.text):
+        with self.lookups.recording(), guarded(request.scratch, request.bytecode_cache), around, alone(self.text):
             yield
 
     def _told(self) -> int:
@@ -219,10 +229,25 @@ class TraceJob:
 
     def _load(self, path: str) -> Loaded:
         names: dict[str, Any] = {}
+        if path == self.request.path:
+            self._use_search_path()
         code = self.importer.prepare(path, names)
         if is_notebook(path):
             names |= kernel_names(path)
         return Loaded(code, names, partial(self.importer.code_from, path))
+
+    def _use_search_path(self) -> None:
+        """Import as a fresh process would: the warm parent listed folders, and imported modules, long ago."""
+        for entry in sys.path:
+            if (finder := sys.path_importer_cache.get(entry)) is None:
+                sys.path_importer_cache.pop(entry, None)
+            elif isinstance(finder, FileFinder):
+                finder.invalidate_caches()
+        for file in Surveyed.elsewhere:
+            self.lookups.note("content", file)
+        for top in self.lookups.note_loaded(Surveyed.places, sys.path) & Surveyed.learned:
+            for name in [name for name in sys.modules if name == top or name.startswith(f"{top}.")]:
+                del sys.modules[name]
 
     def _on_call(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The person's program calls a model: record it there and then, and give the output back."""
@@ -329,7 +354,7 @@ class TraceJob:
             self.problems,
             seconds=time.perf_counter() - self.started,
             complete=complete,
-            imports=[path for path in self.importer.imported if path != self.request.path],
+            dependencies=[one for one in self.lookups.dependencies() if one.path != self.request.path],
             preload=self._preload(),
             fit=memory.pack(self.traced, self.endless),
         )

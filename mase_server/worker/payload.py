@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from mase_server.dependencies import Dependency
 from mase_server.dtypes import SHORT
 from mase_server.inputs.assumed import NOTHING_ASSUMED, Comment
 from mase_server.inputs.found import Found
@@ -43,7 +44,7 @@ class PayloadWriter:
         *,
         seconds: float,
         complete: bool,
-        imports: Sequence[str] = (),
+        dependencies: Sequence[Dependency] = (),
         preload: Sequence[str] = (),
         fit: bytes = b"",
     ) -> Payload:
@@ -76,7 +77,7 @@ class PayloadWriter:
             "scopes": tables.scopes,
             "classes": self.places.classes({kind for _, _, kind in tables.scopes}, self.request.folder),
             "problems": [asdict(problem.bounded()) for problem in problems],
-            "imports": list(imports),
+            "dependencies": [[one.kind, one.path, one.seen] for one in dependencies],
             "preload": list(preload),
             "fit": fit,
             "weights": [weights_of(one.found.model) for one in traced],

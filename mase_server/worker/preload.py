@@ -13,10 +13,40 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from mase_server.wire import Message
 from mase_server.worker import processes
+
+
+class Surveyed:
+    """The modules of this process, as they were before it forked: a child that looked at each would copy their pages.
+
+    places: of top-level modules that are not Python's own, the folder that each was found in.  learned: those of them
+    that were imported ahead of any file that needs them.  elsewhere: files of modules that stand in no folder of
+    installed packages, such as one that was installed to be edited.
+    """
+
+    places: ClassVar[dict[str, str]] = {}
+    learned: ClassVar[set[str]] = set()
+    elsewhere: ClassVar[list[str]] = []
+
+
+def survey() -> None:
+    """Look at the modules that are loaded now."""
+    own = str(Path(__file__).parents[1])
+    Surveyed.places.clear()
+    Surveyed.elsewhere.clear()
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        top = name.partition(".")[0]
+        if spec is None or not spec.origin or not spec.has_location or top in sys.stdlib_module_names:
+            continue
+        file = Path(spec.origin)
+        if top == name:
+            Surveyed.places[name] = str(file.parents[0 if spec.submodule_search_locations is None else 1])
+        if not {"site-packages", "dist-packages"} & set(file.parts) and not file.is_relative_to(own):
+            Surveyed.elsewhere.append(str(file))
 
 
 class Preloader:
@@ -30,6 +60,7 @@ class Preloader:
         self._failed: dict[str, str] = {}
         self.harmful: list[str] = []
         self._fresh = False
+        survey()
 
     def want(self, names: Iterable[str]) -> None:
         """Queue modules; `step` imports one."""
@@ -52,6 +83,7 @@ class Preloader:
     def _share(self) -> None:
         if self._fresh and not self.pending:
             self._fresh = False
+            survey()
             gc.collect()
             gc.freeze()
 
@@ -71,6 +103,7 @@ class Preloader:
             self._failed[name] = f"{type(error).__name__}: {error}"
         else:
             self._loaded[name] = file_stamp(getattr(module, "__file__", None))
+            Surveyed.learned.add(name.partition(".")[0])
         if watch.harmed():
             self.harmful.append(name)
 

@@ -30,8 +30,8 @@ def trace(request, emit):
 def payloads(request, data, namespace, imported):
     payload = payload_of(request.path, data, request.generation)
     payload["fit"] = json.dumps({"fits": request.generation}).encode()
-    payload["imports"] = [
-        module.__file__
+    payload["dependencies"] = [
+        ["content", module.__file__, sha256(Path(module.__file__).read_bytes())]
         for name in imported
         if (module := sys.modules.get(name)) is not None
         and (getattr(module, "__file__", None) or "").startswith(request.folder)
@@ -55,7 +55,7 @@ def payload_of(path, data, generation=1, complete=True):
     payload = {table: {name: [] for name in names} for table, names in EMPTY.items()}
     payload |= {"schema": 1, "file": path, "sha256": sha256(data), "generation": generation, "python": "", "torch": "",
                 "seconds": 0.0, "complete": complete, "models": [], "values": [], "scopes": [[0, "", "Net"]],
-                "problems": [], "imports": [], "preload": [], "fit": None, "classes": [], "weights": [],
+                "problems": [], "dependencies": [], "preload": [], "fit": None, "classes": [], "weights": [],
                 "transforms": [],
                 "files": [{"path": path, "sha256": sha256(data), "library": False}]}  # fmt: skip
     for index, mark in enumerate(marks):

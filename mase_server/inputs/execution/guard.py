@@ -19,6 +19,7 @@ from unittest.mock import patch
 import torch
 
 from mase_server.inputs.execution.signals import signals_kept
+from mase_server.tracing.loading import lookups
 
 #: Audit events that are refused, and what the person calls them.
 REFUSED = {
@@ -53,6 +54,7 @@ CHANGES = {
     "os.chown": ("changing the owner of", 1),
     "shutil.move": ("moving", 2),
 }
+_HEARD = frozenset({*REFUSED, *CHANGES, *lookups.EVENTS})
 _WRITING = frozenset("wax+")
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
@@ -151,7 +153,7 @@ def _install() -> None:
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
-    if _State.scratch is None:
+    if _State.scratch is None or event not in _HEARD:  # most are not: every `id` is an event
         return
     if event in REFUSED:
         raise RefusedError(f"{REFUSED[event]} was refused while the model is looked at{_first(args)}")
@@ -161,6 +163,8 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
             _check(path, what)
     elif event == "open" and not isinstance(args[0], int) and _writes(args[1], args[2]):
         _check(args[0], "writing")
+    else:
+        lookups.heed(event, args)
 
 
 def _check(path: Any, what: str) -> None:

@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn.modules.module import _IncompatibleKeys
 
 from mase_server.inputs.modes import outside_modes
+from mase_server.tracing.loading.lookups import note_read
 
 
 class AbsentWeights(dict[str, Any]):
@@ -82,6 +83,7 @@ def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def read(file: Any, *args: Any, **kwargs: Any) -> Any:
         _read.append(os.fsdecode(file))
+        note_read(file)  # it is opened outside of Python, where no audit event tells
         with outside_modes():
             return original(file)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mase_server.inputs.making.workspace import CONFIGURATIONS, Workspace
+from mase_server.tracing.loading.lookups import note_read
 
 #: A mapping counts if it has this share of the entries that are wanted, and as many of them.
 ENOUGH = 0.5
@@ -64,6 +65,7 @@ class Settings:
         wanted = [(word.encode(), word.replace("_", "-").encode()) for word in words]
         for path, text in self.workspace.texts((*CONFIGURATIONS, ".py")):
             if sum(word in text or dashed in text for word, dashed in wanted) >= enough:
+                note_read(path)
                 if path not in self._known:
                     self._known[path] = list(itertools.islice(_in(path, text), MAX_SETTINGS))
                 yield from self._known[path]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mase_server.inputs.budget import Budget
+from mase_server.tracing.loading.lookups import note_read, unrecorded
 from mase_server.tracing.loading.walk import files_below
 
 #: Bounds of what is read for one file's models: files, seconds, bytes of one file, and of all.
@@ -81,14 +82,18 @@ class Workspace:
         # A class is known by its file's name or by those of the packages around it.
         known = {Path(self.but).stem, *Path(self.but).parent.parts[-3:]}
         for path, text in self.texts():
-            for tree in _codes(path, text.decode("utf-8", "replace"), name) if wanted.search(text) else ():
+            if not wanted.search(text):
+                continue
+            note_read(path)
+            for tree in _codes(path, text.decode("utf-8", "replace"), name):
                 if _means(tree, name, known):
                     yield from (Call(call, tree, _imported(tree), str(path)) for call in _calls(tree, name, known))
 
     def _read_next(self) -> bool:
         if self._unread is None:
             self._unread = self._readable()
-        found = next(self._unread, None)
+        with unrecorded():  # what was looked through is none, but what is made use of
+            found = next(self._unread, None)
         if found is not None:
             self._read.append(found)
         return found is not None

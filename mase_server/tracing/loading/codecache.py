@@ -19,6 +19,7 @@ from types import CodeType
 
 from mase_server.private import own_folder, read_own
 from mase_server.tracing.loading.instrument import VERSION, Instrumented, Site, instrument
+from mase_server.tracing.loading.lookups import note_source
 from mase_server.tracing.loading.source import read_source
 
 _MAGIC = b"mase%d-%b-%x" % (VERSION, importlib.util.MAGIC_NUMBER.hex().encode(), sys.hexversion)
@@ -35,6 +36,7 @@ def load_code(path: str, cache: str | None) -> Instrumented:
         return instrument(source, path)
     entry = _entry(path, cache)
     digest = hashlib.sha256(source).digest()
+    note_source(path, source, digest.hex())
     found = _read(entry, digest)
     if found is None:
         found = instrument(source, path)

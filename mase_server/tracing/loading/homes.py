@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -15,12 +16,15 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from mase_server.tracing.loading.importer import owns
+from mase_server.tracing.loading.lookups import current, unrecorded
 from mase_server.tracing.loading.packages import required_for
 from mase_server.tracing.loading.source import decode, read_source
 from mase_server.tracing.loading.walk import SKIPPED
 
 #: Folders that are looked into.
 MAX_FOLDERS = 3000
+#: Folders that are looked into again when something appears in them.
+MAX_FOLLOWED = 32
 
 
 class Homes:
@@ -38,8 +42,12 @@ class Homes:
         Of several, the one nearest to the file that wants it.
         """
         if self._folders is None:
-            self._folders = dict(_folders(self._folder))
+            with unrecorded():
+                self._folders = dict(_folders(self._folder))
         parts = name.split(".")
+        if (recording := current()) is not None:
+            for home in itertools.islice(self._folders, MAX_FOLLOWED):
+                recording.note_modules(home, parts[:1])
         homes = [home for home, inside in self._folders.items() if parts[0] in inside and home not in sys.path]
         homes = [home for home in homes if _holds(home, parts) and self._is_meant(home, parts[0], wanted_by)]
         if not homes:

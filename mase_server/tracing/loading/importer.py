@@ -18,6 +18,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from mase_server.tracing.loading import lookups
 from mase_server.tracing.loading.codecache import is_cached, load_code
 from mase_server.tracing.loading.instrument import REPORTER, Instrumented, Site, instrument, provide_default
 from mase_server.tracing.loading.source import read_source
@@ -64,8 +65,12 @@ class WorkspaceImporter:
                 continue
             spec = finder.find_spec(fullname, path, target)
             if spec is not None:
-                return self._adopt(spec)
-        return None
+                break
+        else:
+            spec = None
+        if (recording := lookups.current()) is not None:
+            recording.note_import(fullname, sys.path if path is None else path, spec)
+        return None if spec is None else self._adopt(spec)
 
     def _adopt(self, spec: ModuleSpec) -> ModuleSpec:
         # Only the plain loader: a subclass (a test runner's, a notebook's) does something of its own with the source.
@@ -87,7 +92,8 @@ class WorkspaceImporter:
 
     def load(self, path: str) -> Instrumented:
         """The instrumented code of a file, without a reporter. Raises as `load_code`."""
-        return load_code(path, self._cache)
+        with lookups.unrecorded():  # but for the source itself
+            return load_code(path, self._cache)
 
     def prepare_or_skip(self, path: str, namespace: dict[str, Any]) -> CodeType | None:
         """As `prepare`; None for one more new file of a big package, which is left for a later trace to rewrite."""
