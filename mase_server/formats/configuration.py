@@ -67,8 +67,9 @@ def check_config(config: Mapping[str, Any]) -> None:
     own = {key_of(each) for each in dataclasses.fields(kind)} | set(kind.further_keys)
     known = {f"{argument}_{key}" for argument in ARGUMENTS for key in own}
     known |= {*_WHOLE, *ARGUMENTS}
-    allowed = {f"{argument}_{key}": values for argument in ARGUMENTS for key, values in idle.items() if key not in own}
-    allowed |= _WHOLE | dict.fromkeys(ARGUMENTS, (None,))
+    allowed: dict[str, tuple[Any, ...] | None] = {**_WHOLE, **dict.fromkeys(ARGUMENTS, (None,))}
+    for argument in ARGUMENTS:
+        allowed |= {f"{argument}_{key}": values for key, values in idle.items() if key not in own}
     for key, value in config.items():
         if key not in known and key not in allowed:
             raise ValueError(f"the configuration of {kind.name} has no key {key!r}{nearest(str(key), known)}")
