@@ -93,8 +93,10 @@ def _check_one_above(path: Path, folder: Path, found: os.stat_result) -> None:
     if writers & stat.S_IWGRP and _is_of_one(found):
         writers &= ~stat.S_IWGRP
     if writers and not found.st_mode & stat.S_ISVTX:
-        mode = f"mode {stat.S_IMODE(found.st_mode):o}"
-        raise NotPrivate(f"{path} lies in {folder}, where other users can write ({mode}); run chmod go-w {folder}")
+        mode = stat.S_IMODE(found.st_mode)
+        raise NotPrivate(
+            f"{path} lies in {folder}, where other users can write (mode {mode:o}); run chmod go-w {folder}"
+        )
 
 
 def _is_of_one(found: os.stat_result) -> bool:

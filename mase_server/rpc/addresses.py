@@ -75,9 +75,9 @@ def unix_address(path: str) -> UnixAddress:
 
 def tcp_address(text: str) -> TcpAddress:
     """The address of "HOST:PORT" on loopback; ValueError for any other host: nothing is served to a network."""
-    host, _, port = text.rpartition(":")
+    host, colon, port = text.rpartition(":")
     host = host.strip("[]").replace("localhost", "127.0.0.1")
-    if not port.isdecimal() or int(port) > 0xFFFF:
+    if not colon or not port.isdecimal() or int(port) > 0xFFFF:
         raise ValueError(f"{text!r} is no HOST:PORT, e.g. 127.0.0.1:8123 (port 0 takes a free one)")
     try:
         own = ipaddress.ip_address(host).is_loopback
