@@ -34,5 +34,5 @@ def test_each_test_that_a_page_names_exists(page):
 
 def test_each_promise_names_a_test():
     promises = list_promises()
-    assert len(promises) >= 20
+    assert len(promises) >= 20, promises
     assert [promise for promise in promises if not TEST.search(promise)] == []
