@@ -14,7 +14,18 @@ PACKAGE = ROOT / "mase_server"
 
 COMPILER = ("ops", "tracing", "ir", "inputs", "formats", "passes", "hardware")
 SHARED = (
-    *("dependencies", "notebooks", "reading", "private", "snapshot", "steps", "arguments", "building", "kinds"),
+    *(
+        "dependencies",
+        "notebooks",
+        "paths",
+        "reading",
+        "private",
+        "snapshot",
+        "steps",
+        "arguments",
+        "building",
+        "kinds",
+    ),
     *("wire", "dtypes"),
 )
 #: part of the package -> the other parts that it may import.
@@ -22,6 +33,7 @@ MAY_IMPORT = {
     "snapshot": (),
     "steps": (),
     "notebooks": ("reading",),
+    "paths": (),
     "reading": (),
     "arguments": ("kinds",),
     "building": (),

@@ -15,6 +15,7 @@ from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.graph_snapshot import GraphSnapshot, NodeView
 from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.quiet import Quiet
+from mase_server.paths import canonical
 from mase_server.steps import Step
 
 
@@ -30,7 +31,7 @@ class Request:
     @property
     def path(self) -> str:
         """The file, absolute."""
-        return str(self.wanted.files[0].absolute())
+        return canonical(self.wanted.files[0])
 
     @property
     def place(self) -> dict[str, Any]:
@@ -100,7 +101,7 @@ async def apply(request: Request, tell: Callable[[str], None]) -> Applied:
 async def passes_of(wanted: Wanted, folder: str | None, tell: Callable[[str], None]) -> list[dict[str, Any]]:
     """The passes for a file, as `mase/passes` has them. PassError where its process cannot tell."""
     async with daemon_for(wanted, Reporter(tell), folder) as daemon:
-        path = str(wanted.files[0].absolute())
+        path = canonical(wanted.files[0])
         await daemon.wait(path)
         return await daemon.passes.refresh(path)
 

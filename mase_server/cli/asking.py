@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mase_server.cli import attached
+from mase_server.paths import canonical
 
 if TYPE_CHECKING:
     from mase_server.client.blocking import Client
@@ -40,7 +41,7 @@ class Subject:
     @property
     def path(self) -> str:
         """The file, absolute."""
-        return str(self.file.absolute())
+        return canonical(self.file)
 
 
 def ask(subject: Subject, talk: Callable[[str], Talk[T]], tell: Tell = lambda text: None) -> T:
@@ -59,7 +60,7 @@ def _attached(registration: Registration, subject: Subject, talk: Callable[[str]
     from mase_server.client.errors import RpcError
 
     with attached.connected(registration) as client:
-        path = attached.plain_path(subject.file)
+        path = canonical(subject.file)
         attached.open_file(client, path)
         try:
             return _driven(talk(path), lambda method, params: _call(client, method, params))

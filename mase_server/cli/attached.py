@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mase_server import __version__
 from mase_server.cli.reports import Report, report_of
+from mase_server.paths import canonical
 
 if TYPE_CHECKING:
     from mase_server.client.blocking import Client
@@ -97,7 +98,7 @@ _WHY = {"untrusted": "{} does not trust this folder", "unknown-method": "{} is o
 
 def report(client: Client, file: Path, everything: bool = False) -> Report:
     """The report of a file, traced if it is not yet; Detached where the file does not come to rest."""
-    path = plain_path(file)
+    path = canonical(file)
     for _ in range(_TRIES):
         open_file(client, path)
         found = report_now(client, file, everything)
@@ -109,12 +110,7 @@ def report(client: Client, file: Path, everything: bool = False) -> Report:
 
 def report_now(client: Client, file: Path, everything: bool = False) -> Report:
     """The report of a file that is open; OSError where it is gone."""
-    return report_of(file, list(_pages(client, {"path": plain_path(file), "all": everything})))
-
-
-def plain_path(file: Path) -> str:
-    """A path as editors write it: absolute, without `..`, so that the daemon knows the file under one name."""
-    return os.path.normpath(file.absolute())
+    return report_of(file, list(_pages(client, {"path": canonical(file), "all": everything})))
 
 
 def open_file(client: Client, path: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mase_server import notebooks
 from mase_server.daemon.discovery import discover
+from mase_server.paths import canonical
 from mase_server.programs import program
 
 #: Folders that hold what others wrote, or what was made.
@@ -33,7 +34,7 @@ def found(paths: Iterable[Path]) -> Files:
     sorted_out, seen = Files(), set[str]()
     for path in paths:
         for file in sorted(_python_files(path)) if path.is_dir() else [path]:
-            if (key := os.path.normpath(file.absolute())) not in seen:
+            if (key := canonical(file)) not in seen:
                 seen.add(key)
                 (sorted_out.models if _has_model(file) else sorted_out.others).append(file)
     return sorted_out

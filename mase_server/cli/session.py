@@ -20,6 +20,7 @@ from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import GraphSnapshot
 from mase_server.directories import cache_dir, state_dir
 from mase_server.lsp.text import Text, decode
+from mase_server.paths import canonical
 from mase_server.snapshot import Problem
 from mase_server.worker.request import EVERY, TraceOptions
 
@@ -62,11 +63,11 @@ async def trace_each(wanted: Wanted) -> AsyncIterator[Report]:
 
         async def one(file: Path) -> Report:
             async with turns:
-                daemon.opened(str(file.absolute()))
+                daemon.opened(canonical(file))
                 try:
                     return await traced(daemon, file)
                 finally:
-                    daemon.closed(str(file.absolute()))
+                    daemon.closed(canonical(file))
 
         for done in asyncio.as_completed([one(file) for file in wanted.files]):
             yield await done
@@ -74,7 +75,7 @@ async def trace_each(wanted: Wanted) -> AsyncIterator[Report]:
 
 async def traced(daemon: Daemon, file: Path, everything: bool = False, passes: bool = False) -> Report:
     """The report of a file that the daemon has open, once it is traced. passes: as its passes made it."""
-    path = str(file.absolute())
+    path = canonical(file)
     await daemon.wait(path)
     params = {"path": path, "all": everything, "passes": passes}
     pages = [await call(daemon, "mase/traced", params)]
@@ -116,7 +117,7 @@ async def daemon_for(wanted: Wanted, listener: Listener, folder: str | None = No
     # The daemon is not started: that would watch files, and every file is traced once here.
     try:
         for file in wanted.files:
-            daemon.opened(str(file.absolute()), options)
+            daemon.opened(canonical(file), options)
         yield daemon
     finally:
         await daemon.shutdown()
@@ -124,7 +125,7 @@ async def daemon_for(wanted: Wanted, listener: Listener, folder: str | None = No
 
 def outcome_of(daemon: Daemon, file: Path, status: Status, overlays: bool = False) -> Outcome:
     """What tracing a file gave, as the daemon has it now. overlays: with the problems of passes and hardware."""
-    path = str(file.absolute())
+    path = canonical(file)
     text = Text(decode(notebooks.read(str(file))))
     entry = daemon.store.entry(path)
     problems = [here(problem, path) for problem in (entry.told if overlays else entry.problems)]

@@ -10,6 +10,7 @@ from typing import Any
 
 from mase_server.arguments import split_texts
 from mase_server.cli.steps import UsageError, parsed
+from mase_server.paths import canonical
 from mase_server.sweep.grid import Grid, models_of, read_grid
 
 
@@ -45,7 +46,7 @@ def grid_of(what: Sequence[Path], options: Options) -> Grid:
         hardware = {**(found.hardware or {}), **budgets} if budgets else found.hardware
         return replace(found, hardware=hardware, **given)
     given["hardware"] = budgets or None
-    models = models_of([str(path.absolute()) for path in what], Path.cwd())
+    models = models_of([canonical(path) for path in what], Path.cwd())
     named = (replace(each, model=options.model or "", inputs=tuple(options.inputs or ())) for each in models)
     return Grid(tuple(named), **given)
 

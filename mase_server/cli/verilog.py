@@ -16,6 +16,7 @@ from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.turns import turn
 from mase_server.directories import cache_dir
+from mase_server.paths import canonical
 from mase_server.simulation import SimulationError, Synthesis, simulate, synthesise, write_results
 from mase_server.simulation.kept import digest
 
@@ -56,7 +57,7 @@ class Request:
 
     def order(self, folder: str) -> dict[str, Any]:
         """The parameters of `mase/emitVerilog`."""
-        given = {"path": str(self.wanted.files[0].absolute()), "build": dict(self.build), "folder": folder}
+        given = {"path": canonical(self.wanted.files[0]), "build": dict(self.build), "folder": folder}
         more = {"model": self.title, "vectors": self.vectors, "inputs": self.inputs and str(self.inputs.absolute())}
         overwrite = self.overwrite or self.folder is None
         return {**given, "overwrite": overwrite} | {key: value for key, value in more.items() if value is not None}
@@ -129,7 +130,7 @@ def _place(request: Request) -> Iterator[str]:
 
 async def _emitted(request: Request, folder: str, tell: Callable[[str], None]) -> Made:
     file = request.wanted.files[0]
-    path = str(file.absolute())
+    path = canonical(file)
     async with daemon_for(request.wanted, Reporter(tell)) as daemon:
         status = await daemon.wait(path)
         before = outcome_of(daemon, file, status)

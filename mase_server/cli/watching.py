@@ -17,6 +17,7 @@ from mase_server.cli.session import Wanted, daemon_for, traced
 from mase_server.cli.showing import Asked, print_reports
 from mase_server.daemon.quiet import Quiet
 from mase_server.daemon.status import END_STATES, Status
+from mase_server.paths import canonical
 
 if TYPE_CHECKING:
     from mase_server.client.blocking import Client
@@ -93,12 +94,12 @@ def _watch_attached(screen: _Screen) -> None:
         return
     try:
         with attached.connected(registration) as client:
-            paths = [attached.plain_path(file) for file in screen.asked.files]
+            paths = [canonical(file) for file in screen.asked.files]
             for path in paths:
                 client.call("mase/subscribe", {"topics": ["worker"], "path": path})
                 attached.open_file(client, path)
             while True:
-                if screen.look(lambda file: _number(client, attached.plain_path(file))):
+                if screen.look(lambda file: _number(client, canonical(file))):
                     screen.draw(_reports(client, screen))
                 next(client.events(timeout=_LOOK), None)
     except attached.Detached as error:
@@ -136,10 +137,10 @@ async def _watch_alone(screen: _Screen) -> None:
     wanted = Wanted(asked.files, asked.model, asked.inputs, asked.python, asked.set)
     async with daemon_for(wanted, told) as daemon:
         await daemon.start()
-        daemon.opened(str(asked.files[0].absolute()))  # a file that is opened before the start is not watched yet
+        daemon.opened(canonical(asked.files[0]))  # a file that is opened before the start is not watched yet
 
         def number_of(file: Path) -> int | None:
-            status = daemon.status(str(file.absolute()))
+            status = daemon.status(canonical(file))
             return status.generation if status is not None and status.ended else None
 
         while True:

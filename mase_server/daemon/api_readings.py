@@ -14,6 +14,7 @@ from mase_server.daemon.graph_snapshot import GraphSnapshot
 from mase_server.daemon.methods import MODEL, Api, ApiError, ApiMethod, Params
 from mase_server.daemon.slices import sliced
 from mase_server.daemon.store import SiteView
+from mase_server.paths import canonical_of_absolute
 
 _SITES = 5_000
 _LINES = 32
@@ -123,7 +124,7 @@ async def compare(api: Api, params: Params) -> dict[str, Any]:
     other = params["other"]
     if not isinstance(other.get("path"), str):
         raise ApiError("invalid-params", 'other is a map with "path", and "model" where a file has several')
-    base = shown(api, other)
+    base = shown(api, {**other, "path": canonical_of_absolute(other["path"])})
     before, after = [await _named(*each) for each in (base, (snapshot, model))]
     changed = []
     async for name in sliced(before):

@@ -10,6 +10,7 @@ from typing import Any
 from mase_server import answers
 from mase_server.daemon.limits import resident_bytes
 from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
+from mase_server.paths import canonical
 
 
 async def workers(api: Api, params: Params) -> list[dict[str, Any]]:
@@ -31,14 +32,16 @@ async def workers(api: Api, params: Params) -> list[dict[str, Any]]:
 async def restart_workers(api: Api, params: Params) -> dict[str, Any]:
     """End the processes of `folder`, of all without it, and trace what is open again: {"folders"} concerned."""
     folder = params.get("folder")
-    known = sorted({each.folder for each in api.daemon.files()})
+    files = api.daemon.files()
+    known = sorted({each.folder for each in files})
     if folder is not None:
-        folder = str(Path(folder))
+        folder = canonical(folder)
         if folder not in known:
             told = ", ".join(known) or "none"
             raise ApiError("not-open", f"no file of {folder} was traced; folders are {told}", {"folders": known})
-    if untrusted := [one for one in known if folder in (None, one) and not api.daemon.trusts(f"{one}/x.py")]:
-        raise ApiError("untrusted", f"{untrusted[0]} is not trusted: nothing of it is executed")
+    concerned = [each for each in files if folder in (None, each.folder) and each.open]
+    if untrusted := [each.path for each in concerned if not api.daemon.trusts(each.path)]:
+        raise ApiError("untrusted", f"the folder of {untrusted[0]} is not trusted: nothing of it is executed")
     api.daemon.environment_changed(folder)
     return {"folders": known if folder is None else [folder]}
 

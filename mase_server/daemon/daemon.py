@@ -36,6 +36,7 @@ from mase_server.directories import why
 from mase_server.observe.metrics import Metrics
 from mase_server.observe.records import event, within
 from mase_server.observe.requests import REQUEST, current
+from mase_server.paths import canonical
 from mase_server.snapshot import Problem
 from mase_server.worker.request import TraceOptions
 
@@ -61,9 +62,11 @@ class Daemon:
         state_dir: Path,
         settings_of: Callable[[str], FolderSettings],
         folder_of: Callable[[str], str],
+        trusts: Callable[[str], bool] | None = None,
         job: str = DEFAULT_JOB,
         launcher: Start | None = None,
     ) -> None:
+        """trusts: may a file run?  Without it that is a matter of its folder, which `settings_of` tells."""
         self.store = Store()
         self.metrics = Metrics()
         self.events = Events(self.store)
@@ -77,6 +80,7 @@ class Daemon:
         self.verilog = Verilog(host, self.passes)
         self.simulations = Simulations(self.verilog, listener, cache_dir)
         self._folder_of = folder_of
+        self._trusts = trusts or (lambda path: settings_of(folder_of(path)).trusted)
         self._tracked: dict[str, Tracked] = {}
         self._libraries: set[str] = set()
         self._background: set[asyncio.Task[Any]] = set()
@@ -90,7 +94,7 @@ class Daemon:
             metrics=self.metrics,
             bytecode_cache=str(cache_dir / "bytecode"),
             settings_of=settings_of,
-            trusted=lambda folder: settings_of(folder).trusted,
+            trusts=self.trusts,
             on_snapshot=self._on_snapshot,
             in_background=self._retire,
             on_mismatch=self._read_again,
@@ -171,8 +175,8 @@ class Daemon:
             self._ask(tracked, force=True)
 
     def trusts(self, path: str) -> bool:
-        """May the file `path` be run?"""
-        return self._services.trusted(self._folder_of(path))
+        """May the file `path` be run? That is asked of where it lies now, also if a link has taken its place."""
+        return Path(path).is_absolute() and self._trusts(canonical(path))
 
     def status(self, path: str) -> Status | None:
         """Where the newest generation of a file is; None for one that was never opened."""
@@ -215,7 +219,7 @@ class Daemon:
     async def tried(self, path: str, options: TraceOptions) -> Trial:
         """What a file that somebody looked at would give with other options; what is shown stays as it is."""
         tracked = self._tracked[path]
-        if not self._services.trusted(tracked.folder):
+        if not self.trusts(path):
             return Trial(None, (Problem(path, 1, 0, 2, 0, "error", "untrusted", UNTRUSTED),))
         return await trial(self._services, tracked, options)
 
@@ -256,7 +260,7 @@ class Daemon:
             raise PassError("gone", "The server is shutting down.")
         if tracked is None:
             raise PassError("argument", f"{path} was not traced: open it first.")
-        if not self._services.trusted(tracked.folder):
+        if not self.trusts(path):
             raise PassError("untrusted", UNTRUSTED)
         status = await self.wait(path)
         if self._holder(path) is None:

@@ -55,7 +55,7 @@ class Services:
     metrics: Metrics
     bytecode_cache: str
     settings_of: Callable[[str], FolderSettings]
-    trusted: Callable[[str], bool]
+    trusts: Callable[[str], bool]
     on_snapshot: Callable[[Tracked, GraphSnapshot], None]
     in_background: Callable[[TraceWorker], None]
     on_mismatch: Callable[[Tracked], None]
@@ -93,7 +93,7 @@ class Generation:
             return self._fail("failed", (found.problem,), found.problem.message)
         if not found.has_model and found.problem is None:
             return self._end_without(Entry(tracked.path), "no_model", _NO_MODEL)
-        if not services.trusted(tracked.folder):
+        if not services.trusts(tracked.path):
             return self._end_without(services.store.entry(tracked.path), "untrusted", UNTRUSTED)
         if not tracked.may_start():
             text = f"Crashed {CRASHES} times within {CRASH_SECONDS / 60:.0f} minutes; save or retrace later."

@@ -12,6 +12,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin
 
 from mase_server.daemon.schemas import parameters_schema, schema_of
+from mase_server.paths import canonical_of_absolute
 
 if TYPE_CHECKING:
     from mase_server.daemon.daemon import Daemon
@@ -93,19 +94,18 @@ class ApiMethod:
 
     async def call(self, api: Api, params: Params) -> Any:
         """Check the parameters and run; ValueError says which parameter is missing, unknown or of another type."""
-        self._check(params)
-        return await self.function(api, params)
+        return await self.function(api, self.checked(api, params))
 
-    def call_at_once(self, api: Api, params: Params) -> Any:
-        """The same of a function that waits for nothing."""
-        self._check(params)
+    def run_at_once(self, api: Api, params: Params) -> Any:
+        """Run a function that waits for nothing, with parameters that were checked."""
         try:
             self.function(api, params).__await__().send(None)
         except StopIteration as end:
             return end.value
         raise RuntimeError(f"{self.name} waits")
 
-    def _check(self, params: Params) -> None:
+    def checked(self, api: Api, params: Params) -> Params:
+        """The parameters with the canonical `path` of the file that they name; ValueError as of `call`."""
         for key, value in params.items():
             if key not in self._known:
                 raise ValueError(f"{self.name} has no parameter {key!r}; it takes {_listed(self.params)}")
@@ -114,6 +114,12 @@ class ApiMethod:
         for key in self._required:
             if key not in params:
                 raise ValueError(f"{self.name}: parameter {key!r} is missing; it takes {_listed(self.params)}")
+        if "path" not in params or api.daemon.file(params["path"]) is not None:
+            return params  # the daemon has files under their canonical paths
+        try:
+            return {**params, "path": canonical_of_absolute(params["path"])}
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from None
 
     def described(self) -> dict[str, Any]:
         """{"name", "since", "description", "params", "result"}; params and result are JSON schemas."""

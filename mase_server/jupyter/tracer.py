@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mase_server.cli.attached import Detached, connected, daemon_of, open_file, plain_path, report_now
+from mase_server.cli.attached import Detached, connected, daemon_of, open_file, report_now
 from mase_server.jupyter.own import NotStarted, OwnDaemon
+from mase_server.paths import canonical
 
 if TYPE_CHECKING:
     from mase_server.cli.reports import Report
@@ -32,7 +33,7 @@ class Tracer:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._file = Path(plain_path(Path(folder, f".mase-cell-{os.getpid()}.py")))
+        self._file = Path(canonical(Path(folder, f".mase-cell-{os.getpid()}.py")))
         self._own: OwnDaemon | None = None
         self._unfit: set[Registration] = set()
 

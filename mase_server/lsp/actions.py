@@ -98,7 +98,7 @@ def workspace_edit(ls: Server, fix: dict[str, Any], own: Page) -> lsp.WorkspaceE
 
 
 def _versioned(ls: Server, uri: str, edits: list[lsp.TextEdit]) -> lsp.TextDocumentEdit:
-    document = ls.documents.get(ls.path_of(uri))
+    document = ls.document(uri)
     version = document.version if document else None
     return lsp.TextDocumentEdit(lsp.OptionalVersionedTextDocumentIdentifier(uri, version), edits)
 

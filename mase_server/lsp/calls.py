@@ -52,13 +52,14 @@ def model_of(ls: Server, given: Any) -> dict[str, str]:
     uri = str(asked.get("uri") or "")
     if (shown := ls.graphs.graph(uri) or ls.verilog.sheet(uri)) is not None:
         return {"path": shown.path, "model": shown.model}
-    path = asked.get("path") or (uri and ls.path_of(uri))
-    if not path:
+    named = str(asked.get("path") or uri)
+    if not named:
         raise JsonRpcInvalidParams("name a file: {'uri': 'file:///...'}, and with several models {'model': its title}")
-    known = {model.title: model.snapshot.path for model in reversed(models_of(ls, str(path)))}
+    path = ls.path_of(named)
+    known = {model.title: model.snapshot.path for model in reversed(models_of(ls, path))}
     if not known:
         raise JsonRpcInvalidParams(f"no model is known of {path}: open it, and wait until its shapes are there")
-    view = ls.daemon.store.view(str(path))
+    view = ls.daemon.store.view(path)
     first = view.picked if view is not None and view.picked in known else list(known)[-1]
     title = asked.get("model") or first
     if title not in known:

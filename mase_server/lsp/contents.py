@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lsprotocol import types as lsp
 from pygls.uris import from_fs_path
 
+from mase_server.paths import canonical
+
 if TYPE_CHECKING:
     from mase_server.lsp.server import Server
 
@@ -42,7 +44,7 @@ class Contents:
 
     def __init__(self, server: Server, folder: Path, *sources: Source) -> None:
         self._server = server
-        self._folder = folder
+        self._folder = Path(canonical(folder))
         self._sources = {source.scheme: source for source in sources}
         self._seen: dict[str, Any] = {}
         self._files: dict[str, str] = {}

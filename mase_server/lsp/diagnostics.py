@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
+from mase_server.lsp.documents import Document
 from mase_server.lsp.page import Page
 from mase_server.snapshot import Problem
 
@@ -25,7 +26,8 @@ _SEVERITY = {
 
 async def pull(ls: Server, params: lsp.DocumentDiagnosticParams) -> lsp.DocumentDiagnosticReport:
     """textDocument/diagnostic: `unchanged` while the client's result is the one that it would get."""
-    items = of_page(ls, ls.problem_page(ls.path_of(params.text_document.uri)))
+    uri = params.text_document.uri
+    items = of_page(ls, ls.problem_page(ls.path_of(uri), ls.document(uri)))
     result_id = hashlib.sha256(repr(items).encode()).hexdigest()[:16]
     if params.previous_result_id == result_id:
         return lsp.RelatedUnchangedDocumentDiagnosticReport(result_id)
@@ -38,34 +40,33 @@ def publish(ls: Server, paths: Iterable[str]) -> None:
     The latter while a file is open whose trace tells them: of what nobody looks at, nobody would take them back.
     """
     for path in paths:
-        document = ls.documents.get(path)
-        if document is not None and ls.pulls_diagnostics:
-            if path in ls.published:
-                clear(ls, path, document.uri)
-            continue
-        page = ls.problem_page(path)
-        looked_at = page is not None and any(map(ls.documents.get, {path, *page.view.told_by}))
-        _push(ls, path, of_page(ls, page) if looked_at else [], document.version if document else None)
+        documents: list[Document | None] = [*ls.documents.of(path)]
+        for document in documents or [None]:
+            if document is not None and ls.pulls_diagnostics:
+                clear(ls, document.uri)
+                continue
+            page = ls.problem_page(path, document)
+            looked_at = page is not None and any(map(ls.documents.get, {path, *page.view.told_by}))
+            uri, version = (document.uri, document.version) if document else (ls.uri_of(path), None)
+            _push(ls, uri, path, of_page(ls, page) if looked_at else [], version)
 
 
 def take_back(ls: Server) -> None:
     """Clear what was pushed for files that are not open, and that no open file speaks of any longer."""
-    publish(ls, [path for path in sorted(ls.published) if ls.documents.get(path) is None])
+    publish(ls, sorted({path for path in ls.published.values() if ls.documents.get(path) is None}))
 
 
-def clear(ls: Server, path: str, uri: str) -> None:
-    """Take back what was pushed for a file, if anything was."""
-    if path in ls.published:
-        ls.published.discard(path)
+def clear(ls: Server, uri: str) -> None:
+    """Take back what was pushed for a document, if anything was."""
+    if ls.published.pop(uri, None) is not None:
         ls.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
 
 
-def _push(ls: Server, path: str, items: list[lsp.Diagnostic], version: int | None) -> None:
-    uri = ls.uri_of(path)
+def _push(ls: Server, uri: str, path: str, items: list[lsp.Diagnostic], version: int | None) -> None:
     if not items:
-        clear(ls, path, uri)
+        clear(ls, uri)
         return
-    ls.published.add(path)
+    ls.published[uri] = path
     ls.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, items, version))
 
 

@@ -75,24 +75,38 @@ class Document:
 
 
 class Documents:
-    """Every document that the client has open, by its path."""
+    """Every document that the client has open. One file may be open under several URIs: by its name and by a link."""
 
     def __init__(self) -> None:
-        self._by_path: dict[str, Document] = {}
+        self._by_uri: dict[str, Document] = {}
+        self._by_path: dict[str, list[Document]] = {}
 
     def open(self, uri: str, path: str, version: int, text: str) -> Document:
-        """A document was opened."""
-        document = self._by_path[path] = Document(uri, path, version, Text(text))
+        """A document was opened; one that was open under this URI is so no longer."""
+        self.close(uri)
+        document = self._by_uri[uri] = Document(uri, path, version, Text(text))
+        self._by_path.setdefault(path, []).append(document)
         document.remember()
         return document
 
-    def close(self, path: str) -> Document | None:
+    def close(self, uri: str) -> Document | None:
         """A document was closed; the one it was, if it was open."""
-        return self._by_path.pop(path, None)
+        if (document := self._by_uri.pop(uri, None)) is not None:
+            others = [each for each in self._by_path.pop(document.path) if each is not document]
+            self._by_path |= {document.path: others} if others else {}
+        return document
+
+    def at(self, uri: str) -> Document | None:
+        """The document that was opened under this URI."""
+        return self._by_uri.get(uri)
 
     def get(self, path: str) -> Document | None:
-        """The document of `path` if it is open."""
-        return self._by_path.get(path)
+        """The document of `path` if it is open; of several the one that was opened last."""
+        return self._by_path[path][-1] if path in self._by_path else None
+
+    def of(self, path: str) -> list[Document]:
+        """All documents of `path`."""
+        return list(self._by_path.get(path, ()))
 
     def paths(self) -> list[str]:
         """The paths of all open documents."""

@@ -55,7 +55,9 @@ class ClientListener:
         diagnostics.publish(self._server, paths)
         self._server.contents.changed(paths)
         self.tell_pipelines(paths)
-        self._server.protocol.notify(VIEWS, {"uris": sorted(map(self._server.uri_of, paths))})
+        self._server.protocol.notify(
+            VIEWS, {"uris": sorted(uri for path in paths for uri in self._server.uris_of(path))}
+        )
 
     def tell_pipelines(self, paths: Iterable[str]) -> None:
         """Tell which passes lie over the models of open files, where that is news."""
@@ -66,7 +68,8 @@ class ClientListener:
             found = {model.title: model.transform["texts"] for model in models if model.transform}
             if found != self._pipelines.get(path, {}):
                 self._pipelines[path] = found
-                self._server.protocol.notify(PIPELINES, {"uri": self._server.uri_of(path), "pipelines": found})
+                for uri in self._server.uris_of(path):
+                    self._server.protocol.notify(PIPELINES, {"uri": uri, "pipelines": found})
 
     def refresh(self) -> None:
         """Have everything asked for again."""
@@ -82,15 +85,16 @@ class ClientListener:
             cancel = partial(self._server.daemon.cancel, status.path)
             self._progress[status.path] = Progress(self._server, f"Tracing {Path(status.path).name}", cancel)
         message = asdict(status)
-        message["uri"] = self._server.uri_of(message.pop("path"))
-        self._server.protocol.notify(STATUS, message)
+        for uri in self._server.uris_of(message.pop("path")):
+            self._server.protocol.notify(STATUS, {**message, "uri": uri})
 
     def progress(self, path: str, stage: str, message: str) -> None:
         """What the trace of a file is at."""
         if stage == slowness.STAGE:
             if not self._server.initialized:
                 return
-            self._server.protocol.notify(SLOW, {"uri": self._server.uri_of(path), "text": message})
+            for uri in self._server.uris_of(path):
+                self._server.protocol.notify(SLOW, {"uri": uri, "text": message})
             if self._server.knows(_STATUS_ITEM):
                 return  # it stands there already
             message = message.removeprefix(f"{Path(path).name}: ")

@@ -181,11 +181,11 @@ async def did_close(ls: Server, params: lsp.DidCloseNotebookDocumentParams) -> N
     notebook = ls.notebooks.close(params.notebook_document.uri)
     if notebook is None:
         return
-    if ls.documents.close(notebook.document.path) is not None:
+    if ls.documents.close(notebook.uri) is not None and ls.documents.get(notebook.document.path) is None:
         ls.daemon.closed(notebook.document.path)
     for uri in notebook.published:
         ls.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
-    ls.published.discard(notebook.document.path)
+    ls.published.pop(notebook.uri, None)
 
 
 def _cells(told: Iterable[lsp.NotebookCell], texts: Iterable[lsp.TextDocumentItem]) -> list[Cell]:

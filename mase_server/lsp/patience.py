@@ -24,13 +24,13 @@ async def settled(ls: Server, uri: str, feature: str, *, ranged: bool = False) -
     feature: its name in the client's workspace capabilities, e.g. "inlay_hint".  ranged: the question was about a
     range, which is gone where the document was edited or closed meanwhile: JsonRpcException (ContentModified) says so.
     """
-    document = ls.documents.get(ls.path_of(uri))
+    document = ls.document(uri)
     if document is None or ls.can("workspace", feature, "refresh_support"):
         return
     version = document.version
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(_traced(ls, document), PATIENCE)
-    if ranged and (document.version != version or ls.documents.get(document.path) is not document):
+    if ranged and (document.version != version or ls.documents.at(document.uri) is not document):
         raise JsonRpcException("the document was edited meanwhile", lsp.LSPErrorCodes.ContentModified.value)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cattrs import Converter
 from lsprotocol import types as lsp
-from pygls.exceptions import JsonRpcInternalError
+from pygls.exceptions import JsonRpcInternalError, JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import (
     JsonRPCNotification,
@@ -44,6 +44,7 @@ from mase_server.lsp.verilog import Verilog
 from mase_server.lsp.workspace import Folders
 from mase_server.observe.measured import Measured
 from mase_server.observe.records import within
+from mase_server.paths import canonical_of_absolute
 
 if TYPE_CHECKING:
     from mase_server.daemon.daemon import Daemon
@@ -158,6 +159,7 @@ class Server(LanguageServer):
             state_dir=state_dir,
             settings_of=self.daemon_settings_of,
             folder_of=self.folders.folder_of,
+            trusts=self.folders.trusts,
         )
         #: What serves other tools, where this process does; set before the editor speaks.
         self.tools: Tools | None = None
@@ -168,7 +170,8 @@ class Server(LanguageServer):
         self.links: frozenset[str] = frozenset()
         self.stopped = False
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.published: set[str] = set()
+        #: The URIs that diagnostics were pushed for, with their files.
+        self.published: dict[str, str] = {}
         self.cancels: dict[str, Callable[[], object]] = {}
         self.graphs = Graphs(self)
         self.verilog = Verilog(self)
@@ -234,25 +237,28 @@ class Server(LanguageServer):
     def about(self, params: Sequence[Any]) -> str:
         """The file that a request is about, as the log has it; "" for none."""
         document = getattr(params[0], "text_document", None) if params else None
-        uri = getattr(document, "uri", "")
-        path = self.path_of(uri) if uri else ""
-        return within(path, self.folders.folder_of(path)) if Path(path).is_absolute() else ""
+        opened = self.documents.at(getattr(document, "uri", ""))
+        return "" if opened is None else within(opened.path, self.folders.folder_of(opened.path))
 
     def page(self, uri: str) -> Page | None:
         """What is known about the hints of an open document; None if it is not open or was not traced."""
-        document = self.documents.get(self.path_of(uri))
+        document = self.document(uri)
         view = None if document is None else self.daemon.store.view(document.path)
         return None if document is None or view is None else self._page(document, view, view.sha256)
 
-    def problem_page(self, path: str) -> Page | None:
-        """What is known about the problems of any file; one that is not open is taken as it is on disk."""
-        view = self.daemon.store.view(path)
-        return None if view is None else self.page_at(path, view.problems_sha256)
+    def problem_page(self, path: str, document: Document | None = None) -> Page | None:
+        """What is known about the problems of any file; one that is not open is taken as it is on disk.
 
-    def page_at(self, path: str, sha256: str) -> Page | None:
+        document: where they shall stand, where several of the file are open.
+        """
+        view = self.daemon.store.view(path)
+        return None if view is None else self.page_at(path, view.problems_sha256, document)
+
+    def page_at(self, path: str, sha256: str, document: Document | None = None) -> Page | None:
         """What is known about any file, by the positions of its text with this hash; None where that is not known."""
         view = self.daemon.store.view(path)
-        document = self.documents.get(path) or (read_document(path, self.uri_of(path)) if view else None)
+        document = document or self.documents.get(path)
+        document = document or (read_document(path, self.uri_of(path)) if view else None)
         return None if document is None or view is None else self._page(document, view, sha256)
 
     def _page(self, document: Document, view: FileView, sha256: str) -> Page | None:
@@ -301,16 +307,35 @@ class Server(LanguageServer):
         resolve = getattr(support, "resolve_support", None)
         return resolve is not None and "label.location" in resolve.properties
 
+    def path_of(self, uri: str) -> str:
+        """The path by which all else knows the file of a URI: of an open document, what it was when it was opened."""
+        document = self.documents.at(uri)
+        return self.file_of(uri) if document is None else document.path
+
     @staticmethod
-    def path_of(uri: str) -> str:
-        """The path of a URI; what is no file keeps its URI as its name."""
-        path = to_fs_path(uri) if uri.startswith("file:") else None
-        return uri if path is None else str(Path(path))
+    def file_of(uri: str) -> str:
+        """The canonical path of what a URI, or an absolute path, names now; what is no file keeps its URI as its name.
+
+        JsonRpcInvalidParams where it can be the name of nothing.
+        """
+        try:
+            path = to_fs_path(uri.replace("file://localhost/", "file:///", 1))
+            return uri if path is None and not Path(uri).is_absolute() else canonical_of_absolute(path or uri)
+        except ValueError as error:
+            raise JsonRpcInvalidParams(f"{uri[:200]!r} names no file: {error}") from None
+
+    def document(self, uri: str) -> Document | None:
+        """The open document of this URI, or of the file that it names, however it is spelled."""
+        return self.documents.at(uri) or self.documents.get(self.path_of(uri))
 
     def uri_of(self, path: str) -> str:
-        """The URI of a file: the one that the editor uses where it has the file open."""
+        """The URI of a file as the editor spells it: that of its document, else one below a workspace folder."""
         document = self.documents.get(path)
-        return document.uri if document else from_fs_path(path) or path
+        return document.uri if document else self.folders.uri_under(path) or from_fs_path(path) or path
+
+    def uris_of(self, path: str) -> list[str]:
+        """`uri_of`, and all URIs under which the editor has the file open."""
+        return [each.uri for each in self.documents.of(path)] or [self.uri_of(path)]
 
     def settings_of(self, path: str) -> Settings:
         """The settings of the folder that a file belongs to."""

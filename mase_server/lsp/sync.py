@@ -29,7 +29,7 @@ async def follow(ls: Server, document: Document) -> None:
     diagnostics.publish(ls, [path])
     ls.listener.tell_pipelines([path])
     await ls.folders.ready()
-    if ls.documents.get(path) is document:
+    if ls.documents.at(document.uri) is document:
         ls.daemon.opened(path)
         document.asked.set()
         ls.spawn(ls.folders.ask_for_trust(path))
@@ -37,7 +37,7 @@ async def follow(ls: Server, document: Document) -> None:
 
 async def did_change(ls: Server, params: lsp.DidChangeTextDocumentParams) -> None:
     """Edit the text, and move everything that is shown along with it."""
-    document = ls.documents.get(ls.path_of(params.text_document.uri))
+    document = ls.document(params.text_document.uri)
     if document is None:
         return
     for change in params.content_changes:
@@ -59,8 +59,12 @@ def _point(ls: Server, document: Document, position: lsp.Position) -> tuple[int,
 
 async def did_save(ls: Server, params: lsp.DidSaveTextDocumentParams) -> None:
     """The text of now is what will be traced."""
-    path = ls.path_of(params.text_document.uri)
-    document = ls.documents.get(path)
+    uri = params.text_document.uri
+    path, document = ls.file_of(uri), ls.document(uri)
+    if document is not None and path != document.path:
+        # A link leads elsewhere now, or the editor wrote a file in its place.
+        _close(ls, document.uri)
+        return await follow(ls, ls.documents.open(document.uri, path, document.version, str(document.text)))
     if document is not None:
         view = ls.daemon.store.view(path)
         document.remember(view.sha256 if view else "")
@@ -69,8 +73,12 @@ async def did_save(ls: Server, params: lsp.DidSaveTextDocumentParams) -> None:
 
 async def did_close(ls: Server, params: lsp.DidCloseTextDocumentParams) -> None:
     """Forget the document and clear what was pushed for it."""
-    path = ls.path_of(params.text_document.uri)
-    if ls.documents.close(path) is not None:
-        ls.daemon.closed(path)
-    diagnostics.clear(ls, path, params.text_document.uri)
+    _close(ls, params.text_document.uri)
     diagnostics.take_back(ls)
+
+
+def _close(ls: Server, uri: str) -> None:
+    document = ls.documents.close(uri)
+    if document is not None and ls.documents.get(document.path) is None:
+        ls.daemon.closed(document.path)
+    diagnostics.clear(ls, uri)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcInvalidParams
 
 from mase_server.daemon import trust
 from mase_server.directories import why
@@ -27,14 +28,17 @@ _LOG = logging.getLogger(__name__)
 class Folders:
     """The workspace folders of one client, by path.
 
-    trusted: the person trusts everything, by a command-line flag. What a client says of trust is of its folders. Where
-    it says nothing, and of files elsewhere, the person is asked once for a folder; the answer is kept in `state_dir`.
+    trusted: the person trusts what this editor opens, by a command-line flag. What a client says of trust is of its
+    folders. Neither is of a file that somebody else names: the daemon serves other tools too. Where nothing is said,
+    the person is asked once for a folder; the answer is kept in `state_dir`.
     """
 
     def __init__(self, server: Server, *, state_dir: Path, trusted: bool) -> None:
         self._server = server
         self._state_dir = state_dir
-        self._everything = trusted
+        self._opened = trusted
+        #: URI -> path of the folders there were: a link among them that leads elsewhere later is not followed.
+        self._paths: dict[str, str | None] = {}
         self._told: bool | None = None
         self._interpreters: str | dict[str, str] | None = None
         self._sections: dict[str, Any] = {}
@@ -65,33 +69,59 @@ class Folders:
 
     def paths(self) -> list[str]:
         """The paths of the workspace folders."""
-        return [self._server.path_of(uri) for uri in self._server.workspace.folders]
+        return list(self._by_path())
+
+    def uri_under(self, path: str) -> str | None:
+        """The URI of a file as the innermost workspace folder that holds it is spelled; None where none does."""
+        folders = self._by_path()
+        homes = [folder for folder in folders if folder != path and Path(path).is_relative_to(folder)]
+        if not homes:
+            return None
+        home = max(homes, key=len)
+        return f"{folders[home].rstrip('/')}/{quote(Path(path).relative_to(home).as_posix())}"
+
+    def _by_path(self) -> dict[str, str]:
+        """The path of each workspace folder -> its URI."""
+        for uri in self._server.workspace.folders:
+            if uri not in self._paths:
+                self._paths[uri] = self._path_of(uri)
+        found = {self._paths[uri]: uri for uri in self._server.workspace.folders}
+        return {path: uri for path, uri in found.items() if path is not None}
+
+    def _path_of(self, uri: str) -> str | None:
+        try:
+            return self._server.path_of(uri)
+        except JsonRpcInvalidParams as error:
+            _LOG.warning("a workspace folder is left out: %s", error)
+            return None
 
     def settings_of(self, folder: str) -> Settings:
         """The settings of a folder: what the client last told of it, over the initialization options."""
         settings = parse({"interpreter": self._interpreter_of(folder)}, Settings())
         for section in (self._options, self._pushed, self._sections.get(folder)):
             settings = parse(section, settings)
-        return replace(settings, daemon=replace(settings.daemon, trusted=self.trusts(folder)))
+        return settings
 
-    def trusts(self, folder: str) -> bool:
-        """May code of this folder run? The client's or the command line's word, else the kept answer."""
-        said = self._said_of(folder)
+    def trusts(self, path: str) -> bool:
+        """May the file `path` run? The client's or the command line's word, else the kept answer."""
+        said = self._said_of(path)
         if said is not None:
             return said
+        folder = self.folder_of(path)
         return folder in self._granted or trust.is_trusted(self._state_dir, folder)
 
-    def _said_of(self, folder: str) -> bool | None:
-        """What was said of a folder before anybody asked; None for nothing.
+    def _said_of(self, path: str) -> bool | None:
+        """What was said of a file before anybody asked; None for nothing.
 
         A client that trusts its workspace has not been asked about a file that somebody opens from elsewhere. Without
-        any folder there is no workspace, and its word is of the files that are open.
+        any folder there is no workspace, and its word is of the documents that are open. The word of the command line
+        is of both.
         """
-        if self._everything:
+        own, opened = self.paths(), self._server.documents.get(path) is not None
+        inside = any(Path(path).is_relative_to(each) for each in own)
+        if self._opened and (inside or opened):
             return True
-        own = self.paths()
-        inside = not own or any(Path(folder).is_relative_to(each) for each in own)
-        return self._told if inside or not self._told else None
+        return self._told if inside or not self._told or (opened and not own) else None
 
     async def ready(self) -> None:
         """Wait until the settings are known, or the client has had its time to tell them."""
@@ -105,12 +135,11 @@ class Folders:
         """Ask the client for the settings of every folder, and act on what changed."""
         before = {folder: self.settings_of(folder) for folder in self._open_folders()}
         if self._server.can("workspace", "configuration"):
-            folders: list[str | None] = [*self.paths(), None]
-            items = [lsp.ConfigurationItem(folder and self._server.uri_of(folder), SECTION) for folder in folders]
-            answer = await self._server.workspace_configuration_async(lsp.ConfigurationParams(items))
-            told = dict(zip(folders, answer, strict=True))
-            self._pushed = _filled(told.pop(None))
-            self._sections = {str(folder): _filled(section) for folder, section in told.items()}
+            folders = self._by_path()
+            items = [lsp.ConfigurationItem(uri, SECTION) for uri in (*folders.values(), None)]
+            *sections, everywhere = await self._server.workspace_configuration_async(lsp.ConfigurationParams(items))
+            self._pushed = _filled(everywhere)
+            self._sections = {folder: _filled(section) for folder, section in zip(folders, sections, strict=True)}
         self._known.set()
         self._act_on_changes(before)
 
@@ -123,7 +152,7 @@ class Folders:
     async def ask_for_trust(self, path: str) -> None:
         """Ask the person about the folder of a file, once, if nothing was said of it and the file would run."""
         folder = self.folder_of(path)
-        if self._said_of(folder) is not None or folder in self._asked or self.trusts(folder):
+        if self._said_of(path) is not None or folder in self._asked or self.trusts(path):
             return
         status = await self._server.daemon.wait(path)
         if status.state == "untrusted" and folder not in self._asked:

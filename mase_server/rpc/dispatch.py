@@ -7,11 +7,9 @@ import logging
 import os
 from collections.abc import Mapping
 from difflib import get_close_matches
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-from mase_server.daemon.api import API, Api, ApiMethod
+from mase_server.daemon.api import API, Api, ApiMethod, Params
 from mase_server.daemon.api_files import is_open, not_open
 from mase_server.daemon.calls import CallFailed, WorkerGone
 from mase_server.daemon.methods import ApiError
@@ -36,7 +34,7 @@ def error_map(code: str, message: str, data: Mapping[str, Any] | None = None) ->
 async def answer(api: Api, method: Any, params: Any) -> dict[str, Any]:
     """The result of one request, always a map. ApiError says what was wrong with it."""
     found, given = _asked(api, method, params)
-    return found.as_map(await found.call(api, given))
+    return found.as_map(await found.function(api, given))
 
 
 def waits(method: Any) -> bool:
@@ -47,7 +45,7 @@ def waits(method: Any) -> bool:
 def answer_at_once(api: Api, method: Any, params: Any) -> dict[str, Any]:
     """The result of a request that waits for nothing; ApiError. A task would take three turns of the event loop."""
     found, given = _asked(api, method, params)
-    return found.as_map(found.call_at_once(api, given))
+    return found.as_map(found.run_at_once(api, given))
 
 
 def named(method: Any) -> str:
@@ -63,12 +61,12 @@ def about(api: Api, params: Any) -> str:
     return "" if found is None else within(found.path, found.folder)
 
 
-def _asked(api: Api, method: Any, params: Any) -> tuple[ApiMethod, dict[str, Any]]:
+def _asked(api: Api, method: Any, params: Any) -> tuple[ApiMethod, Params]:
     """What is asked for, if it may be."""
     found = METHODS.get(method) if isinstance(method, str) else None
     if found is None:
         raise _unknown(method)
-    given = _given(found, params)
+    given = found.checked(api, _given(found, params))
     if found.executes and "path" in given and not api.daemon.trusts(given["path"]):
         told = "`mase-server trust` or the editor grants it; nothing was executed"
         raise ApiError("untrusted", f"{method}: the folder of {given['path']} is not trusted: {told}")
@@ -90,18 +88,7 @@ def _given(method: ApiMethod, params: Any) -> dict[str, Any]:
         given = {}
     if not isinstance(given, dict):
         raise ApiError("invalid-params", f"{method.name} takes one map, as the one element of an array of parameters")
-    path = given.get("path")
-    if isinstance(path, str):
-        if (whole := _absolute(path)) is None:
-            raise ApiError("invalid-params", f"{method.name}: path is {path[:200]!r}; it has to be absolute")
-        given = given | {"path": whole}
     return given
-
-
-@lru_cache(1024)
-def _absolute(path: str) -> str | None:
-    """A path as the daemon writes it; None for one that is relative."""
-    return os.path.normpath(path) if Path(path).is_absolute() else None
 
 
 def told_of(error: BaseException) -> ErrorMap:

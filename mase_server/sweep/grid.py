@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mase_server.building import Build
+from mase_server.paths import canonical
 from mase_server.steps import Step
 from mase_server.sweep.figures import FIGURES, HARDWARE_OBJECTIVES, OBJECTIVES, Figure, objectives_of
 from mase_server.sweep.points import Point
@@ -135,7 +135,7 @@ def _models(entry: Any, folder: Path) -> Iterator[Point]:
 
 def _files(file: str, folder: Path) -> list[Path]:
     found = sorted(folder.glob(file)) if any(sign in file for sign in "*?[") else [folder / file]
-    found = [Path(os.path.normpath(path)) for path in found if path.is_file()]
+    found = [Path(canonical(path)) for path in found if path.is_file()]
     if not found:
         raise GridError(f"there is no file {file!r} in {folder}")
     return found

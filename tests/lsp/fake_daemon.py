@@ -148,8 +148,8 @@ def _problems(path, number, line):
 class FakeDaemon:
     """The daemon's seam over `payload_of`. A file whose text holds `# hang` is traced until something else happens."""
 
-    def __init__(self, listener, *, cache_dir, state_dir, settings_of, folder_of):
-        self.listener, self.settings_of, self.folder_of = listener, settings_of, folder_of
+    def __init__(self, listener, *, cache_dir, state_dir, settings_of, folder_of, trusts=lambda path: True):
+        self.listener, self.settings_of, self.folder_of, self.trusts = listener, settings_of, folder_of, trusts
         self.store = Store()
         self.metrics = Metrics()
         self.passes = FakePasses(self.store, listener)
@@ -160,6 +160,9 @@ class FakeDaemon:
 
     async def start(self):
         pass
+
+    def file(self, path):
+        """What the real one has of a file beside its snapshot, which nobody asks of this one."""
 
     async def shutdown(self):
         pass
@@ -198,7 +201,7 @@ class FakeDaemon:
             return
         self.generation[path] = self.generation.get(path, 0) + 1
         self.ends[path] = asyncio.get_running_loop().create_future()
-        if not self.settings_of(self.folder_of(path)).trusted:
+        if not self.trusts(path):
             self._end(path, "untrusted", "this folder is not trusted")
             return
         self.traced[path] = text

@@ -79,8 +79,8 @@ def test_documents_are_known_by_path_until_they_are_closed(path):
     document = documents.open(path.as_uri(), str(path), 1, "")
     assert documents.get(str(path)) is document
     assert documents.paths() == [str(path)]
-    assert documents.close(str(path)) is document
-    assert documents.close(str(path)) is None
+    assert documents.close(path.as_uri()) is document
+    assert documents.close(path.as_uri()) is None
     assert documents.get(str(path)) is None
 
 

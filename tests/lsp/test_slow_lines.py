@@ -16,7 +16,7 @@ class Client(SimpleNamespace):
     def __init__(self, *commands, initialized=True):
         super().__init__(told=[], initialized=initialized)
         self.protocol = SimpleNamespace(notify=lambda method, params: self.told.append((method, params)))
-        self.uri_of = lambda path: f"file://{path}"
+        self.uris_of = lambda path: [f"file://{path}"]
         self.knows = commands.__contains__
         self.can = lambda *names: False
 

@@ -136,7 +136,7 @@ async def test_a_build_says_which_of_its_values_has_to_be_a_text(name):
         Build.from_wire({name: 5})
 
 
-@pytest.mark.parametrize("path", ["/" + "x" * 5000, "/a\0b.py", "/dev/zero", "/", "//", "/."], ids=ascii)
+@pytest.mark.parametrize("path", ["/" + "x" * 5000, "/dev/zero", "/", "//", "/."], ids=ascii)
 async def test_a_path_that_is_no_file_is_refused(served, path):
     async with served.client() as client:
         assert await client.code("mase/open", path=path) == "not-found"

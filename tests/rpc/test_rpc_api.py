@@ -194,7 +194,7 @@ async def test_statistics_count_what_was_asked(client, served):
 async def test_what_executes_is_refused_in_a_folder_without_trust(client, served, method):
     path = served.write("untrusted.py", "open(__file__ + '.ran', 'w')\n")
     served.trusted = False
-    given = {"path": path, "pass": "quantize", "steps": [], "inputs": [], "name": "/tmp/none"}
+    given = {"path": path, "pass": "quantize", "steps": [], "inputs": [], "name": "/tmp/none", "sets": ["", ""]}
     known = next(one for one in API if one.name == method).params
     error, _ = await client.ask(method, {key: value for key, value in given.items() if key in known})
     assert error["code"] == "untrusted"

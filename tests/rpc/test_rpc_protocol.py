@@ -266,7 +266,7 @@ async def test_a_method_that_waits_is_known_by_its_code():
     assert waiting == [False, True, True, True]
     # Where it is wrong about one, that is a fault which is told, and no answer.
     with pytest.raises(RuntimeError, match=r"^x waits$"):
-        ApiMethod("x", {}, lambda api, params: asyncio.sleep(0), dict).call_at_once(None, {})
+        ApiMethod("x", {}, lambda api, params: asyncio.sleep(0), dict).run_at_once(None, {})
 
 
 @pytest.mark.parametrize("number", [1, 100])
