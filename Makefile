@@ -10,7 +10,7 @@ CODE := mase_server tests benchmarks docs/*.py
 
 HARDWARE := verilator yosys iverilog g++
 
-.PHONY: help venv tools hardware-tools other-clients hardware-nightly nightly-fuzz nightly-files nightly-kills vsix editor demo test quick lint types bench matrix docs pictures sbom audit clean
+.PHONY: help venv tools hardware-tools other-clients hardware-nightly nightly-fuzz nightly-files nightly-kills nightly-editors vsix editor demo test quick lint types bench matrix docs pictures sbom audit clean
 
 help:
 	@echo "make demo    every example with its hints, in the terminal"
@@ -67,10 +67,14 @@ hardware-nightly: venv hardware-tools
 	for seed in 2 3 4 5; do RTL_SEED=$$seed RTL_CONFIGURATIONS=40 $(BIN)/python -m pytest -q tests/rtl || exit 1; done
 	$(BIN)/python benchmarks/exact.py
 
-# Five hundred processes are killed at random moments, others every day: `make nightly-kills KILLS=50 SEED=7` for just these.
+# Five hundred processes are killed or stopped at random moments, others every day: `make nightly-kills KILLS=50 SEED=7` for just these.
 KILLS ?= 500
 nightly-kills: venv
 	$(BIN)/python benchmarks/kills.py --kills $(KILLS) --seed $(or $(SEED),$(shell date +%Y%m%d))
+
+# Twenty editors and a hundred other clients with one folder: they need 8 GiB of memory.
+nightly-editors: venv
+	$(BIN)/python benchmarks/editors.py
 
 # The editor fuzzer, other steps every day: `make nightly-fuzz STEPS=100000 SEED=7` for just these.
 nightly-fuzz: venv

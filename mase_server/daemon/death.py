@@ -21,6 +21,7 @@ _NEXT = "It is not traced again until the file changes or a retrace is asked for
 _STEPS = {
     "time-limit": "If it only needs longer, raise the setting mase.limits.seconds. ",
     "memory-limit": "If it only needs more, raise the setting mase.limits.memory. ",
+    "container-limit": "If it only needs more, give the container more. ",
     "process-limit": "Start fewer, or none while the file is imported and a model is built or run. ",
     "exited": 'If no model needs it, put it under `if __name__ == "__main__":`. ',
     "exited in": "Raise an exception instead, so that the shapes up to it can be shown. ",
@@ -124,6 +125,11 @@ def how_it_ended(status: int) -> tuple[str, str]:
     return "crashed", f"The process that ran this file died of {name}" + (f" ({meaning})" if meaning else "")
 
 
+def container_text(limit: int) -> str:
+    """What happened where the system killed a child for want of memory, as the beginning of a sentence."""
+    return f"The container's {limit / (1 << 30):.3g} GiB of memory were used up, and the system ended the process"
+
+
 def spoilt(why: str) -> str:
     """What happened where bytes came from a process that are no message of ours, as the beginning of a sentence."""
     return f"{_SPOILT} ({why})"
@@ -148,4 +154,5 @@ def death_problem(
     said = f"\nIts last output: {output.strip()[-300:]}" if output.strip() else ""
     step = _STEPS.get(f"{code} in" if inside else code, _STEPS.get(code, ""))
     message = f"{text}{at}{inside}. {step}{_NEXT}{said}"
-    return Problem(where.file, where.line, 0, where.line + 1, 0, "error", code, message)
+    shown = "memory-limit" if code == "container-limit" else code
+    return Problem(where.file, where.line, 0, where.line + 1, 0, "error", shown, message)

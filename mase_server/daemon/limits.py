@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from mase_server.descendants import descendants
@@ -11,6 +14,7 @@ from mase_server.programs import program
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PROC = Path("/proc")
+_GROUPS = Path("/sys/fs/cgroup")
 
 
 def _family(pid: int) -> list[int]:
@@ -59,10 +63,78 @@ async def held_bytes(pid: int, limit: int) -> int:
 
 
 def available_fraction() -> float:
-    """The share of this machine's memory that is still available; 1.0 where it cannot be told."""
+    """The share of this machine's memory that is still available, or of the container's; 1.0 if it cannot be told."""
+    free = [1 - group.used / group.limit for group in _memory_groups() if group.limit]
     try:
         lines = (_PROC / "meminfo").read_text().splitlines()
         facts = {key: int(rest.split()[0]) for key, _, rest in (line.partition(":") for line in lines)}
-        return facts["MemAvailable"] / facts["MemTotal"]
+        free.append(facts["MemAvailable"] / facts["MemTotal"])
     except (OSError, KeyError, ValueError, IndexError):
-        return 1.0
+        pass
+    return max(0.0, min(free, default=1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryGroup:
+    """A control group that this process and its children are in, as a container has one.
+
+    limit: bytes that it may hold, 0 for any number.  used: that it holds, without files that the system can drop.
+    killed: how many of its processes the system has killed for want of memory.
+    """
+
+    limit: int
+    used: int
+    killed: int
+
+
+def container() -> MemoryGroup | None:
+    """The group with the lowest limit of memory below the machine's own; None where there is none."""
+    try:
+        machine = os.sysconf("SC_PHYS_PAGES") * _PAGE
+    except (OSError, ValueError):
+        return None
+    groups = [group for group in _memory_groups() if 0 < group.limit < machine]
+    return min(groups, key=lambda group: group.limit, default=None)
+
+
+#: The files of a group of version 2 and of version 1: its limit, what it holds, the counts of events, the parts of what
+#: it holds; and of these the files that the system can drop.
+_FILES = {
+    2: ("memory.max", "memory.current", "memory.events", "inactive_file"),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control", "total_inactive_file"),
+}
+
+
+def _memory_groups() -> list[MemoryGroup]:
+    """The groups that this process is in, those around a group included."""
+    try:
+        lines = (_PROC / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    found: list[MemoryGroup] = []
+    for number, controllers, path in (line.split(":", 2) for line in lines if line.count(":") > 1):
+        if number == "0" and (_GROUPS / "cgroup.controllers").exists():
+            found += _groups(_GROUPS, path, 2)
+        elif "memory" in controllers.split(","):
+            found += _groups(_GROUPS / "memory", path, 1)
+    return found
+
+
+def _groups(mount: Path, path: str, version: int) -> Iterator[MemoryGroup]:
+    # Inside a container the path may be one of the machine, which is not there: then the mount itself is the container.
+    inner = mount / path.lstrip("/")
+    folder = inner if inner.is_dir() else mount
+    limit, used, events, droppable = _FILES[version]
+    while True:
+        with contextlib.suppress(OSError, ValueError):
+            most, held = (folder / limit).read_text().strip(), int((folder / used).read_text())
+            held -= _counts(folder / "memory.stat").get(droppable, 0)
+            killed = _counts(folder / events).get("oom_kill", 0)
+            yield MemoryGroup(0 if most == "max" else int(most), max(0, held), killed)
+        if folder in (mount, folder.parent):
+            return
+        folder = folder.parent
+
+
+def _counts(file: Path) -> dict[str, int]:
+    return {words[0]: int(words[1]) for line in file.read_text().splitlines() if len(words := line.split()) == 2}

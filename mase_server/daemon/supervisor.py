@@ -7,6 +7,7 @@ import contextlib
 import gc
 import itertools
 import logging
+import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +17,7 @@ from mase_server.daemon.calls import Call, Calls, OnEvent, WorkerGone
 from mase_server.daemon.death import (
     Breach,
     Place,
+    container_text,
     death_problem,
     how_it_ended,
     last_place,
@@ -26,7 +28,7 @@ from mase_server.daemon.death import (
 )
 from mase_server.daemon.heartbeat import Heartbeat
 from mase_server.daemon.launcher import ChildProcess
-from mase_server.daemon.limits import exceeds_processes, held_bytes
+from mase_server.daemon.limits import container, exceeds_processes, held_bytes
 from mase_server.descendants import end_family
 from mase_server.observe.records import event, within
 from mase_server.priority import waited
@@ -100,6 +102,8 @@ class TraceWorker:
         self._events = events
         self._progress = _Progress()
         self._calls = Calls()
+        around = container()
+        self._killed = around.killed if around is not None else 0
         self._ping: Call | None = None
         self._held: asyncio.Task[int] | None = None
         self._sending: set[asyncio.Task[None]] = set()
@@ -296,6 +300,9 @@ class TraceWorker:
             return death_problem("crashed", text, None, path)
         code, text = how_it_ended(status)
         fault = self._last_words(code, status)
+        now = container()
+        if os.WIFSIGNALED(status) and now is not None and now.killed > self._killed:
+            code, text = "container-limit", container_text(now.limit)
         output = self.child.log.text()
         return death_problem(code, text, self._place(fault), path, output, exact=tells_the_end(fault))
 

@@ -61,6 +61,7 @@ def become_own_group() -> None:
     processes.die_with_parent(parent)
     processes.adopt_orphans()
     processes.few_descriptors()
+    processes.die_first()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGCONT):
         signal.signal(number, signal.SIG_DFL)

@@ -19,6 +19,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 #: Bytes of one file that a person's code may write while it is traced: what it writes is thrown away.
 MOST_WRITTEN = 1 << 30
+#: Of the thousand by which the system's choice can be moved.
+_EXPENDABLE = "500"
 #: Processes and threads that the user may have more than at its start, before it gets no more.
 MOST_STARTED = 1000
 #: Descriptors that it may have open at once, where the system would let it have more.
@@ -73,6 +75,12 @@ def few_descriptors(most: int = MOST_OPEN) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft == resource.RLIM_INFINITY or soft > most:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def die_first() -> None:
+    """Have the system end this process, and what it starts, before the server and the editor where memory runs out."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_EXPENDABLE)
 
 
 def _prctl(option: int, value: int) -> None:

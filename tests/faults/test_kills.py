@@ -7,14 +7,14 @@ from family import until
 from good_net import good
 from killing import Killer
 
-WORKERS = ("child", "stopped child", "warm parent", "stopped warm parent", "child")
+WORKERS = ("child", "stopped child", "warm parent", "stopped warm parent")
 SEED = int(os.environ.get("MASE_KILL_SEED", "1"))
 
 
 async def test_kills_and_stops_at_random_moments_leave_nothing_and_hold_up_nothing(tmp_path):
     killer = Killer(tmp_path, SEED)
     try:
-        for what in (*WORKERS, "server of stopped ones", "child", "editor", "input"):
+        for what in (*WORKERS, "server of stopped ones", "editor", "input"):
             await killer.kill(what)
     finally:
         await killer.stop()

@@ -7,22 +7,29 @@ import pytest
 from faulting import SERVER
 from good_net import good, seen
 
-#: A server in a namespace of its own, where so many folders can be watched and no more.
-WATCHES = 1
-LIMITED = ("unshare", "-Ur", "sh", "-c", f'echo {WATCHES} > /proc/sys/user/max_inotify_watches && exec "$@"', "sh")
+#: A server in a namespace of its own, where only one folder can be watched; and what the log says then.
+FEW_FOLDERS = ("max_inotify_watches", 1, "its limit of watched folders is reached")
+#: One where nobody can watch anything any more, as where a hundred editors of one user do.
+NO_WATCHER = ("max_inotify_instances", 0, "its limit of open files or of watchers is reached")
 
 
-def may_limit():
+def limited(name, count):
+    """What starts a program with so many and no more."""
+    return ("unshare", "-Ur", "sh", "-c", f'echo {count} > /proc/sys/user/{name} && exec "$@"', "sh")
+
+
+def may_limit(name, count):
     """Does this machine let a test make such a namespace?"""
     if shutil.which("unshare") is None:
         return False
-    return subprocess.run([*LIMITED, "true"], capture_output=True, check=False).returncode == 0
+    return subprocess.run([*limited(name, count), "true"], capture_output=True, check=False).returncode == 0
 
 
-async def test_beyond_the_limit_of_watches_files_are_polled_and_the_log_says_so_once(new_stand):
-    if not may_limit():
+@pytest.mark.parametrize(("name", "count", "why"), [FEW_FOLDERS, NO_WATCHER], ids=["folders", "watchers"])
+async def test_beyond_the_systems_limits_files_are_polled_and_the_log_says_so_once(new_stand, name, count, why):
+    if not may_limit(name, count):
         pytest.skip("this machine gives nobody a namespace of their own (unshare -Ur)")
-    stand = await new_stand(command=(*LIMITED, *SERVER))
+    stand = await new_stand(command=(*limited(name, count), *SERVER))
     (stand.folder / "deeper").mkdir()
     for name in ("deeper/net.py", "net.py"):
         assert await stand.open(name, good()) == "ready"
@@ -36,4 +43,4 @@ async def test_beyond_the_limit_of_watches_files_are_polled_and_the_log_says_so_
     await stand.others_answer()
     await stand.stop()
     logs = "".join(each.read_text() for each in (stand.tmp / "state").rglob("*.jsonl"))
-    assert logs.count("the system watches no more folders: its limit of watched folders is reached") == 1
+    assert logs.count(f"the system watches no more folders: {why}") == 1

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mase_server.client import Client
 from mase_server.rpc.registry import find, registrations
 
 ROOT = Path(__file__).parent.parent.parent
@@ -97,6 +98,23 @@ def test_a_killed_server_is_forgotten(project, serving):
     assert len(list((project.parent / "run").iterdir())) == 2
     rpc(project, "info", code=1)
     assert list((project.parent / "run").iterdir()) == []
+
+
+def test_a_client_goes_on_with_the_server_that_is_started_after_a_killed_one(project, serving):
+    process, first = serving("--trust")
+    path = str(project / "net.py")
+    with Client(workspace=project) as client:
+        client.open(path)
+        client.subscribe(["worker"])
+        before = client.models(path)
+        process.kill()
+        process.wait()
+        _, second = serving("--trust")
+        assert first != second
+        assert next(client.events(timeout=60))["topic"] == "reconnected"
+        assert client.open(path)["state"] == "ready", "it was traced by the server before"
+        assert client.models(path) == before
+    assert [str(one.address) for one in registrations(project.parent / "run")] == [second]
 
 
 def test_a_refusal_is_json_on_standard_error(project, serving):
