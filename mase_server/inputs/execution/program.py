@@ -98,6 +98,9 @@ def calm() -> Iterator[list[str]]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(torch.distributions.Distribution, "_validate_args", False))
         stack.enter_context(patch.dict(os.environ, ENVIRONMENT))
+        # It reads its variable once; where it was imported before, it would retry what is refused for half a minute.
+        if (hub := sys.modules.get("huggingface_hub.constants")) is not None:
+            stack.enter_context(patch.object(hub, "HF_HUB_OFFLINE", True))
         stack.enter_context(patch.object(DataLoader, "__init__", _loader(DataLoader.__init__)))
         stack.enter_context(loaded_where_present())
         stack.enter_context(plain_machine())
