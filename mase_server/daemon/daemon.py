@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mase_server.daemon.discovery import Discoverer
+from mase_server.daemon.environment import candidates, look_ups
 from mase_server.daemon.events import Events, Listeners
 from mase_server.daemon.generation import UNTRUSTED, Generation, Services, say
 from mase_server.daemon.limits import available_fraction
@@ -288,6 +289,11 @@ class Daemon:
         self.passes.interrupt(tracked.path)
         self.verilog.interrupt(tracked.path)
         self._end_closed()
+        if self.trusts(tracked.path):
+            interpreter = self._services.settings_of(tracked.folder).interpreter
+            found = candidates(tracked.folder, tracked.path, interpreter, os.environ)
+            if tracked.freshness.learn_environment(tracked.path, look_ups(tracked.folder, tracked.path, found)):
+                self._watch()
         tracked.next_generation(source)
         tracked.request = current("s")
         path = within(tracked.path, tracked.folder)
@@ -325,21 +331,31 @@ class Daemon:
             return  # its child has not read anything yet
         name = within(tracked.path, tracked.folder)
         event("dependency", path=name, changed=[within(path, tracked.folder) for path in paths[:_TOLD]])
-        entry = self.store.entry(tracked.path)
-        if entry.shown is not None and not entry.stale:
-            self.store.put(replace(entry, stale=True))
+        self._mark_stale(tracked)
         just_ended = time.monotonic() < tracked.asked_at + status.seconds + _ECHO_SECONDS
         pause = tracked.freshness.pause(paths, tracing=not status.ended or just_ended)
         if not pause:
             self._ask(tracked, force=True)
             return
-        text = f"{', '.join(paths[:_TOLD])} changes again and again; {name} is traced again in {pause:g} s"
+        names = ", ".join(within(path, tracked.folder) for path in paths[:_TOLD])
+        text = f"{names} changes again and again; {name} is traced again in {pause:g} s."
         _log.warning(text)
-        if status.ended:
-            say(self._services, tracked, status.state, f"{text}.")
         if tracked.later is not None:
             tracked.later.cancel()
         tracked.later = asyncio.get_running_loop().call_later(pause, self._ask, tracked, True)
+        self._spawn(self._tell_pause(tracked, tracked.generation, text))
+
+    def _mark_stale(self, tracked: Tracked) -> None:
+        entry = self.store.entry(tracked.path)
+        if entry.shown is not None and not entry.stale:
+            self.store.put(replace(entry, stale=True))
+
+    async def _tell_pause(self, tracked: Tracked, generation: int, text: str) -> None:
+        """Once the trace that runs has ended: what it gave is stale already, and why nothing is done about it now."""
+        await tracked.ended.wait()
+        if tracked.generation == generation and tracked.status is not None:
+            self._mark_stale(tracked)
+            say(self._services, tracked, tracked.status.state, text)
 
     async def _check(self, tracked: Tracked, dependencies: Sequence[Dependency] | None) -> None:
         """Compare dependencies with the disk (None: all), and trace the file again where any is another one."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mase_server.dependencies import Kind
 from mase_server.programs import find_program
 from mase_server.snapshot import Problem
 
@@ -33,6 +34,16 @@ def candidates(folder: str, file: str, interpreter: str | None, env: Mapping[str
         if candidate.chosen:
             break
     return found
+
+
+def look_ups(folder: str, file: str, found: Sequence[Candidate]) -> Iterator[tuple[Kind, str]]:
+    """What decides which interpreter is chosen, and whether the first of those `found` has torch."""
+    for parent in _up(Path(file).parent, Path(folder)):
+        yield from (("presence", str(parent / name / "bin" / "python")) for name in _VENV_NAMES)
+    yield "presence", found[0].path
+    for packages in Path(found[0].path).parent.parent.glob("lib/python*/site-packages"):
+        if not any(packages.glob("torch-*.dist-info")):
+            yield "listing", str(packages)
 
 
 def _all(folder: str, file: str, interpreter: str | None, env: Mapping[str, str]) -> Iterator[Candidate]:

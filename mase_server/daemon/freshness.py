@@ -47,10 +47,13 @@ class Freshness:
         self._index(path)
         return [one for one in now if before.get((one.kind, one.path)) != one]
 
-    def learn_environment(self, path: str, kind: Kind, places: Iterable[str]) -> None:
-        """Take what the choice of the interpreter for the file `path` depends on, as it is now."""
-        self._environment = {(kind, place): Dependency(kind, place, look(kind, place)) for place in places}
-        self._index(path)
+    def learn_environment(self, path: str, places: Iterable[_Key]) -> bool:
+        """Take what the choice of the interpreter for the file `path` depends on, as it is now; is it anything new?"""
+        before = self._environment.keys()
+        self._environment = {(kind, place): Dependency(kind, place, look(kind, place)) for kind, place in places}
+        if self._environment.keys() != before:
+            self._index(path)
+        return self._environment.keys() != before
 
     def changes_at(self, path: str) -> bool:
         """Something happened at a path: does the trace see another thing there now? Each change is told once."""

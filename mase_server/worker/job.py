@@ -53,7 +53,7 @@ from mase_server.worker.devices import left_behind
 from mase_server.worker.live import Live
 from mase_server.worker.payload import PayloadWriter
 from mase_server.worker.places import Places
-from mase_server.worker.preload import Surveyed
+from mase_server.worker.preload import Surveyed, read_path_files
 from mase_server.worker.proof import Proofs, forget, is_preferred
 from mase_server.worker.request import TraceRequest
 from mase_server.worker.traced import Traced
@@ -101,7 +101,7 @@ class TraceJob:
         #: How many models were sent before all is known, and since when there is one that was not.
         self.glanced = 0
         self.new_since = 0.0
-        self.lookups = lookups or Lookups(request.folder, (request.scratch, request.bytecode_cache))
+        self.lookups = lookups or Lookups(request.path, request.folder, (request.scratch, request.bytecode_cache))
         self.libraries = request.instrument
         self.cache = usable(request.bytecode_cache)
         self.modules_before = set(sys.modules)
@@ -238,6 +238,7 @@ class TraceJob:
 
     def _use_search_path(self) -> None:
         """Import as a fresh process would: the warm parent listed folders, and imported modules, long ago."""
+        read_path_files(run=True)
         for entry in sys.path:
             if (finder := sys.path_importer_cache.get(entry)) is None:
                 sys.path_importer_cache.pop(entry, None)
@@ -354,7 +355,7 @@ class TraceJob:
             self.problems,
             seconds=time.perf_counter() - self.started,
             complete=complete,
-            dependencies=[one for one in self.lookups.dependencies() if one.path != self.request.path],
+            dependencies=self.lookups.dependencies(),
             preload=self._preload(),
             fit=memory.pack(self.traced, self.endless),
         )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import os
+import site
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -24,12 +26,29 @@ class Surveyed:
 
     places: of top-level modules that are not Python's own, the folder that each was found in.  learned: those of them
     that were imported ahead of any file that needs them.  elsewhere: files of modules that stand in no folder of
-    installed packages, such as one that was installed to be edited.
+    installed packages, such as one that was installed to be edited.  path_files: names of the `.pth` files in each
+    such folder.
     """
 
     places: ClassVar[dict[str, str]] = {}
     learned: ClassVar[set[str]] = set()
     elsewhere: ClassVar[list[str]] = []
+    path_files: ClassVar[dict[str, set[str]]] = {}
+
+
+def read_path_files(*, run: bool) -> None:
+    """Have modules found where packages that were installed meanwhile say, as a fresh interpreter would.
+
+    run: also do what new path files in folders of installed packages say; else only remember which there are.
+    """
+    for folder in [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]:
+        try:
+            found = {name for name in os.listdir(folder) if name.endswith(".pth")}  # noqa: PTH208 - on the way of a save
+        except OSError:
+            continue
+        for name in sorted(found - Surveyed.path_files.get(folder, found)) if run else ():
+            site.addpackage(folder, name, None)
+        Surveyed.path_files[folder] = found
 
 
 def survey() -> None:
@@ -60,6 +79,7 @@ class Preloader:
         self._failed: dict[str, str] = {}
         self.harmful: list[str] = []
         self._fresh = False
+        read_path_files(run=False)
         survey()
 
     def want(self, names: Iterable[str]) -> None:

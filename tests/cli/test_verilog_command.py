@@ -15,7 +15,7 @@ from mase_server.building import EMISSION_KEYS, SIMULATION_KEYS
 from mase_server.cli import verilog
 from mase_server.simulation import simulate
 from tests.cli.test_apply import NET, Net
-from tests.rtl.build import KEPT
+from tests.rtl.build import lend_programs
 
 VERILATOR = pytest.mark.skipif(shutil.which("verilator") is None, reason="Verilator is not installed")
 YOSYS = pytest.mark.skipif(shutil.which("yosys") is None, reason="Yosys is not installed")
@@ -31,10 +31,8 @@ def net(tmp_path):
     (folder / "net.py").write_text(NET)
     torch.manual_seed(0)
     torch.save(Net().state_dict(), folder / "net.pt")
-    KEPT.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "cache" / "mase-server").mkdir(parents=True)
-    (tmp_path / "cache" / "mase-server" / "simulations").symlink_to(KEPT)
-    return folder / "net.py"
+    with lend_programs(tmp_path / "cache" / "mase-server" / "simulations"):
+        yield folder / "net.py"
 
 
 def quantised(values, weights):

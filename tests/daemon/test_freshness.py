@@ -1,6 +1,7 @@
 """Nothing stale is called fresh: whatever a trace read, listed or looked for is followed, and traced again."""
 
 import asyncio
+import os
 import shutil
 
 import pytest
@@ -8,6 +9,7 @@ import pytest_asyncio
 
 from mase_server.daemon import watch
 from mase_server.daemon.process import DEFAULT_JOB
+from mase_server.dependencies import MOST
 
 from .conftest import Bench
 
@@ -67,9 +69,10 @@ class Shown(Bench):
 
     async def becomes(self, width):
         """Wait until this width is shown, and is told to be fresh."""
-        await self.ear.until(
-            lambda: self.width() == width and self.status().state == "ready" and not self.status().stale
-        )
+        await self.ear.until(lambda: self.width() == width and self.is_fresh())
+
+    def is_fresh(self):
+        return self.status().state == "ready" and not self.status().stale
 
     async def quiet(self):
         """Wait until everything that is on its way was compared."""
@@ -168,3 +171,147 @@ async def test_a_missing_import_appears(shown):
     shown.put("absent_part.py", "width = 6\n")
     await shown.becomes(6)
     assert not shown.problems_told()
+
+
+CONFIG = 'import json\nwidth = json.load(open("config.json"))["width"]\n'
+#: What a program may ask of the disk: how it gets its width, what is there at first (5), and what makes it 6.
+ASKED = {
+    "glob": ('import glob\nwidth = 4 + len(glob.glob("parts/*.txt"))\n', {"parts/a.txt": ""}, {"parts/b.txt": ""}),
+    "listdir": ('import os\nwidth = 4 + len(os.listdir("parts"))\n', {"parts/a.txt": ""}, {"parts/b": ""}),
+    "walk": ('import os\nwidth = 4 + len(list(os.walk(".")))\n', {}, {"parts/a": ""}),
+    "exists": ('import os\nwidth = 5 + os.path.exists("wide")\n', {}, {"wide": ""}),
+    "exists deeper": ('from pathlib import Path\nwidth = 5 + Path("a/b/wide").exists()\n', {}, {"a/b/wide": ""}),
+    "access": ('import os\nwidth = 5 + os.access("wide", os.R_OK)\n', {}, {"wide": ""}),
+    "size": ('import os\nwidth = os.path.getsize("data")\n', {"data": "12345"}, {"data": "123456"}),
+    "os.open": ('import os\nwidth = int(os.read(os.open("n", os.O_RDONLY), 9))\n', {"n": "5"}, {"n": "6"}),
+    "path in __file__": (
+        'from pathlib import Path\nwidth = int((Path(__file__).parent / "n").read_text())\n', {"n": "5"}, {"n": "6"},
+    ),
+    "resources": (
+        'from importlib import resources\nwidth = int(resources.files("pack").joinpath("n").read_text())\n',
+        {"pack/__init__.py": "", "pack/n": "5"}, {"pack/n": "6"},
+    ),
+    "sys.path": (
+        'import sys\nsys.path.insert(0, "late")\nsys.path.insert(0, "early")\nfrom sizes import width\n',
+        {"late/sizes.py": "width = 5\n"}, {"early/sizes.py": "width = 6\n"},
+    ),
+    "namespace package": ("from pack.part import width\n", {"pack/part.py": "width = 5\n"}, {
+        "pack/__init__.py": "", "pack/part.py": "width = 6\n",
+    }),
+    "lazy import": (
+        "def late():\n    from part import width\n    return width\nwidth = late()\n", {"part.py": "width = 5\n"},
+        {"part.py": "width = 6\n"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ASKED)
+async def test_whatever_a_program_asks_of_the_disk_is_followed(shown, way):
+    head, before, after = ASKED[way]
+    for name, text in before.items():
+        shown.put(name, text)
+    assert await shown.begin(head) == 5
+    for name, text in after.items():
+        shown.put(name, text)
+    await shown.becomes(6)
+
+
+async def test_what_a_link_leads_to_is_followed_and_where_it_leads(shown):
+    for name, width in (("one", 5), ("two", 7)):
+        shown.put(f"{name}/config.json", f'{{"width": {width}}}')
+    (shown.place / "here").mkdir()
+    link = shown.place / "here/config.json"
+    link.symlink_to("../one/config.json")
+    assert await shown.begin(CONFIG, "here/net.py") == 5
+    shown.put("one/config.json", '{"width": 6}')
+    await shown.becomes(6)
+    link.unlink()
+    link.symlink_to("../two/config.json")
+    await shown.becomes(7)
+
+
+async def test_what_changed_while_nobody_looked_is_seen_when_the_file_is_opened_again(shown):
+    shown.put("config.json", '{"width": 5}')
+    assert await shown.begin(CONFIG) == 5
+    shown.daemon.closed(shown.path)
+    shown.put("config.json", '{"width": 6}')
+    shown.daemon.opened(shown.path)
+    await shown.daemon.wait(shown.path)
+    assert shown.width() == 6
+    generation = shown.status().generation
+    shown.daemon.closed(shown.path)
+    shown.daemon.opened(shown.path)
+    assert (await shown.daemon.wait(shown.path)).generation == generation  # nothing changed this time
+
+
+async def test_a_change_while_the_first_trace_runs_is_not_lost(shown):
+    shown.put("config.json", '{"width": 5}')
+    os.mkfifo(shown.place / "gate")
+    wait = 'if width == 5:\n    open("gate").read()\n'
+    shown.path = str(shown.put("net.py", CONFIG + wait + NET))
+    shown.daemon.opened(shown.path)
+    gate = await asyncio.to_thread(open, shown.place / "gate", "w")  # opens once the child waits there
+    shown.put("config.json", '{"width": 6}')
+    gate.close()
+    await shown.becomes(6)
+
+
+async def test_from_a_change_to_its_trace_what_is_shown_is_stale(shown):
+    shown.put("config.json", '{"width": 5}')
+    assert await shown.begin(CONFIG) == 5
+    said = len(shown.ear.states[shown.path])
+    shown.put("config.json", '{"width": 6}')
+    await shown.becomes(6)
+    states = [(one.state, one.stale) for one in shown.ear.states[shown.path][said:]]
+    assert states == [("queued", True), ("starting", True), ("tracing", True), ("ready", False)]
+
+
+async def test_what_a_trace_never_asked_for_is_no_change(shown):
+    shown.put("config.json", '{"width": 5}')
+    assert await shown.begin(f"import wave, colorsys\n{CONFIG}") == 5
+    for name in ("notes.txt", "other.py", "other.json", "package/__init__.py"):
+        shown.daemon.saved(str(shown.put(name, "")))
+    shown.daemon.saved(str(shown.place))
+    await shown.quiet()
+    assert (await shown.daemon.wait(shown.path)).generation == 1
+
+
+async def test_the_same_content_again_is_no_change(shown):
+    path = shown.put("config.json", '{"width": 5}')
+    assert await shown.begin(CONFIG) == 5
+    shown.put("config.json", '{"width": 5}')
+    shown.daemon.saved(str(path))
+    assert (await shown.daemon.wait(shown.path)).generation == 1
+
+
+async def test_a_program_that_writes_what_it_reads_is_not_traced_for_ever(shown):
+    head = 'from pathlib import Path\nout = Path("out.txt")\nbefore = out.exists() and out.read_text()\n'
+    head += 'out.write_text(f"{before}.")\nwidth = 4 + len(out.read_text()[-1])\n'
+    assert await shown.begin(head) == 5
+    assert not (shown.place / "out.txt").exists()
+    assert (await shown.daemon.wait(shown.path)).generation == 1
+
+
+async def test_a_program_that_changes_what_it_asks_for_behind_our_back_is_traced_ever_more_seldom(shown):
+    # SQLite writes by itself: no writing of Python's that could be kept out of the workspace.
+    head = (
+        "import os, sqlite3\nos.path.exists('log.db') and os.path.getsize('log.db')\nlog = sqlite3.connect('log.db')\n"
+    )
+    head += "log.execute('create table if not exists t (x)')\nlog.execute('insert into t values (randomblob(9999))')\n"
+    await shown.begin(f"{head}log.commit()\nlog.close()\nwidth = 5\n")
+    await shown.ear.until(lambda: "log.db changes again and again" in shown.status().message)
+    assert shown.status().stale
+    assert shown.status().generation <= 6
+    assert shown.width() == 5
+
+
+async def test_beyond_the_limit_of_what_is_followed_the_log_says_so(shown, caplog):
+    for number in range(MOST + 50):
+        shown.put(f"many/{number}.txt", "")
+    head = (
+        'from pathlib import Path\nwidth = 5 + sum(len(path.read_text()) for path in sorted(Path("many").iterdir()))\n'
+    )
+    assert await shown.begin(head) == 5
+    assert f"depends on more than {MOST} files and folders; changes of the others are not seen" in caplog.text
+    shown.put("many/0.txt", "x")
+    await shown.becomes(6)

@@ -1,8 +1,12 @@
 """Verilator builds, kept by content: the same design is never compiled twice, and what all designs share only once."""
 
 import asyncio
+import os
+import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -43,3 +47,24 @@ def simulator(top, roots, optimise="-O0"):
 @cache
 def _tools():
     return asyncio.run(tools())
+
+
+@contextmanager
+def lend_programs(place: Path) -> Iterator[None]:
+    """Inside, the folder `place` holds the programs that are kept from one run of the tests to the next.
+
+    They are hard links of their own, since the cache of a user takes no link that leads elsewhere.
+    """
+    KEPT.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(KEPT, place, copy_function=_link)
+    yield
+    for folder in place.iterdir():
+        if not (KEPT / folder.name).exists() and not folder.name.startswith("making-"):
+            shutil.copytree(folder, KEPT / folder.name, copy_function=_link)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)

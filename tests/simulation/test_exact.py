@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rtl.build import KEPT
+from tests.rtl.build import lend_programs
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
@@ -28,11 +28,10 @@ def exact():
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """A cache of its own, with the programs that are kept from one run of the tests to the next."""
-    KEPT.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "cache" / "mase-server").mkdir(parents=True)
-    (tmp_path / "cache" / "mase-server" / "simulations").symlink_to(KEPT)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with lend_programs(tmp_path / "cache" / "mase-server" / "simulations"):
+        yield
 
 
 @pytest.mark.slow

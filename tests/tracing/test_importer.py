@@ -48,7 +48,9 @@ class Workspace:
         return report
 
     def install(self, *roots: Path) -> WorkspaceImporter:
-        return install([str(root) for root in roots or (self.folder,)], str(self.cache), self.reporter)
+        return install(
+            [str(root) for root in roots or (self.folder,)], codecache.usable(str(self.cache)), self.reporter
+        )
 
 
 @pytest.fixture
@@ -238,7 +240,7 @@ def entries(cache: Path) -> list[Path]:
 def test_the_second_load_comes_from_the_cache_and_is_the_same(tmp_path: Path, compiled: list[str]) -> None:
     path, cache = tmp_path / "m.py", tmp_path / "deep" / "cache"
     path.write_text("x = y = [1]\ndef f(a): return lambda b: a\n")
-    first, second = (load_code(str(path), str(cache)) for _ in range(2))
+    first, second = (load_code(str(path), codecache.usable(str(cache))) for _ in range(2))
     assert compiled == [str(path)]
     assert second.sites == first.sites
     assert second.code == first.code
@@ -251,7 +253,7 @@ def test_new_content_replaces_the_entry(tmp_path: Path, compiled: list[str]) -> 
     path, cache = tmp_path / "m.py", tmp_path / "cache"
     for text in ("x = [1]", "x = [2]", "x = [2]"):
         path.write_text(text)
-        found = load_code(str(path), str(cache))
+        found = load_code(str(path), codecache.usable(str(cache)))
     assert len(compiled) == 2
     assert len(entries(cache)) == 1
     namespace: dict[str, Any] = {"__mase__": lambda _site, value: value}
@@ -263,14 +265,14 @@ def test_files_with_the_same_content_keep_their_own_names(tmp_path: Path) -> Non
     cache = tmp_path / "cache"
     for name in ("one.py", "two.py"):
         (tmp_path / name).write_text("")
-        assert load_code(str(tmp_path / name), str(cache)).code.co_filename == str(tmp_path / name)
+        assert load_code(str(tmp_path / name), codecache.usable(str(cache))).code.co_filename == str(tmp_path / name)
 
 
 @pytest.mark.parametrize("harm", ["empty", "cut", "flipped", "junk", "other python", "not code"])
 def test_a_harmed_entry_is_ignored_and_written_again(tmp_path: Path, compiled: list[str], harm: str) -> None:
     path, cache = tmp_path / "m.py", tmp_path / "cache"
     path.write_text("x = [1]\n" * 20)
-    first = load_code(str(path), str(cache))
+    first = load_code(str(path), codecache.usable(str(cache)))
     (entry,) = entries(cache)
     good = entry.read_bytes()
     harmed = {
@@ -282,7 +284,7 @@ def test_a_harmed_entry_is_ignored_and_written_again(tmp_path: Path, compiled: l
         "not code": good[:40],
     }
     entry.write_bytes(harmed[harm])
-    assert load_code(str(path), str(cache)).code == first.code
+    assert load_code(str(path), codecache.usable(str(cache))).code == first.code
     assert len(compiled) == 2
     assert entry.read_bytes() == good
 
@@ -302,7 +304,7 @@ def test_many_processes_may_write_the_same_entry(tmp_path: Path) -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(root)!r})\n"
         "from mase_server.tracing.loading.importer import load_code\n"
-        f"assert len(load_code({str(path)!r}, {str(cache)!r}).sites) == 1000\n"
+        f"assert len(load_code({str(path)!r}, {codecache.usable(str(cache))!r}).sites) == 1000\n"
     )
     running = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(3)]
     assert [process.wait() for process in running] == [0, 0, 0]

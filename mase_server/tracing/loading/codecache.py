@@ -19,7 +19,7 @@ from types import CodeType
 
 from mase_server.private import own_folder, read_own
 from mase_server.tracing.loading.instrument import VERSION, Instrumented, Site, instrument
-from mase_server.tracing.loading.lookups import note_source
+from mase_server.tracing.loading.lookups import note_source, unrecorded
 from mase_server.tracing.loading.source import read_source
 
 _MAGIC = b"mase%d-%b-%x" % (VERSION, importlib.util.MAGIC_NUMBER.hex().encode(), sys.hexversion)
@@ -31,17 +31,18 @@ def load_code(path: str, cache: str | None) -> Instrumented:
 
     Raises OSError for a file that cannot be read, and what `compile` raises for one with errors.
     """
-    source = read_source(path)
-    if cache is None:
-        return instrument(source, path)
-    entry = _entry(path, cache)
-    digest = hashlib.sha256(source).digest()
-    note_source(path, source, digest.hex())
-    found = _read(entry, digest)
-    if found is None:
-        found = instrument(source, path)
-        _write(entry, digest, found)
-    return found
+    with unrecorded():  # but for the source itself
+        source = read_source(path)
+        digest = hashlib.sha256(source).digest()
+        note_source(path, source, digest.hex())
+        if cache is None:
+            return instrument(source, path)
+        entry = _entry(path, cache)
+        found = _read(entry, digest)
+        if found is None:
+            found = instrument(source, path)
+            _write(entry, digest, found)
+        return found
 
 
 def usable(cache: str) -> str | None:

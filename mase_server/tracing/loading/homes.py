@@ -96,7 +96,8 @@ class Homes:
     def _offered(self, module: str) -> frozenset[str] | None:
         """The names of a module, by its path without `.py`; None where its text does not tell."""
         is_package = Path(module).is_dir()
-        inside = [each.name.removesuffix(".py") for each in Path(module).iterdir()] if is_package else []
+        with unrecorded():
+            inside = [each.name.removesuffix(".py") for each in Path(module).iterdir()] if is_package else []
         file = f"{module}/__init__.py" if is_package else f"{module}.py"
         tree = self._tree(file)
         if tree is None:

@@ -92,8 +92,7 @@ class WorkspaceImporter:
 
     def load(self, path: str) -> Instrumented:
         """The instrumented code of a file, without a reporter. Raises as `load_code`."""
-        with lookups.unrecorded():  # but for the source itself
-            return load_code(path, self._cache)
+        return load_code(path, self._cache)
 
     def prepare_or_skip(self, path: str, namespace: dict[str, Any]) -> CodeType | None:
         """As `prepare`; None for one more new file of a big package, which is left for a later trace to rewrite."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import stat as pathstat
 import sys
 import sysconfig
 import time
@@ -45,8 +46,10 @@ _CACHES = ("XDG_CACHE_HOME", "HF_HOME", "TORCH_HOME", "MPLCONFIGDIR")
 #: Functions that ask `os.stat` for nothing but what kind of thing a path is.
 _ASKS_KIND = frozenset({
     "exists", "isfile", "isdir", "is_file", "is_dir", "islink", "lexists", "is_symlink", "ismount", "is_mount",
-    "realpath", "_joinrealpath", "resolve", "samefile", "access",
+    "samefile",
 })  # fmt: skip
+#: How entries of the search path begin that are no folders.
+_HOOKS = "__editable__"
 #: Nanoseconds between two times of change that surely differ.
 _CLOCK_TICK_NS = 50_000_000
 _PRECEDENCE: Mapping[Kind, int] = {"presence": 0, "size": 1, "content": 2}
@@ -64,9 +67,14 @@ class _Looked:
 
 
 class Lookups:
-    """What one trace looked up. root: the workspace.  ignored: folders that count for nothing, such as the scratch."""
+    """What one trace looked up.
 
-    def __init__(self, root: str, ignored: Iterable[str] = ()) -> None:
+    path: the file that is traced, which the server follows anyway.  root: the workspace.  ignored: folders that count
+    for nothing, such as the scratch folder.
+    """
+
+    def __init__(self, path: str, root: str, ignored: Iterable[str] = ()) -> None:
+        self._path = path
         here = [sys.prefix, sys.base_prefix, sys.exec_prefix, *map(sysconfig.get_path, ("stdlib", "platstdlib"))]
         caches = [str(Path.home() / ".cache"), *(os.environ[name] for name in _CACHES if name in os.environ)]
         own = str(Path(__file__).parents[2])
@@ -95,7 +103,7 @@ class Lookups:
         """May a person change what stands at an absolute path?"""
         place = f"{path}{os.sep}"
         root = next((root for root in self._roots if place.startswith(root)), None)
-        if place.startswith(self._ignored_outside if root is None else self._ignored):
+        if path == self._path or place.startswith(self._ignored_outside if root is None else self._ignored):
             return False
         return _FOREIGN.isdisjoint(place[len(root or "") :].split("/"))
 
@@ -240,7 +248,9 @@ def heed(event: str, args: tuple[Any, ...]) -> None:
     if (lookups := _State.current) is None or not args:
         return
     if event != "open":
-        lookups.note_listing(args[0])
+        # The import system lists folders for its look-ups, which are recorded one by one.
+        if sys._getframe(2).f_code.co_name != "_fill_cache":
+            lookups.note_listing(args[0])
     else:
         lookups.note("content", args[0])
 
@@ -279,7 +289,8 @@ def _is_recent(signature: tuple[int, int, int, int]) -> bool:
 
 def _before_hit(search: Sequence[str], spec: ModuleSpec | None) -> list[str]:
     """The folders that an import looks into, the one where it finds something included."""
-    entries = [entry if entry[:1] == os.sep else os.path.abspath(entry) for entry in search if isinstance(entry, str)]  # noqa: PTH100
+    folders = [entry for entry in search if isinstance(entry, str) and not entry.startswith(_HOOKS)]
+    entries = [entry if entry[:1] == os.sep else os.path.abspath(entry) for entry in folders]  # noqa: PTH100
     place = _place_of(spec) if spec is not None else ""
     return entries[: entries.index(place) + 1] if place in entries else entries
 
@@ -292,18 +303,24 @@ def _place_of(spec: ModuleSpec) -> str:
     return os.path.dirname(folder) if spec.submodule_search_locations is not None else folder  # noqa: PTH120
 
 
-def _asks_kind() -> bool:
-    """Does the caller of a wrapper, or who called `Path.stat` there, want to know no more than what a path is?"""
+def _asker() -> str:
+    """The name of the function that called a wrapper, or `Path.stat` which did."""
     frame = sys._getframe(2)
     if frame.f_code.co_name in ("stat", "lstat") and frame.f_back is not None:
         frame = frame.f_back
-    return frame.f_code.co_name in _ASKS_KIND
+    return frame.f_code.co_name
 
 
 def _wrapped(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     def wrapper(path: Any, *args: Any, **kwargs: Any) -> Any:
         if (lookups := _State.current) is not None and not isinstance(path, int):
-            lookups.note("presence" if name == "access" or _asks_kind() else "size", path)
+            asker = _asker()
+            if asker == "_joinrealpath":  # which asks for every folder on the way, though links alone matter
+                found = original(path, *args, **kwargs)
+                if pathstat.S_ISLNK(found.st_mode):
+                    lookups.note("presence", path)
+                return found
+            lookups.note("presence" if name == "access" or asker in _ASKS_KIND else "size", path)
         return original(path, *args, **kwargs)
 
     wrapper.__name__ = wrapper.__qualname__ = name

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mase_server import reading
+from mase_server.tracing.loading.lookups import unrecorded
 from mase_server.tracing.loading.walk import SKIPPED
 
 #: Modules -> the package that has them, where it has another name.
@@ -92,9 +93,12 @@ def _required(folder: str) -> Sequence[str]:
 def _read(folder: str) -> Iterator[str]:
     top = Path(folder)
     try:
-        inner = [each for each in top.iterdir() if each.is_dir() and each.name not in SKIPPED and each.name[0] != "."]
-        files = itertools.chain.from_iterable(sorted(each.iterdir()) for each in [top, *sorted(inner)])
-        wanted = [each for each in files if each.name in _CODE or _is_list(each)]
+        with unrecorded():
+            inner = [
+                each for each in top.iterdir() if each.is_dir() and each.name not in SKIPPED and each.name[0] != "."
+            ]
+            files = itertools.chain.from_iterable(sorted(each.iterdir()) for each in [top, *sorted(inner)])
+            wanted = [each for each in files if each.name in _CODE or _is_list(each)]
     except OSError:
         return
     for each in wanted:
