@@ -13,7 +13,7 @@ from mase_server.formats.configuration import check_config, from_config
 from mase_server.formats.format import NumberFormat, Range
 from mase_server.formats.functional import quantise, round_gradient, with_parameters
 from mase_server.formats.open import AUTO, Open
-from mase_server.formats.registry import FORMATS, parse
+from mase_server.formats.registry import FORMATS, parse, register
 
 __all__ = [
     "AUTO",
@@ -25,6 +25,7 @@ __all__ = [
     "from_config",
     "parse",
     "quantise",
+    "register",
     "round_gradient",
     "with_parameters",
 ]

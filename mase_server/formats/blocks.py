@@ -12,6 +12,9 @@ from torch import Tensor
 from mase_server.formats.format import NumberFormat
 from mase_server.formats.rounding import finite
 
+#: Elements of a piece.
+_PIECE = 1 << 17
+
 
 def check_block(format: NumberFormat, block: Any) -> None:
     """See that a format's block size is a tuple; one whole number is that of the last dimension.
@@ -34,11 +37,31 @@ def blockwise(values: Tensor, block: tuple[int, ...], rounded: Callable[[Tensor,
     """
     if values.dim() == 0:
         return blockwise(values.reshape(1), block, rounded).reshape(())
-    split, sizes = _split(values, block[-values.dim() :])
+    block = block[-values.dim() :]
+    while len(block) > 1 and block[0] == 1:
+        block = block[1:]
+    split, sizes = _split(values, block)
     inner = tuple(range(split.dim() - 2 * len(sizes) + 1, split.dim(), 2))
-    largest = finite(split, nan=0.0).abs_().amax(dim=inner, keepdim=True)
-    whole = rounded(split, largest).reshape(_padded(values, sizes))
-    return whole[tuple(slice(0, size) for size in values.shape)]
+
+    def piece(part: Tensor) -> Tensor:
+        return rounded(part, finite(part, nan=0.0).abs_().amax(dim=inner, keepdim=True))
+
+    whole = _in_pieces(split, piece).reshape(_padded(values, sizes))
+    return whole if whole.shape == values.shape else whole[tuple(slice(0, size) for size in values.shape)]
+
+
+def _in_pieces(split: Tensor, piece: Callable[[Tensor], Tensor]) -> Tensor:
+    """What a function of blocks gives, computed in pieces that stay in a processor's cache, which is several times
+    faster."""
+    per = max(1, _PIECE // max(1, split[:1].numel()))
+    with torch._C.DisableTorchFunction():  # modes that record on meta show another device
+        is_cpu = split.device.type == "cpu"
+    if not is_cpu or torch.compiler.is_compiling() or len(split) <= per:
+        return piece(split)
+    whole = torch.empty_like(split, memory_format=torch.contiguous_format)
+    for first in range(0, len(split), per):
+        whole[first : first + per] = piece(split[first : first + per])
+    return whole
 
 
 def _padded(values: Tensor, block: tuple[int, ...]) -> list[int]:
@@ -55,6 +78,9 @@ def _split(values: Tensor, block: tuple[int, ...]) -> tuple[Tensor, tuple[int, .
         values = torch.nn.functional.pad(values, [pad for each in reversed(missing) for pad in (0, each)])
     first = values.dim() - len(block)
     pairs = [pair for whole, size in zip(shape[first:], block, strict=True) for pair in (whole // size, size)]
+    # Blocks of the last dimension alone need no other: all in one row, so that they can be cut into pieces.
+    if len(block) == 1:
+        return values.reshape(prod(shape[:first]) * pairs[0], pairs[1]), block
     return values.reshape([*shape[:first], *pairs]), block
 
 

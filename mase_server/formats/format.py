@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,9 +44,16 @@ class NumberFormat(ABC):
     #: The parameter that data may choose (see `open`); "" for none.
     calibrated: ClassVar[str] = ""
 
-    @abstractmethod
+    @classmethod
+    def parse(cls, text: str) -> NumberFormat:
+        """The format of its text, the inverse of `str`. ValueError, quoting it, for a text that does not fit."""
+        from mase_server.formats.registry import of_text
+
+        return of_text(text)
+
     def nearest(self, values: Tensor) -> Tensor:
         """The nearest values of the format to a float32 or float64 tensor, without gradient."""
+        raise NotImplementedError(f"{type(self).__name__} has neither nearest nor round")
 
     @property
     @abstractmethod
@@ -54,14 +62,16 @@ class NumberFormat(ABC):
         tensors or channels are not counted)."""
 
     @property
-    @abstractmethod
     def range(self) -> Range | None:
-        """What it can hold; None where the data decide."""
+        """What it can hold; None where the data decide, or nobody has said."""
+        return None
 
     @property
     def precision(self) -> list[int]:
-        """MASE's `precision` of a tensor in this format: its whole numbers, the width first."""
-        return [value for value in self._values().values() if isinstance(value, int) and not isinstance(value, bool)]
+        """MASE's `precision` of a tensor in this format: its whole numbers, the width first; its bits where it has
+        none."""
+        found = [value for value in self._values().values() if isinstance(value, int) and not isinstance(value, bool)]
+        return found or [math.ceil(self.bits)]
 
     def passes_gradient(self, values: Tensor) -> Tensor | None:
         """Where the gradient goes through, as a mask; None for everywhere. Saturated values learn nothing."""

@@ -18,11 +18,15 @@ def quantise(values: Tensor, format: str) -> Tensor:
 
     format: its text, e.g. "fixed(8,4)".  ValueError for a text that names none, TypeError for an integer tensor.
     """
+    if torch.compiler.is_dynamo_compiling():
+        return _rounded(values, format)  # type: ignore[no-any-return]
     return parse(format).quantise(values)
 
 
 def round_gradient(values: Tensor, format: str) -> Tensor:
     """The same values; on the way back their gradient is rounded to a format. Errors as of `quantise`."""
+    if torch.compiler.is_dynamo_compiling():
+        return _with_rounded_gradient(values, format)  # type: ignore[no-any-return]
     return _RoundedGradient.apply(values, parse(format))  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -43,3 +47,43 @@ class _RoundedGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         return ctx.format.round(gradients[0]), None
+
+
+# What torch.compile sees of a rounding: one operator, whose kernel is the one that runs without it, so that values are
+# the same to the bit, and whoever wrote the format need not know what can be compiled.
+
+
+@torch.library.custom_op("mase_server::rounded", mutates_args=(), schema="(Tensor values, str format) -> Tensor")
+def _rounded(values: Tensor, format: str) -> Tensor:
+    rounded = parse(format).round(values).contiguous()
+    return rounded.clone() if rounded.data_ptr() == values.data_ptr() else rounded
+
+
+@torch.library.custom_op("mase_server::with_rounded_gradient", mutates_args=(), schema="(Tensor x, str y) -> Tensor")
+def _with_rounded_gradient(values: Tensor, format: str) -> Tensor:
+    return values.clone(memory_format=torch.contiguous_format)
+
+
+@_rounded.register_fake
+@_with_rounded_gradient.register_fake
+def _(values: Tensor, format: str) -> Tensor:
+    return torch.empty_like(values, memory_format=torch.contiguous_format)
+
+
+def _keep_mask(ctx: Any, inputs: tuple[Tensor, str], output: Tensor) -> None:
+    mask = parse(inputs[1]).passes_gradient(inputs[0])
+    ctx.has_mask = mask is not None
+    ctx.save_for_backward(*([] if mask is None else [mask]))
+
+
+def _keep_format(ctx: Any, inputs: tuple[Tensor, str], output: Tensor) -> None:
+    ctx.format = inputs[1]
+
+
+_rounded.register_autograd(
+    lambda ctx, gradient: (gradient * ctx.saved_tensors[0] if ctx.has_mask else gradient, None),
+    setup_context=_keep_mask,
+)
+_with_rounded_gradient.register_autograd(
+    lambda ctx, gradient: (_rounded(gradient, ctx.format), None), setup_context=_keep_format
+)

@@ -88,8 +88,9 @@ class MxFloat(NumberFormat):
         highest, bias = ELEMENTS[self.width, self.exponent_width]
         _, top = _split(highest)
         shared = shared_exponent(largest, top)
-        limit = power_of_two(shared + top, block) * (highest / 2.0**top)
-        return to_float(block, self.mantissa_width, shared + 1 - bias, limit, self.rounding)
+        # Divided by their scale, which is exact, elements are those of one small floating-point format.
+        scaled = block * power_of_two(-shared, block)
+        return to_float(scaled, self.mantissa_width, 1 - bias, highest, self.rounding).mul_(power_of_two(shared, block))
 
 
 def _split(value: float) -> tuple[float, int]:

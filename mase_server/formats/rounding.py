@@ -37,6 +37,20 @@ def exponent(values: Tensor) -> Tensor:
     return torch.frexp(values).exponent - 1
 
 
+#: Element type -> the integers of as many bits, and where the exponent is in them.
+_EXPONENTS = {torch.float32: (torch.int32, 0xFF << 23), torch.float64: (torch.int64, 0x7FF << 52)}
+
+
+#: The exponent of the smallest normal float32.
+_LOWEST = -126
+
+
+def binade(values: Tensor) -> Tensor:
+    """2**floor(log2(|x|)); 0 for subnormal numbers. frexp and ldexp take twenty times as long."""
+    integers, exponents = _EXPONENTS[values.dtype]
+    return (values.view(integers) & exponents).view(values.dtype)
+
+
 def power_of_two(exponents: Tensor, like: Tensor) -> Tensor:
     """2**exponent, in the element type of `like`."""
     return torch.ldexp(torch.ones_like(exponents, dtype=like.dtype), exponents)
@@ -71,15 +85,20 @@ def to_float(
 ) -> Tensor:
     """Values of a binary floating-point format with subnormals, saturated at `highest`.
 
-    lowest_exponent: that of the normal values; below it the steps stay as they are there.
+    lowest_exponent: that of the normal values; a tensor's at least -126; below it the steps stay as they are there.
     """
     if isinstance(highest, Tensor):
         limited = torch.minimum(torch.maximum(values, -highest), highest)
     else:
         limited = values.clamp(-highest, highest)
-    lowest = torch.as_tensor(lowest_exponent, dtype=torch.int32, device=values.device)
-    steps = power_of_two(torch.maximum(exponent(limited), lowest) - mantissa_width, values)
-    return to_steps(limited, steps, rounding)
+    if isinstance(lowest_exponent, int) and lowest_exponent < _LOWEST:
+        # Subnormal numbers of the carrier have a binade only by their value.
+        binades = power_of_two(exponent(limited).clamp_(min=lowest_exponent), values)
+    elif isinstance(lowest_exponent, Tensor):
+        binades = torch.maximum(binade(limited), power_of_two(lowest_exponent, values))
+    else:
+        binades = binade(limited).clamp_(min=2.0**lowest_exponent)
+    return to_steps(limited, binades.mul_(2.0**-mantissa_width), rounding)
 
 
 def to_powers(values: Tensor, lowest_exponent: int | Tensor, highest_exponent: int | Tensor) -> Tensor:

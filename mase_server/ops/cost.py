@@ -48,6 +48,11 @@ def parameters_of(module: nn.Module) -> tuple[int, int]:
     return sum(p.numel() for p in known), sum(p.numel() * p.element_size() for p in known)
 
 
+def trainable_of(module: nn.Module) -> int:
+    """Elements of the parameters of a module that learn: those that need a gradient; a shared one counts once."""
+    return sum(p.numel() for p in module.parameters() if p.requires_grad and not nn.parameter.is_lazy(p))
+
+
 def weights_of(module: nn.Module) -> dict[str, list[Any]]:
     """The parameters as columns, as `snapshot.WEIGHTS_KEYS` says, under every name that they have."""
     found: dict[str, list[Any]] = {key: [] for key in ("name", "elements", "bytes", "same")}

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from mase_server.ir.build import attribute
 from mase_server.ir.graph import MaseGraph
+from mase_server.ops.cost import parameters_of, trainable_of
 from mase_server.passes.arguments import Result, options
 from mase_server.passes.completing import transform
 from mase_server.passes.declaration import Argument, Pass
@@ -21,7 +22,9 @@ from mase_server.passes.error.measuring import GIVES
 from mase_server.passes.lora.names import A, B
 from mase_server.passes.selection import Selection
 
-_DEFAULTS: Mapping[str, Any] = MappingProxyType({"rank": 8, "lora_alpha": 16.0, "lora_dropout": 0.0, "only": None})
+_DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {"rank": 8, "lora_alpha": 16.0, "lora_dropout": 0.0, "freeze": False, "only": None}
+)
 
 
 @transform
@@ -29,10 +32,12 @@ def insert_lora_adapter_transform_pass(graph: MaseGraph, pass_args: Mapping[str,
     """Add b(a(dropout(x))) * lora_alpha / rank to what every linear layer gives.
 
     rank: features between a and b, at least 1.  lora_alpha: see above.  lora_dropout: probability, in training only.
+    freeze: let nothing but adapters learn; the parameters of the model itself then need no gradient any more.
     only: nodes, layers or scopes, everything without it.
     a is drawn as nn.Linear draws its weight and b is zero, so the output stays equal; the layer itself, its bias
     included, is not touched.  The adapters are parameters of the graph's module.
-    Gives {"inserted": {node: [in, out]}}.  ValueError for a rank or a probability out of range.
+    Gives {"inserted": {node: [in, out]}, "trainable": elements that learn, "parameters": all of them}.
+    ValueError for a rank or a probability out of range.
     Source: `chop.passes.graph.transforms.lora.insert_lora_adapter_transform_pass`.
 
     >>> graph = MaseGraph(nn.Sequential(nn.Linear(6, 4)), {"input": torch.randn(1, 6)})
@@ -47,13 +52,16 @@ def insert_lora_adapter_transform_pass(graph: MaseGraph, pass_args: Mapping[str,
         raise ValueError(f"insert_lora_adapter: rank is {rank!r}, expected a whole number of at least 1")
     if not 0 <= probability < 1:
         raise ValueError(f"insert_lora_adapter: lora_dropout is {probability!r}, expected a probability below 1")
+    if given["freeze"]:
+        graph.module.requires_grad_(requires_grad=False)
     inserted = {}
     for node in list(graph.fx_graph.nodes):
         layer = attribute(graph.module, str(node.target)) if node.op == "call_module" else None
         if isinstance(layer, nn.Linear) and selected.covers(node):
             _insert(graph.module, node, layer, rank, float(given["lora_alpha"]) / rank, float(probability))
             inserted[node.name] = [layer.in_features, layer.out_features]
-    return graph, {"inserted": inserted}
+    counts = {"trainable": trainable_of(graph.module), "parameters": parameters_of(graph.module)[0]}
+    return graph, {"inserted": inserted, **counts}
 
 
 def _insert(module: fx.GraphModule, node: fx.Node, layer: nn.Linear, rank: int, scale: float, dropout: float) -> None:
@@ -92,6 +100,7 @@ PASS = Pass(
     arguments=(
         Argument("rank", "integer", "features between the two matrices of an adapter", default=8, minimum=1),
         Argument("lora_alpha", "number", "an adapter counts lora_alpha / rank times", default=16.0),
+        Argument("freeze", "boolean", "let nothing but the adapters learn", default=True),
         Argument("lora_dropout", "number", "probability, in training only", default=0.0, minimum=0, maximum=0.999),
     ),
     selects=True,

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import fx, nn
 
-from mase_server.formats import NumberFormat, check_config, from_config, parse
+from mase_server.formats import NumberFormat, Open, check_config, from_config, parse, register
 from mase_server.ir.number_formats import operator_of
 from mase_server.ops.table import NAMES
 from mase_server.passes.selection import path_of
@@ -52,12 +52,15 @@ class Config:
 
     @classmethod
     def of(cls, entry: Any) -> Config | None:
-        """Of {"config": {"name": ..., ...}}, of the inner map alone, or of a format's text; None to leave nodes alone.
+        """Of {"config": {"name": ..., ...}}, the inner map alone, a format or its text; None to leave nodes alone.
 
         ValueError for what is none of them, and for a key that has no meaning.
         """
         if isinstance(entry, str):
             return cls({}, parse(entry))
+        if isinstance(entry, NumberFormat):
+            register(type(entry.example if isinstance(entry, Open) else entry))
+            return cls({}, entry)
         values = entry.get("config", entry) if isinstance(entry, Mapping) else None
         if not isinstance(values, Mapping) or "name" not in values:
             example = '{"config": {"name": None}} or "fixed(8,4)"'

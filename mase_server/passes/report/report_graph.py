@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from mase_server.ir.graph import MaseGraph
-from mase_server.ops.cost import parameters_of
+from mase_server.ops.cost import parameters_of, trainable_of
 from mase_server.passes.arguments import Result, options
 from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Argument, Pass
@@ -22,7 +22,7 @@ def report_graph_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = 
     """How many nodes of each fx kind, the modules called, parameters and FLOPs.
 
     file_name: write the report there.  Gives {"nodes": count by kind, "modules": count by class, "parameters",
-    "flops", "report": text}.
+    "trainable": of these, elements that learn, "flops", "report": text}.
 
     >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)})
     >>> _, found = passes.report_graph_analysis_pass(graph)
@@ -39,17 +39,18 @@ def report_graph_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = 
         type(graph.modules[str(node.target)]).__name__ for node in graph.nodes if node.op == "call_module"
     )
     count, size = parameters_of(graph.module)
+    trainable = trainable_of(graph.module)
     total = graph.scope_costs()[""]
     lines = [
         "Graph summary",
         f"nodes: {sum(kinds.values())} ({_counts(kinds)})",
         f"modules: {_counts(modules) or 'none'}",
-        f"parameters: {count:,} ({size:,} bytes)",
+        f"parameters: {count:,} ({size:,} bytes)" + (f", {trainable:,} trainable" if trainable != count else ""),
         f"operations: {total.flops:,} FLOPs, {total.bytes:,} bytes moved",
     ]
     text = told("\n".join(lines), given["file_name"])
-    found = {"nodes": dict(kinds), "modules": dict(modules), "parameters": count, "flops": total.flops}
-    return graph, {**found, "report": text}
+    found = {"nodes": dict(kinds), "modules": dict(modules), "parameters": count, "trainable": trainable}
+    return graph, {**found, "flops": total.flops, "report": text}
 
 
 def _counts(counter: Mapping[str, int]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from mase_server.formats import FORMATS
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import MaseMetadata
 from mase_server.ops.types import MASE_TYPES
@@ -44,7 +45,7 @@ def _common(node: fx.Node, metadata: MaseMetadata) -> Iterator[str]:
 
 
 def _entry(where: str, entry: Mapping[str, Any]) -> Iterator[str]:
-    if entry.get("type") not in MaseMetadata.known_types:
+    if entry.get("type") not in {*MaseMetadata.known_types, *FORMATS}:
         yield f"the type of {where} is {entry.get('type')!r}; known are {', '.join(MaseMetadata.known_types)}"
     elif entry["type"] != "NA" and not _is_precision(entry.get("precision")):
         yield f"the precision of {where} is {entry.get('precision')!r}; it must be a list of whole numbers of bits"
