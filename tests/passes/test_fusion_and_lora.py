@@ -170,7 +170,7 @@ def test_adapters_of_bert_are_annotated_and_change_nothing():
         ({"lora_dropout": 1.0}, "lora_dropout is 1.0, expected a probability below 1"),
         (
             {"ranks": 1},
-            "insert_lora_adapter_transform_pass has no option 'ranks'; it takes rank, lora_alpha,",
+            "insert_lora_adapter_transform_pass has no option 'ranks'; did you mean 'rank'?",
         ),
     ],
 )

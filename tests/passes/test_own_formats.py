@@ -8,13 +8,23 @@ from torch import nn
 from torch.nn import functional as F
 
 from mase_server import MaseGraph, passes
-from mase_server.formats import FORMATS, NumberFormat, parse, register
+from mase_server.formats import FORMATS, NumberFormat, parse, register, registry
 from mase_server.ir.number_formats import format_text
 
 X = torch.randn(5, 40, generator=torch.Generator().manual_seed(0))
 
 
-@register
+@pytest.fixture(autouse=True)
+def registered():
+    """A registry that is afterwards as it was, since others count what is in it."""
+    before = dict(registry._KINDS)
+    register(Halves)
+    yield
+    registry._KINDS.clear()
+    registry._KINDS.update(before)
+    parse.cache_clear()
+
+
 @dataclass(frozen=True)
 class Halves(NumberFormat):
     highest: float
