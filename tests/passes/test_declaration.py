@@ -92,7 +92,7 @@ def test_texts_and_values_become_pass_args(given, expected):
         ({"weight": 3}, "example has no argument 'weight'; did you mean 'weight.method'?"),
         ({"rnak": 3}, "example has no argument 'rnak'; did you mean 'rank'?"),
         ({"only": "fc1"}, "example has no argument 'only'; it takes rank, scale,"),
-        ({"width": "fxed(8,4)"}, "example: width: no number format is called 'fxed'; there are"),
+        ({"width": "fxed(8,4)"}, "example: width: no number format is called 'fxed'; did you mean 'fixed'?"),
         ({"width": "fixed(8,65)"}, "example: width: fixed: fraction_width is 65, expected"),
     ],
 )
