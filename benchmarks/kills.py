@@ -1,8 +1,10 @@
 """Ends processes at random moments, many times: is anything left of them, and how soon does all work again?
 
-`python benchmarks/kills.py [--kills N] [--seed S]`. Children, warm parents, servers and editors get SIGKILL, or the
-server's input ends, while a file is traced, a pass is applied, or nothing is done. After each, both other files answer,
-the next save shows the right shapes, and no process is left that nobody knows. It stops where that does not hold.
+`python benchmarks/kills.py [--kills N] [--seed S]`. Children, warm parents, servers and editors get SIGKILL, or
+children and warm parents SIGSTOP, one of them, or all just before their server is killed; or the server's input ends.
+Meanwhile a file is traced, a pass is applied, or nothing is done. After each, both other files answer, the next save
+shows the right shapes, and no process is left that nobody knows or that is still stopped. It stops where that does not
+hold.
 
 Recovery: from the next save to fresh hints; after a server's or an editor's end, from the start of the next server to
 the hints of its first two files. Ending: until the last process below a killed server or editor has ended.

@@ -26,12 +26,12 @@ NO_PROCESS = 2**22 + 1  # above any process id, so that no signal can hit anybod
 class Played:
     """A worker whose other end the test holds."""
 
-    def __init__(self, seconds=30.0):
+    def __init__(self, seconds=30.0, pid=NO_PROCESS):
         ours, self.theirs = socket.socketpair()
         self.exited = asyncio.get_running_loop().create_future()
         self.log = OutputLog()
         self.payloads, self.stages = [], []
-        child = ChildProcess(NO_PROCESS, Channel(ours), self.log, self.exited)
+        child = ChildProcess(pid, Channel(ours), self.log, self.exited)
         events = Events(self.payloads.append, lambda *stage: self.stages.append(stage))
         self.worker = TraceWorker(child, TraceRequest("/w/net.py", "/w", "", 1), Limits(seconds), events)
 

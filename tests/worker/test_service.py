@@ -229,6 +229,38 @@ def test_a_fork_that_is_killed_is_answered_for(child: Child):
     assert still_works(child)
 
 
+STOPPED = "the process that ran the passes was stopped by a signal, and was ended"
+
+
+def test_a_fork_that_is_stopped_is_ended_and_answered_for(child: Child):
+    slow = begun(child, "endless()")
+    os.kill(children(child.pid)[0], signal.SIGSTOP)
+    answer = child.wait(slow)
+    assert (answer.kind, answer.error) == ("pass", STOPPED)
+    assert still_works(child)
+
+
+def test_a_fork_on_the_real_model_that_is_stopped_is_ended_and_answered_for(child: Child):
+    assert still_works(child)
+    slow = begun_on_values(child, measure=True)
+    (holder,) = children(child.pid)
+    os.kill(children(holder)[0], signal.SIGSTOP)
+    assert child.wait(slow).error == STOPPED
+    assert still_works(child)
+    assert children(child.pid) == [holder]
+
+
+def test_a_holder_that_is_stopped_is_ended_with_its_forks_and_made_anew(child: Child):
+    assert still_works(child)
+    slow = begun_on_values(child, measure=True)
+    (holder,) = children(child.pid)
+    os.kill(holder, signal.SIGSTOP)
+    answer = child.wait(slow)
+    assert (answer.kind, "SIGKILL" in answer.error) == ("internal", True)
+    assert gone([holder])
+    assert still_works(child)
+
+
 def test_a_killed_holder_of_the_real_model_is_answered_for_and_made_anew(child: Child):
     assert still_works(child)
     (holder,) = children(child.pid)
