@@ -27,6 +27,21 @@ class UnreadableError(OSError):
     """A file that is there and is not read. `strerror` says why, as a sentence for a person; `filename` which one."""
 
 
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Is there a file? False also where nobody may look: pathlib's own question is an error there."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Is there a folder? False also where nobody may look."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def exists(path: str | os.PathLike[str]) -> bool:
+    """Is anything there? False also where nobody may look."""
+    return os.path.exists(path)  # noqa: PTH110
+
+
 def read(path: str, most: int | None = None) -> bytes:
     """The bytes of a file. most: of so many at most.
 

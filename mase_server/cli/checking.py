@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mase_server.reading import exists
+
 if TYPE_CHECKING:
     from mase_server.cli.checked import Checked
     from mase_server.cli.reports import Report
@@ -136,7 +138,7 @@ def _print(checked: Checked, output: Output) -> None:
 def _root() -> Path:
     """The root of the repository that one is in, or else this folder."""
     here = Path.cwd()
-    return next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+    return next((folder for folder in (here, *here.parents) if exists(folder / ".git")), here)
 
 
 @contextmanager

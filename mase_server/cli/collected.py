@@ -20,6 +20,7 @@ from mase_server.observe import settings
 from mase_server.observe.logs import folder_of
 from mase_server.observe.records import within
 from mase_server.observe.reduced import Reduced
+from mase_server.reading import is_folder
 from mase_server.rpc.registry import registrations, runtime_dir
 
 Told = dict[str, Any]
@@ -72,7 +73,7 @@ def _workspaces(folders: Sequence[str]) -> Iterator[str]:
 def log_lines(folder: Path) -> Iterator[dict[str, Any]]:
     """What all servers logged, the newest last."""
     found = []
-    for path in folder.glob("*.jsonl*") if folder.is_dir() else ():
+    for path in folder.glob("*.jsonl*") if is_folder(folder) else ():
         try:
             found += [json.loads(line) for line in path.read_text("ascii", "replace").splitlines()[-LINES:] if line]
         except (OSError, ValueError):
@@ -88,7 +89,7 @@ def crashes(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _faults(folder: Path) -> Iterator[dict[str, Any]]:
     """Servers that were ended by a fault of native code: where their threads were."""
-    for path in sorted(folder.glob("*.fault")) if folder.is_dir() else ():
+    for path in sorted(folder.glob("*.fault")) if is_folder(folder) else ():
         try:
             lines = [line for line in path.read_text("ascii", "replace").splitlines() if _FAULT.match(line)]
         except OSError:

@@ -111,6 +111,7 @@ def passes(
     Exit status: 0 listed, 1 they cannot be told, 2 wrong usage.
     """
     from mase_server.cli.passes import listed, print_json, print_passes
+    from mase_server.reading import is_file
 
     wanted = what or []
     with _told_mistakes(), _progress() as tell:
@@ -118,7 +119,7 @@ def passes(
     if output is Format.JSON:
         print_json(found)
     else:
-        print_passes(found, whole=any(not word.endswith(".py") and not Path(word).is_file() for word in wanted))
+        print_passes(found, whole=any(not word.endswith(".py") and not is_file(word) for word in wanted))
 
 
 class Show(StrEnum):

@@ -12,6 +12,7 @@ from mase_server import notebooks
 from mase_server.daemon.discovery import discover
 from mase_server.paths import canonical
 from mase_server.programs import program
+from mase_server.reading import exists, is_file, is_folder
 
 #: Folders that hold what others wrote, or what was made.
 _NEVER = frozenset({"node_modules", "__pycache__", "site-packages", "dist-packages", "build", "dist"})
@@ -33,7 +34,7 @@ def found(paths: Iterable[Path]) -> Files:
     """The files of these files and folders, each once, in their order. Only their syntax trees are read."""
     sorted_out, seen = Files(), set[str]()
     for path in paths:
-        for file in sorted(_python_files(path)) if path.is_dir() else [path]:
+        for file in sorted(_python_files(path)) if is_folder(path) else [path]:
             if (key := canonical(file)) not in seen:
                 seen.add(key)
                 (sorted_out.models if _has_model(file) else sorted_out.others).append(file)
@@ -60,7 +61,7 @@ def _python_files(folder: Path) -> Iterator[Path]:
     if done.returncode:
         return _walk(folder)
     named = (folder / os.fsdecode(name) for name in set(done.stdout.split(b"\0")) if name)
-    return (file for file in named if file.is_file())
+    return (file for file in named if is_file(file))
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -70,4 +71,4 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _is_own(folder: Path) -> bool:
-    return not folder.name.startswith(".") and folder.name not in _NEVER and not (folder / "pyvenv.cfg").exists()
+    return not folder.name.startswith(".") and folder.name not in _NEVER and not exists(folder / "pyvenv.cfg")

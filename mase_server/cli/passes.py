@@ -20,6 +20,7 @@ from mase_server.cli.session import Wanted, project_of
 from mase_server.cli.steps import UsageError, found
 from mase_server.cli.tables import columns
 from mase_server.daemon.environment import candidates
+from mase_server.reading import is_file
 
 #: Traced where no file was named: passes are told by a process that has a model.
 _ANY_MODEL = "from torch import nn\n\nmodel = nn.Sequential(nn.Linear(2, 2))\n# mase: input = f32[1, 2]\n"
@@ -30,10 +31,10 @@ def listed(what: Sequence[str], python: str | None, tell: Callable[[str], None])
 
     UsageError for a name that there is not.
     """
-    files = [word for word in what if word.endswith(".py") or Path(word).is_file()]
+    files = [word for word in what if word.endswith(".py") or is_file(word)]
     if len(files) > 1:
         raise UsageError(f"one file at most, not {len(files)}: {', '.join(files)}")
-    if files and not Path(files[0]).is_file():
+    if files and not is_file(files[0]):
         raise UsageError(f"there is no file {files[0]!r}")
     passes = _of_file(Path(files[0]), python, tell) if files else _of_folder(python, tell)
     names = [word for word in what if word not in files]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from mase_server.reading import is_file
+
 _FORMATS = {"--format=json": True, "--format=text": False}
 
 
@@ -17,7 +19,7 @@ def shapes(arguments: list[str]) -> int | None:
     everything = "--all" in arguments
     formats = [each for each in arguments if each in _FORMATS]
     files = tuple(Path(each) for each in arguments if each not in ("--all", *_FORMATS))
-    known = all(not str(file).startswith("-") and file.is_file() for file in files)
+    known = all(not str(file).startswith("-") and is_file(file) for file in files)
     if not files or not known or len(formats) > 1:
         return None
     from mase_server.cli.attached import reports

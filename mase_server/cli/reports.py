@@ -15,6 +15,7 @@ from typing import Any
 
 from mase_server import notebooks
 from mase_server.lsp.text import Text, decode
+from mase_server.reading import UnreadableError
 from mase_server.snapshot import Problem
 
 _EXTENT = ("line", "column", "end_line", "end_column")
@@ -120,7 +121,18 @@ class Report:
 def report_of(file: Path, pages: Sequence[Mapping[str, Any]]) -> Report:
     """The report of a file, of all pages of `mase/traced`; OSError where the file is gone."""
     sites = [site for page in pages for site in page["sites"]]
-    return Report(str(file), pages[0]["path"], notebooks.read(str(file)), {**pages[0], "sites": sites})
+    return Report(str(file), pages[0]["path"], source_of(file), {**pages[0], "sites": sites})
+
+
+def source_of(file: Path) -> bytes:
+    """The text of a file; nothing of one that is there and cannot be read, which a problem tells.
+
+    OSError where it is gone.
+    """
+    try:
+        return notebooks.read(str(file))
+    except UnreadableError:
+        return b""
 
 
 def here(problem: Problem, path: str) -> Problem:

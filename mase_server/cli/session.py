@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mase_server import notebooks
-from mase_server.cli.reports import Report, here, report_of
+from mase_server.cli.reports import Report, here, report_of, source_of
 from mase_server.daemon.api import API, Api
 from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.projects import project_of as project_of
@@ -126,7 +125,7 @@ async def daemon_for(wanted: Wanted, listener: Listener, folder: str | None = No
 def outcome_of(daemon: Daemon, file: Path, status: Status, overlays: bool = False) -> Outcome:
     """What tracing a file gave, as the daemon has it now. overlays: with the problems of passes and hardware."""
     path = canonical(file)
-    text = Text(decode(notebooks.read(str(file))))
+    text = Text(decode(source_of(file)))
     entry = daemon.store.entry(path)
     problems = [here(problem, path) for problem in (entry.told if overlays else entry.problems)]
     if entry.shown is None and status.state in _UNSHOWN and not problems:

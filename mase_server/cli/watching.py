@@ -18,6 +18,7 @@ from mase_server.cli.showing import Asked, print_reports
 from mase_server.daemon.quiet import Quiet
 from mase_server.daemon.status import END_STATES, Status
 from mase_server.paths import canonical
+from mase_server.reading import is_file
 
 if TYPE_CHECKING:
     from mase_server.client.blocking import Client
@@ -80,10 +81,10 @@ class _Screen:
 
 
 def _is_there(file: Path) -> bool:
-    if file.is_file():
+    if is_file(file):
         return True
     time.sleep(_MOMENT)
-    return file.is_file()
+    return is_file(file)
 
 
 def _watch_attached(screen: _Screen) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mase_server import answers
 from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
+from mase_server.reading import is_file
 from mase_server.worker.request import TraceOptions
 
 if TYPE_CHECKING:
@@ -43,20 +43,13 @@ async def open_file(api: Api, params: Params) -> dict[str, Any]:
     `mase/setInputs` has them.
     """
     path = params["path"]
-    if not _is_file(path):
+    if not is_file(path):
         raise ApiError("not-found", f"there is no file {path}", {"path": path})
     given = {key: params[key] for key in ("model", "inputs") if key in params}
     api.daemon.opened(path, _options(TraceOptions(), given) if given else None, by=opener(api, path))
     if params.get("wait", True):
         return asdict(await api.daemon.wait(path))
     return await status(api, params)
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return Path(path).is_file()
-    except OSError:  # e.g. a name that is too long
-        return False
 
 
 def opener(api: Api, path: str) -> str:

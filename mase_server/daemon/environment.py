@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mase_server.dependencies import Kind
 from mase_server.programs import find_program
+from mase_server.reading import is_folder
 from mase_server.snapshot import Problem
 
 _VENV_NAMES = (".venv", "venv")
@@ -73,7 +74,7 @@ def _up(start: Path, folder: Path) -> Iterator[Path]:
 
 def _expand(interpreter: str, folder: str) -> str:
     path = Path(folder) / Path(interpreter).expanduser()
-    if path.is_dir():
+    if is_folder(path):
         return _python_of(path) or str(path)
     if Path(interpreter).parent == Path():
         return find_program(interpreter) or interpreter

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from mase_server.private import changing, read_own, write_whole
+from mase_server.reading import exists
 
 _MAX_MODULES = 4000
 #: Seconds that another server may take to write the same.
@@ -70,5 +71,5 @@ class Learned:
         with contextlib.suppress(OSError), changing(self._path, _PATIENCE):
             self._read()
             change()
-            self._files = {path: names for path, names in self._files.items() if Path(path).exists()}
+            self._files = {path: names for path, names in self._files.items() if exists(path)}
             write_whole(self._path, json.dumps({"files": self._files, "harmful": sorted(self._harmful)}))

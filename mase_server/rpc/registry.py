@@ -19,6 +19,7 @@ from typing import Any
 import platformdirs
 
 from mase_server.private import NotPrivate, private_folder, read_private, write_whole
+from mase_server.reading import is_folder
 from mase_server.rpc.addresses import MAX_PATH, Address, TcpAddress, parse
 
 _NAME = "mase-server"
@@ -79,14 +80,10 @@ def _usual_folder() -> Path:
     """By the system's conventions. Where Linux has no folder of this session, the library would warn, and take another
     one in the temporary folder, of a name that anybody may take first.
     """
-    if sys.platform == "linux" and not _is_folder(os.environ.get("XDG_RUNTIME_DIR", "")):
+    if sys.platform == "linux" and not is_folder(os.environ.get("XDG_RUNTIME_DIR", "")):
         session = Path(f"/run/user/{os.getuid()}")
-        return session / _NAME if session.is_dir() else _temporary_folder()
+        return session / _NAME if is_folder(session) else _temporary_folder()
     return Path(platformdirs.user_runtime_dir(_NAME, appauthor=False))
-
-
-def _is_folder(path: str) -> bool:
-    return bool(path) and Path(path).is_dir()
 
 
 def _temporary_folder() -> Path:

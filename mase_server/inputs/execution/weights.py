@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn.modules.module import _IncompatibleKeys
 
 from mase_server.inputs.modes import outside_modes
+from mase_server.reading import is_folder
 from mase_server.tracing.loading.lookups import note_read
 
 
@@ -93,7 +94,7 @@ def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
 def _home() -> dict[str, str]:
     """A folder for downloads where there is none, since none may be made."""
     usual = Path(torch.hub.get_dir()) / "checkpoints"
-    return {} if usual.is_dir() else {"TORCH_HOME": str(Path(tempfile.gettempdir()) / "torch")}
+    return {} if is_folder(usual) else {"TORCH_HOME": str(Path(tempfile.gettempdir()) / "torch")}
 
 
 def _load(original: Callable[..., Any], wanted: set[str]) -> Callable[..., Any]:

@@ -18,6 +18,7 @@ from torch import nn
 
 from mase_server.ops.paths import attribute, named_modules
 from mase_server.ops.types import TensorType
+from mase_server.reading import is_file, is_folder
 from mase_server.snapshot import Problem
 from mase_server.tracing.errors import losses as losses  # its rows are registered by importing it
 from mase_server.tracing.errors import mends
@@ -214,7 +215,7 @@ class _Explanation:
 
     def _in_workspace(self, top: str) -> bool:
         folders = [Path(self.context.path).parent, *map(Path, self.context.roots)]
-        return any((folder / top).is_dir() or (folder / f"{top}.py").is_file() for folder in folders)
+        return any(is_folder(folder / top) or is_file(folder / f"{top}.py") for folder in folders)
 
     def _recursion(self) -> Complaint:
         # What was called once, such as the module's own code, is not part of the cycle.

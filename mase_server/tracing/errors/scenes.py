@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
 from typing import Any
 
 from torch import nn
 
+from mase_server.reading import is_file
 from mase_server.tracing.errors import mends
 from mase_server.tracing.errors.failure import Failure
 from mase_server.tracing.loading.source import Span, decode, read_source
@@ -39,7 +39,7 @@ class Scene:
 
     def here(self) -> tuple[mends.File, ast.expr | None] | None:
         """The innermost frame's file and the expression that failed there; None if there is no such file."""
-        if not self.frames or not Path(self.frames[0].file).is_file():
+        if not self.frames or not is_file(self.frames[0].file):
             return None
         file = self.file(self.frames[0].file)
         return file, file.at(raw(self.frames[0]))
