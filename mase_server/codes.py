@@ -66,8 +66,8 @@ CODES: dict[str, tuple[str, str]] = {
         "Save again; the server's log has the details for a report.",
     ),
     "memory-limit": (
-        "Tracing used more memory than it may, or than the container has in which the server runs, and was stopped at the "
-        "line that is marked.",
+        "Tracing used more memory than it may, or than the container has in which the server runs, and was stopped at "
+        "the line that is marked.",
         "If it only needs more, raise the setting `mase.limits.memory`, or give the container more.",
     ),
     "missing-forward": (
