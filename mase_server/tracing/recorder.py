@@ -576,10 +576,10 @@ def _intercepted(recorder: Recorder) -> Iterator[None]:
     def intercept(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
         nonlocal depth, deepest
         depth += 1
-        if depth > deepest:
-            deepest = depth
-            sys.setrecursionlimit(sys.getrecursionlimit() + _FRAMES)
         try:
+            if depth > deepest:
+                sys.setrecursionlimit(sys.getrecursionlimit() + _FRAMES)  # or RecursionError: it has not grown then
+                deepest = depth
             return recorder.call(module, args, kwargs, original)
         finally:
             depth -= 1
