@@ -21,11 +21,11 @@ _NEXT = "It is not traced again until the file changes or a retrace is asked for
 _STEPS = {
     "time-limit": "If it only needs longer, raise the setting mase.limits.seconds. ",
     "memory-limit": "If it only needs more, raise the setting mase.limits.memory. ",
-    "container-limit": "If it only needs more, give the container more. ",
     "process-limit": "Start fewer, or none while the file is imported and a model is built or run. ",
     "exited": 'If no model needs it, put it under `if __name__ == "__main__":`. ',
     "exited in": "Raise an exception instead, so that the shapes up to it can be shown. ",
 }
+_CONTAINED = "If it only needs more, give the container more. "
 
 _SPOILT = "The code closed or wrote to file descriptors that it did not open, among them the connection of its process"
 #: What the statuses mean that the process ends itself with.
@@ -141,18 +141,25 @@ def tells_the_end(fault: str) -> bool:
 
 
 def death_problem(
-    code: str, text: str, place: Place | None, path: str, output: str = "", *, exact: bool = True
+    code: str,
+    text: str,
+    place: Place | None,
+    path: str,
+    output: str = "",
+    *,
+    exact: bool = True,
+    contained: bool = False,
 ) -> Problem:
     """The diagnostic for a worker that ended: where it was, and when it is started again.
 
     exact: is the place where it ended, or only where it was seen last?
+    contained: was it the container's memory that ran out, so that no setting of the server helps?
     """
     where = place or Place(path, 1)
     seen = "at" if exact else "last seen at"
     at = f", {seen} line {place.line} of {Path(place.file).name}" if place else ", at a line that is not known"
     inside = f" in {place.function}" if place and place.function not in ("", "<module>") else ""
     said = f"\nIts last output: {output.strip()[-300:]}" if output.strip() else ""
-    step = _STEPS.get(f"{code} in" if inside else code, _STEPS.get(code, ""))
+    step = _STEPS.get(f"{code} in" if inside else code, _STEPS.get(code, "")) if not contained else _CONTAINED
     message = f"{text}{at}{inside}. {step}{_NEXT}{said}"
-    shown = "memory-limit" if code == "container-limit" else code
-    return Problem(where.file, where.line, 0, where.line + 1, 0, "error", shown, message)
+    return Problem(where.file, where.line, 0, where.line + 1, 0, "error", code, message)

@@ -301,10 +301,11 @@ class TraceWorker:
         code, text = how_it_ended(status)
         fault = self._last_words(code, status)
         now = container()
-        if os.WIFSIGNALED(status) and now is not None and now.killed > self._killed:
-            code, text = "container-limit", container_text(now.limit)
-        output = self.child.log.text()
-        return death_problem(code, text, self._place(fault), path, output, exact=tells_the_end(fault))
+        contained = os.WIFSIGNALED(status) and now is not None and now.killed > self._killed
+        if contained and now is not None:
+            code, text = "memory-limit", container_text(now.limit)
+        output, place = self.child.log.text(), self._place(fault)
+        return death_problem(code, text, place, path, output, exact=tells_the_end(fault), contained=contained)
 
     async def _say_line(self) -> None:
         """Have the child write down its line, and wait until it has, or has had its time."""

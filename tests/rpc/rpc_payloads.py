@@ -29,7 +29,15 @@ def model(name, nodes):
     numbers = {"nodes": nodes, "parameters": 410, "parameter_bytes": 1640, "flops": 510 * (nodes - 1) // 3}
     told = {"arguments_from": "default", "found": "as the file calls it", "mode": "eval", "rung": "meta"}
     comment = {"text": "mase: x: f32[B=2, 10]", "inputs": "mase: x: f32[B=2, 10]", "why": None, "line": 1, "column": 0}
-    rest = {"generic": True, "symbols": {"B": 2}, "fixed": [], "seconds": 0.01, "rest": False, "comment": comment}
+    rest = {
+        "generic": True,
+        "symbols": {"B": 2},
+        "fixed": [],
+        "guards": [],
+        "seconds": 0.01,
+        "rest": False,
+        "comment": comment,
+    }
     return {**place, **facts, **numbers, **told, **rest, "sets": [], "set": ""}
 
 
