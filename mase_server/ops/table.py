@@ -38,12 +38,25 @@ from mase_server.ops.naming import mase_type, name_of, snake_case
 from mase_server.ops.rows import Row
 from mase_server.ops.types import OpCall, OpInfo
 
-MODULES = (
-    activation, attention, convolution, creation, decomposition, elementwise, embedding, fft, indexing, linear_algebra,
-    loss, normalisation, pooling, queries, recurrent, reduction, shape,
-)  # fmt: skip
-
-ROWS: tuple[Row, ...] = tuple(row for module in MODULES for row in module.ROWS)
+ROWS: tuple[Row, ...] = (
+    *activation.ROWS,
+    *attention.ROWS,
+    *convolution.ROWS,
+    *creation.ROWS,
+    *decomposition.ROWS,
+    *elementwise.ROWS,
+    *embedding.ROWS,
+    *fft.ROWS,
+    *indexing.ROWS,
+    *linear_algebra.ROWS,
+    *loss.ROWS,
+    *normalisation.ROWS,
+    *pooling.ROWS,
+    *queries.ROWS,
+    *recurrent.ROWS,
+    *reduction.ROWS,
+    *shape.ROWS,
+)
 NAMES = frozenset(row.mase_op for row in ROWS)
 QUERIES = frozenset(map(id, queries.QUERIES))
 ATEN = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
