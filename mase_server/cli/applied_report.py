@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-
 from mase_server.cli.applying import Applied
+from mase_server.cli.lines import print_lines, print_styled
 from mase_server.cli.listing import problem_line
 from mase_server.cli.report import problem_map
 from mase_server.cli.tables import columns
+from mase_server.cli.terminal import say_json
 from mase_server.daemon.graph_snapshot import NodeView
 from mase_server.lsp.figures import in_bytes, ratio
+from mase_server.visible import reveal
 
 #: Keys of the JSON of one layer, and the heads of its column.
 LAYER_KEYS = {
@@ -54,7 +54,7 @@ def report(applied: Applied) -> dict[str, Any]:
 
 def print_json(applied: Applied) -> None:
     """One object."""
-    print(json.dumps(report(applied), ensure_ascii=False))
+    say_json(report(applied))
 
 
 def _layer(node: NodeView, formats: Mapping[str, float]) -> dict[str, Any]:
@@ -65,21 +65,20 @@ def _layer(node: NodeView, formats: Mapping[str, float]) -> dict[str, Any]:
 
 def print_text(applied: Applied, everything: bool) -> None:
     """For people; colours only on a terminal. everything: operators that only move values, too."""
-    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     told = report(applied)
     rows = _shown(told["layers"], everything)
     for line in (*_head(told), *(_table(rows) if rows else ()), *_end(told)):
-        console.print(line)
+        print_styled(line)
     for problem in applied.outcome.problems:
-        console.print(problem_line(applied.outcome.file, problem))
+        print_lines([problem_line(applied.outcome.file, problem)])
     for severity, style in (("warning", "yellow"), ("failure", "bold red")):
         if told[severity]:
-            console.print(f"{severity.replace('failure', 'error')}: {told[severity]}", style=style)
+            print_styled(f"{severity.replace('failure', 'error')}: {told[severity]}", style)
 
 
 def _head(told: Mapping[str, Any]) -> Iterator[str]:
     if told["model"] is not None:
-        yield f"{told['file']}: {told['model']}"
+        yield reveal(f"{told['file']}: {told['model']}")
     for number, step in enumerate(told["steps"], 1):
         yield f"{number}. {step['text']}  {1000 * (step['seconds'] or 0):.0f} ms"
         yield from (f"   {line}" for line in (step["report"] or step["info"] or _NOTHING).splitlines())

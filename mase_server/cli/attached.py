@@ -7,7 +7,6 @@ Python takes to start.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mase_server import __version__
 from mase_server.cli.reports import Report, report_of
+from mase_server.cli.terminal import say
 from mase_server.paths import canonical
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def each(files: Sequence[Path], everything: bool = False) -> Iterator[tuple[Path
 
 def note(text: str) -> None:
     """One line for a person, on standard error."""
-    print(f"note: {text}", file=sys.stderr)
+    say(f"note: {text}", error=True)
 
 
 def daemon_of(path: Path) -> Registration | None:

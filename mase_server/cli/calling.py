@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mase_server.cli.terminal import say, say_json
+
 if TYPE_CHECKING:
     from mase_server.client import Client
 
@@ -41,7 +43,7 @@ def rpc(
 
     try:
         if where:
-            print(_found(workspace))
+            say(_found(workspace))
             return
         given = _parameters(sys.stdin.read() if params == "-" else params)
         with Client(address, workspace=workspace, token_file=token_file, timeout=timeout, reconnect=False) as client:
@@ -51,12 +53,12 @@ def rpc(
             if "subscription" in answer:
                 return _follow(client, timeout)
     except RpcError as error:
-        print(json.dumps(error.map, ensure_ascii=False), file=sys.stderr)
+        say_json(error.map, error=True)
         raise typer.Exit(1) from None
     except (ClientError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}", error=True)
         raise typer.Exit(1) from None
-    print(json.dumps(answer, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None, default=_as_text))
+    say_json(answer, indent=2 if sys.stdout.isatty() else None, default=_as_text)
     return None
 
 
@@ -66,7 +68,7 @@ def _list(client: Client) -> None:
     taken = [f"{each['name']} {' '.join(_takes(each['params']))}".rstrip() for each in methods]
     width = min(48, max(map(len, taken)))
     for head, each in zip(taken, methods, strict=True):
-        print(f"{head:{width}}  {each['description'].partition(chr(10))[0]}")
+        say(f"{head:{width}}  {each['description'].partition(chr(10))[0]}")
 
 
 def _takes(schema: Mapping[str, Any]) -> list[str]:
@@ -77,7 +79,7 @@ def _follow(client: Client, timeout: float | None) -> None:
     """Print news until the person, or the silence, ends it."""
     with contextlib.suppress(KeyboardInterrupt):
         for event in client.events(timeout):
-            print(json.dumps(event, ensure_ascii=False), flush=True)
+            say_json(event)
 
 
 def _answer(client: Client, method: str, params: dict[str, Any]) -> dict[str, Any]:

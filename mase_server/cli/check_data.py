@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from mase_server import __version__
 from mase_server.cli.checked import SEVERITIES, Checked
 from mase_server.cli.lines import from_here
+from mase_server.cli.terminal import say, say_json
 from mase_server.snapshot import Problem
 
 _COMMANDS = {"error": "error", "warning": "warning", "information": "notice", "hint": "notice"}
@@ -17,7 +17,7 @@ _COMMANDS = {"error": "error", "warning": "warning", "information": "notice", "h
 
 def print_json(checked: Checked) -> None:
     """One object."""
-    print(json.dumps(report(checked), ensure_ascii=False))
+    say_json(report(checked))
 
 
 def report(checked: Checked) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def report(checked: Checked) -> dict[str, Any]:
 def print_github(checked: Checked) -> None:
     """A line for each problem, which GitHub shows beside the changed code."""
     for problem in checked.problems:
-        print(annotation(checked, problem))
+        say(annotation(checked, problem))
 
 
 def annotation(checked: Checked, problem: Problem) -> str:

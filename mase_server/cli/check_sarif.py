@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from urllib.parse import quote
 
 from mase_server import __version__
 from mase_server.cli.checked import Checked
+from mase_server.cli.terminal import say_json
 from mase_server.codes import CODES
 from mase_server.snapshot import Problem
 
@@ -20,7 +20,7 @@ _BASE = "SRCROOT"
 
 def print_sarif(checked: Checked) -> None:
     """One object."""
-    print(json.dumps(report(checked), ensure_ascii=False, indent=1))
+    say_json(report(checked), indent=1)
 
 
 def report(checked: Checked) -> dict[str, Any]:

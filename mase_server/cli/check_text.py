@@ -9,6 +9,7 @@ from mase_server.cli.checked import Checked, Sources
 from mase_server.cli.lines import SEVERITY, Line, from_here, print_lines
 from mase_server.lsp.figures import counted
 from mase_server.snapshot import Problem
+from mase_server.visible import reveal, reveal_lines
 
 _EXTENT = ("line", "column", "end_line", "end_column")
 _BAR = "dim"
@@ -26,13 +27,13 @@ def print_text(checked: Checked) -> None:
 def _problem(checked: Checked, sources: Sources, problem: Problem) -> Iterator[Line]:
     style = SEVERITY.get(problem.severity, "")
     first, *rest = problem.message.split("\n")
-    place = f"{from_here(problem.file)}:{problem.line}:{problem.column + 1}: "
+    place = f"{reveal(from_here(problem.file))}:{problem.line}:{problem.column + 1}: "
     yield Line(((place, "bold"), (f"{problem.severity}[{problem.code}]", style), (f": {first}", "")))
     yield from (Line(((f"    {line}", ""),)) for line in rest)
     told = {key: getattr(problem, key) for key in _EXTENT}
     yield from _excerpt(sources, problem.file, told, "^", style)
     for related in problem.related[:_PLACES]:
-        where = f"{from_here(related['file'])}:{related['line']}: "
+        where = f"{reveal(from_here(related['file']))}:{related['line']}: "
         yield Line((("      = ", _BAR), (where, "bold"), (related["message"], "")))
         yield from _excerpt(sources, related["file"], related, "-", "blue")
     for fix in problem.fixes:
@@ -46,8 +47,8 @@ def _excerpt(sources: Sources, path: str, place: Mapping[str, Any], mark: str, s
     if not text.strip():
         return
     end = end_column if end_line == line else len(text)
-    width = max(min(end, len(text)) - column, 1)
-    before = "".join("\t" if each == "\t" else " " for each in text[:column])
+    width = max(len(reveal_lines(text[column:end])), 1)
+    before = "".join("\t" if each == "\t" else " " for each in reveal_lines(text[:column]))
     yield Line(((f"{line:5} | ", _BAR), (text.rstrip(), "")))
     yield Line((("      | ", _BAR), (before + mark * width, style)))
 
@@ -70,7 +71,7 @@ def summary(checked: Checked) -> Iterator[Line]:
     """What was found, in one line, and what could not be looked at."""
     for report in checked.unchecked:
         why = (report.told["status"] or {}).get("message") or "nothing of it could be traced"
-        yield Line(((f"{from_here(report.path)}: not checked: {why}", "yellow"),))
+        yield Line(((f"{reveal(from_here(report.path))}: not checked: {why}", "yellow"),))
     files = counted(len(checked.reports), "model file")
     counts = checked.counts
     told = [counted(counts[each], each) for each in ("error", "warning") if counts[each]]

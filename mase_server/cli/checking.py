@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mase_server.cli.terminal import say
 from mase_server.reading import exists
+from mase_server.visible import reveal
 
 if TYPE_CHECKING:
     from mase_server.cli.checked import Checked
@@ -119,7 +121,7 @@ def _mended(checked: Checked) -> bool:
 
     mended = mend(checked)
     for title in mended:
-        print(f"fixed {title}", file=sys.stderr)
+        say(f"fixed {title}", error=True)
     return bool(mended)
 
 
@@ -150,7 +152,12 @@ def _progress(total: int) -> Iterator[Callable[[str], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    columns = (TextColumn("checking"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    columns = (
+        TextColumn("checking"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
-        yield lambda file: bar.update(task, advance=1, description=file)
+        yield lambda file: bar.update(task, advance=1, description=reveal(file))

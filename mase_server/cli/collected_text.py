@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from mase_server.visible import escape_code, escape_markdown
+
 _INTRODUCTION = """\
 # Report of MASE
 
@@ -41,21 +43,25 @@ def _section(title: str, lines: Iterable[str]) -> str:
 
 
 def _pairs(values: Mapping[str, Any]) -> list[str]:
-    return [f"- {key}: {json.dumps(value) if isinstance(value, bool) else value}" for key, value in values.items()]
+    texts = {key: json.dumps(value) if isinstance(value, bool) else str(value) for key, value in values.items()}
+    return [f"- {escape_markdown(key)}: {escape_markdown(text)}" for key, text in texts.items()]
 
 
 def _finding(finding: Mapping[str, str]) -> str:
     text = finding["text"].replace("\n", "; ")
-    return f"- {finding['state']} {finding['check']}: {text}"
+    return f"- {finding['state']} {finding['check']}: {escape_markdown(text)}"
 
 
 def _daemon(daemon: Mapping[str, Any]) -> list[str]:
     if "silent" in daemon:
-        return [daemon["silent"]]
+        return [escape_markdown(daemon["silent"])]
     statistics = daemon["statistics"]
     plain = {key: value for key, value in statistics.items() if key not in ("methods", "traces")}
     lines = [*_pairs(plain), "", *_timings(statistics["traces"] | statistics["methods"])]
-    workers = [f"- {each['path']}: {each['memory'] >> 20} MiB, idle {each['idle']:.0f} s" for each in daemon["workers"]]
+    workers = [
+        f"- {escape_code(each['path'])}: {each['memory'] >> 20} MiB, idle {each['idle']:.0f} s"
+        for each in daemon["workers"]
+    ]
     return [*lines, "", *(workers or ["No worker is alive."])]
 
 

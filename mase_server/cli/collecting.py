@@ -17,6 +17,7 @@ from typing import Any
 
 from mase_server.cli.collected import Told, gathered
 from mase_server.cli.collected_text import as_markdown
+from mase_server.cli.terminal import say, say_json
 
 _HELP = """Gather versions, settings, what `doctor` finds, what daemons count and the last lines of their logs.
 
@@ -34,12 +35,12 @@ def report(arguments: list[str]) -> int:
     try:
         written(path, told, text)
     except OSError as error:
-        print(f"error: {path} cannot be written: {error.strerror}", file=sys.stderr)
+        say(f"error: {path} cannot be written: {error.strerror}", error=True)
         return 1
     if options.json:
-        print(json.dumps({"path": str(path.resolve()), "text": text}))
+        say_json({"path": str(path.resolve()), "text": text})
     else:
-        print(f"{path}: look into its report.md before you send it; all that is in it stands there")
+        say(f"{path}: look into its report.md before you send it; all that is in it stands there")
     return 0
 
 

@@ -15,6 +15,8 @@ import typer
 from mase_server.cli import calling, checking, doctor, graphing, inputs, serving, workers
 from mase_server.cli.completing import models, pass_names
 from mase_server.cli.sweep import sweep
+from mase_server.cli.terminal import say
+from mase_server.visible import reveal
 
 if TYPE_CHECKING:
     from mase_server.cli.reports import Report
@@ -42,7 +44,7 @@ def options(
     if version:
         from mase_server import __version__
 
-        print(f"mase-server {__version__}")
+        say(f"mase-server {__version__}")
         raise typer.Exit(0)
 
 
@@ -177,11 +179,11 @@ def apply(
 
 def _show_more(code: str | None, report: Report | None) -> None:
     if code is not None:
-        print(f"\n{code.rstrip()}")
+        say(f"\n{code.rstrip()}")
     if report is not None:
         from mase_server.cli.listing import print_text
 
-        print()
+        say()
         print_text([report], False)
 
 
@@ -194,10 +196,10 @@ def _told_mistakes() -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}", error=True)
         raise typer.Exit(2) from None
     except PassError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}", error=True)
         raise typer.Exit(1) from None
 
 
@@ -205,9 +207,10 @@ def _told_mistakes() -> Iterator[None]:
 def _progress() -> Iterator[Callable[[str], None]]:
     """Gives what tells a person how far things are: on standard error, and only on a terminal."""
     from rich.console import Console
+    from rich.text import Text
 
     with Console(stderr=True).status("") as status:
-        yield status.update
+        yield lambda told: status.update(Text(reveal(told)))
 
 
 @app.command()
@@ -301,9 +304,9 @@ def trust(
     from mase_server.directories import why
 
     try:
-        print(keep(folder, revoke))
+        say(keep(folder, revoke))
     except OSError as error:
-        print(f"error: {why(error)}", file=sys.stderr)
+        say(f"error: {why(error)}", error=True)
         raise typer.Exit(1) from None
 
 

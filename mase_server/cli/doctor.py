@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from mase_server.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
     from mase_server.cli.findings import Finding
@@ -51,7 +52,7 @@ def doctor(
             _print(finding)
     if output is Output.JSON:
         told = ("check", "state", "text", "mend")
-        print(json.dumps([{key: getattr(each, key) for key in told} for each in found], ensure_ascii=False))
+        say_json([{key: getattr(each, key) for key in told} for each in found])
     else:
         _print_summary(found)
     sys.stdout.flush()
@@ -75,4 +76,4 @@ def _print_summary(found: list[Finding]) -> None:
     states = [each.state for each in found]
     bad, odd = states.count("fail"), states.count("warn")
     told = f"{bad} to mend, {odd} to know of" if bad else f"nothing to mend, {odd} to know of" if odd else "all well"
-    print(f"\n{told}")
+    say(f"\n{told}")

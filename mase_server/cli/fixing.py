@@ -13,6 +13,7 @@ from typing import Any
 from mase_server.cli.checked import Checked
 from mase_server.cli.lines import from_here
 from mase_server.lsp.text import Text, decode
+from mase_server.visible import reveal
 
 Place = tuple[int, int]
 
@@ -29,7 +30,7 @@ def mend(checked: Checked) -> list[str]:
             fix = next((fix for fix in problem.fixes if fix["preferred"] and _is_within(fix, report.path)), None)
             if fix is not None:
                 _write(Path(report.path), fix["edits"])
-                done.append(f"{from_here(report.path)}:{problem.line}: {fix['title']}")
+                done.append(f"{reveal(from_here(report.path))}:{problem.line}: {fix['title']}")
                 break
     return done
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mase_server.cli.graph_data import Graph, Node
 from mase_server.cli.graph_text import name_of, value_of
+from mase_server.cli.terminal import say
+from mase_server.visible import reveal
+
+_MARKS = re.compile(r'["#&<>`%\\]')
 
 
 @dataclass(slots=True)
@@ -19,12 +24,12 @@ class Module:
 
 def print_dot(graph: Graph) -> None:
     """For Graphviz."""
-    print("\n".join(_dot(graph)))
+    say("\n".join(_dot(graph)))
 
 
 def print_mermaid(graph: Graph) -> None:
     """For Markdown pages."""
-    print("\n".join(_mermaid(graph)))
+    say("\n".join(_mermaid(graph)))
 
 
 def _tree(graph: Graph) -> Module:
@@ -77,7 +82,7 @@ def _label(node: Node) -> str:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = reveal(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
@@ -102,5 +107,6 @@ def _mermaid_module(graph: Graph, module: Module, indent: str, numbers: dict[str
 
 
 def _entity(text: str) -> str:
-    escaped = text.replace('"', "#quot;")
+    """A text of Mermaid: none of its own marks, of Markdown's and of HTML's stands for itself."""
+    escaped = _MARKS.sub(lambda found: f"#{ord(found[0])};", reveal(text))
     return f'"{escaped}"'

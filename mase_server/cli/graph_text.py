@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -12,9 +11,11 @@ from mase_server.cli.graph_data import Graph, Node
 from mase_server.cli.lines import Line, from_here, print_lines
 from mase_server.cli.report import value_map
 from mase_server.cli.tables import columns
+from mase_server.cli.terminal import say_json
 from mase_server.lsp.figures import scaled
 from mase_server.lsp.labels import has_tensor, label
 from mase_server.lsp.wording import lens_text
+from mase_server.visible import reveal
 
 _HEAD = ("node", "operator", "result", "from", "FLOPs", "format", "line")
 #: Longest list of inputs that a row shows, in characters.
@@ -24,7 +25,7 @@ _INPUTS = 40
 def print_text(graph: Graph) -> None:
     """A row for each node, under the modules that it stands in."""
     lens = lens_text(SimpleNamespace(**graph.model), graph.stale)  # type: ignore[arg-type]
-    head = Line(((f"{graph.model['title']}", "bold"), (f" ({from_here(graph.path)}): {lens}", "")))
+    head = Line(((f"{graph.model['title']}", "bold"), (f" ({reveal(from_here(graph.path))}): {lens}", "")))
     rows = list(_rows(graph))
     used = [place for place, name in enumerate(_HEAD) if name != "format" or any(row[place] for row in rows)]
     table = columns([_HEAD[place] for place in used], [[row[place] for place in used] for row in rows], right={4})
@@ -74,4 +75,4 @@ def print_json(graph: Graph) -> None:
     """One object: {"file", "model", "stale", "modules", "nodes"}."""
     nodes = [asdict(node) | {"value": value_map(node.value), "inputs": list(node.inputs)} for node in graph.nodes]
     told = {"file": graph.path, "model": graph.model["title"], "stale": graph.stale}
-    print(json.dumps({**told, "modules": dict(graph.types), "nodes": nodes}, ensure_ascii=False))
+    say_json({**told, "modules": dict(graph.types), "nodes": nodes})

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from mase_server.cli.completing import models
+from mase_server.cli.terminal import say
 
 _File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A model file.")]
 _Model = Annotated[str | None, typer.Option(help="The model, where the file has several.", autocompletion=models)]
@@ -104,12 +105,12 @@ def draw(
     with _told():
         svg = drawing(Subject(file, tuple(inputs or ()), python, daemon), place)
     if str(target) == "-":
-        print(svg)
+        say(svg)
         return
     try:
         target.write_text(svg, "utf-8")
     except OSError as error:
-        print(f"error: cannot write {target}: {error.strerror}", file=sys.stderr)
+        say(f"error: cannot write {target}: {error.strerror}", error=True)
         raise typer.Exit(2) from None
 
 
@@ -123,5 +124,5 @@ class _told:
         from mase_server.cli.asking import Refused
 
         if isinstance(error, Refused):
-            print(f"error: {error}", file=sys.stderr)
+            say(f"error: {error}", error=True)
             raise typer.Exit(1) from None

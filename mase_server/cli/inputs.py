@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mase_server.cli.completing import models
+from mase_server.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
     from mase_server.cli.asking import Talk
@@ -57,14 +58,12 @@ def inputs(
     try:
         told: Any = ask(Subject(file, python=python, daemon=daemon), talk)
     except Refused as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}", error=True)
         raise typer.Exit(1) from None
     if output is Output.JSON:
-        import json
-
-        print(json.dumps(told))
+        say_json(told)
     else:
-        print("\n".join(_compared(told) if names else _listed(told)))
+        say("\n".join(_compared(told) if names else _listed(told)))
     sys.stdout.flush()
     raise typer.Exit(1 if names and None in (told["before"], told["after"]) else 0)
 

@@ -1,19 +1,16 @@
-"""Lines of output in parts that have a style. rich is loaded by those who print with it alone."""
+"""Lines of output in parts that have a style."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mase_server.cli.styles import styled
 from mase_server.cli.terminal import is_coloured
-
-if TYPE_CHECKING:
-    from rich.text import Text as Styled
+from mase_server.visible import reveal_lines
 
 #: The style of each severity.
 SEVERITY = {"error": "bold red", "warning": "yellow", "information": "blue", "hint": "dim"}
@@ -34,28 +31,21 @@ class Line:
     @property
     def plain(self) -> str:
         """The text alone."""
-        return "".join(text for text, _ in self.parts)
+        return reveal_lines("".join(text for text, _ in self.parts))
 
     @property
     def coloured(self) -> str:
         """For a terminal."""
         return "".join(styled(*part) for part in self.parts)
 
-    @property
-    def styled(self) -> Styled:
-        """For rich."""
-        from rich.text import Text as Styled
 
-        return Styled.assemble(*self.parts)
-
-
-def print_lines(lines: Iterable[Line]) -> None:
-    """On standard output, with colours where they are welcome."""
-    if not is_coloured(sys.stdout):
-        return print_plain(list(lines))
-    sys.stdout.write("".join(f"{line.coloured}\n" for line in lines))
+def print_lines(lines: Iterable[Line], *, error: bool = False) -> None:
+    """On standard output, or on standard error, with colours where they are welcome."""
+    stream = sys.stderr if error else sys.stdout
+    coloured = is_coloured(stream)
+    stream.write("".join(f"{line.coloured if coloured else line.plain}\n" for line in lines))
 
 
-def print_plain(lines: Sequence[Line]) -> None:
-    """Without any style."""
-    sys.stdout.write("".join(f"{line.plain}\n" for line in lines))
+def print_styled(text: str, style: str = "", *, error: bool = False) -> None:
+    """One line in one style, "" for none."""
+    print_lines([Line(((text, style),))], error=error)

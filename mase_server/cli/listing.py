@@ -6,15 +6,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mase_server.cli.lines import SEVERITY, Line, print_plain
+from mase_server.cli.lines import SEVERITY, Line, print_lines
 from mase_server.cli.reports import Report
 from mase_server.cli.styles import styled
 from mase_server.cli.terminal import is_coloured
 from mase_server.lsp.wording import EXPRESSIONS, NAMES, hint_text, lens_text, shown
+from mase_server.visible import reveal
 
 if TYPE_CHECKING:
-    from rich.text import Text as Styled
-
     from mase_server.cli.python_styles import Span
     from mase_server.snapshot import Problem
 
@@ -28,12 +27,12 @@ def print_text(reports: Sequence[Report], everything: bool) -> None:
     """Print every file. Colours only on a terminal."""
     coloured = is_coloured(sys.stdout)
     for number, report in enumerate(reports):
-        head = [Line(((f"{chr(10) if number else ''}── {report.file}", "bold"),))] if len(reports) > 1 else []
+        head = [Line(((f"{chr(10) if number else ''}── {reveal(report.file)}", "bold"),))] if len(reports) > 1 else []
         lines = [*head, *listing(report, everything), *_problems(report)]
         if coloured:
             _print_coloured(report, lines)
         else:
-            print_plain(lines)
+            print_lines(lines)
 
 
 def listing(report: Report, everything: bool = False) -> Iterator[Line]:
@@ -102,26 +101,26 @@ def _python(text: str, spans: Sequence[Span]) -> str:
     told, column = "", 0
     for first, last, style in spans:
         if first < last:
-            told += text[column:first] + styled(text[first:last], style)
+            told += styled(text[column:first], "") + styled(text[first:last], style)
             column = last
-    return told + text[column:]
+    return told + styled(text[column:], "")
 
 
 def _problems(report: Report) -> Iterator[Line]:
     for problem in report.problems:
-        yield Line(tuple(_problem(report.file, problem)))
+        yield problem_line(report.file, problem)
 
 
 def _problem(file: str, problem: Problem) -> Iterator[tuple[str, str]]:
-    yield f"{file}:{problem.line}:{problem.column + 1}: ", ""
+    yield f"{reveal(file)}:{problem.line}:{problem.column + 1}: ", ""
     yield f"{problem.severity}[{problem.code}]", SEVERITY.get(problem.severity, "")
     yield ": " + problem.message.replace("\n", "\n    "), ""
     for place in problem.related:
-        yield f"\n    {place['file']}:{place['line']}: {place['message']}", "dim"
+        yield f"\n    {reveal(place['file'])}:{place['line']}: {place['message']}", "dim"
     for fix in problem.fixes:
         yield f"\n    fix: {fix['title']}", "green"
 
 
-def problem_line(file: str, problem: Problem) -> Styled:
+def problem_line(file: str, problem: Problem) -> Line:
     """A diagnostic as compilers tell one, with its places and fixes below."""
-    return Line(tuple(_problem(file, problem))).styled
+    return Line(tuple(_problem(file, problem)))

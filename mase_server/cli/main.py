@@ -35,8 +35,9 @@ def _quick(arguments: list[str]) -> int | None:
     """The exit status of what could be done at once, see `quick`; None for all else."""
     if arguments == ["--version"]:
         from mase_server import __version__
+        from mase_server.cli.terminal import say
 
-        print(f"mase-server {__version__}")
+        say(f"mase-server {__version__}")
         return 0
     if arguments[:1] != ["shapes"]:
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 import tempfile
@@ -11,14 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from mase_server.arguments import Argument
 from mase_server.cli.applying import passes_of
 from mase_server.cli.interpreters import may_start
 from mase_server.cli.session import Wanted, project_of
 from mase_server.cli.steps import UsageError, found
 from mase_server.cli.tables import columns
+from mase_server.cli.terminal import say, say_json
 from mase_server.daemon.environment import candidates
 from mase_server.reading import is_file
 
@@ -57,19 +55,18 @@ def _of_folder(python: str | None, tell: Callable[[str], None]) -> list[dict[str
 
 def print_passes(passes: Sequence[Mapping[str, Any]], whole: bool) -> None:
     """A line each, or a page each (`whole`)."""
-    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     if not whole:
         for line in _table(passes):
-            console.print(line)
+            say(line)
         return
     for number, each in enumerate(passes):
         for line in page(each):
-            console.print(("\n" if number and line == each["name"] else "") + line)
+            say(("\n" if number and line == each["name"] else "") + line)
 
 
 def print_json(passes: Sequence[Mapping[str, Any]]) -> None:
     """One list."""
-    print(json.dumps(list(passes), ensure_ascii=False))
+    say_json(list(passes))
 
 
 def _table(passes: Sequence[Mapping[str, Any]]) -> Iterator[str]:

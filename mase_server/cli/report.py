@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mase_server.cli.reports import Report, Site
+from mase_server.cli.terminal import say_json
 from mase_server.lsp.labels import dimensions, has_tensor
 from mase_server.lsp.wording import EXPRESSIONS, NAMES
 from mase_server.snapshot import Problem
@@ -18,7 +18,7 @@ _PLACE = ("line", "column", "end_line", "end_column")
 def print_json(reports: Sequence[Report], everything: bool) -> None:
     """Print the report of every file."""
     for each in reports:
-        print(json.dumps(report(each, everything), ensure_ascii=False))
+        say_json(report(each, everything))
 
 
 def report(found: Report, everything: bool) -> dict[str, Any]:

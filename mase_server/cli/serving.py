@@ -7,13 +7,14 @@ import contextlib
 import gc
 import os
 import signal
-import sys
 import threading
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from mase_server.cli.terminal import say
 
 if TYPE_CHECKING:
     from mase_server.rpc.registry import Registration
@@ -62,13 +63,13 @@ def serve(
             addresses.unix_address(str(socket.absolute())) if socket else addresses.tcp_address(tcp) if tcp else None
         )
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}", error=True)
         raise typer.Exit(2) from None
     try:
         with logged("serve", log.value, state_dir()):
             asyncio.run(_serve(workspace.resolve(), address, token_file, python, trust, until_eof))
     except (OSError, ValueError) as error:
-        print(f"error: {_in_words(error)}", file=sys.stderr)
+        say(f"error: {_in_words(error)}", error=True)
         raise typer.Exit(1) from None
 
 
@@ -77,7 +78,7 @@ def _note(other: Registration | None, workspace: str) -> None:
     if other is not None and other.workspace == workspace:
         found = "that one" if other.kind == "editor" else "this one"
         also = f"{other.kind} (process {other.pid}) serves {workspace} too, at {other.address}"
-        print(f"note: {also}; tools that look for a server find {found}", file=sys.stderr)
+        say(f"note: {also}; tools that look for a server find {found}", error=True)
 
 
 def _in_words(error: OSError | ValueError) -> str:
@@ -120,7 +121,7 @@ async def _serve(
         await listening.register([str(workspace)], "serve")
         gc.freeze()  # what is imported by now stays, and need not be looked through again
         collecting = asyncio.create_task(collect_when_quiet())
-        print(where, flush=True)
+        say(str(where))
         _note(before, str(workspace))
         await _ended(until_eof)
         collecting.cancel()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mase_server.cli import attached
 from mase_server.cli.reports import Report
+from mase_server.cli.terminal import say
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def show(asked: Asked) -> int:
         found = found | dict(zip(missing, asyncio.run(_trace(asked, missing)), strict=True))
     told = [found[file] for file in asked.files]
     if asked.set and not any(asked.set in model["sets"] for report in told for model in report.models):
-        print(f"error: no model has inputs named {asked.set!r}; write `# mase[{asked.set}]: ...`", file=sys.stderr)
+        say(f"error: no model has inputs named {asked.set!r}; write `# mase[{asked.set}]: ...`", error=True)
         return 2
     print_reports(told, asked)
     if any(report.was_misused for report in told):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mase_server.visible import reveal_lines
+
 #: The numbers of ECMA-48's Select Graphic Rendition; bright colours are terminals' own, and understood by all.
 _NUMBERS = {"bold": 1, "dim": 2, "italic": 3, "underline": 4} | {
     f"{prefix}{colour}": first + index
@@ -11,7 +13,8 @@ _NUMBERS = {"bold": 1, "dim": 2, "italic": 3, "underline": 4} | {
 
 
 def styled(text: str, style: str) -> str:
-    """The text with the codes of a style around each of its lines; as it is for ""."""
+    """The text, visible, with the codes of a style around each of its lines; without any for ""."""
+    text = reveal_lines(text)
     if not style or not text:
         return text
     codes = ";".join(str(_NUMBERS[word]) for word in style.split())

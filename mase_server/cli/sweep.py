@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mase_server.cli.terminal import say
+
 if TYPE_CHECKING:
     from mase_server.sweep.engines import Engine
     from mase_server.sweep.grid import Grid
@@ -95,7 +97,7 @@ def sweep(
     sys.stdout.flush()
     if stopped:
         told = f"interrupted: {len(done.results)} of {len(done.keys)} points are kept in {done.store.path}"
-        print(f"{told}; the same command goes on from there", file=sys.stderr)
+        say(f"{told}; the same command goes on from there", error=True)
         raise typer.Exit(_INTERRUPTED)
     raise typer.Exit(1 if any(row.result.error for row in rows) else 0)
 
@@ -172,8 +174,8 @@ def _told_mistakes() -> Iterator[None]:
     try:
         yield
     except (UsageError, GridError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}", error=True)
         raise typer.Exit(2) from None
     except (StoreError, EngineError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}", error=True)
         raise typer.Exit(1) from None

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.text import Text
 
+from mase_server.cli.lines import print_styled
 from mase_server.sweep.points import Point, Result
 
 
@@ -23,6 +23,6 @@ def progress(total: int, known: int) -> Iterator[Callable[[Point, Result], None]
         def tell(point: Point, result: Result) -> None:
             bar.update(task, advance=1, description=str(point))
             if result.error and console.is_terminal:
-                console.print(Text(f"error: {point}: {result.error}", "red"))
+                print_styled(f"error: {point}: {result.error}", "red", error=True)
 
         yield tell

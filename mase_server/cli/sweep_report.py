@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich.console import Console
-
+from mase_server.cli.lines import print_styled
 from mase_server.cli.tables import columns
+from mase_server.cli.terminal import say_json
 from mase_server.lsp.figures import counted
 from mase_server.sweep.figures import FIGURES, Figure
 from mase_server.sweep.running import Row, Sweep
+from mase_server.visible import reveal
 
 #: Figures that are shown though nobody compares them.
 _TOLD = ("max_error", "multipliers", "latency")
@@ -22,16 +22,15 @@ _TOLD = ("max_error", "multipliers", "latency")
 
 def print_text(sweep: Sweep, rows: Sequence[Row], objectives: Sequence[Figure], everything: bool) -> None:
     """For people: a table for each model; colours only on a terminal."""
-    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     for line in _lines(rows, objectives, everything):
-        console.print(line, style="bold" if line.startswith("*") else None)
+        print_styled(line, "bold" if line.startswith("*") else "")
     failed = [row for row in rows if row.result.error]
     if failed:
         again = "; --retry tries again" if any(row.result.kind in ("died", "limit") for row in failed) else ""
-        console.print(f"{counted(len(failed), 'point')} failed{again}", style="red")
+        print_styled(f"{counted(len(failed), 'point')} failed{again}", "red")
         for row in failed:
-            console.print(f"  {row.point}: {row.result.error}")
-    console.print(f"{counted(len(rows), 'point')} of {len(sweep.keys):,} in {sweep.store.path}")
+            print_styled(f"  {row.point}: {row.result.error}")
+    print_styled(f"{counted(len(rows), 'point')} of {len(sweep.keys):,} in {sweep.store.path}")
 
 
 def _lines(rows: Sequence[Row], objectives: Sequence[Figure], everything: bool) -> Iterator[str]:
@@ -41,7 +40,7 @@ def _lines(rows: Sequence[Row], objectives: Sequence[Figure], everything: bool) 
         best = [row for row in mine if row.best]
         if not mine:
             continue
-        yield f"{file}: {model}"
+        yield reveal(f"{file}: {model}")
         yield f"{counted(len(best), 'point')} of {len(mine):,} that no other one beats in {names}"
         yield from _table(_sorted(mine if everything else best, objectives), objectives)
         facts = mine[0].result.facts
@@ -98,7 +97,7 @@ def row_map(row: Row) -> dict[str, Any]:
 def print_json(rows: Sequence[Row], objectives: Sequence[Figure], pending: int) -> None:
     """One object. pending: points that were not measured."""
     told = {"objectives": [each.name for each in objectives], "pending": pending, "points": list(map(row_map, rows))}
-    print(json.dumps(told, ensure_ascii=False))
+    say_json(told)
 
 
 def print_csv(rows: Sequence[Row], objectives: Sequence[Figure], pending: int) -> None:
@@ -109,4 +108,6 @@ def print_csv(rows: Sequence[Row], objectives: Sequence[Figure], pending: int) -
         told = row_map(row)
         figures = ["" if told[name] is None else told[name] for name in FIGURES]
         start = (row.point.file, row.result.model, "; ".join(row.point.pipeline), row.point.budget, int(row.best))
-        writer.writerow((*start, *figures, row.result.error))
+        writer.writerow(
+            [reveal(each) if isinstance(each, str) else each for each in (*start, *figures, row.result.error)]
+        )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-
+from mase_server.cli.lines import print_lines, print_styled
 from mase_server.cli.listing import problem_line
 from mase_server.cli.report import problem_map
 from mase_server.cli.tables import columns
+from mase_server.cli.terminal import say_json
 from mase_server.cli.verilog import Made
 from mase_server.lsp.figures import counted, in_bytes
+from mase_server.visible import reveal, reveal_lines
 
 _FIGURES = ("multipliers", "luts", "memory_bits", "cycles", "latency")
 _HEAD = ("operation", "layer", "module", *(name.replace("_", " ") for name in _FIGURES))
@@ -40,22 +40,21 @@ def report(made: Made) -> dict[str, Any]:
 
 def print_json(made: Made) -> None:
     """One object."""
-    print(json.dumps(report(made), ensure_ascii=False))
+    say_json(report(made))
 
 
 def print_text(made: Made) -> None:
     """For people: the report; where nothing was done with the text, the text, and the report on standard error."""
     alone = bool(made.emission) and not made.emission["folder"] and made.simulation is None and made.synthesis is None
     if alone:
-        sys.stdout.write(made.emission["text"])
+        sys.stdout.write(reveal_lines(made.emission["text"]))
         sys.stdout.flush()
-    console = Console(stderr=alone, soft_wrap=True, highlight=False, markup=False, emoji=False)
     for line in _lines(made):
-        console.print(line)
+        print_styled(line, error=alone)
     for problem in made.outcome.problems:
-        console.print(problem_line(made.outcome.file, problem))
+        print_lines([problem_line(made.outcome.file, problem)], error=alone)
     if made.failure:
-        console.print(f"error: {made.failure}", style="bold red")
+        print_styled(f"error: {made.failure}", "bold red", error=alone)
 
 
 def _lines(made: Made) -> Iterator[str]:
@@ -71,7 +70,7 @@ def _lines(made: Made) -> Iterator[str]:
 
 def _emitted(made: Made) -> Iterator[str]:
     told = made.emission
-    yield f"{made.outcome.file}: {told['model']} -> {told['module']}"
+    yield reveal(f"{made.outcome.file}: {told['model']} -> {told['module']}")
     yield from (f"{number}. {step}" for number, step in enumerate(told["steps"], 1))
     yield from columns(_HEAD, [_row(each) for each in told["operations"] if each["module"]], range(3, len(_HEAD)))
     if told["operations"]:

@@ -15,10 +15,12 @@ from mase_server.cli import attached
 from mase_server.cli.reports import Report
 from mase_server.cli.session import Wanted, daemon_for, traced
 from mase_server.cli.showing import Asked, print_reports
+from mase_server.cli.terminal import say
 from mase_server.daemon.quiet import Quiet
 from mase_server.daemon.status import END_STATES, Status
 from mase_server.paths import canonical
 from mase_server.reading import is_file
+from mase_server.visible import reveal
 
 if TYPE_CHECKING:
     from mase_server.client.blocking import Client
@@ -70,10 +72,10 @@ class _Screen:
         if sys.stdout.isatty():
             sys.stdout.write(_CLEAR)
         elif self.drawn and not asked.json:
-            print(f"\n── saved ({self.drawn})")
+            say(f"\n── saved ({self.drawn})")
         print_reports(list(reports), asked)
         for file in self.gone:
-            print(f"{file} is gone; it is shown again when it is back", file=sys.stderr if asked.json else sys.stdout)
+            say(f"{reveal(str(file))} is gone; it is shown again when it is back", error=asked.json)
         if sys.stdout.isatty():
             sys.stdout.write(f"\n── {time.strftime('%H:%M:%S')}, shown again at every save; Ctrl-C ends\n")
         sys.stdout.flush()

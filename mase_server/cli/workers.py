@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+
+from mase_server.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
     from mase_server.rpc.registry import Registration
@@ -46,14 +47,14 @@ def workers(
     except Detached as error:
         _fail(str(error))
     if as_json:
-        print(json.dumps({"daemon": _daemon(found, told), "files": _rows(told)}, ensure_ascii=False))
+        say_json({"daemon": _daemon(found, told), "files": _rows(told)})
     else:
         _print(found, told)
     sys.stdout.flush()
 
 
 def _fail(text: str) -> NoReturn:
-    print(f"error: {text}", file=sys.stderr)
+    say(f"error: {text}", error=True)
     raise typer.Exit(1)
 
 

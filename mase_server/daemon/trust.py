@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import json
 import logging
+import stat
+import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 from mase_server.private import NotPrivate, changing, own_folder, read_own, write_whole
+from mase_server.visible import reveal, shorten_middle
 
 _FILE = "trusted.json"
+#: Folders for temporary files of all users.
+_SHARED = ("/tmp", "/var/tmp", "/dev/shm")
+#: Characters of a folder's name in a question.
+_LONGEST_NAME = 120
 _LOG = logging.getLogger(__name__)
 
 
@@ -33,6 +40,32 @@ def revoke(state_dir: Path, folder: str) -> bool:
     """Take back what was granted to exactly `folder`; was there anything? OSError when that cannot be kept."""
     where = str(Path(folder).resolve())
     return where in _change(state_dir, lambda granted: granted - {where})
+
+
+def name_folder(folder: str) -> str:
+    """A folder as a question names it: on one line, visible, and no longer than anybody reads."""
+    return shorten_middle(reveal(folder), _LONGEST_NAME)
+
+
+def warn_of_folder(folder: str) -> list[str]:
+    """Sentences on why trust in `folder` reaches further than a person may think; none for a usual project."""
+    where, home = Path(folder).resolve(), Path.home().resolve()
+    if where == Path(where.anchor):
+        return ["This is the root of the file system: every file of this machine lies below it."]
+    if where == home:
+        return ["This is your home folder: everything that you download or unpack lies below it."]
+    if home.is_relative_to(where):
+        return ["Your home folder lies below it, with everything that you download or unpack."]
+    if where in {Path(each).resolve() for each in (*_SHARED, tempfile.gettempdir())} or _is_open_to_all(where):
+        return ["Other users and programs can put files into this folder: they would run with your rights."]
+    return []
+
+
+def _is_open_to_all(folder: Path) -> bool:
+    try:
+        return bool(folder.stat().st_mode & stat.S_IWOTH)
+    except OSError:
+        return False
 
 
 def _change(state_dir: Path, change: Callable[[set[str]], set[str]]) -> set[str]:

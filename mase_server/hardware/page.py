@@ -12,6 +12,7 @@ from mase_server.hardware.design import Design, Operation, Stream
 from mase_server.hardware.estimates import Estimates
 from mase_server.hardware.kinds.settings import image_order
 from mase_server.hardware.wiring import Netlist, Tap
+from mase_server.visible import escape_markdown
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _FIGURES = ("multipliers", "luts", "memory_bits", "cycles", "latency")
@@ -22,7 +23,7 @@ def page(title: str, module: str, design: Design, made: Netlist, told: Estimates
     totals = told.totals
     costs = "{multipliers:,} multipliers, {luts:,} LUTs of four inputs, {memory_bits:,} bits of memory"
     return Template(template("README.md")).substitute(
-        name=" ".join(title.split()),
+        name=escape_markdown(title),
         module=module,
         ports="\n".join(_ports(design, made)),
         costs=costs.format_map(totals),
@@ -91,7 +92,7 @@ def _missing(design: Design) -> Iterable[str]:
     if not design.unsupported:
         return []
     rows: Sequence[str] = [
-        f"- {each.node} ({each.operator}): {' '.join(each.why.split())}\n" for each in design.unsupported
+        f"- {escape_markdown(f'{each.node} ({each.operator}): {each.why}')}\n" for each in design.unsupported
     ]
     return ["\n**Not the whole model.** Without hardware, and so cut off:\n\n", *rows]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from mase_server.hardware.wiring import Instance, Netlist, Tap, Wide
+from mase_server.visible import reveal
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Text:
 def top_text(name: str, made: Netlist, about: Iterable[str] = ()) -> Text:
     """The module `name`. about: lines of the comment above it."""
     # A name may hold anything, also the end of a line, and what stands behind that would be no comment.
-    lines = [f"/// {' '.join(each.split())}" for each in about]
+    lines = [f"/// {reveal(each)}" for each in about]
     lines += [f"module {name} (", *_ports(made), ");"]
     lines += _declarations(made)
     found: dict[str, list[tuple[int, int]]] = {}

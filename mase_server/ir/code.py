@@ -13,6 +13,7 @@ from mase_server.dtypes import SHORT
 from mase_server.formats import quantise
 from mase_server.ir.build import attribute, underlying
 from mase_server.ir.expressions import call_text, literal, name_text, path_text
+from mase_server.visible import reveal
 
 #: Longer lines have one argument a line.
 WIDTH = 110
@@ -65,7 +66,7 @@ class _Printer:
                 path, value = owner, found
             if path not in seen:
                 seen.add(path)
-                yield f"{path_text(path)} = {_made(value)}"
+                yield reveal(f"{path_text(path)} = {_made(value)}")
 
     def _layer(self, path: str) -> nn.Module | None:
         """The layer of torch at a path."""
@@ -90,7 +91,7 @@ class _Printer:
             if line and where is not None and where.module_path != scope and node.op != "output":
                 scope = where.module_path
                 kind = getattr(where.module_type, "__name__", "")
-                yield from ("", f"# {scope} ({kind})") if scope else ("",)
+                yield from ("", reveal(f"# {scope} ({kind})")) if scope else ("",)
             yield from line
 
     def _statement(self, node: fx.Node) -> Iterator[str]:

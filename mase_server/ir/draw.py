@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from xml.sax.saxutils import escape, quoteattr
 
 from torch import fx, nn
 
@@ -17,6 +16,7 @@ from mase_server.ir.number_formats import format_text, number_formats
 from mase_server.ops.table import op_info
 from mase_server.ops.types import TensorType
 from mase_server.tracing.values import DictOf, TupleOf
+from mase_server.visible import escape_markup, reveal
 
 if TYPE_CHECKING:
     from mase_server.ir.graph import MaseGraph
@@ -116,7 +116,7 @@ class _Drawing:
             x, y = MARGIN + cell * (number % columns), 8 + LEGEND * (number // columns)
             yield f'<rect class="b" x="{x:.0f}" y="{y:.0f}" width="12" height="12" rx="3" '
             yield f'fill="{self._colours[group]}"/>'
-            yield f'<text x="{x + 17:.0f}" y="{y + 10:.0f}">{escape(group)}</text>'
+            yield f'<text x="{x + 17:.0f}" y="{y + 10:.0f}">{escape_markup(group)}</text>'
 
     def _cluster(self, placed: Placed, x: float, y: float, depth: int) -> Iterator[str]:
         cluster = placed.cluster
@@ -124,8 +124,8 @@ class _Drawing:
         yield f'height="{placed.height:.0f}" rx="6"/>'
         yield f'<foreignObject x="{x + 2:.0f}" y="{y + 2:.0f}" width="17" height="17"><input '
         yield 'xmlns="http://www.w3.org/1999/xhtml" type="checkbox" title="fold"/></foreignObject>'
-        yield f'<text class="l" x="{x + 20:.0f}" y="{y + 14:.0f}">{escape(cluster.path)}'
-        yield f'<tspan class="t"> {escape(cluster.kind)}</tspan></text><g class="i">'
+        yield f'<text class="l" x="{x + 20:.0f}" y="{y + 14:.0f}">{escape_markup(cluster.path)}'
+        yield f'<tspan class="t"> {escape_markup(cluster.kind)}</tspan></text><g class="i">'
         for line in placed.lines:
             yield f'<path class="e" d="{_curve(line, x, y)}"/>'
         for child, dx, dy in placed.children:
@@ -137,14 +137,14 @@ class _Drawing:
         operator, name = self._labels[node]
         width = max(len(operator), len(name)) * FONT + 16
         middle = x + width / 2
-        yield f"<g><title>{escape(self._details(node))}</title>"
+        yield f"<g><title>{escape_markup(self._details(node))}</title>"
         yield f'<rect class="b" x="{x:.0f}" y="{y:.0f}" width="{width:.0f}" height="30" rx="5" '
-        yield f"fill={quoteattr(self._colours[self._group(node)])}/>"
-        yield f'<text class="o" text-anchor="middle" x="{middle:.0f}" y="{y + 13:.0f}">{escape(operator)}</text>'
-        yield f'<text class="n" text-anchor="middle" x="{middle:.0f}" y="{y + 24:.0f}">{escape(name)}</text>'
+        yield f'fill="{self._colours[self._group(node)]}"/>'
+        yield f'<text class="o" text-anchor="middle" x="{middle:.0f}" y="{y + 13:.0f}">{escape_markup(operator)}</text>'
+        yield f'<text class="n" text-anchor="middle" x="{middle:.0f}" y="{y + 24:.0f}">{escape_markup(name)}</text>'
         shape = self._shapes.of(node)
         if shape and node.users:
-            yield f'<text class="t" x="{middle + 4:.0f}" y="{y + 39:.0f}">{escape(shape)}</text>'
+            yield f'<text class="t" x="{middle + 4:.0f}" y="{y + 39:.0f}">{escape_markup(shape)}</text>'
         yield "</g>"
 
     def _label(self, node: fx.Node) -> tuple[str, str]:
@@ -252,6 +252,7 @@ def _recorded_kinds(graph: MaseGraph) -> dict[str, str]:
 
 
 def _clipped(text: str, size: int = 28) -> str:
+    text = reveal(text)
     return text if len(text) <= size else f"{text[: size - 1]}…"
 
 

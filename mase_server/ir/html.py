@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from torch import fx
@@ -14,6 +13,7 @@ from mase_server.ir.build import attribute
 from mase_server.ir.number_formats import Formats, number_formats, operator_of
 from mase_server.ops.cost import parameters_of
 from mase_server.ops.types import TensorType
+from mase_server.visible import escape_markup
 
 if TYPE_CHECKING:
     from mase_server.ir.graph import MaseGraph
@@ -30,7 +30,7 @@ def table(graph: MaseGraph) -> str:
     rows = list(_rows(graph, nodes[:MOST_ROWS]))
     used = [index for index, name in enumerate(_HEAD) if name != "format" or any(row[index] for row in rows)]
     name = type(graph.root).__name__
-    parts = [f"<b>{escape(name)}</b>: {escape(_summary(graph, len(nodes)))}", "<table><thead>"]
+    parts = [f"<b>{escape_markup(name)}</b>: {escape_markup(_summary(graph, len(nodes)))}", "<table><thead>"]
     parts.append(_line("th", used, _HEAD) + "</thead><tbody>")
     parts += [_line("td", used, row) for row in rows]
     left = f"<p>… and {len(nodes) - MOST_ROWS:,} more nodes</p>" if len(nodes) > MOST_ROWS else ""
@@ -89,5 +89,5 @@ def _line(tag: str, used: list[int], cells: tuple[str, ...]) -> str:
     parts = []
     for index in used:
         align = "right" if _HEAD[index] in _NUMBERS else "left"
-        parts.append(f'<{tag} style="text-align: {align}">{escape(cells[index])}</{tag}>')
+        parts.append(f'<{tag} style="text-align: {align}">{escape_markup(cells[index])}</{tag}>')
     return f"<tr>{''.join(parts)}</tr>"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 
 from mase_server.cli.reports import Report
 from mase_server.lsp.wording import NAMES, hint_text, lens_text, shown
 from mase_server.snapshot import Problem
+from mase_server.visible import escape_markup, reveal_lines
 
 _BOX = "border-left: 3px solid #8aa; padding: 2px 0 2px 8px; margin: 2px 0"
 _HINT = "color: #0a7ea4; font-style: italic"
@@ -35,7 +35,7 @@ class Shown:
         return f'<pre style="{_BOX}">' + "\n".join(lines) + "</pre>"
 
     def __repr__(self) -> str:
-        return "\n".join("".join(text for text, _ in line) for line in self.lines())
+        return reveal_lines("\n".join("".join(text for text, _ in line) for line in self.lines()))
 
     def lines(self) -> Iterator[Sequence[Piece]]:
         """Each model's facts, the source with hints behind the names, and what is wrong."""
@@ -84,7 +84,7 @@ class Shown:
 
 
 def _html(text: str, style: str) -> str:
-    return f'<span style="{style}">{escape(text)}</span>' if style else escape(text)
+    return f'<span style="{style}">{escape_markup(text)}</span>' if style else escape_markup(text)
 
 
 def _with_hints(text: str, hints: Sequence[tuple[int, str]]) -> Iterator[Piece]:

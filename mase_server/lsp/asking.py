@@ -9,6 +9,7 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidParams
 
 from mase_server.arguments import Argument
+from mase_server.visible import reveal
 
 if TYPE_CHECKING:
     from mase_server.lsp.server import Server
@@ -25,10 +26,10 @@ async def ask(
     """What the person chose; None for nothing. Without answers nothing is asked: text cannot be typed here."""
     if not answers:
         raise JsonRpcInvalidParams(f"{question}: give it with the command, {{'arguments': {{...}}}}")
-    actions = [lsp.MessageActionItem(answer) for answer in answers]
-    params = lsp.ShowMessageRequestParams(kind, question, actions)
+    titles = {reveal(answer): answer for answer in answers}
+    params = lsp.ShowMessageRequestParams(kind, question, [lsp.MessageActionItem(title) for title in titles])
     answer = await ls.window_show_message_request_async(params)
-    return None if answer is None or answer.title not in answers else answer.title
+    return None if answer is None else titles.get(answer.title)
 
 
 def choices(argument: Argument) -> list[str]:

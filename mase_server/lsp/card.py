@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from mase_server.dtypes import tensor_bytes
 from mase_server.lsp.figures import counted, in_bytes, scaled, share, torch_name
 from mase_server.lsp.hardware_texts import operation_rows
-from mase_server.lsp.labels import label, one_line
+from mase_server.lsp.labels import label
 from mase_server.lsp.pipelines import bits_text, change, error_text, provenance
 from mase_server.snapshot import tensors
+from mase_server.visible import escape_code, escape_markdown
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import NodeView, SiteView, ValueView
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 INSTANCES = 12
 _NOUN = {"parameter": "parameter", "binding": "name", "return": "returned value", "expression": "expression"}
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
-_TEXT_LIMIT = 300
-_TICKS = re.compile("`+")
 
 Row = tuple[str, str]
 Models = Mapping[str, Mapping[str, Any]]
@@ -46,8 +45,8 @@ def card(site: SiteView, models: Models, stale: bool = False, links: str = "") -
 
 
 def _title(site: SiteView) -> str:
-    what = f"**`{site.name}`** · {_NOUN[site.kind]}" if site.name else f"**{_NOUN[site.kind]}**"
-    return f"{what} in `{site.function}`" if site.function else what
+    what = f"**{escape_code(site.name)}** · {_NOUN[site.kind]}" if site.name else f"**{_NOUN[site.kind]}**"
+    return f"{what} in {escape_code(site.function)}" if site.function else what
 
 
 def _facts(value: ValueView, model: Mapping[str, Any]) -> list[Row]:
@@ -99,13 +98,13 @@ def _format_facts(value: ValueView, node: NodeView, transform: Mapping[str, Any]
     if node.format is not None:
         bits = (transform.get("formats") or {}).get(node.format)
         was = {torch_name(tensor[0]) for tensor in tensors(value.original)}
-        parts = (code(node.format), bits and bits_text(bits), was and f"was {' and '.join(sorted(was))}")
+        parts = (escape_code(node.format), bits and bits_text(bits), was and f"was {' and '.join(sorted(was))}")
         yield "number format", " · ".join(part for part in parts if part)
         error = error_text(transform, node.sqnr, node.max_error)
         if error:
             yield "error", error
     if node.note:
-        yield "passes", prose(node.note)
+        yield "passes", escape_markdown(node.note)
 
 
 def _where(tensor: list[Any], sizes: Mapping[str, int]) -> str:
@@ -116,10 +115,12 @@ def _where(tensor: list[Any], sizes: Mapping[str, int]) -> str:
 
 
 def _node_facts(node: NodeView, model: Mapping[str, Any]) -> Iterator[Row]:
-    yield "MASE operator", " · ".join(code(text) for text in (node.mase_op, node.mase_type) if text)
+    yield "MASE operator", " · ".join(escape_code(text) for text in (node.mase_op, node.mase_type) if text)
     yield from _module_facts(node.details)
     if node.flops:
-        part = f" · {share(node.flops, model['flops'])} of {prose(model['name'])}" if model.get("flops") else ""
+        part = (
+            f" · {share(node.flops, model['flops'])} of {escape_markdown(model['name'])}" if model.get("flops") else ""
+        )
         yield "cost", f"{scaled(node.flops, 'FLOPs')}{part}"
     if node.details.get("bytes"):
         yield "memory traffic", in_bytes(node.details["bytes"])
@@ -127,11 +128,11 @@ def _node_facts(node: NodeView, model: Mapping[str, Any]) -> Iterator[Row]:
 
 def _module_facts(details: Mapping[str, Any]) -> Iterator[Row]:
     if details.get("module"):
-        yield "module", f"{code(details.get('module_path', ''))} {code(details['module'])}".strip()
+        yield "module", f"{escape_code(details.get('module_path', ''))} {escape_code(details['module'])}".strip()
     if details.get("args"):
-        yield "arguments", ", ".join(code(f"{name}={_argument(value)}") for name, value in details["args"])
+        yield "arguments", ", ".join(escape_code(f"{name}={_argument(value)}") for name, value in details["args"])
     if details.get("parameter_count"):
-        names = ", ".join(code(f"{name}: {_argument(value)}") for name, value in details["parameters"].items())
+        names = ", ".join(escape_code(f"{name}: {_argument(value)}") for name, value in details["parameters"].items())
         size = in_bytes(details.get("parameter_bytes", 0))
         yield "parameters", f"{details['parameter_count']:,} · {size} · {names}"
 
@@ -153,12 +154,12 @@ def _instances(site: SiteView) -> str:
 
 def _instance_rows(value: ValueView, several: bool) -> Iterator[Row]:
     """A row for each module instance; it says whose it is where `several` models use the line."""
-    text = code(label([value.value], 120))
-    whose = f"{code(value.model)} " if several and value.model else ""
+    text = escape_code(label([value.value], 120))
+    whose = f"{escape_code(value.model)} " if several and value.model else ""
     if len(value.scopes) > 1:
         yield from ((whose + _scope(scope), text) for scope in value.scopes)
     else:
-        where = whose + _scope(value.scopes[0]) if value.scopes else code(value.model)
+        where = whose + _scope(value.scopes[0]) if value.scopes else escape_code(value.model)
         yield where, f"{text}, {value.count} times" if value.count > 1 else text
 
 
@@ -172,14 +173,14 @@ def _assumptions(site: SiteView, models: Models) -> Iterator[str]:
         model = models.get(name, {})
         if model.get("inputs_from") == "search" or model.get("fixed"):
             fixed = f" ({', '.join(model['fixed'])})" if model.get("fixed") else ""
-            yield f"*{prose(name)}: {prose(model['found'] + fixed)}*"
+            yield f"*{escape_markdown(name)}: {escape_markdown(model['found'] + fixed)}*"
         if source := provenance(model.get("transform") or {"inputs": "", "weights": ""}):
-            yield f"*Errors of {prose(name)} against the original: {prose(source)}*"
+            yield f"*Errors of {escape_markdown(name)} against the original: {escape_markdown(source)}*"
 
 
 def _scope(scope: tuple[str, str]) -> str:
     path, type_name = scope
-    return f"{code(path)} {prose(type_name)}" if path else prose(type_name)
+    return f"{escape_code(path)} {escape_markdown(type_name)}" if path else escape_markdown(type_name)
 
 
 def table(head: Row, rows: list[Row]) -> str:
@@ -188,17 +189,3 @@ def table(head: Row, rows: list[Row]) -> str:
         return ""
     lines = [head, ("---", "---"), *rows]
     return "\n".join(f"| {left} | {right} |" for left, right in lines)
-
-
-def code(text: str) -> str:
-    """Inline code that survives a table: bars escaped, backticks fenced, one line, not endless."""
-    text = one_line(" ".join(text.split()))
-    text = text if len(text) <= _TEXT_LIMIT else text[: _TEXT_LIMIT - 1] + "…"
-    ticks = max(map(len, _TICKS.findall(text)), default=0)
-    fence, space = "`" * (ticks + 1), " " if text.startswith("`") or text.endswith("`") else ""
-    return f"{fence}{space}{text}{space}{fence}".replace("|", "\\|") if text else ""
-
-
-def prose(text: str) -> str:
-    """Text of the person's code as Markdown that means just that text."""
-    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", one_line(" ".join(text.split())))

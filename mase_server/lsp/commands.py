@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lsprotocol import types as lsp
-
 from mase_server.daemon.api import API
+from mase_server.lsp.asking import ask
 from mase_server.lsp.calls import called
 from mase_server.lsp.encoding import from_units
+from mase_server.visible import reveal
 
 if TYPE_CHECKING:
     from mase_server.lsp.server import Server
@@ -45,14 +45,10 @@ async def pick_root(ls: Server, uri: Any, root: Any = None) -> None:
 async def _ask_for_root(ls: Server, path: str) -> None:
     view = ls.daemon.store.view(path)
     roots = [model.title for model in view.roots()] if view is not None else []
-    question = lsp.ShowMessageRequestParams(
-        lsp.MessageType.Info,
-        f"Several models show shapes in {Path(path).name}. Show which?",
-        [lsp.MessageActionItem(title) for title in (*roots, ALL_ROOTS)],
-    )
-    answer = await ls.window_show_message_request_async(question)
+    question = f"Several models show shapes in {reveal(Path(path).name)}. Show which?"
+    answer = await ask(ls, question, [*roots, ALL_ROOTS])
     if answer is not None:
-        ls.daemon.pick(path, answer.title if answer.title in roots else None)
+        ls.daemon.pick(path, answer if answer in roots else None)
 
 
 def custom_requests() -> list[tuple[str, Handler]]:

@@ -11,12 +11,15 @@ from lsprotocol import types as lsp
 from pygls.uris import from_fs_path
 
 from mase_server.paths import canonical
+from mase_server.visible import reveal, shorten_middle
 
 if TYPE_CHECKING:
     from mase_server.lsp.server import Server
 
 #: Most documents that are kept fresh: nobody says when one is closed.
 _FOLLOWED = 32
+#: Characters of a file's name: of four bytes each, they are fewer than the 255 bytes that file systems take.
+_LONGEST_NAME = 60
 
 
 class Source(Protocol):
@@ -81,7 +84,7 @@ class Contents:
 
     async def show_text(self, name: str, text: str) -> dict[str, str]:
         """`show` for a text that is no document and follows nothing."""
-        return await self._shown(await self._written("", name, text), text)
+        return await self._shown(await self._written("", file_name(name), text), text)
 
     def owns(self, path: str) -> bool:
         """Is this one of these documents, or was it written here? It is then no model file of the person's."""
@@ -130,6 +133,11 @@ class Contents:
             told = f"{Path(self._server.path_of(uri)).name} is shown by opening {self._server.path_of(uri)}"
             self._server.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Info, told))
         return {"uri": uri, "text": text}
+
+
+def file_name(text: str) -> str:
+    """The text as the name of a file: visible, of no folder, and no longer than file systems take."""
+    return shorten_middle(reveal(text).replace("/", "_"), _LONGEST_NAME)
 
 
 def _write(file: Path, text: str) -> None:

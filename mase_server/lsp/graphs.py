@@ -11,6 +11,8 @@ from urllib.parse import quote, unquote
 from pygls.exceptions import JsonRpcException
 
 from mase_server.lsp.calls import call
+from mase_server.lsp.contents import file_name
+from mase_server.visible import reveal
 
 if TYPE_CHECKING:
     from mase_server.lsp.server import Server
@@ -59,7 +61,7 @@ class Graphs:
 
     def file(self, uri: str) -> str:
         """The name of a file that holds it."""
-        return unquote(uri.rpartition("/")[2])
+        return file_name(unquote(uri.rpartition("/")[2]))
 
     def state(self, uri: str) -> Any:
         """What decides a document's text: trace and steps."""
@@ -90,6 +92,6 @@ class Graphs:
             answer = await call(self._server, "mase/transformed", **asked)
         except JsonRpcException as error:
             why = " ".join(str(error).split())
-            return self._texts.get(graph) or f"# There is no graph of {graph.model} now: {why}\n"
+            return self._texts.get(graph) or f"# {reveal(f'There is no graph of {graph.model} now: {why}')}\n"
         self._texts = {**dict(list(self._texts.items())[1 - _KEPT :]), graph: str(answer["text"])}
         return self._texts[graph]

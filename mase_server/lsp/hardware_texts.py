@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mase_server.lsp.figures import counted
 from mase_server.notebooks import is_notebook
+from mase_server.visible import escape_code, escape_markdown
 
 if TYPE_CHECKING:
     from mase_server.daemon.emissions import Emission
@@ -49,15 +50,15 @@ def operation_text(operation: Mapping[str, Any]) -> str:
 def model_rows(emission: Emission) -> Iterator[tuple[str, str]]:
     """The rows of a model's card: module, cost, pace, what is missing."""
     told, totals = emission.told, emission.told["totals"]
-    yield "module", f"`{told['module']}`{_part(told, '`')}"
+    yield "module", f"{escape_code(told['module'])}{_part(told, escape_code)}"
     yield "cost", " · ".join(_cost(totals)) or "unknown"
     yield "pace", ", ".join(_pace(totals["interval"], totals["latency"])) or "unknown"
     if totals["bottlenecks"]:
-        yield "slowest", _listed([f"`{name}`" for name in totals["bottlenecks"]], _MOST_IN_CARD)
+        yield "slowest", _listed(list(map(escape_code, totals["bottlenecks"])), _MOST_IN_CARD)
     if told["unsupported"]:
-        yield "without hardware", _listed([f"`{each['node']}`" for each in told["unsupported"]], _MOST_IN_CARD)
+        yield "without hardware", _listed([escape_code(each["node"]) for each in told["unsupported"]], _MOST_IN_CARD)
     if told["weights"]:
-        yield "weights", told["weights"]
+        yield "weights", escape_markdown(told["weights"])
 
 
 def source_text(operation: Mapping[str, Any], place: tuple[str, int] | None) -> str:
@@ -126,10 +127,10 @@ def _pace(cycles: int, latency: int) -> Iterator[str]:
         yield f"latency {latency:,}"
 
 
-def _part(told: Mapping[str, Any], quote: str = "") -> str:
+def _part(told: Mapping[str, Any], quote: Callable[[str], str] = str) -> str:
     """` of fc alone` where it is not the whole."""
     scope = told["build"]["scope"]
-    return f" of {quote}{scope}{quote} alone" if scope else ""
+    return f" of {quote(scope)} alone" if scope else ""
 
 
 def _listed(names: Sequence[str], most: int) -> str:
@@ -150,7 +151,8 @@ def operation_rows(operations: Sequence[Mapping[str, Any]]) -> Iterator[tuple[st
     """The rows of a card: the component and what it costs, one for each operation that a node becomes."""
     for operation in operations:
         text = operation_text(operation)
-        yield "hardware", f"`{operation['module']}` · {text}" if text else f"`{operation['module']}`"
+        module = escape_code(operation["module"])
+        yield "hardware", f"{module} · {text}" if text else module
 
 
 def _last_line(text: str) -> str:

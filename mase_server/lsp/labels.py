@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mase_server.snapshot import tensors
+from mase_server.visible import reveal
 
 #: Longest label that a hint shows whole, in characters.
 LIMIT = 60
@@ -37,16 +38,11 @@ def label(values: Sequence[Any], limit: int = 0) -> str:
     for value in _distinct(values):
         groups.setdefault(_outline(value), []).append(value)
     texts = [_aligned(group, 0) for group in groups.values()]
-    full = one_line(_listed(texts, " | "))
+    full = reveal(_listed(texts, " | "))
     if limit and len(full) > limit:
-        short = one_line(_listed([_aligned(group, limit // len(texts)) for group in groups.values()], " | "))
+        short = reveal(_listed([_aligned(group, limit // len(texts)) for group in groups.values()], " | "))
         return short if len(short) <= limit else short[: limit - 1] + _MORE
     return full
-
-
-def one_line(text: str) -> str:
-    """The same without line ends and what nobody sees, or what turns round the rest: a key may be any text."""
-    return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:

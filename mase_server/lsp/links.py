@@ -15,10 +15,10 @@ from urllib.parse import quote
 
 from lsprotocol import types as lsp
 
-from mase_server.lsp.card import prose
 from mase_server.lsp.input_sets import CHANGE
 from mase_server.lsp.outline import is_at_hand, outline, prepare
 from mase_server.notebooks import is_notebook
+from mase_server.visible import escape_markdown
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import GraphSnapshot, ModelView, SiteView
@@ -98,7 +98,7 @@ class _Module:
     @property
     def title(self) -> str:
         """`go to c_proj`, `go to class Block`."""
-        return f"go to class {prose(self.type)}" if self.type else f"go to {prose(self.path)}"
+        return f"go to class {escape_markdown(self.type)}" if self.type else f"go to {escape_markdown(self.path)}"
 
 
 def _module(ls: Server, site: SiteView) -> _Module | None:

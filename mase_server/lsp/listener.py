@@ -18,6 +18,7 @@ from mase_server.daemon.status import Status
 from mase_server.lsp import diagnostics
 from mase_server.lsp.calls import models_of
 from mase_server.lsp.progress import Progress
+from mase_server.visible import reveal, reveal_lines
 
 if TYPE_CHECKING:
     from mase_server.lsp.server import Server
@@ -84,7 +85,7 @@ class ClientListener:
         elif status.path not in self._progress:
             cancel = partial(self._server.daemon.cancel, status.path)
             self._progress[status.path] = Progress(self._server, f"Tracing {Path(status.path).name}", cancel)
-        message = asdict(status)
+        message = {**asdict(status), "message": reveal_lines(status.message)}
         for uri in self._server.uris_of(message.pop("path")):
             self._server.protocol.notify(STATUS, {**message, "uri": uri})
 
@@ -94,7 +95,7 @@ class ClientListener:
             if not self._server.initialized:
                 return
             for uri in self._server.uris_of(path):
-                self._server.protocol.notify(SLOW, {"uri": uri, "text": message})
+                self._server.protocol.notify(SLOW, {"uri": uri, "text": reveal(message)})
             if self._server.knows(_STATUS_ITEM):
                 return  # it stands there already
             message = message.removeprefix(f"{Path(path).name}: ")

@@ -21,7 +21,7 @@ WITH_TABLES = frozenset({"marked", "markdown-it"})
 _CELL = re.compile(r"(?<!\\)\|")
 _RULE = re.compile(r"\|(\s*-{3,}\s*\|)+")
 _INLINE = re.compile(
-    r"(?P<ticks>`+)(?P<code>.+?)(?P=ticks)|\\(?P<escaped>[\\`*_{}\[\]<>#|])|\[(?P<link>[^\]]*)\]\([^)]*\)|\*+"
+    r"(?P<ticks>`+)(?P<code>.+?)(?P=ticks)|\\(?P<escaped>[!-/:-@\[-`{-~])|\[(?P<link>[^\]]*)\]\([^)]*\)|\*+"
 )
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 from cattrs import Converter
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInternalError, JsonRpcInvalidParams
@@ -45,6 +46,7 @@ from mase_server.lsp.workspace import Folders
 from mase_server.observe.measured import Measured
 from mase_server.observe.records import within
 from mase_server.paths import canonical_of_absolute
+from mase_server.visible import reveal, reveal_lines, reveal_prompt
 
 if TYPE_CHECKING:
     from mase_server.daemon.daemon import Daemon
@@ -66,6 +68,28 @@ SCHEMES = [Graphs.scheme, Verilog.scheme]
 _FREED_AT_ONCE = 1000
 
 _JSON_RPC = b"application/vscode-jsonrpc; charset=utf-8"
+
+Reveal = Callable[[str], str]
+#: What editors show of the protocol's structures, and how it is made visible: all of it leaves through `converter`.
+_SHOWN: Mapping[type, Mapping[str, Reveal]] = {
+    lsp.ShowMessageParams: {"message": reveal_prompt},
+    lsp.ShowMessageRequestParams: {"message": reveal_prompt},
+    lsp.MessageActionItem: {"title": reveal},
+    lsp.Diagnostic: {"message": reveal_lines},
+    lsp.DiagnosticRelatedInformation: {"message": reveal_lines},
+    lsp.InlayHint: {"label": reveal, "tooltip": reveal_lines},
+    lsp.InlayHintLabelPart: {"value": reveal, "tooltip": reveal_lines},
+    lsp.MarkupContent: {"value": reveal_lines},
+    lsp.Command: {"title": reveal},
+    lsp.CodeAction: {"title": reveal},
+    lsp.CodeActionDisabled: {"reason": reveal},
+    lsp.WorkDoneProgressBegin: {"title": reveal, "message": reveal},
+    lsp.WorkDoneProgressReport: {"message": reveal},
+    lsp.WorkDoneProgressEnd: {"message": reveal},
+    lsp.ApplyWorkspaceEditParams: {"label": reveal},
+    lsp.TextDocumentContentResult: {"text": reveal_lines},
+    lsp.ResponseError: {"message": reveal_prompt},
+}
 
 DaemonFactory = Callable[..., "Daemon"]
 
@@ -378,11 +402,21 @@ class Server(LanguageServer):
 
 
 def converter() -> Converter:
-    """pygls' converter, but parameters and results of messages that the protocol does not define stay maps."""
+    """pygls' converter, but parameters and results of messages that the protocol does not define stay maps.
+
+    What it writes of texts that editors show is visible.
+    """
     made: Converter = default_converter()  # type: ignore[no-untyped-call]
     for message in (JsonRPCRequestMessage, JsonRPCNotification, JsonRPCResponseMessage):
         made.register_structure_hook(message, lambda data, kind: kind(**data))
+    for kind, fields in _SHOWN.items():
+        made.register_unstructure_hook(kind, partial(_unstructure_shown, made.get_unstructure_hook(kind), fields))
     return made
+
+
+def _unstructure_shown(unstructure: Callable[[Any], Any], fields: Mapping[str, Reveal], value: Any) -> Any:
+    texts = {name: shown(text) for name, shown in fields.items() if isinstance(text := getattr(value, name), str)}
+    return unstructure(attrs.evolve(value, **texts))
 
 
 def _bound(handler: Callable[..., Awaitable[Any]], server: Server, method: str) -> Callable[..., Awaitable[Any]]:

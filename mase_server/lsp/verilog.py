@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from mase_server.components import rtl_folder
+from mase_server.lsp.contents import file_name
+from mase_server.visible import reveal
 
 if TYPE_CHECKING:
     from mase_server.daemon.emissions import Emission
@@ -78,7 +80,7 @@ class Verilog:
         assert sheet is not None
         folder = f"{Path(sheet.path).stem}-{hashlib.sha256(sheet.path.encode()).hexdigest()[:8]}"
         inside = f"/rtl/{sheet.component}" if sheet.component else ""
-        return f"{folder}/{sheet.model}{inside}.sv"
+        return f"{folder}/{file_name(sheet.model)}{inside}.sv"
 
     def state(self, uri: str) -> Any:
         """What decides a document's text."""
@@ -95,11 +97,11 @@ class Verilog:
     def _top(self, sheet: Sheet) -> str:
         emission = self.emission(sheet)
         if emission is None:
-            return f"// There is no hardware of {sheet.model}: nothing was emitted, or it was closed.\n"
+            return f"// There is no hardware of {reveal(sheet.model)}: nothing was emitted, or it was closed.\n"
         text = str(emission.told["text"])
         if not text:
             why = emission.told["refusal"] or "nothing in it has hardware"
-            return f"// Nothing was emitted of {sheet.model}: {_line(why)}\n"
+            return f"// Nothing was emitted of {reveal(sheet.model)}: {_line(why)}\n"
         # Within the first line: no line may move, since what is highlighted is told by lines.
         if (trouble := self.trouble(sheet)) and text.startswith(_COMMENT):
             return f"{_COMMENT}STALE, {trouble}: {text.removeprefix(_COMMENT)}"
@@ -113,4 +115,4 @@ def component_text(name: str) -> str:
 
 
 def _line(text: object) -> str:
-    return " ".join(str(text).split())
+    return reveal(" ".join(str(text).split()))

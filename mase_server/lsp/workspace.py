@@ -14,6 +14,7 @@ from pygls.exceptions import JsonRpcInvalidParams
 
 from mase_server.daemon import trust
 from mase_server.directories import why
+from mase_server.lsp.asking import ask
 from mase_server.lsp.settings import SECTION, Settings, parse
 
 if TYPE_CHECKING:
@@ -160,13 +161,14 @@ class Folders:
             await self._ask_for_trust(folder)
 
     async def _ask_for_trust(self, folder: str) -> None:
-        question = lsp.ShowMessageRequestParams(
-            lsp.MessageType.Warning,
-            f"To show tensor shapes, MASE runs the model files of {folder}. Do you trust this folder?",
-            [lsp.MessageActionItem(_TRUST), lsp.MessageActionItem("Not now")],
+        question = " ".join(
+            [
+                f"To show tensor shapes, MASE runs the model files of {trust.name_folder(folder)}.",
+                *trust.warn_of_folder(folder),
+                "Do you trust this folder?",
+            ]
         )
-        answer = await self._server.window_show_message_request_async(question)
-        if answer is not None and answer.title == _TRUST:
+        if await ask(self._server, question, [_TRUST, "Not now"], lsp.MessageType.Warning) == _TRUST:
             self._grant(folder)
             self._retrace(folder)
 
@@ -175,7 +177,7 @@ class Folders:
             trust.grant(self._state_dir, folder)
         except OSError as error:
             self._granted.add(folder)
-            told = f"{folder} is trusted until this server ends: {why(error)}"
+            told = f"{trust.name_folder(folder)} is trusted until this server ends: {why(error)}"
             self._server.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Warning, told))
 
     def _open_folders(self) -> set[str]:

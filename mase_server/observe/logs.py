@@ -21,6 +21,7 @@ from typing import IO, Any, TextIO
 from mase_server.observe.records import OURS, as_line, as_text, failure
 from mase_server.observe.requests import REQUEST
 from mase_server.private import NotPrivate, own_folder
+from mase_server.visible import reveal_lines
 
 LEVELS = ("debug", "info", "warning", "error")
 #: Bytes of one file; each server has at most two of them.
@@ -165,7 +166,8 @@ class JsonLines(RotatingFileHandler):
 
 class _ForPeople(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return f"{record.levelname} {as_text(record)}" if hasattr(record, "facts") else super().format(record)
+        text = f"{record.levelname} {as_text(record)}" if hasattr(record, "facts") else super().format(record)
+        return reveal_lines(text)
 
 
 def _number(level: str) -> int:

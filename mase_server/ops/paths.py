@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from mase_server.visible import reveal
+
 _TABLES = ("_parameters", "_buffers", "_modules")
 
 
@@ -125,7 +127,8 @@ def _parts(module: nn.Module, table: str) -> Iterator[tuple[str, Any]]:
 
 def _is_clear(key: Any) -> bool:
     """Can a key stand in a path as it is?"""
-    return isinstance(key, str) and key.isprintable() and key != "" and "." not in key and not key.startswith("__")
+    is_name = isinstance(key, str) and key.isprintable() and reveal(key) == key
+    return is_name and key != "" and "." not in key and not key.startswith("__")
 
 
 def _is_plain(name: str, reserved: AbstractSet[str]) -> bool:

@@ -13,6 +13,7 @@ from mase_server.tracing.bindings import Event
 from mase_server.tracing.calls import Call, Constant, Run
 from mase_server.tracing.symbols import Expr, Fitter, tells_apart
 from mase_server.tracing.values import DictOf, Python, TupleOf, Value
+from mase_server.visible import reveal
 
 RunAt = Callable[[Mapping[str, int]], Run]
 _Found = tuple[Mapping[str, int], Run]
@@ -423,9 +424,9 @@ class Wire:
             return {"tuple": [self.value(column, names) for column in columns]}
         if isinstance(first, DictOf):
             rows = [[item for _, item in value.items] if isinstance(value, DictOf) else [] for value in values]
-            keys = [key for key, _ in first.items]
+            keys = [reveal(key) for key, _ in first.items]
             return {"dict": dict(zip(keys, [self.value(c, names) for c in self._columns(rows)], strict=True))}
-        return None if first.name == "None" else {"python": first.name}
+        return None if first.name == "None" else {"python": reveal(first.name)}
 
     def _columns(self, rows: list[Any]) -> list[list[Value]]:
         """The i-th items of all rows side by side; a shorter or longer row has seen nothing that can be compared."""

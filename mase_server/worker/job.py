@@ -331,7 +331,7 @@ class TraceJob:
             self.request.path,
             [self.request.folder],
             model=traced.name,
-            where=self.places.model(traced.name),
+            where=self.places.model(traced.found.name),
             constructions=places_of(model),
             symbols=traced.proved_dimensions(),
             root=model,

@@ -17,6 +17,7 @@ from mase_server.tracing.calls import Call, Constant, references, with_types
 from mase_server.tracing.positions import resolve
 from mase_server.tracing.probe import name_of
 from mase_server.tracing.values import DictOf, TupleOf, Value
+from mase_server.visible import reveal
 from mase_server.wire import pack_blob
 from mase_server.worker.places import Places
 from mase_server.worker.traced import Traced
@@ -114,8 +115,8 @@ def _target(call: Call, traced: Traced) -> Any:
 def _target_name(call: Call, traced: Traced) -> str:
     """The target as text; a callable of the graph's own by its name, any other constant by the graph's name for it."""
     if not isinstance(call.target, Constant):
-        return name_of(call.target)
-    return name_of(_target(call, traced)) if call.kind == "call_function" else call.target.name
+        return reveal(name_of(call.target))
+    return reveal(name_of(_target(call, traced))) if call.kind == "call_function" else call.target.name
 
 
 def with_plain(value: Any, calls: Sequence[Call]) -> Any:

@@ -22,6 +22,7 @@ from mase_server.snapshot import COLUMNS, MAX_SCOPES, SCHEMA, Payload, Problem
 from mase_server.tracing.bindings import Event, Reports
 from mase_server.tracing.probe import Wire
 from mase_server.tracing.values import Value
+from mase_server.visible import reveal, reveal_within
 from mase_server.worker.live import Live, Origins, Sources
 from mase_server.worker.nodes import NodeWriter
 from mase_server.worker.places import Places
@@ -125,7 +126,7 @@ class _Tables:
     def add_scopes(self, model: int, traced: Traced) -> None:
         """The module instances that the recording went through."""
         self._first_scope[model] = len(self.scopes)
-        self.scopes.extend((model, path, kind.__name__) for path, kind in traced.run.scopes)
+        self.scopes.extend((model, path, reveal(kind.__name__)) for path, kind in traced.run.scopes)
 
     def scope(self, model: int, scope: int) -> int:
         """The row of a recording's scope."""
@@ -216,18 +217,19 @@ def model_map(traced: Traced, flops: int | None, nodes: int, places: Places) -> 
     assumed = found.comment or NOTHING_ASSUMED
     if traced.error is not None:
         assumed = Comment(None, "the forward fails with what was assumed")
-    comment = {**asdict(assumed), **places.above(found.name), "written": written(found)}
+    comment = {**reveal_within(asdict(assumed)), **places.above(found.name), "written": written(found)}
     told = {} if found.form is None else {"form": found.form}
     return {
-        "name": found.name, "file_index": 0,
+        "name": traced.name, "file_index": 0,
         "line": line, "column": column, "end_line": end_line, "end_column": end_column,
         "arguments": {name: plain(value) for name, value in found.arguments.items()},
         "inputs": inputs, "inputs_from": found.inputs_from, "arguments_from": found.arguments_from,
-        "found": found.found, "mode": "train" if found.training else "eval", "rung": traced.session.rung,
+        "found": reveal(found.found), "mode": "train" if found.training else "eval", "rung": traced.session.rung,
         "nodes": nodes, "parameters": parameters, "parameter_bytes": parameter_bytes, "flops": flops,
         "generic": probed is not None and probed.generic,
         "symbols": {} if probed is None else dict(probed.symbols),
-        "fixed": fixed_texts(traced), "guards": traced.guards(), "seconds": traced.seconds,
+        "fixed": reveal_within(fixed_texts(traced)), "guards": reveal_within(traced.guards()),
+        "seconds": traced.seconds,
         "rest": found.rest, "sets": list(found.sets), "set": found.set, "comment": comment, **told,
     }  # fmt: skip
 

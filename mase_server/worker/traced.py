@@ -16,6 +16,7 @@ from mase_server.ops.types import TensorType
 from mase_server.tracing.calls import Run
 from mase_server.tracing.probe import Probed, Wire
 from mase_server.tracing.values import DictOf, TupleOf, Value, describe, tensors_in
+from mase_server.visible import reveal
 
 
 @dataclass(slots=True)
@@ -39,8 +40,8 @@ class Traced:
 
     @property
     def name(self) -> str:
-        """The model's class name."""
-        return self.found.name
+        """The model's class name, visible: a class may be called anything."""
+        return reveal(self.found.name)
 
     def wire(self) -> Wire:
         """Writes values with this model's symbols."""

@@ -6,8 +6,10 @@ import pytest
 from editing import capabilities
 from lsprotocol import types as lsp
 
-from mase_server.lsp.card import code, prose, table
+from mase_server.lsp.card import table
 from mase_server.lsp.markup import lists, plain
+from mase_server.visible import escape_code as code
+from mase_server.visible import escape_markdown as prose
 
 CARD = """**`hidden`** · name in `Net.forward`
 

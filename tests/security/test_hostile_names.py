@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from mase_server.hardware.names import identifier
-from mase_server.lsp.card import code, prose
 from mase_server.lsp.labels import label
+from mase_server.visible import escape_code as code
+from mase_server.visible import escape_markdown as prose
 
 in_order = pytest.mark.asyncio(loop_scope="module")
 #: What a name of a part may not have is a full stop; of a class, nothing.
