@@ -1,7 +1,7 @@
 """The payload that a trace child sends: what was traced, as columns.
 
 This module is the contract between the compiler half (which builds payloads) and the daemon half (which reads them).
-It imports nothing but the standard library, because both halves load it.
+It imports next to nothing but the standard library, because both halves load it.
 
 A payload crosses the wire as one *head*, any number of *chunks* and one *tail* (see `split` and `Assembler`), so that
 the server's event loop never unpacks more than a few hundred rows at a time.
@@ -22,6 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from mase_server.visible import reveal, reveal_lines
 
 SCHEMA = 1
 CHUNK_ROWS = 400
@@ -84,6 +86,14 @@ class Problem:
     message: str
     related: list[dict[str, Any]] = field(default_factory=list)
     fixes: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Make visible what is shown of it, wherever it came from: an exception may say anything."""
+        object.__setattr__(self, "message", reveal_lines(self.message))
+        related = [{**each, "message": reveal_lines(each["message"])} for each in self.related]
+        object.__setattr__(self, "related", related)
+        fixes = [{**each, "title": reveal(each["title"])} for each in self.fixes]
+        object.__setattr__(self, "fixes", fixes)
 
     def bounded(self) -> Problem:
         """The same, the message no longer than anybody reads: an exception's text may be as long as a tensor's."""

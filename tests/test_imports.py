@@ -31,7 +31,7 @@ SHARED = (
 )
 #: part of the package -> the other parts that it may import.
 MAY_IMPORT = {
-    "snapshot": (),
+    "snapshot": ("visible",),
     "steps": (),
     "notebooks": ("reading",),
     "paths": (),

@@ -2,6 +2,7 @@
 import { execFile } from 'node:child_process';
 import { ExtensionContext, LogOutputChannel, ProgressLocation, Uri, commands, env, extensions, version, window, workspace } from 'vscode';
 import { BUNDLED } from './command';
+import { inert } from './errors';
 import { reportArguments } from './reporting';
 import { Server } from './server';
 import { SECTION } from './settings';
@@ -31,13 +32,13 @@ export async function collectReport(server: Server, log: LogOutputChannel, conte
   } catch (error) {
     log.error(`The report could not be made: ${error}`);
     const text = `The report could not be made: ${error instanceof Error ? error.message : error}`;
-    if (await window.showErrorMessage(text, 'Show Log')) log.show(true);
+    if (await window.showErrorMessage(inert(text), 'Show Log')) log.show(true);
   }
 }
 
 async function offer({ path }: Report): Promise<void> {
   const text = 'This is all that the report holds. Look through it before you send the file.';
-  const chosen = await window.showInformationMessage(text, SHOW, COPY);
+  const chosen = await window.showInformationMessage(inert(text), SHOW, COPY);
   if (chosen === SHOW) await commands.executeCommand('revealFileInOS', Uri.file(path));
   if (chosen === COPY) await env.clipboard.writeText(path);
 }

@@ -4,6 +4,7 @@ import { State } from 'vscode-languageclient/node';
 import { MaseClient, createClient } from './client';
 import { Found, findServer } from './command';
 import { CrashPolicy } from './crashes';
+import { inert } from './errors';
 import { Interpreters } from './environments/interpreters';
 import { MasePipelines, MaseStatus, pipelinesNotification, slowNotification, statusNotification, viewsNotification } from './protocol';
 import { SECTION } from './settings';
@@ -134,7 +135,7 @@ export class Server implements Disposable {
 
   private async offer(text: string, actions: Record<string, string>): Promise<void> {
     this.log.error(text);
-    const chosen = await window.showErrorMessage(text, ...Object.keys(actions));
+    const chosen = await window.showErrorMessage(inert(text), ...Object.keys(actions));
     const command = chosen && actions[chosen];
     if (command) await commands.executeCommand(command);
   }

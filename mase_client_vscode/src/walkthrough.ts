@@ -1,6 +1,7 @@
 /** First steps: a walkthrough that is offered once, and what its buttons do. */
 import * as path from 'node:path';
 import { Disposable, ExtensionContext, Memento, TabInputText, Uri, commands, extensions, window, workspace } from 'vscode';
+import { inert } from './errors';
 import { Server } from './server';
 import { SECTION } from './settings';
 
@@ -45,7 +46,7 @@ export class Walkthrough implements Disposable {
     if (!wanted || this.memory.get(OFFERED, false)) return;
     await this.memory.update(OFFERED, true);
     const text = 'MASE shows the shapes of this model. It also mends wrong sizes, quantises, draws the graph and writes Verilog.';
-    if ((await window.showInformationMessage(text, 'Show Me How', 'Not Now')) === 'Show Me How') await this.open();
+    if ((await window.showInformationMessage(inert(text), 'Show Me How', 'Not Now')) === 'Show Me How') await this.open();
   }
 
   private async open(): Promise<void> {

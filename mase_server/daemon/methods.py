@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin
 
 from mase_server.daemon.schemas import parameters_schema, schema_of
 from mase_server.paths import canonical_of_absolute
+from mase_server.visible import reveal
 
 if TYPE_CHECKING:
     from mase_server.daemon.daemon import Daemon
@@ -22,6 +23,8 @@ Params = Mapping[str, Any]
 #: The parameters that name a model: of a file that has one alone, the file is enough.
 MODEL = {"path": str, "model?": str}
 
+#: Parameters that are titles of models.
+_NAMES = frozenset({"model", "root"})
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 120
 
@@ -105,7 +108,7 @@ class ApiMethod:
         raise RuntimeError(f"{self.name} waits")
 
     def checked(self, api: Api, params: Params) -> Params:
-        """The parameters with the canonical `path` of the file that they name; ValueError as of `call`."""
+        """The parameters with the file's canonical `path`, and a model's name as it is shown; ValueError as of `call`."""
         for key, value in params.items():
             if key not in self._known:
                 raise ValueError(f"{self.name} has no parameter {key!r}; it takes {_listed(self.params)}")
@@ -114,6 +117,9 @@ class ApiMethod:
         for key in self._required:
             if key not in params:
                 raise ValueError(f"{self.name}: parameter {key!r} is missing; it takes {_listed(self.params)}")
+        for key in _NAMES & params.keys():
+            if isinstance(name := params[key], str) and name != (title := reveal(name)):
+                params = {**params, key: title}
         if "path" not in params or api.daemon.file(params["path"]) is not None:
             return params  # the daemon has files under their canonical paths
         try:

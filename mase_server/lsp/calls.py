@@ -10,6 +10,7 @@ from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 
 from mase_server.daemon.api import API, Api
 from mase_server.daemon.pipelines import PassError
+from mase_server.visible import reveal
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import ModelView
@@ -61,10 +62,10 @@ def model_of(ls: Server, given: Any) -> dict[str, str]:
         raise JsonRpcInvalidParams(f"no model is known of {path}: open it, and wait until its shapes are there")
     view = ls.daemon.store.view(path)
     first = view.picked if view is not None and view.picked in known else list(known)[-1]
-    title = asked.get("model") or first
+    title = reveal(str(asked.get("model") or first))
     if title not in known:
         raise JsonRpcInvalidParams(f"no model {title!r} is known of {path}; there is {', '.join(reversed(known))}")
-    return {"path": known[title], "model": str(title)}
+    return {"path": known[title], "model": title}
 
 
 async def choices(ls: Server, params: Any) -> list[dict[str, Any]]:

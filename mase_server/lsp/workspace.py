@@ -83,10 +83,12 @@ class Folders:
 
     def _by_path(self) -> dict[str, str]:
         """The path of each workspace folder -> its URI."""
-        for uri in self._server.workspace.folders:
+        # pygls' keys are URIs that were decoded once: read as URIs again, `%252e%252e` would be `..`.
+        uris = [folder.uri for folder in self._server.workspace.folders.values()]
+        for uri in uris:
             if uri not in self._paths:
                 self._paths[uri] = self._path_of(uri)
-        found = {self._paths[uri]: uri for uri in self._server.workspace.folders}
+        found = {self._paths[uri]: uri for uri in uris}
         return {path: uri for path, uri in found.items() if path is not None}
 
     def _path_of(self, uri: str) -> str | None:

@@ -50,6 +50,13 @@ def test_all_pages_are_made_in_one_place_that_gives_them_their_policy():
     }
 
 
+def test_a_notification_takes_no_text_of_others_for_a_link():
+    said = [each for text in SOURCES.values() for each in re.findall(r"window\.show\w+Message\((\S+)", text)]
+    assert len(said) > 6
+    assert [each for each in said if not each.startswith(("inert(", "'"))] == []
+    assert "tell(inert(" in SOURCES["verilog/commands.ts"]
+
+
 def test_a_link_runs_only_commands_of_ours_that_are_named():
     commands = {each["command"] for each in MANIFEST["contributes"]["commands"]}
     assert holding("isTrusted: true") == holding("isTrusted = true") == holding("supportHtml") == []

@@ -17,6 +17,7 @@ from mase_server.hardware.names import identifier
 from mase_server.lsp.labels import label
 from mase_server.visible import escape_code as code
 from mase_server.visible import escape_markdown as prose
+from mase_server.visible import reveal
 
 in_order = pytest.mark.asyncio(loop_scope="module")
 #: What a name of a part may not have is a full stop; of a class, nothing.
@@ -140,7 +141,7 @@ def test_prose_is_nothing_but_text(text):
 
 @given(HOSTILE)
 def test_code_is_one_piece_of_code(text):
-    shown = "".join(each if each.isprintable() else " " for each in " ".join(text.split()))
+    shown = reveal(re.sub(r"[ \t\n]+", " ", text).strip())
     found = [each for each in tokens(f"a {code(text)} z") if each.type not in ("paragraph_open", "paragraph_close")]
     if not shown.strip():
         return

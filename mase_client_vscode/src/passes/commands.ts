@@ -1,6 +1,6 @@
 /** The commands around passes: choose, apply, take back, look at, keep. */
 import { Memento, QuickPickItem, QuickPickItemKind, Uri, ViewColumn, commands, window, workspace } from 'vscode';
-import { guarded, messageOf } from '../errors';
+import { guarded, inert, messageOf } from '../errors';
 import { Applied, Pass, PassTarget } from '../protocol';
 import { Server } from '../server';
 import { SECTION } from '../settings';
@@ -70,7 +70,7 @@ export class PassCommands {
         await this.carryOut(pass, target, plain(values));
         return void (await this.memory.update(key, values)); // what was refused is not what to begin with next time
       } catch (error) {
-        again = await window.showErrorMessage(messageOf(error), CHANGE);
+        again = await window.showErrorMessage(inert(messageOf(error)), CHANGE);
       }
     }
   }
@@ -79,7 +79,7 @@ export class PassCommands {
     const done = await this.api.execute<Applied | null>('mase.applyPass', { ...target, pass: pass.name, arguments: values });
     if (done === null) return;
     const told = `${pass.title}: ${done.info || 'done'}`;
-    if (pass.kind === 'analysis') void window.showInformationMessage(told);
+    if (pass.kind === 'analysis') void window.showInformationMessage(inert(told));
     else window.setStatusBarMessage(`MASE: ${told}`, SHOWN_MS);
   }
 

@@ -1,5 +1,6 @@
 /** Asking for the value of one argument. */
 import { QuickPickItem, window } from 'vscode';
+import { inert } from '../errors';
 import { PassArgument } from '../protocol';
 import { Given, text } from './values';
 
@@ -21,7 +22,7 @@ export async function ask(argument: PassArgument, before: Given | undefined, che
   if (typed === '') return null;
   const { value, problem } = await check(argument.name, typed);
   if (problem === undefined) return { text: typed, value };
-  void window.showErrorMessage(problem);
+  void window.showErrorMessage(inert(problem));
   return undefined;
 }
 

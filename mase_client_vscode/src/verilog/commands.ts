@@ -1,6 +1,6 @@
 /** The commands around hardware: emit, build otherwise, simulate, save, jump, close. */
 import { Location, LogOutputChannel, Position, Uri, commands, env, window, workspace } from 'vscode';
-import { guarded } from '../errors';
+import { guarded, inert } from '../errors';
 import { isNotebook } from '../notebooks';
 import { fill } from '../passes/form';
 import { Given, Values, text } from '../passes/values';
@@ -75,7 +75,7 @@ export class VerilogCommands {
     if (told.log) this.log.error(`${told.summary}\n${told.log}`);
     const tell = told.status === 'equal' ? window.showInformationMessage : window.showErrorMessage;
     const buttons = told.log ? [SHOW_LOG, OPEN_FOLDER] : [OPEN_FOLDER];
-    void this.follow(tell(told.summary, ...buttons), told.folder);
+    void this.follow(tell(inert(told.summary), ...buttons), told.folder);
   }
 
   private async save(target: PassTarget, given: Asked): Promise<void> {
@@ -83,7 +83,7 @@ export class VerilogCommands {
     const told = folder === undefined ? null : await this.api.save(target, folder);
     if (told === null || told.folder === null) return;
     const text = `${told.files.length} files are in ${told.folder}: make sim, make lint and make synth work there.`;
-    void this.follow(window.showInformationMessage(text, OPEN_FOLDER), told.folder);
+    void this.follow(window.showInformationMessage(inert(text), OPEN_FOLDER), told.folder);
   }
 
   private async close(target: PassTarget): Promise<void> {

@@ -18,6 +18,7 @@ from mase_server.passes.applied import PassFailedError, apply
 from mase_server.passes.declaration import Pass
 from mase_server.passes.registry import named
 from mase_server.steps import Step
+from mase_server.visible import reveal, reveal_lines
 
 #: What passes need the values of parameters for.
 REAL = frozenset({"weights", "data"})
@@ -121,9 +122,9 @@ class Pipeline:
             graph.propagate()
         applied.graph = graph
         applied.notes |= before.gone(applied, pass_.name)
-        entry = {"title": pass_.title, "seconds": time.perf_counter() - started, "info": in_words(info)}
+        entry = {"title": pass_.title, "seconds": time.perf_counter() - started, "info": reveal(in_words(info))}
         report = info.get("report")
-        entry["report"] = report[:LONGEST_REPORT] if isinstance(report, str) else None
+        entry["report"] = reveal_lines(report[:LONGEST_REPORT]) if isinstance(report, str) else None
         if isinstance(whose := info.get("weights"), str):
             applied.weights = whose
         applied.steps.append({**step.to_wire(), **entry})
@@ -134,12 +135,12 @@ def _kind(error: BaseException) -> str:
 
 
 def told(error: BaseException) -> str:
-    """What was raised; a pass's own errors say by themselves what is wrong."""
+    """What was raised, visible; a pass's own errors say by themselves what is wrong."""
     # fx adds the whole node.
     text = str(error).partition("\n\nWhile executing")[0].strip()
     if text and isinstance(error, ValueError | PassFailedError):
-        return text
-    return f"{type(error).__name__}: {text}".rstrip(": ")
+        return reveal_lines(text)
+    return reveal_lines(f"{type(error).__name__}: {text}".rstrip(": "))
 
 
 @dataclass(frozen=True, slots=True)
