@@ -125,7 +125,7 @@ async def test_hardware_is_written_below_its_folder_under_plain_names(editor):
     assert {each.resolve().is_relative_to(target) for each in target.rglob("*")} == {True}
     for name in names:
         for line in (target / name).read_text().splitlines():
-            assert "onerror=alert(1)" not in line or line.startswith(("/// ", "# [x]")), f"{name}: {line}"
+            assert "onerror=alert(1)" not in line or line.startswith(("/// ", "# \\[x\\]")), f"{name}: {line}"
     head = (target / f"{told.module}.sv").read_text().split("\nmodule ")[0]
     assert [line for line in head.splitlines() if not line.startswith("/// ")] == []
 
