@@ -125,7 +125,7 @@ def test_what_github_would_read_as_its_own_is_escaped(tmp_path):
     told = checked(tmp_path)
     one = problem(tmp_path / "a,b:c.py", 2, 0, 4, 0, "warning", "100 % wrong:\r\n::error::")
     assert annotation(told, one) == (
-        "::warning file=a%2Cb%3Ac.py,line=2,endLine=3,title=mase-server shape-mismatch::100 %25 wrong:%0D%0A::error::"
+        "::warning file=a%2Cb%3Ac.py,line=2,endLine=3,title=mase-server shape-mismatch::100 %25 wrong:%0A::error::"
     )
 
 
