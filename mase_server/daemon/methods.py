@@ -108,7 +108,7 @@ class ApiMethod:
         raise RuntimeError(f"{self.name} waits")
 
     def checked(self, api: Api, params: Params) -> Params:
-        """The parameters with the file's canonical `path`, and a model's name as it is shown; ValueError as of `call`."""
+        """The parameters with the canonical `path`, and a model's name as it is shown; ValueError as of `call`."""
         for key, value in params.items():
             if key not in self._known:
                 raise ValueError(f"{self.name} has no parameter {key!r}; it takes {_listed(self.params)}")
