@@ -10,6 +10,7 @@ import torch
 from torch import fx, nn
 
 from mase_server.ir.facts import Facts, fact_of
+from mase_server.tracing.guards import check_value
 from mase_server.tracing.rebuild import Rebuild
 from mase_server.tracing.rungs import needs_values
 from mase_server.tracing.shadow import MetaMode, Shadows
@@ -20,7 +21,7 @@ Visit = Callable[[fx.Node, Any], None]
 
 
 class Visitor(fx.Interpreter):
-    """Runs a graph and shows each node's result to `visit`."""
+    """Runs a graph and shows each node's result to `visit`; guards are left out, for facts are those of this graph."""
 
     def __init__(self, module: fx.GraphModule, visit: Visit) -> None:
         super().__init__(module)
@@ -32,6 +33,10 @@ class Visitor(fx.Interpreter):
         with torch._C.DisableTorchFunction():
             self.visit(n, out)
         return out
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Call a function, as fx does; types do not depend on what was assumed of values."""
+        return None if target is check_value else super().call_function(target, args, kwargs)
 
 
 def propagated(module: fx.GraphModule, values: Sequence[Any]) -> Facts:

@@ -27,7 +27,7 @@ from mase_server.tracing.errors.failure import Failure
 from mase_server.tracing.guards import seen_of
 from mase_server.tracing.positions import capture
 from mase_server.tracing.rebuild import Rebuild, Seeded
-from mase_server.tracing.shadow import MetaMode, Shadows
+from mase_server.tracing.shadow import MetaMode, Shadows, asking_module
 from mase_server.tracing.sizes import Size, SizeLog, TracedInt, subscript_to_come
 from mase_server.tracing.values import Python, Value, describe, fields_of, holds_tensor
 from mase_server.tracing.vmapped import Held, Vmapped, state_of, vmap_through
@@ -39,10 +39,12 @@ _SIMPLE = (
     bool, int, float, str, complex, torch.dtype, torch.device, torch.layout, torch.memory_format, range,
     type(None), type(Ellipsis),
 )  # fmt: skip
-#: Files that look whether a mask says anything, only to leave it out: with the mask the result is the same.
-_MASK_SHORTCUTS = ("transformers/masking_utils.py", "transformers/modeling_attn_mask_utils.py")
-#: A file that looks at values only to warn of padding.
-_ONLY_WARNS = "transformers/modeling_utils.py"
+#: Modules that look whether a mask is one that a shorter way computes too: without it the result is the same.
+_MASK_SHORTCUTS = (
+    "transformers.masking_utils", "transformers.modeling_attn_mask_utils", "torch.nn.modules.transformer",
+)  # fmt: skip
+#: A module that looks at values only to warn of padding.
+_ONLY_WARNS = "transformers.modeling_utils"
 #: Frames that a recorder puts between a module's caller and its forward, and around everything: at most.
 _FRAMES, _OUTER_FRAMES = 2, 100
 _UNRECORDEDGETTERS = frozenset({"grad", "_base", "grad_fn"})
@@ -219,10 +221,10 @@ class Recorder(MetaMode):
         values: list[Any] = [self.shadows.get(each) if isinstance(each, torch.Tensor) else each for each in args]
         values = [value if value is not None else each for value, each in zip(values, args, strict=True)]
         seen = seen_of(func.__name__, *values)
-        stack = capture(self._stop, 4)
-        home = stack[0][0].co_filename if stack else ""
-        if home.endswith(_ONLY_WARNS) or (seen is False and home.endswith(_MASK_SHORTCUTS)):
+        home = asking_module()
+        if home == _ONLY_WARNS or (seen is False and home in _MASK_SHORTCUTS):
             return
+        stack = capture(self._stop, 4)
         arguments = tuple(self._argument(each) for each in args)
         self.looks.append(Look(func.__name__, arguments, seen, len(self.calls), stack))
 
