@@ -27,6 +27,8 @@ BATCH_SYMBOLS = frozenset({"B"})
 FURTHER_PROBES = 5
 
 
+#: How far from the base's size one is looked for that tells most.
+NEAR = 160
 #: Sizes that are looked at for one at which no symbol is an affine image of another.
 MOST_CANDIDATES = 40
 
@@ -122,16 +124,16 @@ def usual_sizes(name: str, size: int, attempt: int, position: int) -> Iterator[i
     yield from larger_sizes(name, size, attempt, position)
 
 
-def telling_sizes(probed: Probed) -> dict[str, int]:
-    """For each symbol with an open question, the size nearest to the base's that halves what is possible."""
-    chosen: dict[str, int] = {}
-    for name, divisor, offset in probed.fitter.open_questions:
-        used = {point[name] for point in probed.points}
-        size = probed.points[0][name]
-        near = [size + step for away in range(8 * divisor) for step in (-away, away) if size + step > 1]
-        found = next((other for other in near if (other + offset) % divisor == 0 and other not in used), None)
-        if name not in chosen and found is not None:
-            chosen[name] = found
+def telling_sizes(probed: Probed, usual: Mapping[str, int]) -> dict[str, int]:
+    """Sizes near the base's that refute more candidates of ambiguous fits than the usual ones do."""
+    fitter, chosen = probed.fitter, dict[str, int]()
+    for name in sorted({name for fits in fitter.candidates.values() for fit in fits for name in fit.symbols}):
+        used, size = {point[name] for point in probed.points}, probed.points[0][name]
+        near = (size + step for away in range(NEAR) for step in (-away, away))
+        fresh = [each for each in near if each > 1 and each not in used]
+        best = max(fresh, key=lambda size: fitter.refuted_at({**usual, **chosen, name: size}))
+        if fitter.refuted_at({**usual, **chosen, name: best}) > fitter.refuted_at({**usual, **chosen}):
+            chosen[name] = best
     return chosen
 
 
@@ -205,7 +207,7 @@ class Prober:
         for attempt in range(2, 2 + FURTHER_PROBES):
             if not runs or not result.fitter.ambiguous:
                 break
-            further = self._further(varied, attempt, telling_sizes(result))
+            further = self._further(varied, attempt, telling_sizes(result, self._point(varied, attempt)))
             if further is None:
                 break
             runs = [*runs, further]
@@ -239,14 +241,17 @@ class Prober:
     def _further(self, varied: list[str], attempt: int, telling: dict[str, int]) -> _Found | None:
         """A probe at the sizes that tell most; where the model does not run there, at the next usual ones."""
         found = None if telling in self._useless else self._try(varied, attempt, telling)
-        if found is None:
+        if found is None and telling:
             self._useless.append(telling)
             found = self._try(varied, attempt)
         return found
 
-    def _try(self, varied: list[str], attempt: int, wanted: Mapping[str, int] | None = None) -> _Found | None:
+    def _point(self, varied: list[str], attempt: int) -> dict[str, int]:
         sizes = {name: self.sizes[name] for name in varied}
-        point = {**self.sizes, **choose_sizes(sizes, attempt, self._sizing), **(wanted or {})}
+        return {**self.sizes, **choose_sizes(sizes, attempt, self._sizing)}
+
+    def _try(self, varied: list[str], attempt: int, wanted: Mapping[str, int] | None = None) -> _Found | None:
+        point = {**self._point(varied, attempt), **(wanted or {})}
         self._mismatch = ""
         try:
             run = self._comparable(self._run_at(point))

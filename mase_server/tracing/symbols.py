@@ -6,6 +6,7 @@ do to a dimension: `B*T`, `T + 1`, `(H + 1)//2`, `(H//16)*(W//16) + 1`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,8 @@ DIVISORS = (2, 4, 8, 16, 32, 3, 64, 14, 5, 6, 7, 9, 10, 12, 20, 24, 28, 128, 256
 #: Factors that up-sampling produces.
 FACTORS = (2, 4, 8, 3, 16, 32)
 MAX_COEFFICIENT = 1 << 20
+#: Of the offsets that fit: so many are tried against each other.
+MOST_OFFSETS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +104,8 @@ class Fitter:
         self.ambiguous: set[tuple[int, ...]] = set()
         #: Those that expressions of other forms fit as well.
         self.rivalled: set[tuple[int, ...]] = set()
-        #: (symbol, divisor, offset): a size that is -offset modulo divisor would tell more about an ambiguous value.
-        self.open_questions: list[tuple[str, int, int]] = []
+        #: Ambiguous values -> expressions that fit, of intervals of offsets some.
+        self.candidates: dict[tuple[int, ...], list[Expr]] = {}
 
     def fit(self, values: tuple[int, ...]) -> Expr | None:
         """The simplest expression that gives `values[i]` at `points[i]`; None if none is found."""
@@ -145,7 +148,13 @@ class Fitter:
         if len(fits) > 1:
             self.ambiguous.add(values)
             self.rivalled.add(values)
+            self.candidates.setdefault(values, []).extend(fits)
         return min(fits, key=_intricacy, default=None)
+
+    def refuted_at(self, point: Sizes) -> int:
+        """How many candidates a run at this point would refute, whatever it gives."""
+        groups = [Counter(fit.at(point) for fit in fits) for fits in self.candidates.values()]
+        return sum(each.total() - max(each.values()) for each in groups)
 
     def _told(self, values: tuple[int, ...]) -> Iterator[tuple[Sizes, int]]:
         return zip(self._distinct, values, strict=True)
@@ -186,10 +195,15 @@ class Fitter:
         )
         if low > high:
             return None
-        if low < high:
-            self.ambiguous.add(values)
-            self.open_questions.append((name, divisor, (low + high + 1) // 2))
         usual = [offset for offset in (0, divisor - 1, divisor // 2, -divisor) if low <= offset <= high]
+        if low < high:
+            some = dict.fromkeys([*usual, *range(low, high, -(-(high - low) // MOST_OFFSETS)), high])
+            self.candidates.setdefault(values, []).extend(
+                Expr(0, ((1, (Atom(name, each, divisor),)),)) for each in some
+            )
+        if low < high or (not usual and len(self._distinct) < 4):
+            self.ambiguous.add(values)
+            self.rivalled |= {values} if low < high and not usual else set()
         return Atom(name, usual[0] if usual else low, divisor)
 
     def _scaled_floors(self, values: tuple[int, ...]) -> list[Expr]:
@@ -202,6 +216,9 @@ class Fitter:
                 for inner in self._floors(scaled):
                     self.ambiguous |= {values} if scaled in self.ambiguous else set()
                     found.append(Expr(constant, ((factor, inner.terms[0][1]),)))
+                scaled_up = [Expr(constant, ((factor, fit.terms[0][1]),)) for fit in self.candidates.get(scaled, ())]
+                if scaled_up:
+                    self.candidates.setdefault(values, []).extend(scaled_up)
         for name, divisor in product(self.symbols, DIVISORS):
             for offset in (0, divisor - 1):
                 fit = self._affine((Atom(name, offset, divisor),), values)
