@@ -44,4 +44,4 @@ class Recorded:
     @property
     def symbols(self) -> dict[str, int]:
         """Symbols that may vary, with their sizes in the recorded run."""
-        return {} if self.probed is None else self.probed.symbols
+        return self.probed.symbols if self.probed is not None and self.probed.generic else {}

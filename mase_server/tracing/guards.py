@@ -303,6 +303,8 @@ def seen_of(asked: str, tensor: torch.Tensor, *others: Any) -> Any:
         return bool(tensor)
     if asked in ("equal", "allclose", "__contains__"):
         return bool(getattr(torch.Tensor, asked)(tensor, *others))
+    if asked in ("__int__", "__index__"):
+        return int(tensor)
     if tensor.numel() == 1 and asked not in ("tolist", "numpy", "__array__"):
         return tensor.item()
     if tensor.numel() <= MOST_NUMBERS:
@@ -323,7 +325,10 @@ def check_value(asked: str, arguments: Sequence[Any], seen: Any, place: str = ""
 def describe_look(asked: str, seen: Any, place: str) -> str:
     """A look at values as text: "a condition = True at model.py:12"."""
     what = "a condition" if asked in ("__bool__", "is_nonzero") else f"a value ({asked.strip('_')})"
-    return f"{what} = {seen!r:.80}" + (f" at {place}" if place else "")
+    text = (
+        "what follows from the sizes" if isinstance(seen, fx.Node) else seen if isinstance(seen, Expr) else repr(seen)
+    )
+    return f"{what} = {text!s:.80}" + (f" at {place}" if place else "")
 
 
 fx.node.has_side_effect(check_value)

@@ -120,7 +120,8 @@ def usual_sizes(name: str, size: int, attempt: int, position: int) -> Iterator[i
         yield from (64 * (block + step) + (1 if (attempt + position) % 2 == 0 else -1) for step in range(attempt, 40))
     elif size >= 12:
         start = size * (4 - attempt % 3) // 5 - position
-        yield from sorted((prime for prime in _PRIMES if prime < size), key=lambda prime: abs(prime - start))
+        below = sorted((prime for prime in _PRIMES if prime < size), key=lambda prime: abs(prime - start))
+        yield from (prime - (attempt > 1) for prime in below)
     yield from larger_sizes(name, size, attempt, position)
 
 
@@ -138,8 +139,8 @@ def telling_sizes(probed: Probed, usual: Mapping[str, int]) -> dict[str, int]:
 
 
 def larger_sizes(name: str, size: int, attempt: int, position: int) -> Iterator[int]:
-    """Primes above the base's size: for what must not shrink."""
-    yield from (prime for prime in _PRIMES if prime > size + 4 * attempt + position)
+    """Primes above the base's size: for what must not shrink; after two odd sizes also even ones."""
+    yield from (prime + (attempt > 1) for prime in _PRIMES if prime > size + 4 * attempt + position)
 
 
 def multiple_sizes(name: str, size: int, attempt: int, position: int) -> Iterator[int]:

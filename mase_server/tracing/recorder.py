@@ -47,6 +47,8 @@ _MASK_SHORTCUTS = (
 _ONLY_WARNS = "transformers.modeling_utils"
 #: Frames that a recorder puts between a module's caller and its forward, and around everything: at most.
 _FRAMES, _OUTER_FRAMES = 2, 100
+#: Calls that give as many tensors as a dimension has parts -> the place of that argument.
+PARTS = {"unbind": 1, "split": 2}
 _UNRECORDEDGETTERS = frozenset({"grad", "_base", "grad_fn"})
 
 
@@ -193,6 +195,8 @@ class Recorder(MetaMode):
             return self._sizes(args[0], out, args[1] if len(args) > 1 else kwargs.get("dim"))
         if type(func) is GETTER:
             return self._record_getter(func, args, out)
+        if func is torch.Tensor.__len__ and (call := self._nodes.get(id(args[0]))) is not None:
+            self.sizes.ask(call, 0)
         if func in READS and func not in PRINTS:
             self.reads += 1
             self._look(func, args)
@@ -246,6 +250,14 @@ class Recorder(MetaMode):
             out = self._fresh(out)
         index = self._add(kind, target, arguments, named, describe(out))
         self._bind(out, index)
+        place = PARTS.get(getattr(func, "__name__", ""))
+        if (
+            place is not None
+            and isinstance(args[0], torch.Tensor)
+            and (source := self._nodes.get(id(args[0]))) is not None
+        ):
+            dimension = args[place] if len(args) > place else kwargs.get("dim", 0)
+            self.sizes.ask(source, int(dimension) % max(1, args[0].dim()))
         return out
 
     def _fresh(self, out: Any) -> Any:
@@ -447,6 +459,8 @@ class Recorder(MetaMode):
         """Devices read as the logical one; subclasses of int and float (numpy's, enums) as plain numbers."""
         if isinstance(value, torch.device):
             return torch.device("cpu")
+        if isinstance(value, TracedInt) and isinstance(value.term, tuple):
+            self.sizes.compare("==", value.term, int(value), True)
         if isinstance(value, int) and type(value) not in (int, bool):
             return int(value)
         if isinstance(value, float) and type(value) is not float:

@@ -18,6 +18,7 @@ Term = Any
 
 ARITHMETIC: dict[str, Callable[..., int]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+    "&": operator.and_, "|": operator.or_, "^": operator.xor,
 }  # fmt: skip
 RELATIONS: dict[str, Callable[..., bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -86,6 +87,22 @@ class TracedInt(int):
             self.log.compare("!=", self.term, 0, int(self) != 0)
         return int(self) != 0
 
+    def __neg__(self) -> int:
+        return 0 - self
+
+    def __abs__(self) -> int:
+        return -self if self < 0 else +self
+
+    def __divmod__(self, other: Any) -> Any:
+        found = self // other
+        return found if found is NotImplemented else (found, self % other)
+
+    def __lshift__(self, other: Any) -> Any:
+        return self * (1 << other) if isinstance(other, int) else NotImplemented
+
+    def __rshift__(self, other: Any) -> Any:
+        return self // (1 << other) if isinstance(other, int) else NotImplemented
+
 
 def _term(value: Any) -> Term:
     return value.term if isinstance(value, TracedInt) else int(value)
@@ -116,7 +133,8 @@ def _relation(name: str, method: str) -> Callable[[TracedInt, Any], Any]:
     return compare
 
 
-for _name, _word in {"+": "add", "-": "sub", "*": "mul", "//": "floordiv", "%": "mod"}.items():
+_METHODS = {"+": "add", "-": "sub", "*": "mul", "//": "floordiv", "%": "mod", "&": "and", "|": "or", "^": "xor"}
+for _name, _word in _METHODS.items():
     setattr(TracedInt, f"__{_word}__", _arithmetic(_name, f"__{_word}__", swapped=False))
     setattr(TracedInt, f"__r{_word}__", _arithmetic(_name, f"__r{_word}__", swapped=True))
 for _name, _word in {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}.items():

@@ -178,9 +178,16 @@ class Fitter:
         constant = values[first] - factor * base[first]
         if any(factor * b + constant != value for b, value in zip(base, values, strict=True)):
             return None
-        if len(atoms) > 1 and constant and len(self._distinct) < 4:
+        if (len(atoms) > 1 and constant and len(self._distinct) < 4) or any(map(self._is_unrounded, atoms)):
             self.ambiguous.add(values)
         return Expr(constant, ((factor, atoms),))
+
+    def _is_unrounded(self, atom: Atom) -> bool:
+        """Does a division leave the same rest at every point, so that other ways of rounding would fit as well?"""
+        return (
+            atom.divisor > 1
+            and len({(point[atom.symbol] + atom.offset) % atom.divisor for point in self._distinct}) < 2
+        )
 
     def _floors(self, values: tuple[int, ...]) -> list[Expr]:
         """(S + offset) // divisor."""

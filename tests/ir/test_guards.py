@@ -25,6 +25,48 @@ class Loop(nn.Module):
         return x
 
 
+class Enumerated(nn.Module):
+    def forward(self, x):
+        return sum(step * each for step, each in enumerate(x.unbind(1)))
+
+
+class Counted(nn.Module):
+    def forward(self, x):
+        for step in range(len(x)):
+            x = x + step
+        return x
+
+
+class Pieces(nn.Module):
+    def forward(self, x):
+        return sum(step * each.sum(1) for step, each in enumerate(x.split(2, 1)))
+
+
+class Odd(nn.Module):
+    def forward(self, x):
+        return x * (x.shape[1] % 2)
+
+
+class Lowest(nn.Module):
+    def forward(self, x):
+        return x * (x.shape[1] & 1)
+
+
+class Triangle(nn.Module):
+    def forward(self, x):
+        return x * sum(range(x.shape[1]))
+
+
+class Total(nn.Module):
+    def forward(self, x):
+        return x * int(x.sum())
+
+
+class Root(nn.Module):
+    def forward(self, x):
+        return x / float(x.shape[1]) ** 0.5
+
+
 class Long(nn.Module):
     def forward(self, x):
         return x.relu() if x.shape[1] > 100 else x.tanh()
@@ -86,6 +128,14 @@ def ones(*shape):
 REFUSED = {
     "arithmetic on a size": (Mean, (ones(2, 5),), (ones(2, 9),), "x.sum(1) / x.shape[1]", "x.shape[1] = 5"),
     "a loop over a length": (Loop, (ones(2, 5, 3),), (ones(2, 9, 3),), "for step in range", "x.shape[1] = 5"),
+    "parts along a length": (Enumerated, (ones(2, 5, 3),), (ones(2, 9, 3),), "x.unbind(1)", "x.shape[1] = 5"),
+    "the length of a tensor": (Counted, (ones(2, 5, 3),), (ones(3, 5, 3),), "len(x)", "x.shape[0] = 2"),
+    "pieces of a length": (Pieces, (ones(2, 5, 3),), (ones(2, 9, 3),), "x.split(2, 1)", "x.shape[1] = 5"),
+    "a remainder as a number": (Odd, (ones(2, 5, 3),), (ones(2, 8, 3),), "x.shape[1] % 2", "T % 2 = 1"),
+    "a bit of a length": (Lowest, (ones(2, 5, 3),), (ones(2, 8, 3),), "x.shape[1] & 1", "T & 1 = 1"),
+    "a sum over a length": (Triangle, (ones(2, 5, 3),), (ones(2, 8, 3),), "range(x.shape[1])", "x.shape[1] = 5"),
+    "a whole number of values": (Total, (ones(2, 5, 3),), (-ones(2, 5, 3),), "int(x.sum())", "a value (int)"),
+    "a fraction of a length": (Root, (ones(2, 5, 3),), (ones(2, 9, 3),), "float(x.shape[1])", "x.shape[1] = 5"),
     "a comparison": (Long, (ones(2, 16, 3),), (ones(2, 120, 3),), "> 100", "T <= 100"),
     "a remainder": (Parity, (ones(2, 15, 3),), (ones(2, 8, 3),), "% 2", "T % 2 != 0"),
     "a condition on values": (Sign, (ones(2, 5, 3),), (-ones(2, 5, 3),), "x.sum() > 0", "a condition = True"),
@@ -126,6 +176,11 @@ def test_sizes_that_were_proved_are_not_guarded():
     assert graph.guards == []
     x = torch.randn(7, 9, 3)
     assert torch.allclose(graph.model(x), Mean()(x))
+
+
+def test_only_what_may_vary_is_a_symbol():
+    assert MaseGraph(Root(), {"x": torch.randn(2, 5, 3)}).symbols == {}
+    assert MaseGraph(Odd(), {"x": torch.randn(2, 5, 3)}).symbols == {"B": 2, "T": 5}
 
 
 def test_sizes_that_nobody_asked_for_are_not_guarded():
