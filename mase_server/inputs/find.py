@@ -116,7 +116,9 @@ class _Finder(Running):
         before = set(self.covered)
         for instance in module_instances(vars(module), self.request.folder, self.nodes):
             name = self._name(instance)
-            if name not in before and self.wishes.wants(name):
+            # A constructor call that somebody asks for makes another model than the one in the variable.
+            asked = name in self.nodes and self.wishes.of(name).constructor(name) is not None
+            if name not in before and self.wishes.wants(name) and not asked:
                 self.take_turn(1)
                 yield from self.complete(Built(instance.model, {}, "instance", None), name)
 

@@ -207,6 +207,15 @@ def test_a_comment_may_name_a_variable(tmp_path):
     assert inputs(found) == {"first": "input: f32[B=2, 4]", "nets[1]": "input: f32[B=3, T=7, 6]"}
 
 
+def test_the_constructor_call_of_a_comment_beats_a_model_that_the_file_holds(tmp_path):
+    [found], problems = shown(
+        tmp_path, NET.replace("class Net", "# mase: Net(9); x: f32[B=2, 9]\nclass Net") + "a = Net(4)\n"
+    )
+    assert problems == []
+    assert (found.arguments_from, write(found.spec)) == ("comment", "x: f32[B=2, 9]")
+    assert found.arguments == {"width": 9}
+
+
 def test_two_models_of_one_class_are_both_shown_and_two_equal_ones_once(tmp_path):
     found, _ = shown(tmp_path, NET + "a = Net(width=7)\nb = Net(width=9)\nteacher = Net(width=9)\n")
     assert [(each.name, write(each.spec)) for each in found] == [("Net", "x: f32[B=2, 7]"), ("Net", "x: f32[B=2, 9]")]
