@@ -6,6 +6,8 @@ import os
 import unicodedata
 from pathlib import Path
 
+from mase_server.reading import is_file, is_folder
+
 
 def canonical(path: str | os.PathLike[str]) -> str:
     """The absolute path of what the system opens under `path`, however that is spelled; ValueError for no path at all.
@@ -25,10 +27,18 @@ def canonical(path: str | os.PathLike[str]) -> str:
 
 
 def canonical_of_absolute(path: str) -> str:
-    """`canonical` of what a program says, which knows no present folder; ValueError for a relative path too."""
+    """`canonical` of what a program says, which knows no present folder; ValueError for a relative path too.
+
+    A link that leads to nothing, or to a device or a pipe, keeps its own name: why it is not read is told there. Trust
+    is asked of where it leads all the same, by `canonical`.
+    """
     if not Path(path).is_absolute():
         raise ValueError(f"path is {path[:200]!r}; it has to be absolute")
-    return canonical(path)
+    found = canonical(path)
+    if is_file(found) or is_folder(found) or not os.path.islink(path):  # noqa: PTH114 - not an error
+        return found
+    folder, name = os.path.split(path)
+    return _as_listed(os.path.join(os.path.realpath(folder), name))  # noqa: PTH118
 
 
 def _as_listed(path: str) -> str:

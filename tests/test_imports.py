@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "snapshot": ("visible",),
     "steps": (),
     "notebooks": ("reading",),
-    "paths": (),
+    "paths": ("reading",),
     "reading": (),
     "arguments": ("kinds",),
     "building": (),

@@ -127,7 +127,8 @@ async def test_a_pipe_among_the_modules_is_not_waited_for_either(stand):
     assert (code, line) == ("missing-package", "import piped_part")  # Python takes no pipe for a module
     assert message.startswith("No module named 'piped_part'")
     await stand.others_answer()
-    part.unlink()
+    part.unlink()  # what an import looked for: the file is traced again
+    assert await stand.editor.end_state(stand.folder / "piped_whole.py") == "ready"
     assert await stand.save("piped_whole.py", good()) == "ready"
     assert not await stand.problems("piped_whole.py")
     stand.close("piped_whole.py")

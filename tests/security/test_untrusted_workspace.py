@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import suppress
+from typing import get_origin
 
 import psutil
 import pytest
@@ -80,7 +81,7 @@ def value_of(name, kind, hostile):
         "folder": str(folder), "pass": "bomb_pass", "model": "Net", "steps": ["bomb_pass()", "bomb()"],
         "inputs": str(folder / "inputs.npz"), "sets": ["", "small"], "topics": ["graph"], "line": 14, "column": 8,
     }  # fmt: skip
-    if name in named and isinstance(named[name], kind if isinstance(kind, type) else object):
+    if name in named and isinstance(named[name], get_origin(kind) or kind):
         return named[name]
     by_type = {str: "x", int: 1, bool: True, dict: {}, list[str]: ["f32[3, 4]"]}
     return by_type.get(kind, [])
