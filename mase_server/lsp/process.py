@@ -10,6 +10,7 @@ import os
 import queue
 import sys
 import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -32,6 +33,8 @@ from mase_server.rpc.registry import runtime_dir
 _FLUSH = 1.0
 #: Seconds that a client on TCP has to say its token, and bytes of the message that it may say it in.
 _GREETING, _MAX_GREETING = 10.0, 1 << 20
+#: Clients on TCP that have not said the token yet; one more ends the one that has been silent for longest.
+_STRANGERS = 32
 _LOG = logging.getLogger(__name__)
 
 
@@ -124,9 +127,15 @@ async def _over_tcp(server: Server, address: TcpAddress, token_file: Path | None
     found: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter, dict[str, Any]]] = asyncio.Future()
     path = token_file or name_file(runtime_dir(), ".token")
     token = token_of(path)
+    strangers: deque[asyncio.StreamWriter] = deque()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        strangers.append(writer)
+        if len(strangers) > _STRANGERS:
+            strangers.popleft().transport.abort()
         message = await _greet(reader, writer, token)
+        with contextlib.suppress(ValueError):  # it was the one silent for longest
+            strangers.remove(writer)
         if message is None or found.done():
             writer.close()
         else:
@@ -138,6 +147,8 @@ async def _over_tcp(server: Server, address: TcpAddress, token_file: Path | None
         _LOG.warning("listening at %s; initializationOptions.token has to be the text of %s", where, path)
         reader, writer, first = await found
         listening.close()
+        for stranger in strangers:
+            stranger.transport.abort()
     finally:
         if token_file is None:
             path.unlink(missing_ok=True)

@@ -53,6 +53,8 @@ class Channel(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(self.limits.send_buffer)
         counts = self.front.counts
         if len(self.front.connections) >= self.limits.connections:
+            self.front.drop_stranger()
+        if len(self.front.connections) >= self.limits.connections:
             counts.refused += 1
             self.drop(f"{self.limits.connections} clients are connected, which is the limit")
         elif not _is_own(transport.get_extra_info("socket")):
@@ -75,6 +77,7 @@ class Channel(asyncio.BufferedProtocol):
         """The client is gone: nothing goes on for it."""
         self.ended = True
         self.front.connections.discard(self)
+        self.front.strangers.pop(self, None)
         for name in list(self._timers):
             self.cancel_timer(name)
         for task in self._later:

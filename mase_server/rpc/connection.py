@@ -57,6 +57,7 @@ class Connection(Channel):
         """A client is there."""
         super().connection_made(transport)
         if self._token and not self.ended:
+            self.front.strangers[self] = None
             self.after("greeting", self.limits.greeting_seconds, f"no {AUTHENTICATE} came in time")
 
     def eof_received(self) -> bool:
@@ -237,6 +238,7 @@ class Connection(Channel):
             self.after("end", self.limits.end_seconds / 10, "the token is not this server's")
             raise ApiError("unauthenticated", "the token is not this server's")
         self._token = ""
+        self.front.strangers.pop(self, None)
         self.cancel_timer("greeting")
         return {"authenticated": True}
 

@@ -27,10 +27,21 @@ class Counts:
 
 @dataclass(slots=True)
 class Front:
-    """The daemon that is asked, and everybody who asks it. began: time.monotonic()."""
+    """The daemon that is asked, and everybody who asks it.
+
+    strangers: those of the connections that have not said the token yet, the oldest first.  began: time.monotonic().
+    """
 
     daemon: Daemon
     limits: Limits = field(default_factory=Limits)
     counts: Counts = field(default_factory=Counts)
     connections: set[Channel] = field(default_factory=set)
+    strangers: dict[Channel, None] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
+
+    def drop_stranger(self) -> None:
+        """Make room: end the connection that has not said the token for longest, if there is one."""
+        if (oldest := next(iter(self.strangers), None)) is not None:
+            self.strangers.pop(oldest)
+            self.connections.discard(oldest)
+            oldest.drop("more clients came before the token was said")

@@ -8,6 +8,9 @@ import msgpack
 import pytest
 from rpc_serving import Raw
 
+from mase_server.rpc.addresses import TcpAddress
+from mase_server.rpc.listening import Listening
+
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
@@ -82,6 +85,28 @@ async def test_a_connection_over_the_limit_is_told_so(limited):
             assert params[0]["message"] == "2 clients are connected, which is the limit"
         assert await one.result("mase/info")
     assert served.front.counts.refused == 1
+
+
+async def test_silent_strangers_keep_nobody_out_who_says_the_token(limited):
+    served = await limited(connections=3)
+    tcp = Listening(served.front, TcpAddress("127.0.0.1", 0))
+    address = await tcp.start()
+
+    async def dialled():
+        return Raw(*await asyncio.open_connection(address.host, address.port))
+
+    known = await dialled()
+    await known.result("mase/authenticate", token=tcp.token_file.read_text().strip())
+    silent = [await dialled() for _ in range(5)]
+    late = await dialled()
+    await late.result("mase/authenticate", token=tcp.token_file.read_text().strip())
+    for each in silent[:4]:
+        assert (await reason(each))[2][0]["message"] == "more clients came before the token was said"
+    assert await late.result("mase/files") == await known.result("mase/files")
+    assert len(served.front.connections) == 3
+    await tcp.close()
+    for each in (known, late, *silent):
+        await each.close()
 
 
 async def test_who_does_not_read_gets_no_more_answers_and_is_dropped(limited):

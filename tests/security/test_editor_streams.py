@@ -5,12 +5,16 @@ import json
 import os
 import re
 import stat
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from editing import Editor
 from hostile import SERVER
 
+#: A server that gives a client another time than ten seconds to say its token.
+GREETED = "from mase_server.lsp import process\nprocess._GREETING = {}\nfrom mase_server.cli.main import main\nmain()"
 NOTICE = "initializationOptions.token has to be the text of "
 
 
@@ -21,8 +25,8 @@ class Listening:
         self.process, self.port, self.token_file = process, port, token_file
 
     @classmethod
-    async def start(cls, *options, env=None):
-        command = [*SERVER, "lsp", "--tcp", "127.0.0.1:0", *options]
+    async def start(cls, *options, env=None, server=SERVER):
+        command = [*server, "lsp", "--tcp", "127.0.0.1:0", *options]
         pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         process = await asyncio.create_subprocess_exec(*command, stderr=pipe, stdin=null, env=env)
         where, _, path = (await process.stderr.readline()).decode().partition("listening at ")[2].partition("; ")
@@ -83,6 +87,50 @@ async def test_only_who_knows_the_token_is_served_over_tcp(listening, tmp_path):
     editor.client.exit(None)
     assert await asyncio.wait_for(listening.process.wait(), 30) == 0
     assert token.encode() not in await listening.process.stderr.read()
+
+
+async def ended(reader):
+    """Wait until the server ends a connection; it says nothing before."""
+    with suppress(ConnectionError):
+        assert await asyncio.wait_for(reader.read(), 60) == b""
+
+
+async def test_of_silent_strangers_the_oldest_goes_when_more_come_and_none_keeps_the_editor_out(private_home, tmp_path):
+    patient = (sys.executable, "-c", GREETED.format(600))
+    listening = await Listening.start(env={**os.environ, **private_home}, server=patient)
+    silent = [await asyncio.open_connection("127.0.0.1", listening.port) for _ in range(100)]
+    await asyncio.gather(*(ended(reader) for reader, _ in silent[:68]))
+    descriptors = map(os.readlink, Path(f"/proc/{listening.process.pid}/fd").iterdir())
+    assert sum("socket" in each for each in descriptors) < 50
+    editor = Editor(tmp_path, options={"token": listening.token})
+    await editor.client.start_tcp("127.0.0.1", listening.port)
+    assert (await editor.initialize(os.getpid())).server_info.name == "mase-server"
+    await asyncio.gather(*(ended(reader) for reader, _ in silent[68:]))  # it has its editor
+    for _, writer in silent:
+        writer.close()
+    await editor.client.shutdown_async(None)
+    editor.client.exit(None)
+    assert await asyncio.wait_for(listening.process.wait(), 30) == 0
+
+
+async def test_a_stranger_has_so_long_to_say_its_token_also_where_bytes_come_all_the_while(private_home):
+    hasty = (sys.executable, "-c", GREETED.format(1))
+    server = await Listening.start(env={**os.environ, **private_home}, server=hasty)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+
+    async def trickle():
+        with suppress(ConnectionError):
+            for byte in initialize(server.token):
+                writer.write(bytes([byte]))
+                await writer.drain()
+                await asyncio.sleep(0.1)
+
+    trickling = asyncio.ensure_future(trickle())
+    await ended(reader)
+    assert not trickling.done()
+    trickling.cancel()
+    server.process.kill()
+    await server.process.wait()
 
 
 async def test_a_token_file_is_made_once_and_kept(private_home, tmp_path):
