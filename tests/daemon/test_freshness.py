@@ -2,14 +2,16 @@
 
 import asyncio
 import os
+import random
 import shutil
 
 import pytest
 import pytest_asyncio
 
-from mase_server.daemon import watch
+from mase_server.daemon import daemon, freshness, watch
 from mase_server.daemon.process import DEFAULT_JOB
 from mase_server.dependencies import MOST
+from tests.conftest import SEARCH
 
 from .conftest import Bench
 
@@ -214,6 +216,72 @@ async def test_whatever_a_program_asks_of_the_disk_is_followed(shown, way):
     for name, text in after.items():
         shown.put(name, text)
     await shown.becomes(6)
+
+
+SPEC = LOADERS["spec"].replace("part.txt.py", "plug.txt.py").replace("part", "plug")
+#: Kinds of dependencies: how a program gets its width of it, the files with which that is 5, and those with which it is
+#: 6. None for a file that is not there; without `needed.py` or `awaited.py` there is no width at all.
+KINDS = {
+    "opened": ('width = int(open("opened.txt").read())\n', {"opened.txt": "5"}, {"opened.txt": "6"}),
+    "config.json": (CONFIG, {"config.json": '{"width": 5}'}, {"config.json": '{"width": 6}'}),
+    "listed": (
+        'import os\nwidth = 4 + len(os.listdir("listed"))\n', {"listed/a": "", "listed/b": None}, {"listed/b": ""},
+    ),
+    "looked for": ('import os\nwidth = 5 + os.path.exists("absent")\n', {"absent": None}, {"absent": ""}),
+    "importlib": (SPEC, {"plug.txt.py": "width = 5\n"}, {"plug.txt.py": "width = 6  # more\n"}),
+    "shadowed": (
+        "from shadowed import width\n", {"shadowed.py": "width = 5\n", "shadowed/__init__.py": None},
+        {"shadowed/__init__.py": "width = 6\n"},
+    ),
+    "optional": (
+        "try:\n    from extra_part import width\nexcept ImportError:\n    width = 5\n", {"extra_part.py": None},
+        {"extra_part.py": "width = 6\n"},
+    ),
+    "deleted": ("from needed import width\n", {"needed.py": "width = 5\n"}, {"needed.py": None}),
+    "appears": ("from awaited import width\n", {"awaited.py": None}, {"awaited.py": "width = 6\n"}),
+}  # fmt: skip
+
+
+async def test_dependencies_that_are_drawn_and_changed_one_after_the_other_are_each_followed(shown, monkeypatch):
+    monkeypatch.setattr(freshness, "_WITHIN", 0.0)  # so many changes within seconds would have to wait
+    monkeypatch.setattr(daemon, "_ECHO_SECONDS", 0.0)
+    seed = random.randrange(1 << 30) if SEARCH else 17
+    dice = random.Random(seed)
+    drawn = dice.sample(list(KINDS), len(KINDS))
+    changed = dict.fromkeys(drawn, False)
+
+    def change(kind, to):
+        for name, text in KINDS[kind][1 + to].items():
+            if text is not None:
+                shown.put(name, text)
+            elif (shown.place / name).exists():
+                (shown.place / name).unlink()
+        changed[kind] = to
+
+    def is_right():
+        """Does a trace that began after the change show what the files of now give?"""
+        status = shown.status()
+        if not status.ended or status.generation <= before:
+            return False
+        if changed.get("deleted") or not changed.get("appears", True):
+            return "missing-package" in shown.problems_told()
+        width = 5 + sum(1 << place for place, kind in enumerate(drawn) if kind != "deleted" and changed[kind])
+        return shown.width() == width and shown.is_fresh()
+
+    parts = [f"{KINDS[kind][0]}total += (width - 5) << {place}\n" for place, kind in enumerate(drawn)]
+    for kind in drawn:
+        change(kind, False)
+    await shown.begin(f"total = 5\n{''.join(parts)}width = total\n")
+    steps = []
+    for kind in (*dice.sample(drawn, len(drawn)), *dice.choices(drawn, k=50 if SEARCH else 4)):
+        before = shown.status().generation
+        steps.append((kind, not changed[kind]))
+        change(kind, not changed[kind])
+        try:
+            await shown.ear.until(is_right)
+        except TimeoutError:
+            raise AssertionError(f"seed {seed}: {drawn}, {steps}: {shown.status()}, width {shown.width()}") from None
+        await shown.quiet()
 
 
 async def test_what_a_link_leads_to_is_followed_and_where_it_leads(shown):
