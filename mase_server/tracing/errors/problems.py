@@ -163,7 +163,9 @@ class _Explanation:
     def _plain(self) -> Complaint:
         code, form, step = _PHASES[self.context.phase]
         message = form.format(raised=describe(self.error), model=self.context.model).rstrip(".")
-        return Complaint(code, f"{message}.{self._given()}{step.format(model=self.context.model)}")
+        read = self.scene.file_read(self.context.owns)
+        where = f" It was raised while {read} was read." if read and read not in message else ""
+        return Complaint(code, f"{message}.{where}{self._given()}{step.format(model=self.context.model)}")
 
     def _given(self) -> str:
         """The operands of the failed call, which torch's own texts often leave out."""

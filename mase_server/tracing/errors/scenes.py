@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
 from traceback import walk_tb
 from types import FrameType
 from typing import Any
@@ -43,6 +45,26 @@ class Scene:
             return None
         file = self.file(self.frames[0].file)
         return file, file.at(raw(self.frames[0]))
+
+    def file_read(self, owns: Callable[[str], bool]) -> str:
+        """The file that a library was reading for the person's code, as that named it; "" where none is known.
+
+        owns: is a file the person's? Libraries say what is wrong with the bytes, and seldom of which file.
+        """
+        called: list[FrameType] = []
+        for frame, _ in walk_tb(self.error.__traceback__):
+            called = [] if owns(frame.f_code.co_filename) else [*called, frame]
+        for frame in called:
+            values, code = frame.f_locals, frame.f_code
+            for name in (*code.co_varnames[: code.co_argcount], *values):
+                value = values.get(name)
+                if isinstance(value, io.IOBase):
+                    value = getattr(value, "name", None)
+                elif name not in code.co_varnames[: code.co_argcount]:
+                    continue
+                if isinstance(value, str | os.PathLike) and is_file(value):
+                    return str(value)
+        return ""
 
     def function(self) -> mends.Function | None:
         """The innermost function of the person's around the failed expression."""
