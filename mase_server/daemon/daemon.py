@@ -108,7 +108,7 @@ class Daemon:
 
     async def start(self) -> None:
         """Begin to watch files; tracing begins as files are opened."""
-        self._watcher = Watcher(self.saved)
+        self._watcher = Watcher(self.saved, self._services.listener.warned)
         self._spawn(asyncio.to_thread(clean_scratch))
 
     async def shutdown(self) -> None:

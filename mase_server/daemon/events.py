@@ -65,6 +65,10 @@ class Listeners:
         """See `Listener`."""
         self._tell(lambda one: one.verilog_ended(path, model))
 
+    def warned(self, text: str) -> None:
+        """See `Listener`."""
+        self._tell(lambda one: one.warned(text))
+
     def _tell(self, tell: Callable[[Listener], None]) -> None:
         for listener in self._listeners:
             try:
@@ -133,6 +137,9 @@ class Events:
     def verilog_ended(self, path: str, model: str) -> None:
         """The last of these."""
         self._progress(path, model, "verilog", "", 1.0)
+
+    def warned(self, text: str) -> None:
+        """No event: the log has it."""
 
     def _progress(self, path: str, model: str, of: str, message: str, fraction: float | None) -> None:
         if self._subscribers:

@@ -31,3 +31,6 @@ class Quiet:
 
     def verilog_ended(self, path: str, model: str) -> None:
         """Nothing to do."""
+
+    def warned(self, text: str) -> None:
+        """Nothing to do: the log has it."""

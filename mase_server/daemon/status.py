@@ -64,6 +64,9 @@ class Listener(Protocol):
     def verilog_ended(self, path: str, model: str) -> None:
         """That is over, whichever way."""
 
+    def warned(self, text: str) -> None:
+        """Something that is no file's does not work as it should: a person should know, once."""
+
 
 @dataclass(frozen=True, slots=True)
 class FolderSettings:

@@ -53,11 +53,12 @@ class _Watched:
 class Watcher:
     """Calls `changed(path)` on the event loop, once a burst of events, for what is of interest in the watched folders.
 
-    Of interest are Python files and notebooks, and whatever `watch` names.
+    Of interest are Python files and notebooks, and whatever `watch` names. `warned(text)` is called where the system
+    watches no more folders, so that they are polled.
     """
 
-    def __init__(self, changed: Callable[[str], None]) -> None:
-        self._changed = changed
+    def __init__(self, changed: Callable[[str], None], warned: Callable[[str], None] = lambda text: None) -> None:
+        self._changed, self._warned = changed, warned
         self._loop = asyncio.get_running_loop()
         self._pending: dict[str, asyncio.TimerHandle] = {}
         self._wanted: set[str] = set()
@@ -149,8 +150,9 @@ class Watcher:
             self._tell_all(folder)
 
     def _poll_instead(self, error: OSError) -> None:
-        why = f"the system watches no more folders: {_LIMITS[error.errno or 0]}"
-        _log.warning(f"{why}. Files are looked at every {_POLL:g} s instead.")
+        why = f"The system watches no more folders: {_LIMITS[error.errno or 0]}"
+        _log.warning(text := f"{why}. Files are looked at every {_POLL:g} s instead.")
+        self._warned(text)
         old, self._observer = self._observer, self._started(PollingObserver(timeout=_POLL))
         if old is not None and old.is_alive():
             old.stop()

@@ -135,6 +135,10 @@ class ClientListener:
             self._server.contents.changed([path])
             self._refresher.refresh()
 
+    def warned(self, text: str) -> None:
+        """A message, since no file's diagnostics are the place for it."""
+        self._server.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Warning, text))
+
     def _begin(self, kind: str, path: str, model: str, title: str, cancel: Callable[[], object] | None = None) -> None:
         self._end(kind, path, model)
         self._work[kind, path, model] = Progress(self._server, title, cancel)

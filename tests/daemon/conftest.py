@@ -57,6 +57,10 @@ class Ear:
         self.said.append(("verilog ended", path, model))
         self.news.set()
 
+    def warned(self, text):
+        self.said.append(text)
+        self.news.set()
+
     async def until(self, condition):
         while not (found := condition()):
             self.news.clear()

@@ -191,7 +191,7 @@ async def test_at_the_systems_limit_it_polls_and_says_so_once(tmp_path, monkeypa
     (tmp_path / "gone" / "net.py").write_text("x")
     await heard_until(heard, tmp_path / "gone" / "net.py")
     watcher.close()
-    told = f"the system watches no more folders: {LIMITS[number]}. Files are looked at every 0.05 s instead."
+    told = f"The system watches no more folders: {LIMITS[number]}. Files are looked at every 0.05 s instead."
     assert [one.getMessage() for one in caplog.records if one.name == "mase_server.daemon.watch"] == [told]
 
 

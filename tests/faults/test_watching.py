@@ -6,8 +6,9 @@ import subprocess
 import pytest
 from faulting import SERVER
 from good_net import good, seen
+from lsprotocol import types as lsp
 
-#: A server in a namespace of its own, where only one folder can be watched; and what the log says then.
+#: A server in a namespace of its own, where only one folder can be watched; and why that is.
 FEW_FOLDERS = ("max_inotify_watches", 1, "its limit of watched folders is reached")
 #: One where nobody can watch anything any more, as where a hundred editors of one user do.
 NO_WATCHER = ("max_inotify_instances", 0, "its limit of open files or of watchers is reached")
@@ -26,7 +27,7 @@ def may_limit(name, count):
 
 
 @pytest.mark.parametrize(("name", "count", "why"), [FEW_FOLDERS, NO_WATCHER], ids=["folders", "watchers"])
-async def test_beyond_the_systems_limits_files_are_polled_and_the_log_says_so_once(new_stand, name, count, why):
+async def test_beyond_the_systems_limits_files_are_polled_and_the_person_is_told_once(new_stand, name, count, why):
     if not may_limit(name, count):
         pytest.skip("this machine gives nobody a namespace of their own (unshare -Ur)")
     stand = await new_stand(command=(*limited(name, count), *SERVER))
@@ -41,6 +42,10 @@ async def test_beyond_the_systems_limits_files_are_polled_and_the_log_says_so_on
         stand.texts[path] = good(20)
         assert await stand.shown(name) == seen(20)
     await stand.others_answer()
-    await stand.stop()
+    told = await stand.editor.expect(lsp.WINDOW_SHOW_MESSAGE)
+    assert told.type == lsp.MessageType.Warning
+    assert told.message.startswith(f"The system watches no more folders: {why}")
+    assert told.message.endswith(" Files are looked at every 0.5 s instead.")
+    await stand.stop()  # nothing is told twice: what nobody expected is an error here
     logs = "".join(each.read_text() for each in (stand.tmp / "state").rglob("*.jsonl"))
-    assert logs.count(f"the system watches no more folders: {why}") == 1
+    assert logs.count(f"The system watches no more folders: {why}") == 1

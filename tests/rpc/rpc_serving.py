@@ -38,6 +38,8 @@ class Deaf:
 
     def verilog_ended(self, path, model): ...
 
+    def warned(self, text): ...
+
 
 class Served:
     """A daemon, its front, and where it listens."""
