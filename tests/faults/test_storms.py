@@ -20,6 +20,12 @@ USES_SHARED = GOOD.replace("import torch\n", "import shared\nimport torch\n", 1)
 )
 
 
+@pytest.fixture(scope="module")
+def options():
+    """A limit of time below the usual one: what has too many modules is stopped the sooner."""
+    return {"limits.seconds": 15}
+
+
 def git(folder, *arguments):
     nobody = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org", "-c", "gc.auto=0")
     subprocess.run(["git", *nobody, *arguments], cwd=folder, check=True, capture_output=True)
