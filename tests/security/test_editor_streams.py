@@ -57,12 +57,25 @@ def initialize(token, ident=1):
 
 
 @pytest.fixture
-async def listening(private_home):
-    server = await Listening.start(env={**os.environ, **private_home})
-    yield server
-    if server.process.returncode is None:
-        server.process.kill()
-    await server.process.wait()
+async def listen(private_home):
+    """A function that starts a server, which ends with the test. seconds: that a client has to say its token."""
+    servers = []
+
+    async def start(*options, seconds=10):
+        command = (sys.executable, "-c", GREETED.format(seconds))
+        servers.append(await Listening.start(*options, env={**os.environ, **private_home}, server=command))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        if server.process.returncode is None:
+            server.process.kill()
+        await server.process.wait()
+
+
+@pytest.fixture
+async def listening(listen):
+    return await listen()
 
 
 async def test_only_who_knows_the_token_is_served_over_tcp(listening, tmp_path):
@@ -95,9 +108,8 @@ async def ended(reader):
         assert await asyncio.wait_for(reader.read(), 60) == b""
 
 
-async def test_of_silent_strangers_the_oldest_goes_when_more_come_and_none_keeps_the_editor_out(private_home, tmp_path):
-    patient = (sys.executable, "-c", GREETED.format(600))
-    listening = await Listening.start(env={**os.environ, **private_home}, server=patient)
+async def test_of_silent_strangers_the_oldest_goes_when_more_come_and_none_keeps_the_editor_out(listen, tmp_path):
+    listening = await listen(seconds=600)
     silent = [await asyncio.open_connection("127.0.0.1", listening.port) for _ in range(100)]
     await asyncio.gather(*(ended(reader) for reader, _ in silent[:68]))
     descriptors = map(os.readlink, Path(f"/proc/{listening.process.pid}/fd").iterdir())
@@ -113,9 +125,8 @@ async def test_of_silent_strangers_the_oldest_goes_when_more_come_and_none_keeps
     assert await asyncio.wait_for(listening.process.wait(), 30) == 0
 
 
-async def test_a_stranger_has_so_long_to_say_its_token_also_where_bytes_come_all_the_while(private_home):
-    hasty = (sys.executable, "-c", GREETED.format(1))
-    server = await Listening.start(env={**os.environ, **private_home}, server=hasty)
+async def test_a_stranger_has_so_long_to_say_its_token_also_where_bytes_come_all_the_while(listen):
+    server = await listen(seconds=1)
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
 
     async def trickle():
@@ -129,8 +140,6 @@ async def test_a_stranger_has_so_long_to_say_its_token_also_where_bytes_come_all
     await ended(reader)
     assert not trickling.done()
     trickling.cancel()
-    server.process.kill()
-    await server.process.wait()
 
 
 async def test_a_token_file_is_made_once_and_kept(private_home, tmp_path):
