@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from mase_server.daemon.channel import Channel
 from mase_server.daemon.heartbeat import Heartbeat
 from mase_server.daemon.log import OutputLog
 from mase_server.daemon.refused import is_of_the_system
+from mase_server.priority import waited
 from mase_server.programs import person_script
 from mase_server.wire import PROTOCOL, Message
 
@@ -96,9 +98,8 @@ async def boot(interpreter: str, role: str, folder: str, job: str) -> BootedProc
         raise NoEnvironment("no-interpreter", f"{interpreter} does not start: {error.strerror or error}.") from error
     log.handed_over()
     try:
-        async with asyncio.timeout(HANDSHAKE_SECONDS):
-            greeting = await _first_message(process.pid, channel)
-            return BootedProcess(process, channel, log, _handshake(greeting, interpreter, log))
+        greeting = await _first_message(process.pid, channel)
+        return BootedProcess(process, channel, log, _handshake(greeting, interpreter, log))
     except BaseException as error:
         await end_groups([process.pid], process.wait())
         channel.close()
@@ -110,10 +111,16 @@ async def boot(interpreter: str, role: str, folder: str, job: str) -> BootedProc
 
 
 async def _first_message(pid: int, channel: Channel) -> Message | None:
+    """TimeoutError after `HANDSHAKE_SECONDS`, without what the process waited for a processor meanwhile."""
+    started = time.monotonic()
     message = asyncio.ensure_future(channel.read())
     missed = asyncio.ensure_future(Heartbeat(pid).missed("handshake"))
     try:
-        await asyncio.wait((message, missed), return_when=asyncio.FIRST_COMPLETED)
+        while not (message.done() or missed.done()):
+            left = HANDSHAKE_SECONDS + waited(pid) - (time.monotonic() - started)
+            if left <= 0:
+                raise TimeoutError
+            await asyncio.wait((message, missed), timeout=left, return_when=asyncio.FIRST_COMPLETED)
         if message.done():
             return message.result()
         raise LaunchFailed(f"the process {missed.result()} while it was starting")

@@ -11,7 +11,7 @@ import pytest
 from mase_server.daemon import process, supervisor
 from mase_server.daemon.calls import WorkerGone
 from mase_server.daemon.heartbeat import Heartbeat
-from mase_server.daemon.process import DEFAULT_JOB, LaunchFailed, boot
+from mase_server.daemon.process import DEFAULT_JOB, LaunchFailed, NoEnvironment, boot
 
 from .test_supervisor import Played
 
@@ -104,3 +104,15 @@ async def test_an_interpreter_that_is_stopped_while_it_starts_is_told_as_no_faul
     monkeypatch.setattr(process, "_spawn", stopped)
     with pytest.raises(LaunchFailed, match="was stopped by a signal while it was starting"):
         await boot(sys.executable, "parent", str(tmp_path), DEFAULT_JOB)
+
+
+async def test_what_an_interpreter_waits_for_a_processor_does_not_count_while_it_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "HANDSHAKE_SECONDS", 0.05)
+    with pytest.raises(NoEnvironment, match="did not finish importing torch within"):
+        await boot(sys.executable, "parent", str(tmp_path), DEFAULT_JOB)
+    monkeypatch.setattr(process, "waited", lambda pid: 600.0)  # as with forty editors on two processors
+    booted = await boot(sys.executable, "parent", str(tmp_path), DEFAULT_JOB)
+    assert booted.handshake.torch
+    await process.end_groups([booted.process.pid], booted.process.wait())
+    booted.channel.close()
+    booted.log.close()
