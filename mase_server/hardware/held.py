@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from mase_server.formats import parse
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.design import Constant, Stream
 from mase_server.ir.build import attribute
@@ -88,6 +89,17 @@ class Barred:
 
 
 Held = Whole | Unrounded | Floating | Known | Moved | Constant | Later | Masked | Barred
+
+
+def stream_format(text: str) -> FixedPoint:
+    """The format of a stream whose values are rounded to a text; NoHardware for anything but signed fixed point.
+
+    Hardware calls it `fixed`, also where a configuration of MASE says `integer`.
+    """
+    format = parse(text)
+    if isinstance(format, FixedPoint) and format.is_signed and format.rounding == "nearest":
+        return FixedPoint(format.width, format.fraction_width)
+    raise NoHardware(f"{text} has no hardware; integers of signed fixed point have, e.g. fixed(8,4)")
 
 
 def node_of(value: Any) -> fx.Node:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
-from mase_server.formats import parse
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.effects import LIKE_ANOTHER, OF_SIZES
-from mase_server.hardware.held import NoHardware
+from mase_server.hardware.held import NoHardware, stream_format
 from mase_server.ir.facts import call_of
 from mase_server.ir.number_formats import format_text, operator_of
 from mase_server.ops.table import named_arguments
@@ -52,10 +51,10 @@ def input_format(lowering: Lowering, root: fx.Node, node: fx.Node) -> FixedPoint
         count = fewest_rows(lowering, root)
         return _NUMBER if count is None else FixedPoint(max(1, (count - 1).bit_length()), 0, is_signed=False)
     texts = {text for each in (root, node) for user in each.users if (text := format_text(user)) is not None}
-    formats = list({parse(text) for text in texts})
-    if len(formats) != 1 or not isinstance(formats[0], FixedPoint):
+    formats = {stream_format(text) for text in texts}
+    if len(formats) != 1:
         raise NoHardware(f"{node.name} is not rounded to fixed point; quantise it first, e.g. to fixed(8,4)")
-    return formats[0]
+    return formats.pop()
 
 
 def fewest_rows(lowering: Lowering, root: fx.Node) -> int | None:

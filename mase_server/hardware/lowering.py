@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from mase_server.formats import parse
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.composed import RULES
 from mase_server.hardware.counts import finished
@@ -33,6 +32,7 @@ from mase_server.hardware.held import (
     Whole,
     node_of,
     run,
+    stream_format,
 )
 from mase_server.hardware.indices import fewest_rows
 from mase_server.hardware.kinds import KINDS, MIXED
@@ -327,7 +327,7 @@ class Lowering:
         source = node.args[0]
         assert isinstance(source, fx.Node)
         self.same_places(node, source)
-        return self._round(self.held[source], _fixed(text), node)
+        return self._round(self.held[source], stream_format(text), node)
 
     def _round(self, held: Held, format: FixedPoint, node: fx.Node) -> Held:
         match held:
@@ -366,13 +366,6 @@ class Lowering:
 def _packs(node: fx.Node) -> bool:
     """Does a node only put tensors into an object?"""
     return node.op == "call_function" and getattr(underlying(node.target), "__name__", "") == "rebuild"
-
-
-def _fixed(text: str) -> FixedPoint:
-    format = parse(text)
-    if isinstance(format, FixedPoint) and format.is_signed and format.rounding == "nearest":
-        return format
-    raise NoHardware(f"{text} has no hardware; integers of signed fixed point have, e.g. fixed(8,4)")
 
 
 def _values(held: Held) -> Tensor:
