@@ -1,9 +1,14 @@
 """Estimates in time against simulation: the interval and the latency, to the cycle."""
 
+import random
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
+from mase_server import MaseGraph, passes
 from mase_server.hardware import netlist, pace
 from mase_server.hardware.emission import emit, random_inputs
 from mase_server.hardware.estimates import estimate, estimating
@@ -107,3 +112,57 @@ def test_what_nobody_folds_takes_a_beat_a_cycle_also_where_beats_are_not_followe
     followed = estimate(design, fold(design)).operations[name]["cycles"]
     monkeypatch.setattr(estimating, "_MOST_BEATS", 0)
     assert estimate(design, fold(design)).operations[name]["cycles"] == followed == 9
+
+
+class Drawn(nn.Module):
+    """Layers between values drawn by a seed, which are read once or more, added and joined in any order."""
+
+    def __init__(self, seed):
+        super().__init__()
+        draw = random.Random(seed)
+        self.layers, self.steps, sizes = nn.ModuleList(), [], [6]
+        for _ in range(draw.randint(2, 6)):
+            kind, first = draw.choice(("linear", "gelu", "add", "cat", "cat")), draw.randrange(len(sizes))
+            alike = [place for place, size in enumerate(sizes) if size == sizes[first]]
+            second = draw.choice(alike if kind == "add" else range(len(sizes)))
+            size = draw.choice((2, 3, 6, 8)) if kind == "linear" else sizes[first]
+            self.layers.append(nn.Linear(sizes[first], size) if kind == "linear" else nn.GELU())
+            self.steps.append((kind, first, second))
+            sizes.append(size + sizes[second] if kind == "cat" else size)
+        self.last = nn.Linear(sizes[-1] + sizes[-2], 3)
+
+    def forward(self, x):
+        values = [x]
+        for layer, (kind, first, second) in zip(self.layers, self.steps, strict=True):
+            one, other = values[first], values[second]
+            joined = {"add": lambda one=one, other=other: one + other}
+            joined["cat"] = lambda one=one, other=other: torch.cat([one, other], -1)
+            values.append(joined[kind]() if kind in joined else layer(one))
+        return self.last(torch.cat(values[-2:], -1))
+
+
+def drawn(seed):
+    torch.manual_seed(seed)
+    graph = MaseGraph(Drawn(seed).eval(), {"x": torch.randn(2, 6)})
+    return lower(passes.quantize_transform_pass(graph, {"default": "fixed(8,4)"})[0])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.integers(0, 60))
+def test_no_time_is_negative_and_none_is_longer_than_the_whole(seed, spare):
+    design = drawn(seed)
+    folding = fold(design, multipliers=fold(design).multipliers + spare)
+    found = estimate(design, folding)
+    times = {name: each["latency"] for name, each in found.operations.items()}
+    assert min(times.values()) >= 0
+    assert max(times.values()) <= found.totals["latency"], times
+
+
+@VERILATOR
+@pytest.mark.parametrize("seed", [3, 8])
+def test_the_latency_of_a_drawn_model_is_that_of_the_simulation(tmp_path, seed):
+    design = drawn(seed)
+    assert any(each.kind == "concat" for each in design.operations.values())
+    folding = fold(design)
+    made = emitted(design, folding)
+    assert estimate(design, folding).totals["latency"] == latency(made, tmp_path)

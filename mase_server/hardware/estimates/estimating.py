@@ -98,9 +98,14 @@ def _cycles(design: Design, folding: Folding, found: Running | None, name: str, 
 
 
 def _latency(found: Running, instances: Sequence[Instance]) -> int:
-    """Cycles from the first beat of the last operand to come to the first beat of the result."""
+    """Cycles from an operand's first beat to the first beat of the result.
+
+    Of several operands the last one counts that came before the result: a concatenation begins with its first operand,
+    whenever the others come.
+    """
     before = {wire for each in instances for wire in wires(each, "in")}
     after = {wire for each in instances for wire in wires(each, "out")}
     begins = [found.links[wire].taken[0] for wire in before - after if found.links[wire].taken]
     ends = [found.links[wire].offered[0] for wire in after - before if found.links[wire].offered]
-    return min(ends) - max(begins) if begins and ends else 0
+    first = min(ends, default=0)
+    return first - max((each for each in begins if each <= first), default=first)
