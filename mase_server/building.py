@@ -17,7 +17,7 @@ class Build:
     precision: the format of a graph that is in none yet.  multipliers: at most so many; None for no budget.  interval:
     at most so many cycles from one sample to the next; None for the shortest within the budget, and with neither, one
     multiplier for each layer.  scope: a module's path or a node's name that is built alone; "" for the whole model.
-    max_multipliers, max_memory_bits: above these nothing is emitted, but the estimate is told.
+    max_multipliers, max_memory_bits: above these nothing is emitted, but what it would take is told.
     """
 
     precision: str = "fixed(8,4)"
@@ -61,9 +61,10 @@ EMISSION_KEYS = {
     "folder": "absolute path that it was written to, or None",
     "operations": "list of maps of OPERATION_KEYS, in the order of the data",
     "unsupported": "list of {node, operator, why, row, nodes}: without hardware; `text` is then the rest",
-    "totals": "map of TOTAL_KEYS",
-    "refusal": "why nothing was emitted although everything has hardware (a ceiling, a budget), or None",
-    "scopes": "paths of modules that could be built alone, largest first, at most 20; where refused or not whole",
+    "totals": "map of TOTAL_KEYS, of what has hardware; {} where there is none as it was asked for",
+    "refusal": "why nothing was emitted (nothing has hardware, a budget, a ceiling), or None",
+    "scopes": "paths of modules that can be built alone as asked, each tried, largest first, at most 20; where refused "
+    "or not whole",
 }
 
 #: Of one operation of the design. `rows`: indices into the payload's table of nodes.  `lines`: [first, last] in `text`.
@@ -71,17 +72,23 @@ OPERATION_KEYS = {
     "name": "the instance's stem", "kind": "a row of hardware/kinds", "module": "the component",
     "nodes": "names of graph nodes", "rows": "list of indices", "lines": "list of [first, last], from 1, both included",
     "scope": "path of the module that it belongs to",
-    "estimate": "map of ESTIMATE_KEYS",
+    "estimate": "map of ESTIMATE_KEYS; {} where there is no hardware as it was asked for",
 }  # fmt: skip
 
-#: Of one operation, before synthesis. cycles: from one sample to the next.  latency: from its first beat to its own
-#: first beat; 0 where it is not known, as in designs with too many beats to follow each.  luts: four-input tables.
+#: Of one operation, before synthesis. cycles: from one sample to the next.  latency: from an operand's first beat to its
+#: own first beat; 0 where it is not known, as in designs with too many beats to follow each.  luts: four-input tables.
 #: memory_bits: weights, buffers and tables.
 ESTIMATE_KEYS = ("multipliers", "luts", "memory_bits", "cycles", "latency")
 
 #: Of the whole. interval: cycles a sample.  latency: from the first beat of a sample to the last of its result.
 #: bottlenecks: the names of the slowest operations.
 TOTAL_KEYS = ("multipliers", "luts", "memory_bits", "interval", "latency", "bottlenecks")
+
+
+def is_whole(told: Mapping[str, Any]) -> bool:
+    """Was hardware emitted of all that was asked for? told: a map of EMISSION_KEYS."""
+    return not told["refusal"] and not told["unsupported"]
+
 
 #: What a simulation says: the value of `mase/simulate`, and of `mase-server verilog --simulate N --format json`.
 #: status: "equal" | "different" | "stood still" | "failed".  first: where the first mismatch is, or None.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mase_server.building import is_whole
 from mase_server.cli.applying import Reporter, call
 from mase_server.cli.session import Outcome, Wanted, daemon_for, outcome_of
 from mase_server.cli.steps import UsageError
@@ -93,7 +94,7 @@ class Made:
         ran = self.simulation is None or self.simulation["status"]
         if ran in _WRONG:
             return 1
-        whole = bool(self.emission) and not self.emission["refusal"] and not self.emission["unsupported"]
+        whole = bool(self.emission) and is_whole(self.emission)
         return 0 if whole and self.failure is None and ran != "failed" else 2
 
 

@@ -73,8 +73,8 @@ def _emitted(made: Made) -> Iterator[str]:
     yield reveal(f"{made.outcome.file}: {told['model']} -> {told['module']}")
     yield from (f"{number}. {step}" for number, step in enumerate(told["steps"], 1))
     yield from columns(_HEAD, [_row(each) for each in told["operations"] if each["module"]], range(3, len(_HEAD)))
-    if told["operations"]:
-        yield from _totals(told["totals"])
+    if told["totals"]:
+        yield from _totals(told["totals"], " of the rest" if told["unsupported"] else "")
     if told["scopes"]:
         yield f"what can be built alone: {', '.join(told['scopes'])} (--scope {told['scopes'][0]})"
     if told["folder"]:
@@ -83,19 +83,20 @@ def _emitted(made: Made) -> Iterator[str]:
 
 
 def _row(operation: Mapping[str, Any]) -> list[str]:
-    figures = (_figure(name, operation["estimate"][name]) for name in _FIGURES)
+    figures = (_figure(name, operation["estimate"].get(name)) for name in _FIGURES)
     return [operation["name"], operation["scope"], operation["module"], *figures]
 
 
-def _figure(name: str, value: int) -> str:
-    """A dash for a time that is not known."""
-    return f"{value:,}" if value or name not in ("cycles", "latency") else "-"
+def _figure(name: str, value: int | None) -> str:
+    """A dash for a time that is not known, and for all of hardware that there is not."""
+    return f"{value:,}" if value or (value == 0 and name not in ("cycles", "latency")) else "-"
 
 
-def _totals(totals: Mapping[str, Any]) -> Iterator[str]:
+def _totals(totals: Mapping[str, Any], what: str) -> Iterator[str]:
+    """what: " of the rest" where some of it has no hardware."""
     costs = (counted(totals["multipliers"], "multiplier"), f"{totals['luts']:,} LUTs", _memory(totals["memory_bits"]))
     pace = f"a sample every {_cycles(totals['interval'])}, latency {_cycles(totals['latency'])}"
-    yield f"estimate: {', '.join(costs)}; {pace}"
+    yield f"estimate{what}: {', '.join(costs)}; {pace}"
     if totals["bottlenecks"]:
         yield f"slowest: {_some(totals['bottlenecks'])}"
 

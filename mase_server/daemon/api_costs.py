@@ -33,7 +33,8 @@ async def cost_table(api: Api, params: Params) -> dict[str, Any]:
     flops, nodes: as `mase/costs` tells.  traffic: bytes read and written.  results: bytes of what operators wrote,
     views not among them.  formats, bits: of results after passes; bits is None where they have several.  sqnr,
     max_error: of the last result of the row.  hardware: {"multipliers", "luts", "memory_bits", "cycles"} of what was
-    emitted, cycles being those of the slowest part; None where nothing was, or of another text.  places: where it is
+    emitted, cycles being those of the slowest part; None where nothing was, or of another text, and where a node in it
+    has no hardware.  places: where it is
     called, or where the class of a module is; the first ones.
     """
     snapshot, model = shown(api, params)
@@ -122,7 +123,7 @@ def _node(snapshot: GraphSnapshot, model: int, row: int, leaf: CostRow, traffic:
 def _build(snapshot: GraphSnapshot, model: int, tree: CostTree, leaves: Mapping[int, CostRow]) -> None:
     """Hardware, each operation in one row: that of the first node that it computes."""
     emission = snapshot.hardware.get(model)
-    if emission is None or emission.stale:
+    if emission is None or emission.stale or emission.told["refusal"]:
         return
     for operation in emission.told["operations"]:
         known = (leaves[row] for row in operation["rows"] if row in leaves)
@@ -132,6 +133,9 @@ def _build(snapshot: GraphSnapshot, model: int, tree: CostTree, leaves: Mapping[
     totals = emission.told["totals"]
     if tree.root.hardware is not None and totals:
         tree.root.hardware = {key: totals[name] for key, name in _TOTALS.items()}
+    for missing in emission.told["unsupported"]:
+        for row in leaves.get(missing["row"], tree.root).lineage:
+            row.hardware = None
 
 
 def _place_classes(snapshot: GraphSnapshot, tree: CostTree) -> None:

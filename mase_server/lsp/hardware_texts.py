@@ -29,31 +29,33 @@ def lens_text(emission: Emission) -> str:
         parts += ["not emitted", _short(told["refusal"])]
     else:
         parts += [f"{counted(missing, 'node')} without hardware"] if missing else []
-        parts += [*_cost(told["totals"]), counted(told["totals"]["interval"], "cycle")]
+        parts += _of_rest(told, [*_cost(told["totals"]), counted(told["totals"]["interval"], "cycle")])
     return f"Verilog{_part(told)}: {' · '.join(parts)}"
 
 
 def totals_text(emission: Emission) -> str:
     """`52 multipliers · ... · 128 cycles a sample · latency 412 · slowest: fc1 · random weights (seed 0)`."""
     told, totals = emission.told, emission.told["totals"]
-    slowest = [f"slowest: {_listed(totals['bottlenecks'], _MOST)}"] if totals["bottlenecks"] else []
-    parts = [*_cost(totals), *_pace(totals["interval"], totals["latency"]), *slowest, told["weights"]]
+    slowest = [f"slowest: {_listed(totals['bottlenecks'], _MOST)}"] if totals.get("bottlenecks") else []
+    parts = [*_of_rest(told, [*_cost(totals), *_pace(totals, "interval")]), *slowest, told["weights"]]
     return " · ".join(part for part in parts if part)
 
 
 def operation_text(operation: Mapping[str, Any]) -> str:
     """`64 multipliers · 320 LUTs · 16.0 kbit · 128 cycles a sample · latency 20`; what it has none of is left out."""
     estimate = operation["estimate"]
-    return " · ".join([*_cost(estimate), *_pace(estimate["cycles"], estimate["latency"])])
+    return " · ".join([*_cost(estimate), *_pace(estimate, "cycles")])
 
 
 def model_rows(emission: Emission) -> Iterator[tuple[str, str]]:
     """The rows of a model's card: module, cost, pace, what is missing."""
     told, totals = emission.told, emission.told["totals"]
     yield "module", f"{escape_code(told['module'])}{_part(told, escape_code)}"
-    yield "cost", " · ".join(_cost(totals)) or "unknown"
-    yield "pace", ", ".join(_pace(totals["interval"], totals["latency"])) or "unknown"
-    if totals["bottlenecks"]:
+    if totals:
+        rest = " of the rest" if told["unsupported"] else ""
+        yield f"cost{rest}", " · ".join(_cost(totals)) or "unknown"
+        yield f"pace{rest}", ", ".join(_pace(totals, "interval")) or "unknown"
+    if totals.get("bottlenecks"):
         yield "slowest", _listed(list(map(escape_code, totals["bottlenecks"])), _MOST_IN_CARD)
     if told["unsupported"]:
         yield "without hardware", _listed([escape_code(each["node"]) for each in told["unsupported"]], _MOST_IN_CARD)
@@ -109,22 +111,27 @@ def _estimate(totals: Mapping[str, Any] | None, name: str) -> str:
     return f" (estimate {totals[name]:,})" if totals and totals.get(name) else ""
 
 
+def _of_rest(told: Mapping[str, Any], figures: Sequence[str]) -> list[str]:
+    """The figures; where some nodes have no hardware, the first one says whose they are."""
+    return [f"the rest: {figures[0]}", *figures[1:]] if told["unsupported"] and figures else [*figures]
+
+
 def _cost(figures: Mapping[str, Any]) -> Iterator[str]:
     """Multipliers, LUTs and memory, as far as there are any."""
-    if figures["multipliers"]:
+    if figures.get("multipliers"):
         yield counted(figures["multipliers"], "multiplier")
-    if figures["luts"]:
+    if figures.get("luts"):
         yield counted(figures["luts"], "LUT")
-    if figures["memory_bits"]:
+    if figures.get("memory_bits"):
         yield in_bits(figures["memory_bits"])
 
 
-def _pace(cycles: int, latency: int) -> Iterator[str]:
-    """Cycles a sample and latency, as far as they are known."""
-    if cycles:
-        yield f"{counted(cycles, 'cycle')} a sample"
-    if latency:
-        yield f"latency {latency:,}"
+def _pace(figures: Mapping[str, Any], cycles: str) -> Iterator[str]:
+    """Cycles a sample, under that key, and latency, as far as they are known."""
+    if figures.get(cycles):
+        yield f"{counted(figures[cycles], 'cycle')} a sample"
+    if figures.get("latency"):
+        yield f"latency {figures['latency']:,}"
 
 
 def _part(told: Mapping[str, Any], quote: Callable[[str], str] = str) -> str:

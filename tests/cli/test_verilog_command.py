@@ -194,16 +194,25 @@ def test_what_is_too_big_is_refused_with_what_would_do(mase, net):
 
 
 def test_above_a_ceiling_layers_are_offered_that_can_be_built_alone(mase, net):
-    words = ("--multipliers", 16, "--max-multipliers", 8, "--max-memory-bits", 1 << 40, "--format", "json")
+    words = ("--max-multipliers", 1, "--max-memory-bits", 1 << 40, "--format", "json")
     done = mase("verilog", net, *words, cwd=net.parent)
     told = json.loads(done.stdout)
     assert (done.returncode, told["text"]) == (2, "")
     count = told["totals"]["multipliers"]
-    assert count > 8
-    assert told["refusal"].startswith(f"it takes {count} multipliers, and 8 are allowed (max_multipliers)")
+    assert count > 1
+    assert told["refusal"].startswith(f"it takes {count} multipliers, and 1 are allowed (max_multipliers)")
     assert set(told["scopes"]) == {"a", "b"}
-    alone = mase("verilog", net, "--scope", told["scopes"][0], *words, "--multipliers", 8, cwd=net.parent)
+    alone = mase("verilog", net, "--scope", told["scopes"][0], *words, cwd=net.parent)
     assert alone.returncode == 0
+
+
+def test_no_layer_is_offered_that_would_be_refused_as_well(mase, net):
+    """With sixteen multipliers each layer alone takes more than eight, too."""
+    words = ("--multipliers", 16, "--max-multipliers", 8, "--format", "json")
+    told = json.loads(mase("verilog", net, *words, cwd=net.parent).stdout)
+    assert told["scopes"] == []
+    assert told["refusal"].endswith("Raise the ceiling")
+    assert mase("verilog", net, "--scope", "a", *words, cwd=net.parent).returncode == 2
 
 
 def test_where_each_layer_is_too_large_no_part_is_offered(mase, net):

@@ -52,7 +52,7 @@ def test_bits_have_three_digits_and_a_prefix(bits, text):
 def test_an_operation_tells_what_it_takes_and_nothing_that_it_does_not():
     words = "64 multipliers · 1,250 LUTs · 16.4 kbit · 128 cycles a sample · latency 20"
     assert operation_text({"estimate": SOME}) == words
-    assert operation_text({"estimate": NOTHING}) == ""
+    assert operation_text({"estimate": NOTHING}) == operation_text({"estimate": {}}) == ""
     assert operation_text({"estimate": {**NOTHING, "multipliers": 1, "cycles": 1}}) == "1 multiplier · 1 cycle a sample"
 
 
@@ -69,7 +69,7 @@ def test_an_instance_says_where_it_comes_from():
         ({"stale": True}, "Verilog: stale · 52 multipliers · 128 cycles"),
         ({"refusal": "it takes too much"}, "Verilog: not emitted · it takes too much"),
         ({"unsupported": [{}, {}], "build": {"scope": "fc"}},
-         "Verilog of fc alone: 2 nodes without hardware · 52 multipliers · 128 cycles"),
+         "Verilog of fc alone: 2 nodes without hardware · the rest: 52 multipliers · 128 cycles"),
     ],
 )  # fmt: skip
 def test_the_lens_of_a_model_is_short(given, text):
@@ -80,6 +80,8 @@ def test_the_lens_of_a_model_is_short(given, text):
     ("given", "text"),
     [
         ({}, "52 multipliers · 128 cycles a sample · latency 412 · slowest: a, b, …"),
+        ({"unsupported": [{}]}, "the rest: 52 multipliers · 128 cycles a sample · latency 412 · slowest: a, b, …"),
+        ({"totals": {}, "refusal": "no folding", "weights": "mine"}, "mine"),
         ({"totals": {**TOTALS, "latency": 0, "bottlenecks": ["a"]}},
          "52 multipliers · 128 cycles a sample · slowest: a"),
         ({"totals": {**TOTALS, "bottlenecks": []}, "weights": "random weights (seed 0)"},
@@ -97,6 +99,12 @@ def test_a_card_names_some_of_many_and_whose_weights():
     assert rows["module"] == "`net` of `fc` alone"
     assert rows["without hardware"] == "`n0`, `n1`, `n2`, `n3`, `n4`, `n5`, `n6`, `n7`, …"
     assert rows["weights"] == "random weights (seed 0)"
+    assert rows["cost of the rest"] == "52 multipliers"
+
+
+def test_a_card_gives_no_estimate_of_hardware_that_there_is_not():
+    told = {"module": "net", "unsupported": [], "totals": {}, "refusal": "2 multipliers are too few"}
+    assert {"cost", "pace", "slowest"}.isdisjoint(dict(model_rows(emission(**told))))
 
 
 @pytest.mark.parametrize(

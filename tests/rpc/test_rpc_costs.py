@@ -150,9 +150,9 @@ async def test_hardware_is_summed_and_the_slowest_says_how_many_cycles(client, s
     operations += [operation("wait", [], "blocks.0", 8)]
     totals = {"multipliers": 6, "luts": 95, "memory_bits": 300, "interval": 64, "latency": 99, "bottlenecks": []}
 
-    def built(stale):
+    def built(stale, **more):
         def change(snapshot):
-            told = {"operations": operations, "totals": totals}
+            told = {"operations": operations, "totals": totals, "refusal": None, "unsupported": [], **more}
             return snapshot.with_hardware({0: emission(snapshot, told, stale)})
 
         return change
@@ -168,6 +168,10 @@ async def test_hardware_is_summed_and_the_slowest_says_how_many_cycles(client, s
         "blocks.0/relu": None,
         "blocks.0.out": (2, 30, 100, 16),
     }
+    shown(served, path, built(stale=False, unsupported=[{"row": 3}]))
+    assert {key for key, row in (await rows_of(client, path)).items() if row["hardware"]} == {"blocks.0.fc"}
+    shown(served, path, built(stale=False, refusal="it is too large"))
+    assert {row["hardware"] for row in (await rows_of(client, path)).values()} == {None}
     shown(served, path, built(stale=True))
     assert {row["hardware"] for row in (await rows_of(client, path)).values()} == {None}
 

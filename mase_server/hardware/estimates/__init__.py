@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from mase_server.hardware.estimates.estimating import Estimates, estimate
+from mase_server.hardware.estimates.estimating import Estimates, added, estimate, resources
 
-__all__ = ["Estimates", "estimate"]
+__all__ = ["Estimates", "added", "estimate", "resources"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mase_server.hardware.design import Design
@@ -31,27 +31,46 @@ class Estimates:
 def estimate(design: Design, folding: Folding, made: Netlist | None = None) -> Estimates:
     """The estimates of a design in a folding. made: its netlist, where that is there already. No memory is filled."""
     made = netlist(design, folding) if made is None else made
-    instances: dict[str, list[Instance]] = {name: [] for name in design.operations}
-    for instance in made.instances:
-        instances[instance.operation].append(instance)
-    memories = {memory.file: memory for memory in made.memories}
-    costs = {name: sum((cost(each, memories) for each in own), Cost()) for name, own in instances.items()}
+    instances = _by_operation(design, made)
+    costs = resources(design, made)
     found, interval, latency = _in_time(design, folding, made)
     operations = {
         name: {
-            **_plain(costs[name]),
+            **costs[name],
             "cycles": _cycles(design, folding, found, name, instances[name]),
             "latency": 0 if found is None else _latency(found, instances[name]),
         }
         for name in design.operations
     }
     totals = {
-        **_plain(sum(costs.values(), Cost())),
+        **added(costs.values()),
         "interval": round(interval),
         "latency": latency,
         "bottlenecks": _slowest(operations),
     }
     return Estimates(operations, totals)
+
+
+def resources(design: Design, made: Netlist) -> dict[str, dict[str, int]]:
+    """Multipliers, tables and bits of memory of each operation of a netlist, which is not followed in time."""
+    memories = {memory.file: memory for memory in made.memories}
+    return {
+        name: _plain(sum((cost(each, memories) for each in own), Cost()))
+        for name, own in _by_operation(design, made).items()
+    }
+
+
+def added(costs: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """What several operations take together."""
+    each = list(costs)
+    return {key: sum(one[key] for one in each) for key in ("multipliers", "luts", "memory_bits")}
+
+
+def _by_operation(design: Design, made: Netlist) -> dict[str, list[Instance]]:
+    found: dict[str, list[Instance]] = {name: [] for name in design.operations}
+    for instance in made.instances:
+        found[instance.operation].append(instance)
+    return found
 
 
 def cost(instance: Instance, memories: Mapping[str, Memory]) -> Cost:

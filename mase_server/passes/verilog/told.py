@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mase_server.building import TOTAL_KEYS, Build
+from mase_server.building import Build
 from mase_server.hardware.design import Design
 from mase_server.hardware.emission import Top, random_inputs, top, whole
-from mase_server.hardware.estimates import Estimates, estimate
+from mase_server.hardware.estimates import Estimates, added, estimate, resources
 from mase_server.hardware.faults import OperationError
 from mase_server.hardware.folding import Folding, FoldingError, fold
 from mase_server.hardware.lowering import lower
+from mase_server.hardware.netlist import netlist
 from mase_server.hardware.parts import part
 from mase_server.hardware.vectors import usual_count
 from mase_server.ir.graph import MaseGraph
-from mase_server.passes.verilog.limits import fitting, refusal
+from mase_server.passes.verilog.limits import candidates, excess
 from mase_server.passes.verilog.places import Places, calls, members, modules, unsupported_in
 from mase_server.passes.verilog.preparation import prepare
 from mase_server.passes.verilog.samples import arguments_of, own_inputs
 
 Tell = Callable[[str], None]
+
+#: Scopes that are offered.
+_OFFERED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,40 +111,70 @@ def _scope(design: Design, places: Places, scope: str) -> Design:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A design with its top module and figures. refusal: why it is not emitted, None where it is."""
+    """A design with its top module.
+
+    impossible: why there is no such hardware: nothing has any, or no folding keeps to what was asked for.  excess: why
+    it is not emitted although there could be some, see `limits`.  Both are None for what is emitted.
+    """
 
     design: Design
-    build: Build
+    asked: Asked
     made: Top
     figures: Estimates
-    refusal: str | None
+    impossible: str | None = None
+    excess: str | None = None
 
     @classmethod
     def of(cls, design: Design, asked: Asked) -> Plan:
-        """Of a design and what was asked for."""
-        build = asked.build
-        folding, why = _folded(design, build)
+        """Of a design and what was asked for. What does not exist has no estimate."""
+        folding, impossible = _folded(design, asked.build)
         made = top(design, folding, asked.title, asked.weights)
-        figures = estimate(design, folding, made.made) if design.outputs else _NOTHING
-        nothing = None if design.outputs else "nothing of it has hardware"
-        return cls(design, build, made, figures, nothing or why or refusal(build, figures.totals, figures.operations))
+        if impossible is not None:
+            return cls(design, asked, made, Estimates({}, {}), impossible)
+        figures = estimate(design, folding, made.made)
+        return cls(design, asked, made, figures, None, excess(asked.build, figures.totals, figures.operations))
 
-
-#: The estimate of a design without operations.
-_NOTHING = Estimates({}, {**dict.fromkeys(TOTAL_KEYS, 0), "bottlenecks": []})
+    @property
+    def emits(self) -> bool:
+        """Is its Verilog given?"""
+        return self.impossible is None and self.excess is None
 
 
 def _folded(design: Design, build: Build) -> tuple[Folding, str | None]:
     """The folding, and why there is none as it was asked for; then it is the smallest."""
+    if not design.outputs:
+        return fold(design), "nothing of it has hardware"
     try:
         return fold(design, interval=build.interval, multipliers=build.multipliers), None
     except FoldingError as error:
         return fold(design), str(error)
 
 
+def _buildable(plan: Plan, places: Places) -> list[str]:
+    """The paths of modules that can be built alone as the whole was asked for, the largest first; each was tried."""
+    found: list[str] = []
+    sizes = resources(plan.design, plan.made.made)
+    for path in candidates(plan.asked.build, modules(plan.design, places), sizes):
+        if _exists(_scope(plan.design, places, path), plan.asked.build):
+            found.append(path)
+        if len(found) == _OFFERED:
+            break
+    return found
+
+
+def _exists(design: Design, build: Build) -> bool:
+    """Is a design whole, and can it be built as asked for, within the ceilings?"""
+    try:
+        folding, impossible = _folded(design, build)
+        sizes = resources(design, netlist(design, folding))
+    except OperationError:
+        return False
+    return not design.unsupported and impossible is None and excess(build, added(sizes.values()), sizes) is None
+
+
 def _written(plan: Plan, wanted: Wanted, arguments: Mapping[str, str], tell: Tell) -> list[list[Any]]:
     """Write the folder, if one is wanted; its files and their sizes."""
-    if not wanted.folder or plan.refusal:
+    if not wanted.folder or not plan.emits:
         return []
     design = plan.design
     tell("packing memories")
@@ -153,23 +187,27 @@ def _written(plan: Plan, wanted: Wanted, arguments: Mapping[str, str], tell: Tel
 
 
 def _told(plan: Plan, places: Places) -> dict[str, Any]:
-    design, told = plan.design, plan.figures
+    design = plan.design
     missing = [{**asdict(each), "row": -1, "nodes": places.stood_for((each.node,))} for each in design.unsupported]
-    is_partial = plan.refusal is not None or missing
+    scopes = _buildable(plan, places) if missing or not plan.emits else []
     return {
         "module": plan.made.name,
-        "text": "" if plan.refusal else plan.made.text.text,
+        "text": plan.made.text.text if plan.emits else "",
         "operations": [_operation(plan, places, name) for name in design.operations],
         "unsupported": missing,
-        "totals": told.totals,
-        "refusal": plan.refusal,
-        "scopes": fitting(plan.build, modules(design, places), told.operations) if is_partial else [],
+        "totals": plan.figures.totals,
+        "refusal": plan.impossible or (plan.excess and f"{plan.excess}. {_advice(scopes)}"),
+        "scopes": scopes,
     }
+
+
+def _advice(scopes: Sequence[str]) -> str:
+    return f"Raise the ceiling{', or build one layer or scope alone' if scopes else ''}"
 
 
 def _operation(plan: Plan, places: Places, name: str) -> dict[str, Any]:
     operation = plan.design.operations[name]
-    lines = () if plan.refusal else plan.made.text.lines.get(name, ())
+    lines = plan.made.text.lines.get(name, ()) if plan.emits else ()
     return {
         "name": name,
         "kind": operation.kind,
@@ -178,5 +216,5 @@ def _operation(plan: Plan, places: Places, name: str) -> dict[str, Any]:
         "rows": [],
         "lines": [list(each) for each in lines],
         "scope": places.path(operation),
-        "estimate": plan.figures.operations[name],
+        "estimate": plan.figures.operations.get(name, {}),
     }
