@@ -75,8 +75,9 @@ OPERATION_KEYS = {
     "estimate": "map of ESTIMATE_KEYS; {} where there is no hardware as it was asked for",
 }  # fmt: skip
 
-#: Of one operation, before synthesis. cycles: from one sample to the next.  latency: from an operand's first beat to its
-#: own first beat; 0 where it is not known, as in designs with too many beats to follow each.  luts: four-input tables.
+#: Of one operation, before synthesis. cycles: from one sample to the next.  latency: from an operand's first beat to
+#: its own first beat; 0 where it is not known, as in designs with too many beats to follow each.  luts: tables of four
+#: inputs.
 #: memory_bits: weights, buffers and tables.
 ESTIMATE_KEYS = ("multipliers", "luts", "memory_bits", "cycles", "latency")
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 #: So many emissions of one trace of a model are remembered, so that undo and redo need not ask again.
 _KEPT = 4
+#: How the problem of an emission begins where another diagnostic tells its cause: a pass's, or the trace's own.
+PASS_FAILED = "no hardware is made, because a pass before it failed"
+TOLD_ELSEWHERE = (PASS_FAILED, "the forward of ")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 from mase_server.building import Build
 from mase_server.daemon.calls import OnEvent, WorkerGone
 from mase_server.daemon.changes import Host, gone_text
-from mase_server.daemon.emissions import Emission, Memory
+from mase_server.daemon.emissions import PASS_FAILED, Emission, Memory
 from mase_server.daemon.graph_snapshot import GraphSnapshot
 from mase_server.daemon.orders import Order, Subject, emission_of
 from mase_server.daemon.output_folder import claim
@@ -196,7 +196,7 @@ class Verilog:
     def _check_passes(self, path: str, title: str) -> None:
         """PassError where a pass failed: hardware of fewer steps would be other hardware than was asked for."""
         if (failure := self._passes.failure(path, title)) is not None:
-            raise PassError("pass", f"no hardware is made, because a pass before it failed: {failure}")
+            raise PassError("pass", f"{PASS_FAILED}: {failure}")
 
     async def _asked(
         self, worker: Callee, snapshot: GraphSnapshot, title: str, order: Order, on_event: OnEvent | None = None

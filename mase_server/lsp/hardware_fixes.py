@@ -1,4 +1,4 @@
-"""Code actions on what keeps a model from becoming hardware: build a part alone, quantise first, build otherwise."""
+"""Code actions on what keeps a model from becoming hardware: build a part alone, build otherwise."""
 
 from __future__ import annotations
 
@@ -40,12 +40,6 @@ def _parts(emission: Emission) -> Iterator[Fix]:
         yield f"Build {scope} alone", "mase.emitVerilog", {"scope": scope}
 
 
-def _missing(emission: Emission) -> Iterator[Fix]:
-    yield from _parts(emission)
-    if not any(step.startswith("quantize") for step in emission.steps):
-        yield f"Quantise {emission.title} first...", "mase.applyPass", {"pass": "quantize"}
-
-
 def _refused(emission: Emission) -> Iterator[Fix]:
     yield from _parts(emission)
     yield from _otherwise(emission)
@@ -57,7 +51,7 @@ def _otherwise(emission: Emission) -> Iterator[Fix]:
 
 #: Code of a problem -> what is offered.
 _FIXES: dict[str, Callable[[Emission], Iterator[Fix]]] = {
-    "no-hardware": _missing,
+    "no-hardware": _parts,
     "verilog-refused": _refused,
     "verilog-failed": _otherwise,
 }

@@ -49,6 +49,11 @@ def messages(file):
     return [problem.message for problem in file.store.view(PATH).problems()]
 
 
+def related(file):
+    problems = file.store.view(PATH).problems()
+    return [[(place["line"], place["message"]) for place in problem.related] for problem in problems]
+
+
 async def test_a_build_is_remembered_once_it_was_emitted():
     file = FakeFile()
     before = file.verilog.tell(PATH)
@@ -368,19 +373,67 @@ async def test_a_model_that_there_is_not_is_named_with_those_that_there_are():
         await file.verilog.emit(PATH, "Wat")
 
 
-async def test_nodes_without_hardware_are_told_at_their_lines_once_for_each_reason():
+async def test_a_pass_that_fails_is_told_once_though_no_hardware_can_be_made_either():
+    file = await emitted()
+    await file.passes.replace(PATH, None, [Step("fail")])
+    file.save()
+    await file.ear.until(lambda: file.verilog.tell(PATH)["problem"])
+    assert codes(file) == [(1, "warning", "pass-failed")]
+
+
+async def test_a_forward_that_fails_is_told_by_the_trace_alone():
+    file = await emitted()
+    file.no_hardware = "the forward of Net fails (RuntimeError: 3 and 4): mend it first"
+    file.save()
+    await file.ear.until(lambda: file.verilog.tell(PATH)["problem"])
+    assert codes(file) == []
+
+
+async def test_nodes_without_hardware_are_told_once_for_each_cause():
     file = FakeFile()
     why = "there is no component for fft"
     nodes = [("fft", 0), ("fft_1", 0), ("fft_2", 0), ("fft_3", 0), ("made", -1)]
     file.told = {"unsupported": [{"node": node, "operator": "fft", "why": why, "row": row} for node, row in nodes]}
     await file.verilog.emit(PATH, None)
-    assert codes(file) == [(11, "information", "no-hardware"), (1, "information", "no-hardware")]
-    assert messages(file) == [
-        "Net: fft has no hardware (fft, fft_1, fft_2 and 1 more): there is no component for fft.",
-        "Net: fft has no hardware (made): there is no component for fft.",
-    ]
+    assert codes(file) == [(11, "information", "no-hardware")]
+    assert messages(file) == ["Net: fft has no hardware (fft, fft_1, fft_2 and 1 more): there is no component for fft."]
+    assert related(file) == [[(1, "fft has none either (made): there is no component for fft.")]]
     file.begin()
     assert codes(file) == []
+
+
+async def test_what_one_call_becomes_and_what_names_other_nodes_is_one_cause():
+    """A library's function that becomes several operators, and one operator whose reason names what it reads."""
+    file = FakeFile("Net", "Other", "Third")
+    missing = [("sort", 0, "no component for sort"), ("select", 0, "it depends on fc"), ("fft", 1, "none for fft"),
+               ("select", 1, "it depends on sort_0"), ("select", 2, "it depends on select_1")]  # fmt: skip
+    file.told = {"unsupported": [
+        {"node": f"{operator}_{row}", "operator": operator, "why": why, "row": row} for operator, row, why in missing
+    ]}  # fmt: skip
+    await file.verilog.emit(PATH, "Net")
+    assert len(codes(file)) == 1
+    (places,) = related(file)
+    assert len(places) == 4
+
+
+async def test_two_causes_are_two_diagnostics():
+    file = FakeFile("Net", "Other")
+    missing = [("sort", 0), ("fft", 1)]
+    file.told = {"unsupported": [
+        {"node": operator, "operator": operator, "why": f"no component for {operator}", "row": row}
+        for operator, row in missing
+    ]}  # fmt: skip
+    await file.verilog.emit(PATH, "Net")
+    assert [message.split(" has ")[0] for message in messages(file)] == ["Net: sort", "Net: fft"]
+
+
+async def test_a_model_without_any_hardware_is_told_at_what_lacks_it_alone():
+    file = FakeFile()
+    missing = {"node": "sort", "operator": "sort", "why": "no component for sort", "row": 0}
+    file.told = {"unsupported": [missing], "operations": [], "text": "", "totals": {}}
+    file.told["refusal"] = "nothing of it has hardware"
+    await file.verilog.emit(PATH, None)
+    assert codes(file) == [(11, "information", "no-hardware")]
 
 
 async def test_a_refusal_is_told_at_the_class_with_the_parts_that_can_be_built():

@@ -168,7 +168,7 @@ async def test_what_is_refused_says_why_and_offers_a_part(new_editor):
 @pytest.mark.parametrize(
     ("comment", "line", "titles"),
     [
-        ("# sort", OUT, ["Build fc alone", "Quantise Net first..."]),
+        ("# sort", OUT, ["Build fc alone"]),
         ("# refuse", CLASS, ["Build fc alone", "Change how the Verilog of Net is built..."]),
     ],
 )
