@@ -14,13 +14,16 @@ from typing import Any
 class Build:
     """How hardware is made of a model.
 
-    precision: the format of a graph that is in none yet.  multipliers: at most so many; None for no budget.  interval:
+    precision: the format of a graph that is in none yet.  data: what chooses the places of its points, where it leaves
+    them open: a file of tensors or a function that gives batches; "" for what a `# mase: data` comment names, else the
+    inputs that the file gives, else random ones.  multipliers: at most so many; None for no budget.  interval:
     at most so many cycles from one sample to the next; None for the shortest within the budget, and with neither, one
     multiplier for each layer.  scope: a module's path or a node's name that is built alone; "" for the whole model.
     max_multipliers, max_memory_bits: above these nothing is emitted, but what it would take is told.
     """
 
-    precision: str = "fixed(8,4)"
+    precision: str = "fixed(8,auto)"
+    data: str = ""
     multipliers: int | None = None
     interval: int | None = None
     scope: str = ""
@@ -28,7 +31,7 @@ class Build:
     max_memory_bits: int = 1 << 28
 
     def __post_init__(self) -> None:
-        for name in ("precision", "scope"):
+        for name in ("precision", "data", "scope"):
             if not isinstance(value := getattr(self, name), str):
                 raise ValueError(f"{name} is {value!r}; it takes a text")
         for name in ("multipliers", "interval", "max_multipliers", "max_memory_bits"):
@@ -55,6 +58,7 @@ EMISSION_KEYS = {
     "build": "Build.to_wire()",
     "steps": "texts of the steps that were applied to make the graph fit for hardware, the model's pipeline first",
     "weights": "whose values stand in the memories, in words, e.g. 'random weights (seed 0)'; '' where nobody said",
+    "accuracy": "map of ACCURACY_KEYS; {} where nothing is emitted",
     "module": "the top module's name",
     "text": 'SystemVerilog of the top module; "" where nothing is emitted',
     "files": "[relative path, bytes] of every file of the folder, the top module first",
@@ -66,6 +70,12 @@ EMISSION_KEYS = {
     "scopes": "paths of modules that can be built alone as asked, each tried, largest first, at most 20; where refused "
     "or not whole",
 }
+
+#: What hardware loses. calibrated: on what the formats that were left open were chosen, in words; None where none was.
+#: inputs: on what the rest was measured.  sqnr: of what the hardware gives beside the model's own outputs, in dB, "inf"
+#: where nothing differs.  saturated: the share of the rounded values that their formats do not hold, 0 to 1.  None each
+#: where it is not known; problem says why, in words.
+ACCURACY_KEYS = ("sqnr", "max_error", "saturated", "inputs", "calibrated", "problem")
 
 #: Of one operation of the design. `rows`: indices into the payload's table of nodes.  `lines`: [first, last] in `text`.
 OPERATION_KEYS = {

@@ -157,11 +157,11 @@ TRANSFORM_KEYS = {
     "steps": "list of {pass, arguments, title, seconds, info, report}: in order; info: what it did, in words; report: "
     "the text that a pass of that kind writes, else None",
     "rows": "[rows of the table rows], [their values now]: as in values, the number format for the element type",
-    "nodes": "columns row (in nodes), format, sqnr (dB), max_error, note (e.g. 'taken together with conv1'); None each "
-    "where it is not known",
+    "nodes": "columns row (in nodes), format, sqnr (dB), max_error, note (e.g. 'taken together with conv1'), saturated "
+    "(the share of its values that its formats do not hold, 0 to 1); None each where it is not known",
     "formats": "{number format: bits of an element on average}: every format that `rows` and `nodes` name",
     "summary": "{nodes, parameters, parameter_bytes, data_bits, weight_bits: [before, after] each; sqnr, max_error: of "
-    "the output}; sqnr and max_error are None until measured, sqnr is 'inf' where nothing differs",
+    "the output; saturated: of all values}; these three are None until measured, sqnr is 'inf' where nothing differs",
     "inputs": "on what inputs the errors were measured, in words; '' until measured",
     "weights": "whose values: in words, e.g. 'weights that model.pt gave' or 'random weights (seed 0)'; '' until then",
     "complete": "bool: no more is coming",
@@ -171,7 +171,7 @@ TRANSFORM_KEYS = {
 
 
 #: The columns of a transform's "nodes".
-TRANSFORM_NODES = ("row", "format", "sqnr", "max_error", "note")
+TRANSFORM_NODES = ("row", "format", "sqnr", "max_error", "note", "saturated")
 
 
 def tensors(value: Any) -> Iterator[list[Any]]:

@@ -35,6 +35,7 @@ class Node(TypedDict):
     sqnr: float | str | None
     max_error: float | None
     note: str | None
+    saturated: float | None
     hardware: list[dict[str, Any]]
 
 

@@ -9,6 +9,7 @@ class Build(TypedDict):
     """How hardware is made; see `building.Build`."""
 
     precision: str
+    data: str
     multipliers: int | None
     interval: int | None
     scope: str
@@ -23,6 +24,7 @@ class EmissionHead(TypedDict):
     build: Build
     steps: list[str]
     weights: str
+    accuracy: dict[str, Any]
     module: str
     files: list[list[Any]]
     folder: str | None

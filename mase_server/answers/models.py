@@ -173,7 +173,7 @@ class NodeSide(TypedDict):
 
 
 class Changed(TypedDict):
-    """A node that differs; format .. note: of what passes made."""
+    """A node that differs; format .. saturated: of what passes made."""
 
     name: str
     before: NodeSide
@@ -182,6 +182,7 @@ class Changed(TypedDict):
     sqnr: NotRequired[float | str | None]
     max_error: NotRequired[float | None]
     note: NotRequired[str | None]
+    saturated: NotRequired[float | None]
 
 
 class Comparison(TypedDict):

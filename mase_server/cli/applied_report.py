@@ -14,14 +14,15 @@ from mase_server.cli.tables import columns
 from mase_server.cli.terminal import say_json
 from mase_server.daemon.graph_snapshot import NodeView
 from mase_server.lsp.figures import in_bytes, ratio
+from mase_server.lsp.pipelines import random_weights, share_text
 from mase_server.visible import reveal
 
 #: Keys of the JSON of one layer, and the heads of its column.
 LAYER_KEYS = {
     "name": "layer", "path": "", "mase_op": "operator", "family": "", "format": "format", "bits": "bits",
-    "sqnr": "SQNR dB", "max_error": "max error", "note": "",
+    "sqnr": "SQNR dB", "max_error": "max error", "saturated": "saturated", "note": "",
 }  # fmt: skip
-_NUMBERS = ("bits", "sqnr", "max_error")
+_NUMBERS = ("bits", "sqnr", "max_error", "saturated")
 #: Operators that only move or make values.
 _MOVING = frozenset({"shape", "index", "creation"})
 #: Below this, in dB, a fixed point whose place nobody chose by data is the likeliest reason.
@@ -58,7 +59,7 @@ def print_json(applied: Applied) -> None:
 
 
 def _layer(node: NodeView, formats: Mapping[str, float]) -> dict[str, Any]:
-    facts = {key: getattr(node, key) for key in ("name", "mase_op", "family", "format", "sqnr", "max_error", "note")}
+    facts = {key: getattr(node, key) for key in LAYER_KEYS if key not in ("path", "bits")}
     path = node.details.get("module_path") or (node.scope[0] if node.scope else "")
     return {key: {**facts, "path": path, "bits": formats.get(node.format or "")}[key] for key in LAYER_KEYS}
 
@@ -98,8 +99,9 @@ def _only_moves(layer: Mapping[str, Any]) -> bool:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    keys = [key for key, head in LAYER_KEYS.items() if (head or key == "note") and any(row[key] for row in rows)]
-    cells = [[row["path"] if key == "name" and row["path"] else _cell(row[key]) for key in keys] for row in rows]
+    told = {key for row in rows for key, value in row.items() if value not in (None, "")}
+    keys = [key for key, head in LAYER_KEYS.items() if (head or key == "note") and key in told]
+    cells = [[_told_cell(row, key) for key in keys] for row in rows]
     return columns([LAYER_KEYS[key] for key in keys], cells, [keys.index(key) for key in _NUMBERS if key in keys])
 
 
@@ -107,21 +109,30 @@ def _cell(value: Any) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def _told_cell(row: Mapping[str, Any], key: str) -> str:
+    if key == "saturated" and row[key] is not None:
+        return share_text(row[key])
+    return str(row["path"]) if key == "name" and row["path"] else _cell(row[key])
+
+
 def _end(told: Mapping[str, Any]) -> Iterator[str]:
     """What matters most in one line, and what to try where that is bad."""
     if told["summary"]:
-        yield " · ".join(_figures(told["summary"]))
+        yield " · ".join(_figures(told["summary"], told["weights"]))
     sqnr = told["summary"].get("sqnr")
     widths = [match[1] for step in told["steps"] if (match := _FIXED.search(step["text"]))]
     if widths and isinstance(sqnr, int | float) and sqnr < _BAD:
         yield f"hint: values often saturate where the SQNR is that low; try fixed({widths[-1]},auto)"
 
 
-def _figures(summary: Mapping[str, Any]) -> Iterator[str]:
+def _figures(summary: Mapping[str, Any], weights: str) -> Iterator[str]:
+    random = f" ({random_weights(weights)})" if random_weights(weights) else ""
     if summary.get("sqnr") == "inf":
-        yield "output unchanged"
+        yield f"output unchanged{random}"
     elif summary.get("sqnr") is not None:
-        yield f"output: SQNR {summary['sqnr']:.1f} dB, max error {_cell(float(summary['max_error']))}"
+        yield f"output: SQNR {summary['sqnr']:.1f} dB, max error {_cell(float(summary['max_error']))}{random}"
+    if summary.get("saturated") is not None:
+        yield f"{share_text(summary['saturated'])} of the values saturated"
     if "data_bits" in summary:
         data, weights = (" -> ".join(_times(*summary[key])) for key in ("data_bits", "weight_bits"))
         yield f"bits on average: data {data}, weights {weights}"

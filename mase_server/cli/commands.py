@@ -223,6 +223,12 @@ def verilog(
     precision: Annotated[
         str | None, typer.Option(help="Format of a model that no pass has quantised, e.g. 'fixed(8,4)'.")
     ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="What formats are calibrated on: a file of tensors, or file.py:function; see docs/hardware.md."
+        ),
+    ] = None,
     multipliers: Annotated[int | None, typer.Option(min=1, help="At most so many; as fast as they allow.")] = None,
     interval: Annotated[int | None, typer.Option(min=1, help="At most so many cycles a sample.")] = None,
     scope: Annotated[str | None, typer.Option(help="One module or operation alone, by its path or name.")] = None,
@@ -252,8 +258,8 @@ def verilog(
 ) -> None:
     """Make SystemVerilog of a model: the top module on standard output, or with -o a folder that stands alone.
 
-    Nothing has to be prepared: what has no fixed-point format yet is quantised to --precision. Without --multipliers
-    and --interval every layer has one multiplier.
+    Nothing has to be prepared: what has no fixed-point format yet is quantised to --precision, else to fixed(8,auto),
+    whose points are calibrated on --data. Without --multipliers and --interval every layer has one multiplier.
 
     Examples:
 
@@ -268,7 +274,7 @@ def verilog(
     from mase_server.cli.session import Wanted
     from mase_server.cli.verilog import Request, emit
 
-    asked = {"precision": precision, "multipliers": multipliers, "interval": interval, "scope": scope}
+    asked = {"precision": precision, "data": data, "multipliers": multipliers, "interval": interval, "scope": scope}
     asked |= {"max_multipliers": max_multipliers, "max_memory_bits": max_memory_bits}
     with _told_mistakes(), _progress() as tell:
         request = Request(

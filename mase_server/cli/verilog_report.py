@@ -13,6 +13,7 @@ from mase_server.cli.tables import columns
 from mase_server.cli.terminal import say_json
 from mase_server.cli.verilog import Made
 from mase_server.lsp.figures import counted, in_bytes
+from mase_server.lsp.pipelines import share_text, sqnr_text
 from mase_server.visible import reveal, reveal_lines
 
 _FIGURES = ("multipliers", "luts", "memory_bits", "cycles", "latency")
@@ -75,11 +76,27 @@ def _emitted(made: Made) -> Iterator[str]:
     yield from columns(_HEAD, [_row(each) for each in told["operations"] if each["module"]], range(3, len(_HEAD)))
     if told["totals"]:
         yield from _totals(told["totals"], " of the rest" if told["unsupported"] else "")
+    yield from _accuracy(told)
     if told["scopes"]:
         yield f"what can be built alone: {', '.join(told['scopes'])} (--scope {told['scopes'][0]})"
     if told["folder"]:
         size = sum(size for _, size in told["files"])
         yield f"written: {counted(len(told['files']), 'file')}, {in_bytes(size)}, in {told['folder']}"
+
+
+def _accuracy(told: Mapping[str, Any]) -> Iterator[str]:
+    accuracy = told["accuracy"]
+    if accuracy.get("calibrated"):
+        yield f"formats calibrated on {accuracy['calibrated']}"
+    if accuracy.get("problem"):
+        yield f"accuracy: not known: {accuracy['problem']}"
+    elif accuracy.get("inputs"):
+        known = [] if accuracy["sqnr"] is None else [f"SQNR {sqnr_text(accuracy['sqnr'])}"]
+        known += (
+            [] if accuracy["saturated"] is None else [f"{share_text(accuracy['saturated'])} of the values saturated"]
+        )
+        weights = f" with {told['weights']}" if told["weights"] else ""
+        yield f"accuracy: {', '.join(known) or 'not known'}, on {accuracy['inputs']}{weights}"
 
 
 def _row(operation: Mapping[str, Any]) -> list[str]:

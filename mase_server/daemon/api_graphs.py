@@ -66,7 +66,7 @@ async def graph(api: Api, params: Params) -> dict[str, Any]:
     "scopes", "files"}.  columns: name -> list; "row" is a node's number, and "inputs" are such numbers; "value",
     "scope" and "file" are indices into the lists beside it, -1 for none.  next: where the next page starts, or None.
     columns that are asked for: those of `snapshot.COLUMNS`, "inputs", "details" (maps of `snapshot.NODE_BLOB`), and
-    "format", "sqnr", "max_error", "note" of what passes made; without it all but details and the last four.
+    "format", "sqnr", "max_error", "note", "saturated" of what passes made; without it all but details and these.
     """
     snapshot, model = shown(api, params)
     names = _names(params.get("columns"))

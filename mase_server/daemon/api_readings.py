@@ -116,7 +116,7 @@ async def compare(api: Api, params: Params) -> dict[str, Any]:
 
     {"before", "after": {"path", "model", "nodes", "parameters", "parameter_bytes", "flops"}, "changed", "added",
     "removed", "summary"}; nodes are matched by name.  changed: {"name", "before", "after"} of nodes whose operator or
-    value differs, and with passes "format", "sqnr" and "max_error"; added and removed: names.
+    value differs, and with passes "format", "sqnr", "max_error", "saturated"; added and removed: names.
     """
     snapshot, model = shown(api, params)
     if "other" not in params:

@@ -45,6 +45,7 @@ class NodeView:
     sqnr: float | str | None = None
     max_error: float | None = None
     note: str | None = None
+    saturated: float | None = None
     hardware: tuple[Mapping[str, Any], ...] = ()
 
 

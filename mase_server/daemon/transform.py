@@ -9,9 +9,10 @@ from typing import Any
 from mase_server.snapshot import TRANSFORM_NODES
 from mase_server.steps import Step
 
-#: What the overlay says of one node: (format, sqnr in dB, max error, note), None each where it is not known.
+#: What the overlay says of one node: (format, SQNR in dB, max error, note, saturated share), None each
+#: where it is not known.
 NodeFacts = tuple[Any, ...]
-UNTOUCHED: NodeFacts = (None, None, None, None)
+UNTOUCHED: NodeFacts = (None,) * (len(TRANSFORM_NODES) - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,8 @@ class Lowering:
         #: Is anything changed in place? Then what a model holds has to be copied first.
         self.changes = any(changes_in_place(node) for node in self.graph.nodes)
         self.outputs: tuple[str, ...] = ()
+        #: What `run` gave.
+        self.design = Design({}, ())
 
     def run(self) -> Design:
         """The operations of all nodes that have some."""
@@ -94,7 +96,8 @@ class Lowering:
                 held = self.gaps.left_out(node, NoHardware(failure(error)))
             if held is not None:
                 self.held[node] = held
-        return self.gaps.closed(self.outputs)
+        self.design = self.gaps.closed(self.outputs)
+        return self.design
 
     def _lower(self, node: fx.Node) -> Held | None:
         """What a node gives; None for what is no tensor of the data."""

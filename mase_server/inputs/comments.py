@@ -4,6 +4,7 @@
 - `# mase: Net(width=3)` gives constructor arguments; inputs may follow after a `;`.
 - `# mase: skip` leaves a class out, or the file; `# mase: skip Net` names the class.
 - A function that builds a model, or a variable that holds one, is named as a class is: `# mase: build(10); x: f32[8]`.
+- `# mase: data FILE` names the data that formats are calibrated on where a pass is given none; see `passes.data.load`.
 - Arguments may use the names of the file, `torch`, `nn`, `F`, `partial`, `SimpleNamespace`, and `config(dim=64)` for
   what is read both as `config.dim` and as `config["dim"]`.
 - `# mase[small]: x: f32[1, 3, 32, 32]` gives a *set* a name; a model may have several, of which one is used.
@@ -33,6 +34,7 @@ _COMMENT = re.compile(r"#\s*mase(?P<named>\s*\[(?P<set>[^\]]*)\])?:\s*")
 _SET = re.compile(r"\w[\w .+-]*")
 _NAME = r"(?P<name>\w+(?:\.\w+)*(?:\[[^\]]*\])*)"
 _SKIP = re.compile(rf"skip(?:\s+{_NAME})?\s*$")
+_DATA = re.compile(r"data\s+(?P<data>[^\s:=(].*)$")
 _NAMED = re.compile(rf"{_NAME}\s*:\s*(?=\w+\s*[:=])")
 
 
@@ -56,7 +58,7 @@ class Wish:
     """One comment. owner: a class of the file, None for the whole file. call: the constructor call's text.
 
     line: from 1; start, column: where the comment and the text after its `mase:` start.  set: "" where it has no name.
-    text: what follows `mase:`.
+    text: what follows `mase:`.  data: what a `data` comment names, "" for any other.
     """
 
     owner: str | None
@@ -68,6 +70,7 @@ class Wish:
     set: str = ""
     start: int = 0
     text: str = ""
+    data: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +197,8 @@ def _is_inside(line: int, node: ast.ClassDef, lines: list[str]) -> bool:
 def _wish(text: str, owner: str | None, names: Container[str]) -> Wish:
     if skip := _SKIP.match(text):
         return Wish(skip["name"] or owner, None, None, True, 0, 0)
+    if data := _DATA.match(text):
+        return Wish(owner, None, None, False, 0, 0, data=data["data"].strip())
     start, call = 0, None
     named = _NAMED.match(text)
     if named and re.split(r"[.\[]", named["name"])[0] in names:

@@ -72,7 +72,7 @@ class Wishes:
         picked, sets = self.options.sets.get(owner_of(name), self.options.sets.get(EVERY)), self.sets(name)
         if picked is not None and picked in ("", *sets):
             return picked
-        said = any(not (each.set or each.skip) for each in self.about(name))
+        said = any(not (each.set or each.skip or each.data) for each in self.about(name))
         return "" if said or not sets else sets[0]
 
     def of(self, name: str) -> ClassWishes:

@@ -63,6 +63,8 @@ class MaseGraph(Recorded):
             raise ValueError(f"expected a torch.nn.Module, got {type(model).__name__}: {model!r:.80}")
         self.root = model
         self.given, self.input_names = _by_name(cf_args, model), hf_input_names
+        #: What passes take data from where they are given none, see `passes.data.load`; "" for the inputs above.
+        self.data = ""
         self.custom_ops = CustomOps.of(custom_ops)
         self.meta: dict[str, Any] = {"mase": MaseMetadata(None, model)}
         self.knowledge = Knowledge(self)

@@ -25,7 +25,12 @@ ARGUMENTS = (
         "precision",
         "format",
         "the number format, where the passes have given the model none yet",
-        choices=("fixed(4,2)", "fixed(8,4)", "fixed(12,6)", "fixed(16,8)"),
+        choices=("fixed(8,auto)", "fixed(6,auto)", "fixed(12,auto)", "fixed(16,auto)", "fixed(8,4)"),
+    ),
+    Argument(
+        "data",
+        "text",
+        "what chooses the places that `auto` leaves open: a file of tensors or a function; else the file's own inputs",
     ),
     Argument(
         "multipliers", "integer", "a budget, and as fast as it allows; without one, one for each layer", minimum=1

@@ -100,7 +100,7 @@ def _format_facts(value: ValueView, node: NodeView, transform: Mapping[str, Any]
         was = {torch_name(tensor[0]) for tensor in tensors(value.original)}
         parts = (escape_code(node.format), bits and bits_text(bits), was and f"was {' and '.join(sorted(was))}")
         yield "number format", " · ".join(part for part in parts if part)
-        error = error_text(transform, node.sqnr, node.max_error)
+        error = error_text(transform, node.sqnr, node.max_error, node.saturated)
         if error:
             yield "error", error
     if node.note:

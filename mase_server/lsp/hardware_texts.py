@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mase_server.lsp.figures import counted
+from mase_server.lsp.pipelines import random_weights, share_text, sqnr_text
 from mase_server.notebooks import is_notebook
 from mase_server.visible import escape_code, escape_markdown
 
@@ -22,7 +23,8 @@ _BITS = ("kbit", "Mbit", "Gbit")
 
 
 def lens_text(emission: Emission) -> str:
-    """`Verilog: 52 multipliers · 1,250 LUTs · 16.0 kbit · 128 cycles`; what is missing of it, or why there is none."""
+    """`Verilog: 52 multipliers · 128 cycles · SQNR 38.2 dB · 0.4 % saturated · random weights`; what is missing of it,
+    or why there is none."""
     told, missing = emission.told, len(emission.told["unsupported"])
     parts = ["stale"] if emission.stale else []
     if told["refusal"]:
@@ -30,6 +32,7 @@ def lens_text(emission: Emission) -> str:
     else:
         parts += [f"{counted(missing, 'node')} without hardware"] if missing else []
         parts += _of_rest(told, [*_cost(told["totals"]), counted(told["totals"]["interval"], "cycle")])
+        parts += _accuracy(told)
     return f"Verilog{_part(told)}: {' · '.join(parts)}"
 
 
@@ -37,7 +40,8 @@ def totals_text(emission: Emission) -> str:
     """`52 multipliers · ... · 128 cycles a sample · latency 412 · slowest: fc1 · random weights (seed 0)`."""
     told, totals = emission.told, emission.told["totals"]
     slowest = [f"slowest: {_listed(totals['bottlenecks'], _MOST)}"] if totals.get("bottlenecks") else []
-    parts = [*_of_rest(told, [*_cost(totals), *_pace(totals, "interval")]), *slowest, told["weights"]]
+    figures = _of_rest(told, [*_cost(totals), *_pace(totals, "interval")])
+    parts = [*figures, *slowest, *_accuracy(told)[:2], told["weights"]]
     return " · ".join(part for part in parts if part)
 
 
@@ -57,6 +61,12 @@ def model_rows(emission: Emission) -> Iterator[tuple[str, str]]:
         yield f"pace{rest}", ", ".join(_pace(totals, "interval")) or "unknown"
     if totals.get("bottlenecks"):
         yield "slowest", _listed(list(map(escape_code, totals["bottlenecks"])), _MOST_IN_CARD)
+    if accuracy := _accuracy(told):
+        yield "accuracy", " · ".join(accuracy)
+    if measured := told["accuracy"].get("inputs"):
+        yield "measured on", escape_markdown(measured)
+    if calibrated := told["accuracy"].get("calibrated"):
+        yield "calibrated on", escape_markdown(calibrated)
     if told["unsupported"]:
         yield "without hardware", _listed([escape_code(each["node"]) for each in told["unsupported"]], _MOST_IN_CARD)
     if told["weights"]:
@@ -109,6 +119,16 @@ def _first(first: Mapping[str, Any] | None) -> str:
 
 def _estimate(totals: Mapping[str, Any] | None, name: str) -> str:
     return f" (estimate {totals[name]:,})" if totals and totals.get(name) else ""
+
+
+def _accuracy(told: Mapping[str, Any]) -> list[str]:
+    """`SQNR 38.2 dB`, `0.4 % saturated` and, where they are, `random weights`."""
+    accuracy = told["accuracy"]
+    if accuracy.get("sqnr") is None:
+        return []
+    saturated = accuracy["saturated"]
+    parts = [f"SQNR {sqnr_text(accuracy['sqnr'])}", "" if saturated is None else f"{share_text(saturated)} saturated"]
+    return [part for part in (*parts, random_weights(told["weights"])) if part]
 
 
 def _of_rest(told: Mapping[str, Any], figures: Sequence[str]) -> list[str]:

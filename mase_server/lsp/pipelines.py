@@ -17,7 +17,7 @@ _LONGEST = 60
 
 
 def lens_text(transform: Transform) -> str:
-    """`quantize → prune · 8 bits · SQNR 38.2 dB · 4.0x smaller`."""
+    """`quantize → prune · 8 bits · SQNR 38.2 dB · 0.4 % saturated · 4.0x smaller`."""
     summary = transform["summary"]
     parts = (steps_text(transform), *_bits(summary), *_error(transform), *_size(summary), *_trouble(transform))
     return " · ".join(part for part in parts if part)
@@ -32,6 +32,17 @@ def steps_text(transform: Transform) -> str:
 def sqnr_text(value: float | str) -> str:
     """`38.2 dB`; `exact` where nothing differs."""
     return "exact" if value == "inf" else f"{value:.1f} dB"
+
+
+def share_text(share: float) -> str:
+    """A share from 0 to 1 as `0.4 %`; what is above zero is never told as none."""
+    percent = 100 * share
+    return "0 %" if not share else "< 0.1 %" if percent < 0.1 else f"{percent:.2g} %" if percent < 99.5 else "100 %"
+
+
+def random_weights(weights: str) -> str:
+    """What stands beside figures where the weights are no trained ones; "" where they are. weights: in words."""
+    return "random weights" if "random" in weights else ""
 
 
 def measured(transform: Transform) -> bool:
@@ -67,14 +78,21 @@ def summary_rows(transform: Transform) -> Iterator[tuple[str, str]]:
     yield "bits of weights", change(summary.get("weight_bits"), bits_text)
     yield "bits of values", change(summary.get("data_bits"), bits_text)
     yield "nodes", change(summary.get("nodes"), lambda number: counted(number, "node"))
-    yield "error of the output", error_text(transform, summary.get("sqnr"), summary.get("max_error"))
+    yield (
+        "error of the output",
+        error_text(transform, summary.get("sqnr"), summary.get("max_error"), summary.get("saturated")),
+    )
 
 
-def error_text(transform: Transform, sqnr: float | str | None, max_error: float | None) -> str:
-    """`SQNR 38.2 dB · max error 0.0123`; that it is being measured; nothing where it was not."""
+def error_text(
+    transform: Transform, sqnr: float | str | None, max_error: float | None, saturated: float | None = None
+) -> str:
+    """`SQNR 38.2 dB · max error 0.0123 · 0.4 % saturated`; that it is being measured; nothing where it was not."""
     parts = [] if sqnr is None else [f"SQNR {sqnr_text(sqnr)}"]
     if max_error is not None:
         parts.append(f"max error {max_error:.3g}")
+    if saturated is not None:
+        parts.append(f"{share_text(saturated)} saturated")
     return " · ".join(parts) or ("" if transform["complete"] else MEASURING)
 
 
@@ -92,6 +110,9 @@ def _error(transform: Transform) -> Iterator[str]:
     sqnr = transform["summary"].get("sqnr")
     if sqnr is not None:
         yield "SQNR " * (sqnr != "inf") + sqnr_text(sqnr)
+        if (saturated := transform["summary"].get("saturated")) is not None:
+            yield f"{share_text(saturated)} saturated"
+        yield random_weights(transform["weights"])
     elif not transform["complete"]:
         yield MEASURING
 

@@ -96,6 +96,7 @@ SETTINGS = (
     Setting("hints.expressions", "expressions", _boolean, part="shown"),
     Setting("log.level", "log_level", _level, part="shown"),
     Setting("verilog.precision", "precision", _text, part="build"),
+    Setting("verilog.data", "data", _text, part="build"),
     Setting("verilog.multipliers", "multipliers", _count, part="build"),
     Setting("verilog.interval", "interval", _count, part="build"),
     Setting("verilog.maxMultipliers", "max_multipliers", _count, part="build"),

@@ -238,7 +238,7 @@ def written(found: Found) -> list[dict[str, Any]]:
     """The comments about a model, each where it stands. own: is it for this model alone, not for the whole file?"""
     return [
         {"line": each.line, "column": each.start, "end_column": each.column + len(each.text), "set": each.set,
-         "text": each.text, "own": each.owner is not None, "skip": each.skip}
+         "text": each.text, "own": each.owner is not None, "skip": each.skip or bool(each.data)}
         for each in found.written
         if each.line
     ]  # fmt: skip

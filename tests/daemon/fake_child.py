@@ -34,7 +34,7 @@ def overlay(model, steps, measured=False, row=None):
     applied = steps[:left]
     value = ".".join(["f32", *names[:left]])
     sqnr = 40.0 if measured else None
-    columns = [[model], [value], [sqnr], [None], [None]]
+    columns = [[model], [value], [sqnr], [None], [None], [None]]
     return {
         "model": model,
         "steps": [{**step, "title": step["pass"], "seconds": 0.0, "info": ""} for step in applied],
@@ -57,7 +57,7 @@ def hardware(snapshot, params):
                  "lines": [[3, 4]], "scope": "fc", "estimate": {"multipliers": 4}}  # fmt: skip
     words = [params["model"], str(params["build"]["multipliers"]), *steps, f"of text {snapshot.sha256}"]
     return {
-        "model": params["model"], "build": params["build"], "steps": steps, "weights": "random weights",
+        "model": params["model"], "build": params["build"], "steps": steps, "weights": "random weights", "accuracy": {},
         "module": "net", "text": " ".join(words),
         "files": [["net.sv", 9]] if params["folder"] else [], "folder": params["folder"] or None,
         "operations": [operation], "unsupported": [], "totals": {"multipliers": 4}, "refusal": None, "scopes": [],

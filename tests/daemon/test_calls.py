@@ -120,7 +120,7 @@ async def test_a_call_of_nonsense_ends_the_worker_and_answers_who_waits():
 def many(size):
     """An overlay of so many rows and nodes."""
     values = [["fixed(8,4)", [2, index], ["B", str(index)]] for index in range(size)]
-    columns = [list(range(size)), ["fixed(8,4)"] * size, [40.0] * size, [0.1] * size, [None] * size]
+    columns = [list(range(size)), ["fixed(8,4)"] * size, [40.0] * size, [0.1] * size, [None] * size, [None] * size]
     base = overlay(0, [{"pass": "one", "arguments": {}}])
     nodes = dict(zip(TRANSFORM_NODES, columns, strict=True))
     return {**base, "rows": [list(range(size)), values], "nodes": nodes}

@@ -33,9 +33,9 @@ def traced(size=6, models=2):
 
 
 def made_of(model, values, nodes=()):
-    """An overlay: {row of rows: its format}, {row of nodes: (format, sqnr, max error, note)}."""
-    nodes = dict(nodes)
-    columns = zip(*((row, *facts) for row, facts in nodes.items()), strict=True) if nodes else [[]] * 5
+    """An overlay: {row of rows: its format}, {row of nodes: (format, sqnr, max error, note, saturated)}."""
+    nodes = {row: (*facts, None) if len(facts) == 4 else facts for row, facts in dict(nodes).items()}
+    columns = zip(*((row, *facts) for row, facts in nodes.items()), strict=True) if nodes else [[]] * 6
     base = overlay(model, [STEP]) | {
         "rows": [list(values), [[text, [2], None] for text in values.values()]],
         "nodes": dict(zip(TRANSFORM_NODES, map(list, columns), strict=True)),
@@ -105,7 +105,7 @@ def test_an_overlay_of_ten_thousand_nodes_gives_the_collector_nothing_to_look_at
     before = len(gc.get_objects())
     transform = Transform.from_wire(data)
     assert len(gc.get_objects()) - before < 50
-    assert transform.node(9_999) == ("fixed(8,4)", 40.0, 0.1, None)
+    assert transform.node(9_999) == ("fixed(8,4)", 40.0, 0.1, None, None)
 
 
 @pytest.mark.parametrize("column", ["row", "format", "note"])

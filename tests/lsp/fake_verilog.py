@@ -125,7 +125,7 @@ class FakeVerilog:
             for at, (name, module, lines) in enumerate(words)
         ]  # fmt: skip
         told = {"model": title, "build": build.to_wire(), "steps": [],
-                "weights": "random weights (seed 0)", "module": title.lower(), "text": text,
+                "weights": "random weights (seed 0)", "accuracy": {}, "module": title.lower(), "text": text,
                 "files": [["net.sv", len(text)]], "folder": folder or None, "operations": operations,
                 "unsupported": unsupported, "totals": TOTALS, "scopes": ["fc"] if refused or unsupported else [],
                 "refusal": "it takes 9,000 multipliers, and 8,192 are allowed" if refused else None}  # fmt: skip

@@ -24,13 +24,22 @@ TOTALS = {
     "latency": 412,
     "bottlenecks": ["a", "b", "c"],
 }
+ACCURACY = {"sqnr": 38.2, "max_error": 0.1, "saturated": 0.0042, "inputs": "random inputs",
+            "calibrated": "the example inputs", "problem": None}  # fmt: skip
 EQUAL = {"status": "equal", "vectors": 100, "mismatches": 0, "cycles_per_vector": 128.0, "latency": 412, "first": None,
          "log": ""}  # fmt: skip
 FIRST = {"output": "data_out_0", "vector": 3, "element": 7, "expected": -12, "got": 13}
 
 
 def emission(*, stale=False, **told):
-    whole = {"build": {"scope": ""}, "weights": "", "unsupported": [], "refusal": None, "totals": TOTALS}
+    whole = {
+        "build": {"scope": ""},
+        "weights": "",
+        "unsupported": [],
+        "refusal": None,
+        "totals": TOTALS,
+        "accuracy": {},
+    }
     return SimpleNamespace(stale=stale, told={**whole, **told})
 
 
@@ -67,6 +76,10 @@ def test_an_instance_says_where_it_comes_from():
     [
         ({}, "Verilog: 52 multipliers · 128 cycles"),
         ({"stale": True}, "Verilog: stale · 52 multipliers · 128 cycles"),
+        ({"accuracy": ACCURACY, "weights": "random weights (seed 0)"},
+         "Verilog: 52 multipliers · 128 cycles · SQNR 38.2 dB · 0.42 % saturated · random weights"),
+        ({"accuracy": ACCURACY, "weights": "weights that model.pt gave"},
+         "Verilog: 52 multipliers · 128 cycles · SQNR 38.2 dB · 0.42 % saturated"),
         ({"refusal": "it takes too much"}, "Verilog: not emitted · it takes too much"),
         ({"unsupported": [{}, {}], "build": {"scope": "fc"}},
          "Verilog of fc alone: 2 nodes without hardware · the rest: 52 multipliers · 128 cycles"),
@@ -95,7 +108,9 @@ def test_the_lens_of_the_document_says_all(given, text):
 def test_a_card_names_some_of_many_and_whose_weights():
     many = [{"node": f"n{number}"} for number in range(20)]
     told = {"module": "net", "unsupported": many, "weights": "random weights (seed 0)", "build": {"scope": "fc"}}
-    rows = dict(model_rows(emission(**told)))
+    rows = dict(model_rows(emission(**told, accuracy=ACCURACY)))
+    assert rows["accuracy"] == "SQNR 38.2 dB · 0.42 % saturated · random weights"
+    assert (rows["measured on"], rows["calibrated on"]) == ("random inputs", "the example inputs")
     assert rows["module"] == "`net` of `fc` alone"
     assert rows["without hardware"] == "`n0`, `n1`, `n2`, `n3`, `n4`, `n5`, `n6`, `n7`, …"
     assert rows["weights"] == "random weights (seed 0)"

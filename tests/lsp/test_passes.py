@@ -111,7 +111,7 @@ async def test_the_lens_tells_the_pipeline_what_it_saves_and_costs_and_how_to_ta
     assert len((await editor.lenses(path))[1]) == 1
     await apply(editor, path)
     [*passes, _] = (await editor.lenses(path))[1]
-    assert passes == ["quantize · 8 bits · SQNR 38.2 dB · 4.0x smaller", "undo", "compare"]
+    assert passes == ["quantize · 8 bits · SQNR 38.2 dB · random weights · 4.0x smaller", "undo", "compare"]
 
 
 async def test_errors_that_are_not_measured_yet_are_not_told(editor):

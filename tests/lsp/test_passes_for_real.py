@@ -74,12 +74,14 @@ async def test_quantising_shows_formats_errors_and_sizes_and_undo_takes_all_of_i
     await apply(editor, path, "quantize", default="fixed(16,8)")
     assert await hint(editor, path, "logits = self.head(x)") == ": fixed(16,8)[B, 5]"
     lens = (await editor.lenses(path))[row_of(path, "class MLP")]
-    assert re.fullmatch(r"quantize · 16 bits · SQNR \d+\.\d dB · 2\.0x smaller", lens[0])
+    assert re.fullmatch(
+        r"quantize · 16 bits · SQNR \d+\.\d dB · [<\d. ]+ % saturated( · random weights)? · 2\.0x smaller", lens[0]
+    )
     row = row_of(path, "logits = self.head(x)")
     card = (await editor.hover(path, row, 9)).contents.value
     assert "| number format | `fixed(16,8)` · 16 bits · was float32 |" in card
     assert "| size | 160 elements · 640 B → 320 B |" in card
-    assert re.search(r"\| error \| SQNR \d+\.\d dB · max error 0\.\d+ \|", card)
+    assert re.search(r"\| error \| SQNR \d+\.\d dB · max error 0\.\d+ · [<\d. ]+ % saturated \|", card)
     assert "*Errors of MLP against the original: " in card
     await editor.command("mase.undoPass", {"uri": path.as_uri()})
     assert await editor.hints(path) == before

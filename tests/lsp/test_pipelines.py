@@ -36,7 +36,7 @@ def told(*steps, summary=(), **more):
 
 UNMEASURED = {"sqnr": None, "max_error": None}
 FLOAT = {"weight_bits": [32.0, 32.0], "data_bits": [32.0, 32.0]}
-REST = "SQNR 38.2 dB · 4.0x smaller"
+REST = "SQNR 38.2 dB · random weights · 4.0x smaller"
 MEASURING = {"summary": UNMEASURED, "complete": False, "inputs": "", "weights": ""}
 NEVER = {**MEASURING, "complete": True}
 
@@ -44,18 +44,26 @@ NEVER = {**MEASURING, "complete": True}
 @pytest.mark.parametrize(
     ("transform", "text"),
     [
-        (told(), "quantize · 8 bits · SQNR 38.2 dB · 4.0x smaller"),
-        (told(summary={"sqnr": "inf"}), "quantize · 8 bits · exact · 4.0x smaller"),
-        (told(summary={"sqnr": -2.75}), "quantize · 8 bits · SQNR -2.8 dB · 4.0x smaller"),
+        (told(), "quantize · 8 bits · SQNR 38.2 dB · random weights · 4.0x smaller"),
+        (told(summary={"sqnr": "inf"}), "quantize · 8 bits · exact · random weights · 4.0x smaller"),
+        (told(summary={"sqnr": -2.75}), "quantize · 8 bits · SQNR -2.8 dB · random weights · 4.0x smaller"),
+        (told(summary={"saturated": 0.0042}),
+         "quantize · 8 bits · SQNR 38.2 dB · 0.42 % saturated · random weights · 4.0x smaller"),
+        (told(summary={"saturated": 0.0}, weights="the file's own weights"),
+         "quantize · 8 bits · SQNR 38.2 dB · 0 % saturated · 4.0x smaller"),
+        (told(summary={"saturated": 1e-6}, weights="the file's own weights"),
+         "quantize · 8 bits · SQNR 38.2 dB · < 0.1 % saturated · 4.0x smaller"),
         (told(**MEASURING), "quantize · 8 bits · measuring… · 4.0x smaller"),
         (told(**NEVER), "quantize · 8 bits · 4.0x smaller"),
         (told(summary={"data_bits": [32.0, 16.0]}), f"quantize · weights 8 bits, values 16 bits · {REST}"),
-        (told(summary={"data_bits": [32.0, 32.0]}), "quantize · 8 bits · SQNR 38.2 dB · 4.0x smaller"),
+        (told(summary={"data_bits": [32.0, 32.0]}), f"quantize · 8 bits · {REST}"),
         (told(summary={**FLOAT, "weight_bits": [32.0, 4.25]}), f"quantize · 4.25 bits · {REST}"),
-        (told(summary={"weight_bits": None, "data_bits": None, "parameter_bytes": None}), "quantize · SQNR 38.2 dB"),
-        (told(step("lora"), summary={**FLOAT, "parameter_bytes": [100, 120]}), "lora · SQNR 38.2 dB · 1.2x larger"),
-        (told(step("a"), step("b")), "a → b · 8 bits · SQNR 38.2 dB · 4.0x smaller"),
-        (told(*map(step, "abcd")), "a → b → c → … · 8 bits · SQNR 38.2 dB · 4.0x smaller"),
+        (told(summary={"weight_bits": None, "data_bits": None, "parameter_bytes": None}),
+         "quantize · SQNR 38.2 dB · random weights"),
+        (told(step("lora"), summary={**FLOAT, "parameter_bytes": [100, 120]}),
+         "lora · SQNR 38.2 dB · random weights · 1.2x larger"),
+        (told(step("a"), step("b")), "a → b · 8 bits · SQNR 38.2 dB · random weights · 4.0x smaller"),
+        (told(*map(step, "abcd")), "a → b → c → … · 8 bits · SQNR 38.2 dB · random weights · 4.0x smaller"),
         (told(problem="b: no\nweights", failed=0, **NEVER), "quantize · 8 bits · 4.0x smaller · ⚠ b: no weights"),
     ],
 )  # fmt: skip
@@ -67,7 +75,7 @@ def test_a_long_problem_is_cut_in_the_lens():
     assert lens_text(told(problem="x" * 200)).endswith(f"⚠ {'x' * 59}…")
 
 
-def shown(transform, facts=("fixed(8,4)", 31.5, 0.25, None), dtype="fixed(8,4)"):
+def shown(transform, facts=("fixed(8,4)", 31.5, 0.25, None, 0.125), dtype="fixed(8,4)"):
     """The card of one value over a node with these facts."""
     nodes = {name: [cell] for name, cell in zip(TRANSFORM_NODES, (0, *facts), strict=True)}
     one = snapshot({}).with_transforms({0: Transform.from_wire({**transform, "rows": [[], []], "nodes": nodes})})
@@ -80,16 +88,16 @@ def test_a_value_tells_its_format_error_and_size_before_and_after():
     facts = table(text)
     assert "fixed(8,4)[B, T, 768]" in text
     assert facts["number format"] == "`fixed(8,4)` · 8 bits · was float32"
-    assert facts["error"] == "SQNR 31.5 dB · max error 0.25"
+    assert facts["error"] == "SQNR 31.5 dB · max error 0.25 · 12 % saturated"
     assert facts["size"] == "24,576 elements · 96.0 KiB → 24.0 KiB"
     assert "element type" not in facts
     assert "*Errors of GPT against the original: inputs that the file gives; random weights (seed 0)*" in text
 
 
 def test_an_error_that_is_coming_is_said_to_come_and_one_that_is_not_is_left_out():
-    facts = table(shown(told(**MEASURING), ("fixed(8,4)", None, None, None)))
+    facts = table(shown(told(**MEASURING), ("fixed(8,4)", None, None, None, None)))
     assert facts["error"] == "measuring…"
-    text = shown(told(**NEVER), ("fixed(8,4)", None, None, None))
+    text = shown(told(**NEVER), ("fixed(8,4)", None, None, None, None))
     assert "error" not in table(text)
     assert "against the original" not in text
 
@@ -101,7 +109,7 @@ def test_a_format_of_unknown_width_tells_only_the_size_before():
 
 
 def test_what_became_of_a_node_is_told():
-    facts = table(shown(told(), (None, None, None, "taken together with conv1"), "f32"))
+    facts = table(shown(told(), (None, None, None, "taken together with conv1", None), "f32"))
     assert facts["passes"] == "taken together with conv1"
     assert "number format" not in facts
     assert facts["element type"] == "float32"

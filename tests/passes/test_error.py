@@ -3,6 +3,7 @@
 import copy
 import math
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -296,3 +297,47 @@ def test_values_are_dropped_when_nobody_needs_them_any_more():
     with Counting():
         measure(original, module, graph.knowledge.feed(graph.arguments))
     assert most <= 8, f"{most} tensors at once of a chain of 24 in two graphs"
+
+
+def test_saturated_values_are_those_that_numpy_counts():
+    """Inputs, weights, biases and results of two layers, each rounded by hand; the second one is in a wide format."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4))
+    with torch.no_grad():
+        for layer in model:
+            layer.weight.mul_(12)
+    x = 5 * torch.randn(40, 6)
+    graph = MaseGraph(model, {"input": x})
+    formats = {"by": "name", "_0": "fixed(6,2)", "_1": "fixed(16,6)"}
+    graph, _ = passes.quantize_transform_pass(graph, formats)
+    _, found = passes.measure_error_analysis_pass(graph)
+
+    counts = {"_0": [0, 0], "_1": [0, 0]}
+
+    def rounded(name, values, width, fraction):
+        steps = values.astype(numpy.float64) * 2**fraction
+        low, high = -(2 ** (width - 1)), 2 ** (width - 1) - 1
+        counts[name][0] += int(((steps < low) | (steps > high)).sum())
+        counts[name][1] += values.size
+        return numpy.clip(numpy.rint(steps), low, high) / 2**fraction
+
+    def layer(name, given, index, width, fraction):
+        weight, bias = (rounded(name, each.detach().numpy(), width, fraction) for each in model[index].parameters())
+        return given @ weight.T + bias
+
+    first = layer("_0", rounded("_0", x.numpy(), 6, 2), 0, 6, 2)
+    # What flows between the two is the first one's result; the second rounds it again, to its own format.
+    between = rounded("_0", first, 6, 2)
+    rounded("_1", layer("_1", rounded("_1", between, 16, 6), 1, 16, 6), 16, 6)
+    shares = {name: saturated / total for name, (saturated, total) in counts.items()}
+    assert 0.1 < shares["_0"] < 0.9
+    assert found["saturated"] == pytest.approx(shares)
+    assert found["saturation"] == pytest.approx(sum(each[0] for each in counts.values())
+                                                / sum(each[1] for each in counts.values()))  # fmt: skip
+
+
+def test_formats_that_follow_the_data_do_not_saturate():
+    graph = MaseGraph(nn.Sequential(nn.Linear(6, 5)), {"input": torch.randn(4, 6)})
+    graph, _ = passes.quantize_transform_pass(graph, {"default": "scale_integer(8)"})
+    _, found = passes.measure_error_analysis_pass(graph)
+    assert (found["saturated"], found["saturation"]) == ({}, None)

@@ -121,7 +121,13 @@ def transform(sqnr=30.0):
     nodes = {"row": [1, 2], "format": ["fixed(8,4)", "fixed(8,4)"], "sqnr": [40.0, 35.5], "max_error": [0.1, 0.2]}
     told = {"model": 0, "steps": [{"pass": "quantize", "arguments": {}}], "formats": {"fixed(8,4)": 8.0}}
     told |= {"summary": {"sqnr": sqnr, "max_error": 0.5}, "inputs": "random", "weights": "", "complete": True}
-    return {**told, "problem": None, "failed": None, "rows": [[], []], "nodes": {**nodes, "note": [None, None]}}
+    return {
+        **told,
+        "problem": None,
+        "failed": None,
+        "rows": [[], []],
+        "nodes": {**nodes, "note": [None, None], "saturated": [None, None]},
+    }
 
 
 async def test_formats_and_errors_are_those_of_the_passes(client, served):

@@ -40,13 +40,14 @@ def load(graph: MaseGraph, data: Any = None, samples: int | None = None) -> Data
     """Batches to run a graph on.
 
     data: a path of tensors, "module:function" or "file.py:function", a function, anything that gives batches, or one
-    batch; None for the example inputs that the graph was made with, or random ones where nobody gave any.  A batch is
-    a map by the names of forward's parameters, a tensor, or a tuple of which the first items are taken.  Files hold a
-    batch, a list of them, or many rows, which are cut into batches of the example's size. Inputs that a batch does not
-    have are the example's.
+    batch; None for `graph.data`, else the example inputs that the graph was made with, or random ones where nobody
+    gave any.  A batch is a map by the names of forward's parameters, a tensor, or a tuple of which the first items are
+    taken.  Files hold a batch, a list of them, or many rows, which are cut into batches of the example's size. Inputs
+    that a batch does not have are the example's.
     samples: batches at most; None for 32, and for 1 without data.
     ValueError where there is none, or where one does not fit the graph.
     """
+    data = graph.data or None if data is None else data
     if data is None or data == "random":
         return _examples(graph, samples or 1)
     named = isinstance(data, str)

@@ -31,7 +31,8 @@ def measure_error_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] =
     Writes `software.results.data_out_0.stat.error` of every node that both have. An error is the signal to noise
     ratio in dB, 10 * log10(sum(x**2) / sum((x - y)**2)), infinite where nothing differs, and the largest |x - y|; each
     is None where it is not known.  Gives {"output": (sqnr, max_error) of all outputs together, "outputs": by where the
-    tensor is, "nodes": by name, "local": the same, "inputs": on what}.  ValueError for what is not known, and for data
+    tensor is, "nodes": by name, "local": the same, "saturated": by name the share of values outside of what their
+    formats hold, "saturation": of all of them, "inputs": on what}.  ValueError for what is not known, and for data
     that do not fit.
 
     >>> _ = torch.manual_seed(0)
@@ -47,7 +48,8 @@ def measure_error_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] =
     for node in graph.nodes:
         _write(node, graph, found)
     plain = {name: dict(getattr(found, name)) for name in ("nodes", "local", "outputs")}
-    return graph, {"output": found.output, **plain, "inputs": data.words}
+    saturation = {"saturated": dict(found.saturated), "saturation": found.saturation}
+    return graph, {"output": found.output, **plain, **saturation, "inputs": data.words}
 
 
 def _module(graph: MaseGraph, original: Any) -> fx.GraphModule:

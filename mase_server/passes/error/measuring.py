@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
+from mase_server.formats import parse
 from mase_server.ir.check import tensors_of
 from mase_server.ir.number_formats import format_text
 from mase_server.ir.propagate import preserved
@@ -31,13 +32,16 @@ class Errors:
     nodes: by the name that a node has in both.  local: the same, with every node computed from the original's values:
     the error that it adds by itself; empty unless asked for.  outputs: by where the tensor is, e.g. "output.logits",
     in tuples, maps and model outputs; caches and other objects are not looked into.  output: all of these as one
-    vector.
+    vector.  saturated: the share of saturated values by node, see `_Saturation`; saturation: of all, None for no format
+    that has a range.
     """
 
     nodes: Mapping[str, Error]
     local: Mapping[str, Error]
     outputs: Mapping[str, Error]
     output: Error
+    saturated: Mapping[str, float] = field(default_factory=dict)
+    saturation: float | None = None
 
 
 def measure(
@@ -60,14 +64,15 @@ def measure(
     pairs = _pairs(original.graph, transformed.graph)
     wanted = frozenset(other for _, other in pairs.values())
     copies = any(changes_its_input(node, transformed) for node in transformed.graph.nodes)
-    whole, alone, outputs = _Named(), _Named(), _Named()
+    whole, alone, outputs, saturation = _Named(), _Named(), _Named(), _Saturation()
     with preserved(original), preserved(transformed), torch.no_grad(), torch.random.fork_rng(devices=[]):
         for values in feeds:
-            follower = _Follower(Run(transformed, values), wanted, copies, whole)
+            follower = _Follower(Run(transformed, values, saturation.see), wanted, copies, whole)
             forced = _Follower(Run(transformed, values), wanted, copies, alone) if local else None
             last = _beside(Run(original, values), follower, forced, pairs)
             outputs.add_parts(last, follower.rest())
-    return Errors(whole.errors(), alone.errors(), outputs.errors(), outputs.total())
+    shares = saturation.shares, saturation.share
+    return Errors(whole.errors(), alone.errors(), outputs.errors(), outputs.total(), *shares)
 
 
 def _beside(original: Run, follower: _Follower, forced: _Follower | None, pairs: Pairs) -> Any:
@@ -115,6 +120,50 @@ class _Named(dict[str, Sums]):
             max((sums.largest for sums in self.values()), default=0.0),
             all(sums.known for sums in self.values()),
         ).error()
+
+
+class _Saturation:
+    """Values counted while a graph runs, by the layer or operator whose they are.
+
+    A value is saturated if it is above the highest or below the lowest that its format holds; NaN is not. Formats whose
+    range the data decide, as scaled integers, never saturate, and are not counted.
+    """
+
+    def __init__(self) -> None:
+        #: Name -> [saturated values, all values].
+        self._counts: dict[str, list[int]] = {}
+
+    def see(self, node: fx.Node, value: Any) -> None:
+        """The value of a node: it is counted once for each rounding of it."""
+        for user in node.users:
+            text = format_text(user)
+            limits = None if text is None or user.all_input_nodes[:1] != [node] else parse(text).range
+            if limits is None:
+                continue
+            counts = self._counts.setdefault(_owner(user, node), [0, 0])
+            for tensor in tensors_of(value).values():
+                if tensor.is_floating_point() and not tensor.is_meta:
+                    outside = (tensor > limits.highest) | (tensor < limits.lowest)
+                    counts[0] += int(outside.sum())
+                    counts[1] += tensor.numel()
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """By the name of the node: of a layer's parameters and of what it gives, from 0 to 1."""
+        return {name: outside / total for name, (outside, total) in self._counts.items() if total}
+
+    @property
+    def share(self) -> float | None:
+        """Of all values together; None where none was rounded to a format with a range."""
+        outside, total = map(sum, zip(*self._counts.values(), strict=True)) if self._counts else (0, 0)
+        return outside / total if total else None
+
+
+def _owner(rounding: fx.Node, source: fx.Node) -> str:
+    """Whose value is rounded: what computes it; of parameters, inputs and what was rounded already, who reads them."""
+    if source.op in ("get_attr", "placeholder") or format_text(source) is not None:
+        source = next(iter(rounding.users), source)
+    return str(source.meta.get(GIVES, source.name))
 
 
 class _Follower:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,11 +15,18 @@ from mase_server.tracing.values import holds_tensor
 class Run(fx.Interpreter):
     """One run of a graph that can be halted after any node: another graph may run in between.
 
-    Values are dropped after their last use; random numbers and autocast are the run's own.
+    Values are dropped after their last use; random numbers and autocast are the run's own.  see: gets each node with
+    its value, before anything can change that in place.
     """
 
-    def __init__(self, module: fx.GraphModule, values: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        values: Sequence[Any],
+        see: Callable[[fx.Node, Any], None] = lambda node, value: None,
+    ) -> None:
         super().__init__(module)
+        self.see = see
         self.env = {}
         self.args_iter = iter([copied(value) for value in values])
         self.order: list[fx.Node] = list(module.graph.nodes)
@@ -32,6 +39,7 @@ class Run(fx.Interpreter):
         outside = self._state.exchanged()
         try:
             value = self.env[node] = self.run_node(node)
+            self.see(node, value)
         finally:
             self._state = outside.exchanged()
         for last in self.user_to_last_uses.get(node, []):

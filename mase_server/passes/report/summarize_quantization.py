@@ -18,21 +18,23 @@ from mase_server.passes.bits.operands import stored_parameters
 from mase_server.passes.completing import analysis
 from mase_server.passes.declaration import Argument, Pass
 from mase_server.passes.error import Error, Errors, measure, original_of
+from mase_server.passes.quantize.closing import has_values
 from mase_server.passes.report.operator_formats import operators
 from mase_server.passes.report.tables import table, told
 from mase_server.passes.selection import path_of
 
-_DEFAULTS: Mapping[str, Any] = MappingProxyType({"original_graph": None, "save_dir": None, "measure": False})
+_DEFAULTS: Mapping[str, Any] = MappingProxyType({"original_graph": None, "save_dir": None, "measure": None})
 _HEAD = (
     "node", "layer", "mase_op", "arguments", "original", "format", "bits_before", "bits_after", "changed", "sqnr",
-    "max_error",
+    "max_error", "saturated",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """One operator.  arguments: formats by MASE's names, those of parameters included.  original, format: of the
-    result, before and after.  bits_before, bits_after: of all that it reads and gives, per element.  sqnr: dB."""
+    result, before and after.  bits_before, bits_after: of all that it reads and gives, per element.  sqnr: dB.
+    saturated: the share of its parameters and results that lie outside of what their formats hold."""
 
     node: str
     layer: str
@@ -45,6 +47,7 @@ class Line:
     changed: bool
     sqnr: float | None = None
     max_error: float | None = None
+    saturated: float | None = None
 
 
 @analysis
@@ -52,10 +55,12 @@ def summarize_quantization_analysis_pass(graph: MaseGraph, pass_args: Mapping[st
     """A table of every operator on floating-point numbers: the formats of its arguments and results, before and after.
 
     original_graph: the graph before; without it, the graph as it was recorded.  measure: run both on the inputs that
-    the graph speaks of, and tell each operator's error.  save_dir: a folder for quantize_table.csv,
+    the graph speaks of, and tell each operator's error and saturated values; without it, where all have values and the
+    original is known.  save_dir: a folder for quantize_table.csv,
     quantize_histogram.csv (how many operators of each kind changed) and quantize_summary.json; it is made.
     Gives {"rows": one dict for each operator, "histogram": {operator: {"total", "changed", "unchanged"}}, "parameters":
-    {"original_bytes", "bytes"}, "sqnr", "max_error": of all outputs, None where nothing was measured, "report": text}.
+    {"original_bytes", "bytes"}, "sqnr", "max_error": of all outputs, "saturated": of all values, each None where
+    nothing was measured, "report": text}.
     ValueError for a graph without a recording and without original_graph.
     Source: `chop.passes.graph.transforms.quantize.summary.summarize_quantization_analysis_pass`.
 
@@ -67,8 +72,9 @@ def summarize_quantization_analysis_pass(graph: MaseGraph, pass_args: Mapping[st
     """
     given = options("summarize_quantization_analysis_pass", pass_args, _DEFAULTS)
     before = given["original_graph"]
-    errors = _errors(graph, before) if given["measure"] else None
-    lines = list(_lines(graph, before, {} if errors is None else errors.nodes))
+    can_measure = has_values(graph) and (before is not None or graph.recording is not None)
+    errors = _errors(graph, before) if given["measure"] or (given["measure"] is None and can_measure) else None
+    lines = list(_lines(graph, before, errors))
     whole = Error(None, None) if errors is None else errors.output
     found = {
         "rows": [asdict(line) for line in lines],
@@ -76,10 +82,19 @@ def summarize_quantization_analysis_pass(graph: MaseGraph, pass_args: Mapping[st
         "parameters": _bytes(graph),
         "sqnr": whole.sqnr,
         "max_error": whole.max_error,
+        "saturated": None if errors is None else errors.saturation,
     }
     if given["save_dir"] is not None:
         _save(Path(given["save_dir"]), lines, found)
-    return graph, {**found, "report": told(table(_HEAD, map(_cells, lines)), None)}
+    text = told(table(_HEAD, map(_cells, lines)), None)
+    return graph, {**found, "report": text if errors is None else f"{text}\n{_measured(errors)}"}
+
+
+def _measured(errors: Errors) -> str:
+    """The error of the whole in a line."""
+    parts = [] if errors.output.sqnr is None else [f"SQNR {errors.output.sqnr:.1f} dB"]
+    parts += [] if errors.saturation is None else [f"{100 * errors.saturation:.2g} % of the values saturated"]
+    return f"output: {', '.join(parts)}" if parts else "output: its error is not known"
 
 
 def _errors(graph: MaseGraph, before: MaseGraph | None) -> Errors:
@@ -96,12 +111,12 @@ def _bytes(graph: MaseGraph) -> dict[str, int]:
     }
 
 
-def _lines(graph: MaseGraph, before: MaseGraph | None, errors: Mapping[str, Error]) -> Iterator[Line]:
+def _lines(graph: MaseGraph, before: MaseGraph | None, errors: Errors | None) -> Iterator[Line]:
     first = operators(graph, rounded=False) if before is None else operators(before)
     originals = {each.gives: each for each in first}
     for each in operators(graph):
         was = originals.get(each.gives, each)
-        error = errors.get(each.gives, Error(None, None))
+        error = (None if errors is None else errors.nodes.get(each.gives)) or Error(None, None)
         yield Line(
             node=each.node.name,
             layer=path_of(each.node),
@@ -114,6 +129,7 @@ def _lines(graph: MaseGraph, before: MaseGraph | None, errors: Mapping[str, Erro
             changed=was.formats != each.formats,
             sqnr=error.sqnr,
             max_error=error.max_error,
+            saturated=None if errors is None else errors.saturated.get(each.gives),
         )
 
 
@@ -169,7 +185,7 @@ PASS = Pass(
     function=summarize_quantization_analysis_pass,
     arguments=(
         Argument("save_dir", "file", "a folder for the tables as CSV and JSON"),
-        Argument("measure", "boolean", "run the original and the quantised graph, and tell errors", default=False),
+        Argument("measure", "boolean", "run the original and the quantised graph, and tell errors; where both can"),
     ),
     needs=frozenset({"weights"}),
 )

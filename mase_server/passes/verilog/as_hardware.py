@@ -51,13 +51,18 @@ def as_hardware_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = 
     """
     options("as_hardware_transform_pass", pass_args, _DEFAULTS)
     lowering = Lowering(graph)
-    design = lowering.run()
-    replacing = _Replacing(graph, lowering, design)
-    replaced = replacing.run()
+    lowering.run()
+    replaced, left = compute_as_hardware(graph, lowering)
     return graph, {
         "replaced": replaced,
-        "without": {each.node: each.why for each in design.unsupported} | replacing.left,
+        "without": {each.node: each.why for each in lowering.design.unsupported} | left,
     }
+
+
+def compute_as_hardware(graph: MaseGraph, lowering: Lowering) -> tuple[dict[str, str], dict[str, str]]:
+    """Put the integer functions of hardware into a graph that was lowered; the kinds by node, and why others stay."""
+    replacing = _Replacing(graph, lowering, lowering.design)
+    return replacing.run(), replacing.left
 
 
 class _Replacing:

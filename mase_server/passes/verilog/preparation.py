@@ -44,23 +44,24 @@ _FURTHER = (
 _KEEPS = frozenset({"neg", "abs"})
 
 
-def prepare(graph: MaseGraph, build: Build) -> tuple[MaseGraph, list[str]]:
-    """The graph fit for hardware, and the steps that made it so, as texts; none where it is fit as it is.
+def prepare(graph: MaseGraph, build: Build) -> tuple[MaseGraph, list[str], str | None]:
+    """The graph fit for hardware, the steps that made it so, as texts, and on what open formats were calibrated.
 
     What the graph is rounded to already stays; `build.precision` is for operators that nobody has rounded.
     ValueError for a precision that is no format.
     """
-    steps = []
+    steps, calibrated = [], None
     for name, arguments, function, key in _STRUCTURE:
         graph, found = function(graph, arguments)
         if found[key]:
             graph.propagate()
             steps.append(Step(name, arguments))
     if (wanted := _quantisation(graph, build)) is not None:
-        graph, _ = quantize_transform_pass(graph, wanted)
+        graph, found = quantize_transform_pass(graph, wanted)
+        calibrated = found["calibrated"]
         graph.propagate()
         steps.append(Step("quantize", wanted))
-    return graph, [str(step) for step in steps]
+    return graph, [str(step) for step in steps], calibrated
 
 
 def _quantisation(graph: MaseGraph, build: Build) -> dict[str, Any] | None:
@@ -75,4 +76,6 @@ def _quantisation(graph: MaseGraph, build: Build) -> dict[str, Any] | None:
         return None
     further = sorted({named[node] for node in wanted} - COMPUTES)
     arguments: dict[str, Any] = {"default": build.precision, **dict.fromkeys(further, build.precision)}
+    if build.data:
+        arguments["data"] = build.data
     return arguments if whole else {**arguments, "only": [node.name for node in wanted]}

@@ -13,11 +13,12 @@ from mase_server.hardware.emission import Top, random_inputs, top, whole
 from mase_server.hardware.estimates import Estimates, added, estimate, resources
 from mase_server.hardware.faults import OperationError
 from mase_server.hardware.folding import Folding, FoldingError, fold
-from mase_server.hardware.lowering import lower
+from mase_server.hardware.lowering import Lowering
 from mase_server.hardware.netlist import netlist
 from mase_server.hardware.parts import part
 from mase_server.hardware.vectors import usual_count
 from mase_server.ir.graph import MaseGraph
+from mase_server.passes.verilog.accuracy import accuracy_of
 from mase_server.passes.verilog.limits import candidates, excess
 from mase_server.passes.verilog.places import Places, calls, members, modules, unsupported_in
 from mase_server.passes.verilog.preparation import prepare
@@ -71,13 +72,19 @@ def build(
     """
     recorded = calls(graph.fx_graph)
     tell("quantising")
-    graph, steps = prepare(graph, build)
-    plan, places, files = _made(graph, recorded, Asked(build, title, weights), Wanted(folder, vectors, inputs), tell)
+    graph, steps, calibrated = prepare(graph, build)
+    asked, wanted = Asked(build, title, weights), Wanted(folder, vectors, inputs)
+    plan, places, files, lowering = _made(graph, recorded, asked, wanted, tell)
+    accuracy = {}
+    if plan.emits:
+        tell("measuring errors")
+        accuracy = {**accuracy_of(graph, lowering, build.data), "calibrated": calibrated}
     return {
         "model": title,
         "build": build.to_wire(),
         "steps": steps,
         "weights": weights,
+        "accuracy": accuracy,
         "files": files,
         "folder": str(Path(folder).absolute()) if files else None,
         **_told(plan, places),
@@ -86,18 +93,20 @@ def build(
 
 def _made(
     graph: MaseGraph, recorded: Mapping[str, str], asked: Asked, wanted: Wanted, tell: Tell
-) -> tuple[Plan, Places, list[list[Any]]]:
-    """The hardware of a graph that is fit for it, and its files; without the operations whose kinds fail."""
+) -> tuple[Plan, Places, list[list[Any]], Lowering]:
+    """The hardware of a graph that is fit for it, its files, and how the whole was lowered; without the operations
+    whose kinds fail."""
     failed: dict[str, str] = {}
     while True:
         tell("lowering")
-        design, places = lower(graph, failed), Places.of(graph, recorded)
+        lowering, places = Lowering(graph, failed), Places.of(graph, recorded)
+        design = lowering.run()
         if asked.build.scope:
             design = _scope(design, places, asked.build.scope)
         try:
             tell("estimating")
             plan = Plan.of(design, asked)
-            return plan, places, _written(plan, wanted, arguments_of(graph), tell)
+            return plan, places, _written(plan, wanted, arguments_of(graph), tell), lowering
         except OperationError as error:
             node = error.node(design)
             if node is None or node in failed:

@@ -75,7 +75,8 @@ class OverlayWriter:
         for call, row in enumerate(sources.nodes):
             node = builder.nodes[call]
             error = _numbers(errors.get(node.name)) if node is not None else (None, None)
-            facts = (texts.get(call), *error, applied.notes.get(call))
+            saturated = None if measured is None or node is None else measured.errors.saturated.get(node.name)
+            facts = (texts.get(call), *error, applied.notes.get(call), saturated)
             if row >= 0 and any(fact is not None for fact in facts):
                 for name, fact in zip(TRANSFORM_NODES, (row, *facts), strict=True):
                     found[name].append(fact)
@@ -84,7 +85,9 @@ class OverlayWriter:
     def _summary(self, applied: Applied, measured: Measured | None) -> dict[str, Any]:
         before, after = _figures(self.original), _figures(applied)
         sqnr, largest = _numbers(None if measured is None else measured.errors.output)
-        return {**{key: [before[key], after[key]] for key in before}, "sqnr": sqnr, "max_error": largest}
+        saturated = None if measured is None else measured.errors.saturation
+        figures = {key: [before[key], after[key]] for key in before}
+        return {**figures, "sqnr": sqnr, "max_error": largest, "saturated": saturated}
 
 
 def _figures(applied: Applied) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -71,7 +72,23 @@ class Subject:
         if example.of_file:
             # Passes that choose by data say so then.
             graph.given = dict(example.arguments)
+        graph.data = self.data
         return graph
+
+    @property
+    def data(self) -> str:
+        """What a `# mase: data` comment names for the model, its own before the file's; "" for none.
+
+        Files are found from the folder of the model's file.
+        """
+        said = sorted(
+            (each for each in self.traced.found.written if each.data), key=lambda each: each.owner is not None
+        )
+        if not said:
+            return ""
+        file, colon, function = said[-1].data.rpartition(":")
+        here = Path(self.live.request.path).parent / (file or function)
+        return f"{here}{colon}{function if file else ''}" if here.is_file() else said[-1].data
 
     def known(self) -> Mapping[str, Pass]:
         """The passes that there are."""
