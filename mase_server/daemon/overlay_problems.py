@@ -82,7 +82,7 @@ def _causes(snapshot: GraphSnapshot, emission: Emission, otherwise: _Place) -> l
     for each in missing:
         at = _row_place(snapshot, each["row"])
         reason = re.sub(r"\w+", lambda word: "" if word[0] in names else word[0], each["why"])
-        keys = {key for key in (at, (each["operator"], reason)) if key is not None}
+        keys: set[object] = {key for key in (at, (each["operator"], reason)) if key is not None}
         same = [cause for cause in causes if cause.keys & keys]
         first = same[0] if same else _Cause()
         for cause in same[1:]:

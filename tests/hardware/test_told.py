@@ -130,7 +130,7 @@ def test_the_folder_holds_what_is_told(tmp_path):
 def test_what_is_being_done_is_told(tmp_path):
     stages = []
     build(graph(), Build(), "Small", folder=str(tmp_path), tell=stages.append)
-    assert stages == ["quantising", "lowering", "estimating", "packing memories", "writing"]
+    assert stages == ["quantising", "lowering", "estimating", "packing memories", "writing", "measuring errors"]
 
 
 @pytest.mark.parametrize("folder", ["", "made"])
@@ -165,7 +165,7 @@ def test_a_weight_that_holds_no_number_is_told():
     layer.weight.data[1, 2] = torch.nan
     given = MaseGraph(nn.Sequential(nn.Linear(4, 4), layer).eval(), {"input": torch.randn(2, 4)})
     (missing,) = build(given, Build(), "X")["unsupported"]
-    assert missing["why"].endswith("holds NaN, which no integer of fixed(8,4) is")
+    assert missing["why"].endswith("holds NaN, which no integer of fixed(8,8) is")
 
 
 def test_large_models_get_few_vectors_unless_more_are_asked_for(tmp_path):

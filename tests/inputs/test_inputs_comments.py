@@ -85,3 +85,12 @@ def test_a_mistake_is_placed_in_the_file(source, line, found):
 
 def test_a_file_that_cannot_be_tokenised_is_no_error():
     assert read_comments("x = (\n  # an open bracket\n", ast.parse("")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [("data calib.npz", "calib.npz"), ("data loaders.py:batches ", "loaders.py:batches"), ("data: f32[2, 3]", "")],
+)
+def test_a_comment_may_name_data_to_calibrate_on_and_an_input_may_be_called_data(text, data):
+    (wish,) = read(f"# mase: {text}\n")
+    assert (wish.data, wish.inputs is None) == (data, bool(data))

@@ -123,7 +123,7 @@ async def test_the_format_is_asked_for_where_no_pass_gave_one_and_no_answer_is_n
     assert await editor.command("mase.emitVerilog", {"uri": path.as_uri()}) is None
     question = await editor.expect(lsp.WINDOW_SHOW_MESSAGE_REQUEST)
     assert question.message == "Which number format for the hardware of Net?"
-    assert question.actions[0].title == "fixed(8,4)"
+    assert question.actions[0].title == "fixed(8,auto)"
     assert list(await actions(editor, path, CLASS)) == ["Emit the Verilog of Net..."]
 
 
@@ -131,7 +131,7 @@ async def test_the_format_is_asked_for_where_no_pass_gave_one_and_no_answer_is_n
     ("build", "message"),
     [
         ({"multipliers": "none at all"}, "multipliers is 'none at all', expected a whole number of at least 1"),
-        ({"multiplyers": 3}, "a build has no multiplyers; it has precision, multipliers, interval"),
+        ({"multiplyers": 3}, "a build has no multiplyers; it has precision, data, multipliers, interval"),
     ],
 )
 async def test_a_build_that_cannot_be_says_why(editor, build, message):
@@ -145,8 +145,8 @@ async def test_the_form_has_what_is_remembered_and_judges_what_is_typed(editor):
     await emit(editor, path)
     form = await editor.request("mase/buildForm", {"uri": path.as_uri()})
     assert form.given._asdict() == {"multipliers": 8}
-    assert [each.name for each in form.arguments][:3] == ["precision", "multipliers", "interval"]
-    assert form.arguments[0].default == "fixed(8,4)"
+    assert [each.name for each in form.arguments][:4] == ["precision", "data", "multipliers", "interval"]
+    assert form.arguments[0].default == "fixed(8,auto)"
     asked = {"uri": path.as_uri(), "pass": "emitVerilog", "argument": "interval"}
     assert (await editor.request("mase/checkArgument", {**asked, "value": "128"})).value == 128
     told = await editor.request("mase/checkArgument", {**asked, "value": "0"})

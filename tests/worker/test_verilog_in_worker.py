@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from mase_server.building import EMISSION_KEYS, ESTIMATE_KEYS, OPERATION_KEYS, TOTAL_KEYS
 from mase_server.worker.transforms.hardware import _tell
@@ -132,18 +133,18 @@ def test_the_text_is_told_with_the_nodes_that_each_operation_stands_for(served):
 
 def test_what_is_asked_for_is_told_as_it_goes(served):
     _, child = served
-    assert emit(child).told[-3:] == ["quantising", "lowering", "estimating"]
+    assert emit(child).told[-4:] == ["quantising", "lowering", "estimating", "measuring errors"]
 
 
 def test_the_pipeline_comes_first_and_nothing_of_it_is_done_again(served):
     _, child = served
-    assert emit(child).value["steps"] == ["remove_dropout()", "quantize(default='fixed(8,4)')"]
+    assert emit(child).value["steps"] == ["remove_dropout()", "quantize(default='fixed(8,auto)')"]
     own = ("remove_dropout()", "quantize(default='fixed(6,3)')")
     answer = emit(child, *own)
     assert answer.value["steps"] == list(own)
     assert ".DATA_IN_0_PRECISION_0(6)" in answer.value["text"]
     assert ".DATA_IN_0_PRECISION_0(8)" not in answer.value["text"]
-    assert answer.told[-5:-3] == ["remove_dropout (1 of 2)", "quantize (2 of 2)"]
+    assert answer.told[-6:-4] == ["remove_dropout (1 of 2)", "quantize (2 of 2)"]
 
 
 def test_the_text_alone_writes_nothing_and_a_folder_gets_every_file_that_is_told(served, tmp_path: Path):
@@ -259,3 +260,42 @@ def test_many_operations_come_before_the_answer_in_order(monkeypatch):
         pieces = [*(event["operations"] for event in events), answer["value"]["operations"]]
         assert [each for piece in pieces for each in piece] == list(range(count))
         assert answer["value"]["text"] == "module"
+
+
+SMALL = """
+{comment}
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+if __name__ == "__main__":
+    Net()({values})
+"""
+
+
+@pytest.mark.parametrize(
+    ("comment", "values", "words"),
+    [
+        ("# mase: data samples.pt", "torch.randn(2, 8)", "3 batches of {folder}/samples.pt"),
+        ("", "torch.ones(2, 8)", "the example inputs"),
+        ("# mase: x: f32[2, 8]", None, "random inputs"),
+    ],
+    ids=["a file that a comment names", "the file's own", "random"],
+)
+def test_what_formats_are_calibrated_on_is_said(tmp_path, comment, values, words):
+    torch.save({"x": torch.randn(6, 8)}, tmp_path / "samples.pt")
+    text = SMALL.format(comment=comment, values=values)
+    job = Job(tmp_path, text if values else text.partition("if __name__")[0])
+    child = Child(job.live)
+    try:
+        accuracy = emit(child, build={"multipliers": None}).value["accuracy"]
+    finally:
+        child.close()
+    assert accuracy["calibrated"] == words.format(folder=tmp_path)
+    assert accuracy["saturated"] is not None
+    assert accuracy["problem"] is None

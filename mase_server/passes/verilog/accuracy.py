@@ -25,8 +25,8 @@ def accuracy_of(graph: MaseGraph, lowering: Lowering, data: str) -> dict[str, An
         feeds = list(batches.feeds(graph))
         saturated = measure(original, graph.model, *feeds).saturation
         compute_as_hardware(graph, lowering)
-        error = measure(original, graph.model, *feeds).output
+        whole = measure(original, graph.model, *feeds).output
     except Exception as error:  # noqa: BLE001 - the border to the person's model, run on inputs that it may refuse
         return {**found, "problem": f"{type(error).__name__}: {error}".partition("\n")[0]}
-    sqnr = "inf" if error.sqnr == math.inf else error.sqnr
-    return {**found, "sqnr": sqnr, "max_error": error.max_error, "saturated": saturated, "inputs": batches.words}
+    sqnr = "inf" if whole.sqnr == math.inf else whole.sqnr
+    return {**found, "sqnr": sqnr, "max_error": whole.max_error, "saturated": saturated, "inputs": batches.words}

@@ -75,7 +75,9 @@ def build(
     graph, steps, calibrated = prepare(graph, build)
     asked, wanted = Asked(build, title, weights), Wanted(folder, vectors, inputs)
     plan, places, files, lowering = _made(graph, recorded, asked, wanted, tell)
+    told = _told(plan, places)
     accuracy = {}
+    # Last, for the graph becomes another one, and what a design still works out reads it.
     if plan.emits:
         tell("measuring errors")
         accuracy = {**accuracy_of(graph, lowering, build.data), "calibrated": calibrated}
@@ -87,7 +89,7 @@ def build(
         "accuracy": accuracy,
         "files": files,
         "folder": str(Path(folder).absolute()) if files else None,
-        **_told(plan, places),
+        **told,
     }
 
 
