@@ -79,17 +79,20 @@ VERILOG_KEYS = {
 
 #: What tables of the program say in the program's own words.
 _IN_WORDS = {
-    "build": "what was asked for: precision, multipliers, interval, scope, and the ceilings",
+    "build": "what was asked for: precision, data, multipliers, interval, scope, and the ceilings",
     "folder": "the absolute path that it was written to; null where that was nowhere",
     "operations": "a list in the order of the data, see below",
-    "totals": "the estimates of the whole, see below",
+    "accuracy": "what the hardware loses: `sqnr` (dB, \"inf\" where nothing differs), `max_error`, `saturated` (the share "
+    "of values that their formats do not hold, 0 to 1), `inputs` (on what), `calibrated` (on what open formats were "
+    "chosen), `problem`; null each where it is not known; {} where nothing is emitted",
+    "totals": "the estimates of what has hardware, see below; {} where there is none as it was asked for",
     "unsupported": "what is without hardware, and so not in `text`: a list of maps with `node`, `operator`, `why` and "
     "the `nodes` that it stands for",
-    "refusal": "why nothing was emitted although everything has hardware (a ceiling, a budget); else null",
+    "refusal": "why nothing was emitted (nothing has hardware, a budget, a ceiling); else null",
     "kind": "what it computes: linear, conv2d, ...",
     "rows": "rows of its nodes in the table of the trace",
     "lines": "where it is in `text`: a list of [first, last], from 1, both included",
-    "estimate": "see below",
+    "estimate": "see below; {} where there is no hardware as it was asked for",
 }
 _SIMULATION_IN_WORDS = {
     "status": '"equal", "different", "stood still" (nothing moved any more), or "failed" (there was no comparison)',
