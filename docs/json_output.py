@@ -59,12 +59,14 @@ SUMMARY_KEYS = {
     "weight_bits": "bits of a weight on average: [before, after]",
     "sqnr": 'signal to quantisation noise of the output in dB; "inf" where it is unchanged, null where not measured',
     "max_error": "the largest absolute difference of the output; null where not measured",
+    "saturated": "the share of all rounded values that their formats do not hold, 0 to 1; null where not measured",
 }  # fmt: skip
 LAYER_KEYS = {
     "name": "of the node", "path": "of the layer that it calls, else of the module it stands in",
     "mase_op": "MASE's operator", "family": "of operators: conv, matmul, shape, ...",
     "format": "number format of its result, else null", "bits": "of an element in this format, else null",
     "sqnr": "as above, of its result", "max_error": "as above, of its result",
+    "saturated": "as above, of its parameters and its result",
     "note": "what became of a node that is gone, else null",
 }  # fmt: skip
 #: What the JSON of `mase-server verilog` has beside EMISSION_KEYS, which are missing where nothing could be emitted.
@@ -82,9 +84,9 @@ _IN_WORDS = {
     "build": "what was asked for: precision, data, multipliers, interval, scope, and the ceilings",
     "folder": "the absolute path that it was written to; null where that was nowhere",
     "operations": "a list in the order of the data, see below",
-    "accuracy": "what the hardware loses: `sqnr` (dB, \"inf\" where nothing differs), `max_error`, `saturated` (the share "
-    "of values that their formats do not hold, 0 to 1), `inputs` (on what), `calibrated` (on what open formats were "
-    "chosen), `problem`; null each where it is not known; {} where nothing is emitted",
+    "accuracy": 'what the hardware loses: `sqnr` (dB, "inf" where nothing differs), `max_error`, `saturated` (the '
+    "share of values that their formats do not hold, 0 to 1), `inputs` (on what), `calibrated` (on what open formats "
+    "were chosen), `problem`; null each where it is not known; {} where nothing is emitted",
     "totals": "the estimates of what has hardware, see below; {} where there is none as it was asked for",
     "unsupported": "what is without hardware, and so not in `text`: a list of maps with `node`, `operator`, `why` and "
     "the `nodes` that it stands for",
