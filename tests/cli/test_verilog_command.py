@@ -70,7 +70,9 @@ def test_a_folder_that_stands_alone_is_written(mase, net):
     assert (folder / "net.sv").read_text() == told["text"]
     assert told["build"]["multipliers"] == 16 >= told["totals"]["multipliers"]
     assert (told["simulation"], told["synthesis"], told["failure"]) == (None, None, None)
-    assert "quantize(default='fixed(8,4)')" in told["steps"]
+    assert "quantize(default='fixed(8,auto)')" in told["steps"]
+    assert told["accuracy"]["sqnr"] > 20
+    assert told["accuracy"]["calibrated"] is not None
 
 
 def test_a_folder_of_somebody_else_is_not_written_to(mase, net):
@@ -107,7 +109,8 @@ def test_a_reset_in_flight_changes_no_integer(mase, net):
 def test_the_persons_own_inputs_give_the_integers_of_the_model(mase, net):
     values = np.random.default_rng(1).normal(size=(7, 8)) * 3
     np.savez(net.parent / "mine.npz", x=values.astype(np.float32))
-    done = mase("verilog", net, "--vectors", "mine.npz", "--format", "json", cwd=net.parent)
+    words = ("--precision", "fixed(8,4)", "--format", "json")
+    done = mase("verilog", net, "--vectors", "mine.npz", *words, cwd=net.parent)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert set(told["simulation"]) == set(SIMULATION_KEYS)
