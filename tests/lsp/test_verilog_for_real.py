@@ -89,7 +89,7 @@ async def test_a_save_makes_it_again_and_the_map_with_it(session):
     editor, path, told = session
     text = path.read_text()
     wider = text.replace("num_classes=5", "num_classes=7").replace("import torch\n", "import os\nimport torch\n")
-    assert "(7)" not in await content(editor, told["uri"])
+    assert "TENSOR_SIZE_DIM_0(7)" not in await content(editor, told["uri"])
     editor.retype(path, text, wider)
     editor.save(path, wider)
     assert await editor.end_state(path) == "ready"
