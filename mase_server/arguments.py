@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from mase_server.kinds import READERS, UNREADABLE, Kind, as_map, split_texts
+from mase_server.suggestions import suggest
 
 __all__ = ["Argument", "ArgumentError", "Checker", "Kind", "nested", "split_texts"]
 
@@ -122,9 +122,7 @@ class Checker:
         found = known.get(key, self.others)
         if found is not None:
             return found
-        near = get_close_matches(key, known, 1)
-        told = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known) or 'none'}"
-        raise ArgumentError(f"{self.name} has no argument {key!r}; {told}")
+        raise ArgumentError(f"{self.name} has no argument {key!r}{suggest(key, known, 'it takes')}")
 
     def _value(self, argument: Argument, key: str, given: Any) -> Any:
         try:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from mase_server.suggestions import suggest
+
 
 @dataclass(frozen=True, slots=True)
 class Build:
@@ -46,9 +48,9 @@ class Build:
     @classmethod
     def from_wire(cls, data: Mapping[str, Any]) -> Build:
         """The inverse of `to_wire`; what is missing is as by default. ValueError for an unknown key or a bad value."""
-        known = {each.name for each in fields(cls)}
-        if unknown := sorted(set(data) - known):
-            raise ValueError(f"a build has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+        known = sorted(each.name for each in fields(cls))
+        if unknown := sorted(set(data) - {*known}):
+            raise ValueError(f"a build has no {', '.join(unknown)}{suggest(unknown[0], known, 'it has')}")
         return replace(cls(), **data)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from mase_server.arguments import Argument, Checker
 from mase_server.steps import Step
+from mase_server.suggestions import suggest
 
 #: A pass as `mase/passes` tells it.
 Told = Mapping[str, Any]
@@ -59,9 +59,9 @@ def found(name: str, passes: Sequence[Told]) -> Told:
     """The pass of a name, or of MASE's name for its function; UsageError with the nearest name."""
     known = {key: each for each in passes for key in (each["mase"], each["name"])}
     if name not in known:
-        near = get_close_matches(name, known, 1)
-        told = f"did you mean {near[0]!r}?" if near else "`mase-server passes` lists them"
-        raise UsageError(f"there is no pass {name!r}; {told}")
+        raise UsageError(
+            f"there is no pass {name!r}{suggest(name, known, elsewhere='`mase-server passes` lists them')}"
+        )
     return known[name]
 
 

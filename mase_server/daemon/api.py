@@ -25,6 +25,7 @@ from mase_server.daemon.api_workers import WORKERS
 from mase_server.daemon.graph_snapshot import GraphSnapshot, NodeView
 from mase_server.daemon.methods import MODEL, Api, ApiMethod, Params
 from mase_server.steps import Step
+from mase_server.suggestions import suggest
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import ModelView, ValueView
@@ -129,8 +130,8 @@ async def pick_root(api: Api, params: Params) -> list[dict[str, Any]]:
     known = [each["root"] for each in await roots(api, params)]
     root = params.get("root")
     if root is not None and root not in known:
-        told = ", ".join(known) or "none"
-        raise ValueError(f"mase/pickRoot: no model {root!r} shows shapes in this file; it has {told}")
+        told = suggest(root, known, "it has")
+        raise ValueError(f"mase/pickRoot: no model {root!r} shows shapes in this file{told}")
     api.daemon.pick(params["path"], root)
     return await roots(api, params)
 

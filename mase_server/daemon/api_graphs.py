@@ -14,6 +14,7 @@ from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
 from mase_server.daemon.store import FileView
 from mase_server.daemon.transform import UNTOUCHED
 from mase_server.snapshot import COLUMNS, TRANSFORM_NODES
+from mase_server.suggestions import suggest
 from mase_server.wire import unpack_blobs
 
 #: Rows that are worked on in one turn of the event loop.
@@ -36,8 +37,8 @@ def shown(api: Api, params: Params) -> tuple[GraphSnapshot, int]:
         why = f"{status.state}: {status.message}" if status is not None and status.message else "nothing is traced"
         raise ApiError("no-graph", f"{path} has no graph: {why}", {"path": path})
     if title is not None and title not in snapshot.titles:
-        told = ", ".join(snapshot.titles)
-        raise ApiError("unknown-model", f"{path} has no model {title!r}; it has {told}", {"models": snapshot.titles})
+        told = suggest(title, snapshot.titles, "it has")
+        raise ApiError("unknown-model", f"{path} has no model {title!r}{told}", {"models": snapshot.titles})
     return snapshot, 0 if title is None else snapshot.titles.index(title)
 
 
@@ -88,7 +89,7 @@ def _names(asked: Sequence[Any] | None) -> Sequence[str]:
     if asked is None:
         return _USUAL
     if wrong := [name for name in asked if name not in known]:
-        raise ApiError("invalid-params", f"a graph has no column {wrong[0]!r}; it has {', '.join(known)}")
+        raise ApiError("invalid-params", f"a graph has no column {wrong[0]!r}{suggest(wrong[0], known, 'it has')}")
     return [str(name) for name in asked]
 
 

@@ -17,6 +17,7 @@ from mase_server.daemon.store import Store
 from mase_server.daemon.supervisor import TraceWorker
 from mase_server.daemon.transform import Transform
 from mase_server.steps import Step
+from mase_server.suggestions import suggest
 
 #: So often is a pass begun anew because the file was saved meanwhile.
 _TRIES = 5
@@ -65,8 +66,7 @@ class Changes:
         if title is None:
             title = next((name for name, rest in models if not rest), titles[0] if titles else None)
         if title is None or title not in titles:
-            told = ", ".join(titles) or "none"
-            raise ValueError(f"no model {title or ''!r} is shown in {path}; it has {told}")
+            raise ValueError(f"no model {title or ''!r} is shown in {path}{suggest(title or '', titles, 'it has')}")
         return self.models.setdefault((path, title), Model(path, title))
 
     def of_file(self, path: str) -> list[Model]:

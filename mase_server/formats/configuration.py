@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mase_server.formats.format import NumberFormat, key_of
-from mase_server.formats.registry import kind_of, made, nearest, required
+from mase_server.formats.registry import kind_of, made, required
+from mase_server.suggestions import suggest
 
 #: What a configuration speaks of.
 ARGUMENTS = ("data_in", "weight", "bias", "data_out", "output_grad")
@@ -72,7 +73,9 @@ def check_config(config: Mapping[str, Any]) -> None:
         allowed |= {f"{argument}_{key}": values for key, values in idle.items() if key not in own}
     for key, value in config.items():
         if key not in known and key not in allowed:
-            raise ValueError(f"the configuration of {kind.name} has no key {key!r}{nearest(str(key), known)}")
+            raise ValueError(
+                f"the configuration of {kind.name} has no key {key!r}{suggest(key, sorted(known), 'it takes')}"
+            )
         if (values := allowed.get(key)) is not None and not any(value is each for each in values):
             expected = " or ".join(map(repr, values))
             raise ValueError(

@@ -6,8 +6,7 @@ import ast
 import dataclasses
 import importlib
 import pkgutil
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 from mase_server.formats.format import NumberFormat
 from mase_server.formats.open import AUTO, Open
+from mase_server.suggestions import suggest
 
 Kind = TypeVar("Kind", bound=NumberFormat)
 
@@ -107,13 +107,6 @@ def made(kind: type[NumberFormat], given: Mapping[str, Any]) -> NumberFormat:
     return Open(kind(**{**given, kind.calibrated: 0 if required(field) else field.default}))
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """What to say after a word that is not known: the nearest one, or all of them."""
-    names = sorted(known)
-    found = get_close_matches(word, names, 1)
-    return f"; did you mean {found[0]!r}?" if found else f"; there are {', '.join(names)}"
-
-
 def usage(kind: type[NumberFormat]) -> str:
     """How a format is written, e.g. `fixed(width, fraction_width, is_signed=True)`."""
     shown = [each.name if required(each) else f"{each.name}={each.default!r}" for each in dataclasses.fields(kind)]
@@ -128,5 +121,5 @@ def required(field: dataclasses.Field[Any]) -> bool:
 def kind_of(name: Any) -> type[NumberFormat]:
     """The format of this name; ValueError for none."""
     if name not in FORMATS:
-        raise ValueError(f"no number format is called {name!r}{nearest(str(name), FORMATS)}")
+        raise ValueError(f"no number format is called {name!r}{suggest(name, sorted(FORMATS))}")
     return FORMATS[name]

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import fx, nn
 
+from mase_server.suggestions import suggest
 from mase_server.tracing.values import fields_of, holds_tensor
 
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -29,8 +30,8 @@ def named(dummy_in: Any, model: nn.Module) -> dict[str, Any]:
         for name in given:
             if name not in parameters:
                 raise ValueError(
-                    f"dummy_in has {name!r}, but the forward of {type(model).__name__} has no such parameter; it takes "
-                    f"{', '.join(parameters) or 'none'}"
+                    f"dummy_in has {name!r}, but the forward of {type(model).__name__} has no such parameter"
+                    f"{suggest(name, parameters, 'it takes')}"
                 )
     return given
 
@@ -62,7 +63,7 @@ def feed(graph: fx.Graph, arguments: Mapping[str, Any]) -> list[Any]:
     for name, value in arguments.items():
         if name not in placeholders and holds_tensor(value):
             raise ValueError(
-                f"the graph has no input {name!r}; it takes {', '.join(placeholders) or 'none'}: trace the model again "
+                f"the graph has no input {name!r}{suggest(name, placeholders, 'it takes')}: trace the model again "
                 f"with {name!r} among its inputs"
             )
     missing = [name for name, node in placeholders.items() if name not in arguments and not node.args]

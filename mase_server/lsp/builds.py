@@ -10,6 +10,7 @@ from pygls.exceptions import JsonRpcInvalidParams
 from mase_server.arguments import Argument
 from mase_server.lsp.asking import ask
 from mase_server.lsp.calls import called
+from mase_server.suggestions import suggest
 
 if TYPE_CHECKING:
     from mase_server.lsp.server import Server
@@ -74,7 +75,7 @@ def checked(given: Mapping[str, Any]) -> dict[str, Any]:
     """Values of a build, or texts that mean them; None for none. JsonRpcInvalidParams says what does not fit."""
     arguments = {each.name: each for each in ARGUMENTS}
     if unknown := sorted(set(given) - set(arguments)):
-        raise JsonRpcInvalidParams(f"a build has no {', '.join(unknown)}; it has {', '.join(arguments)}")
+        raise JsonRpcInvalidParams(f"a build has no {', '.join(unknown)}{suggest(unknown[0], arguments, 'it has')}")
     try:
         return {name: arguments[name].value(value) for name, value in given.items()}
     except ValueError as error:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import metadata_of
+from mase_server.suggestions import suggest
 
 #: What every pass gives: the graph, and what it found.
 Result = tuple[MaseGraph, dict[str, Any]]
@@ -18,9 +18,7 @@ def options(name: str, given: Mapping[str, Any] | None, defaults: Mapping[str, A
     given = given or {}
     for key in given:
         if key not in defaults:
-            near = get_close_matches(str(key), defaults, 1)
-            told = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(defaults) or 'none'}"
-            raise ValueError(f"{name} has no option {key!r}; {told}")
+            raise ValueError(f"{name} has no option {key!r}{suggest(key, defaults, 'it takes')}")
     return {**defaults, **given}
 
 

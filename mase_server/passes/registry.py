@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
 from mase_server.passes.declaration import Pass
 from mase_server.passes.workspace import workspace_passes
+from mase_server.suggestions import suggest
 
 
 @cache
@@ -35,7 +35,7 @@ def named(name: str, known: Mapping[str, Pass]) -> Pass:
     by_function = {each.function.__name__: each for each in known.values()}
     found = known.get(name) or by_function.get(name)
     if found is None:
-        near = get_close_matches(name, [*known, *by_function], 1)
-        told = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-        raise ValueError(f"there is no pass {name!r}; {told}")
+        raise ValueError(
+            f"there is no pass {name!r}{suggest(name.partition('_transform_pass')[0].partition('_analysis_pass')[0], known)}"
+        )
     return found

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Self
 
 from torch import fx
+
+from mase_server.suggestions import suggest
 
 #: Under this key a node that was the call of a layer keeps the layer's path, when it became the call of a function.
 LAYER = "layer"
@@ -37,8 +38,7 @@ class Selection:
         for text in self.only:
             if not any(_names(text, node) for node in graph.nodes):
                 known = {name for node in graph.nodes for name in (node.name, path_of(node)) if name}
-                near = get_close_matches(text, sorted(known), 1)
-                told = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(sorted(known)[:8])}, ..."
+                told = suggest(text, sorted(known))
                 raise ValueError(f"only names {text!r}, which is no node and no module of this graph{told}")
         return self
 

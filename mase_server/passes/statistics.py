@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 import torch
 
+from mase_server.suggestions import suggest
+
 Dims = str | int | list[int] | None
 
 
@@ -200,7 +202,7 @@ def make(wanted: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Statistic]
     found: dict[str, Statistic] = {}
     for name, settings in wanted.items():
         if name not in STATISTICS:
-            raise ValueError(f"there is no statistic {name!r}; known are {', '.join(STATISTICS)}")
+            raise ValueError(f"there is no statistic {name!r}{suggest(name, STATISTICS, 'known are')}")
         try:
             found[name] = STATISTICS[name](**(settings or {}))
         except TypeError as error:

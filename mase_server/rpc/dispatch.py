@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from mase_server.daemon.api import API, Api, ApiMethod, Params
@@ -15,6 +14,7 @@ from mase_server.daemon.calls import CallFailed, WorkerGone
 from mase_server.daemon.methods import ApiError
 from mase_server.daemon.pipelines import PassError
 from mase_server.observe.records import within
+from mase_server.suggestions import suggest
 
 METHODS: dict[str, ApiMethod] = {method.name: method for method in API}
 #: What PassError calls its kinds, where an error map has another code.
@@ -76,9 +76,11 @@ def _asked(api: Api, method: Any, params: Any) -> tuple[ApiMethod, Params]:
 
 
 def _unknown(method: Any) -> ApiError:
-    near = get_close_matches(str(method)[:80], METHODS, 1)
-    told = f"did you mean {near[0]!r}?" if near else "mase/info lists all methods"
-    return ApiError("unknown-method", f"there is no method {str(method)[:80]!r}; {told}")
+    name = str(method)[:80]
+    return ApiError(
+        "unknown-method",
+        f"there is no method {name!r}{suggest(name, METHODS, elsewhere='mase/info lists all methods')}",
+    )
 
 
 def _given(method: ApiMethod, params: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from mase_server.daemon.events import TOPICS, Event
 from mase_server.daemon.methods import ApiError
+from mase_server.suggestions import suggest
 
 Key = tuple[str, ...]
 
@@ -25,7 +26,8 @@ class Outbox:
     def subscribe(self, topics: frozenset[str], path: str | None) -> int:
         """Hear of these topics, of one file or of all; ApiError for a topic that there is not, or too many."""
         if unknown := sorted(topics - set(TOPICS)):
-            raise ApiError("invalid-params", f"there is no topic {unknown[0][:80]!r}; there are {', '.join(TOPICS)}")
+            name = unknown[0][:80]
+            raise ApiError("invalid-params", f"there is no topic {name!r}{suggest(name, TOPICS)}")
         if len(self._topics) >= self._limits[1]:
             raise ApiError("too-many", f"{self._limits[1]} subscriptions are the most that a connection has")
         number = next(self._numbers)

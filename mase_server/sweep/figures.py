@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from mase_server.suggestions import suggest
+
 Figures = Mapping[str, float | None]
 
 
@@ -48,7 +50,7 @@ OBJECTIVES, HARDWARE_OBJECTIVES = ("sqnr", "weight_bits"), ("sqnr", "luts", "cyc
 def objectives_of(names: Sequence[str]) -> tuple[Figure, ...]:
     """The figures of these names; ValueError says which there are."""
     if unknown := [name for name in names if name not in FIGURES]:
-        raise ValueError(f"there is no figure {unknown[0]!r} to compare; there are {', '.join(FIGURES)}")
+        raise ValueError(f"there is no figure {unknown[0]!r} to compare{suggest(unknown[0], FIGURES)}")
     if not names:
         raise ValueError("no objective is named")
     return tuple(FIGURES[name] for name in dict.fromkeys(names))

@@ -7,13 +7,13 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from mase_server.building import Build
 from mase_server.paths import canonical
 from mase_server.steps import Step
+from mase_server.suggestions import suggest
 from mase_server.sweep.figures import FIGURES, HARDWARE_OBJECTIVES, OBJECTIVES, Figure, objectives_of
 from mase_server.sweep.points import Point
 
@@ -161,6 +161,4 @@ def _listed(value: Any) -> Sequence[Any]:
 def _known(given: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
     for key in given:
         if key not in keys:
-            near = get_close_matches(key, keys, 1)
-            told = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(keys)}"
-            raise GridError(f"{what} has no {key!r}; {told}")
+            raise GridError(f"{what} has no {key!r}{suggest(key, keys, 'it has')}")

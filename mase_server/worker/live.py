@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mase_server.snapshot import titles
+from mase_server.suggestions import suggest
 from mase_server.worker.request import TraceRequest
 from mase_server.worker.traced import Traced
 
@@ -41,4 +42,4 @@ class Live:
             return known.index(title)
         if known and not title:
             return 0
-        raise ValueError(f"this file has no model {title!r}; it has {', '.join(known) or 'none'}")
+        raise ValueError(f"this file has no model {title!r}{suggest(title, known, 'it has')}")

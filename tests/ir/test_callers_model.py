@@ -64,6 +64,15 @@ def assert_unchanged(model, before):
         assert torch.equal(value, kept[name][-1])
 
 
+def perhaps_refused(function, graph):
+    """A pass that needs metadata works, or says which pass to run first, as earlier actions decide."""
+    if any("mase_op" in node.meta.get("mase", {}).get("common", {}) for node in graph.nodes):
+        function(graph)
+    else:
+        with pytest.raises(ValueError, match="run add_common_metadata_analysis_pass first"):
+            function(graph)
+
+
 ACTIONS = {
     "common": lambda g: passes.add_common_metadata_analysis_pass(g),
     "meta": lambda g: passes.add_common_metadata_analysis_pass(g, {"force_device_meta": True}),
@@ -75,7 +84,11 @@ ACTIONS = {
     "check": lambda g: g.check_against(g.root, rtol=1e9),
     "cost": lambda g: g.scope_costs(),
     "code": lambda g: g.model.code,
-    "software": lambda g: passes.add_software_metadata_analysis_pass(g),
+    "software": lambda g: [
+        passes.add_common_metadata_analysis_pass(g, {"add_value": False}),
+        passes.add_software_metadata_analysis_pass(g),
+    ],
+    "perhaps too early": lambda g: perhaps_refused(passes.add_software_metadata_analysis_pass, g),
 }
 
 

@@ -96,7 +96,7 @@ def test_what_a_transform_made_has_hardware_too():
 
 
 def test_an_unknown_option_is_named_with_those_there_are():
-    text = "has no option 'dummy_input'; it takes add_value, dummy_in, force_device_meta"
+    text = r"has no option 'dummy_input'; did you mean 'dummy_in'\? It takes add_value, dummy_in, force_device_meta"
     with pytest.raises(ValueError, match=text):
         passes.add_common_metadata_analysis_pass(MaseGraph(Mlp(), X), {"dummy_input": X})
 

@@ -100,10 +100,17 @@ def test_files_are_meant_from_the_grids_folder(folder, monkeypatch):
     ("text", "message"),
     [
         ("", "the grid names no model; write e.g. models = ['mlp.py']"),
-        ("model = 'mlp.py'", "a grid has no 'model'; did you mean 'models'?"),
+        (
+            "model = 'mlp.py'",
+            "a grid has no 'model'; did you mean 'models'? It has models, pipelines, vary, hardware, objectives, "
+            "depends",
+        ),
         ("models = 'nat.py'", "there is no file 'nat.py' in {folder}"),
         ("models = [3]", "3 is no model; an example: {{file = 'mlp.py', model = 'MLP'}}"),
-        ("models = [{{file = 'mlp.py', modell = 'A'}}]", "a model has no 'modell'; did you mean 'model'?"),
+        (
+            "models = [{{file = 'mlp.py', modell = 'A'}}]",
+            "a model has no 'modell'; did you mean 'model'? It has file, model, inputs",
+        ),
         (
             "models = 'mlp.py'\npipelines = [['quantize(']]",
             "'quantize(' is no step ('(' was never closed (<unknown>, line 1)); "

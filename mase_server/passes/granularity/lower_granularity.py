@@ -74,7 +74,10 @@ def _lower(graph: MaseGraph, node: fx.Node) -> str | None:
         inline(model, node, layer, dict(zip(names, node.args, strict=False)) | node.kwargs, "")
         return None
     facts = graph.facts
-    given = inspect.signature(layer.forward).bind(*node.args, **node.kwargs).arguments
+    signature = inspect.signature(layer.forward)
+    given = signature.bind(*node.args, **node.kwargs).arguments
+    # Left open, it is read off the mask's values: then the graph would hold for such masks only.
+    given |= {name: False for name in signature.parameters if name.endswith("is_causal") and given.get(name) is None}
     try:
         inner = _recorded(
             layer, {name: map_nodes(value, lambda source: facts[source]) for name, value in given.items()}

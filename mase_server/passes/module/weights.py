@@ -15,6 +15,7 @@ from mase_server.passes.gptq.running import Chosen, choose
 from mase_server.passes.gptq.solver import Options
 from mase_server.passes.module.choosing import Choice
 from mase_server.passes.weighted import exposed, require_values, weighted
+from mase_server.suggestions import suggest
 from mase_server.tracing.values import fields_of
 
 _OPTIONS = ("damping", "block", "act_order")
@@ -28,8 +29,8 @@ def chosen_weights(network: nn.Module, choices: Sequence[Choice], given: Any) ->
     """
     settings: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     for key in settings:
-        if key not in (*_OPTIONS, "data", "samples"):
-            raise ValueError(f"quantize_module: gptq has no {key!r}; it takes data, samples, {', '.join(_OPTIONS)}")
+        if key not in (known := ("data", "samples", *_OPTIONS)):
+            raise ValueError(f"quantize_module: gptq has no {key!r}{suggest(key, known, 'it takes')}")
     data = settings.get("data")
     batches = None if data is None else list(raw_batches(data))
     graph = MaseGraph(network, _example(network, batches[0]) if batches else None)

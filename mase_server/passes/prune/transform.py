@@ -17,6 +17,7 @@ from mase_server.passes.prune.functional import sparsify
 from mase_server.passes.prune.masks import METHODS, SCOPES, SCORES, Plan, Scored, masks
 from mase_server.passes.selection import Selection
 from mase_server.passes.weighted import MASK, Weighted, exposed, is_mask, require_values, weighted, without_weight
+from mase_server.suggestions import suggest
 
 _DEFAULTS: Mapping[str, Any] = {"weight": None, "activation": None, "only": None}
 _FIELDS = ("sparsity", "method", "scope", "granularity")
@@ -65,7 +66,7 @@ def _plan(kind: str, given: Any) -> Plan | None:
         raise ValueError(f'prune: {given!r} is no plan, e.g. {{"sparsity": 0.5, "method": "l1-norm"}}')
     for key in given:
         if key not in _FIELDS:
-            raise ValueError(f"prune: a plan has no {key!r}; it takes {', '.join(_FIELDS)}")
+            raise ValueError(f"prune: a plan has no {key!r}{suggest(key, _FIELDS, 'it takes')}")
     plan = Plan(**{key: value for key, value in given.items() if value is not None})
     if kind == "activation" and plan.method not in SCORES:
         raise ValueError(f"prune: activations have no scores of {plan.method}; use one of {', '.join(SCORES)}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from torch import fx, nn
@@ -14,6 +13,7 @@ from mase_server.formats import NumberFormat, Open, check_config, from_config, p
 from mase_server.ir.number_formats import operator_of
 from mase_server.ops.table import NAMES
 from mase_server.passes.selection import path_of
+from mase_server.suggestions import suggest
 
 #: Operators that compute, and so are quantised by a default configuration.
 COMPUTES = frozenset(
@@ -94,9 +94,8 @@ class Chooser:
         self.default = Config.of(default) if default is not None else None if own else Config.of(USUAL[0])
         self.entries = {key: Config.of(value) for key, value in own.items()}
         if self.way == "type" and (unknown := [key for key in own if key not in NAMES]):
-            near = get_close_matches(str(unknown[0]), NAMES, 1)
-            told = f"did you mean {near[0]!r}?" if near else "with by=type keys are MASE's operators"
-            raise ValueError(f"quantize: no operator is called {unknown[0]!r}; {told}")
+            told = suggest(unknown[0], sorted(NAMES), "with by=type keys are MASE's operators:")
+            raise ValueError(f"quantize: no operator is called {unknown[0]!r}{told}")
         self._used: set[str] = set()
 
     def of(self, node: fx.Node) -> Config | None:

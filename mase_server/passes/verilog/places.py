@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from torch import fx
 
@@ -13,6 +12,7 @@ from mase_server.ir.graph import MaseGraph
 from mase_server.ir.number_formats import format_text
 from mase_server.passes.error.measuring import GIVES, PART_OF
 from mase_server.passes.selection import path_of
+from mase_server.suggestions import suggest
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,7 @@ def _unknown(design: Design, places: Places, scope: str) -> str:
     if scope in places.paths or scope in places.paths.values():
         return f"{scope} computes nothing that becomes hardware of its own; name a layer, or a module above it"
     known = sorted({*modules(design, places), *(name for each in design.operations.values() for name in each.nodes)})
-    near = get_close_matches(scope, known, 1)
-    told = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known[:12])}"
-    return f"there is no module or node {scope!r} in the model; {told}"
+    return f"there is no module or node {scope!r} in the model{suggest(scope, known)}"
 
 
 def modules(design: Design, places: Places) -> dict[str, list[str]]:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from mase_server.suggestions import suggest
+
 
 def page(model: nn.Module, names: Sequence[str], start: int, count: int) -> dict[str, Any]:
     """{"arrays", "total", "next"}: of the bytes of the arrays in a row, `count` from `start` on.
@@ -38,12 +40,8 @@ def _tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def _chosen(known: dict[str, torch.Tensor], names: Sequence[str]) -> Iterator[tuple[str, torch.Tensor]]:
     for name in names or known:
         if name not in known:
-            raise ValueError(f"the model has no parameter or buffer {name!r}; it has {_listed(list(known))}")
+            raise ValueError(f"the model has no parameter or buffer {name!r}{suggest(name, known, 'it has')}")
         yield name, known[name]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "none"
 
 
 def _bytes(name: str, tensor: torch.Tensor, first: int, last: int) -> bytes:
