@@ -35,7 +35,6 @@ def named(name: str, known: Mapping[str, Pass]) -> Pass:
     by_function = {each.function.__name__: each for each in known.values()}
     found = known.get(name) or by_function.get(name)
     if found is None:
-        raise ValueError(
-            f"there is no pass {name!r}{suggest(name.partition('_transform_pass')[0].partition('_analysis_pass')[0], known)}"
-        )
+        short = name.removesuffix("_transform_pass").removesuffix("_analysis_pass")
+        raise ValueError(f"there is no pass {name!r}{suggest(short, known)}")
     return found
