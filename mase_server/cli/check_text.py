@@ -55,7 +55,7 @@ def _excerpt(sources: Sources, path: str, place: Mapping[str, Any], mark: str, s
 
 def _fix(checked: Checked, sources: Sources, fix: Mapping[str, Any]) -> Iterator[Line]:
     """What a quick fix would change, as a difference."""
-    proved = "" if fix["preferred"] else " (not tried)"
+    proved = "" if fix["preferred"] else " (not enough by itself)"
     yield Line((("      = ", _BAR), ("fix", "green"), (f": {fix['title']}{proved}", "")))
     for edit in fix["edits"]:
         text = sources.text(edit["file"])

@@ -35,22 +35,52 @@ _SET = re.compile(r"\w[\w .+-]*")
 _NAME = r"(?P<name>\w+(?:\.\w+)*(?:\[[^\]]*\])*)"
 _SKIP = re.compile(rf"skip(?:\s+{_NAME})?\s*$")
 _DATA = re.compile(r"data\s+(?P<data>[^\s:=(].*)$")
+#: What stands in a template in place of what only a person can say; `?` is read likewise.
+BLANK = "..."
+_BLANK_INPUT = re.compile(r"(?:^|;)\s*(?P<name>[^\W\d]\w*)\s*[:=]\s*(?P<blank>\.\.\.|\?)\s*(?=;|$)")
 _NAMED = re.compile(rf"{_NAME}\s*:\s*(?=\w+\s*[:=])")
 
 
 def inputs_syntax(forward: Callable[..., Any]) -> str:
     """The next step where no inputs did: how they are said, without values that nobody has tried."""
+    text = "; ".join(f"{name}: TYPE[SIZE, ...]" for name in _required(forward) or ["NAME"])
+    return f"Say them with a comment above the class: `# mase: {text}`, where `f32[B, 3]` is a type with two sizes."
+
+
+def inputs_template(forward: Callable[..., Any]) -> str:
+    """A comment's text with a blank for each input: `x: ...`; "" where the names are not known."""
+    return "; ".join(f"{name}: {BLANK}" for name in _required(forward))
+
+
+def is_template(comment: str) -> bool:
+    """Is a line a `# mase:` comment with blanks to fill in? It says nothing that could be tried."""
+    match = _COMMENT.match(comment.strip())
+    if match is None:
+        return False
+    try:
+        _wish(comment.strip()[match.end() :], None, ())
+    except BlankError:
+        return True
+    except SpecError:
+        return False
+    return False
+
+
+def _required(forward: Callable[..., Any]) -> list[str]:
+    """The names of the parameters that a forward cannot do without."""
     try:
         parameters = list(inspect.signature(forward).parameters.values())
     except (TypeError, ValueError):
         parameters = []
-    names = [
+    return [
         each.name
         for each in parameters
         if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     ]
-    text = "; ".join(f"{name}: TYPE[SIZE, ...]" for name in names or ["NAME"])
-    return f"Say them with a comment above the class: `# mase: {text}`, where `f32[B, 3]` is a type with two sizes."
+
+
+class BlankError(SpecError):
+    """A comment with blanks that are still to be filled in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +107,8 @@ class Wish:
 class BadComment:
     """A comment that could not be read. column..end_column: what is wrong, from 0.  fix: the text that could be meant.
 
-    start: where `fix` would begin, "" where nobody can say.
+    start: where `fix` would begin, "" where nobody can say.  blank_of: the class whose template it is, whose blanks are
+    not filled in yet; None for a comment that is none.
     """
 
     line: int
@@ -86,6 +117,7 @@ class BadComment:
     message: str
     start: int = 0
     fix: str = ""
+    blank_of: str | None = None
 
 
 def read_comments(source: str, tree: ast.Module) -> list[Wish | BadComment]:
@@ -103,6 +135,11 @@ def read_comment(found: Written, owner: str | None, names: Container[str]) -> Wi
     """One comment. owner: whom it belongs to where it names nobody; names: those that it may name."""
     try:
         wish = _wish(found.text, owner, names)
+    except BlankError as error:
+        said = re.match(r"(\w+)\s*\(", found.text) or _NAMED.match(found.text)
+        blank_of = (said[1] if said else owner) or ""
+        end = found.column + len(found.text)
+        return BadComment(found.line, found.column + error.column, end, error.message, found.column, blank_of=blank_of)
     except SpecError as error:
         start = found.column + error.column
         end = max(start + 1, found.column + len(found.text))
@@ -215,8 +252,21 @@ def _call(text: str) -> tuple[str, int]:
     for match in re.finditer(r"\)", text):
         call, rest = text[: match.end()], text[match.end() :].lstrip()
         if _is_call(call) and (not rest or rest.startswith(";")):
+            _refuse_blanks(call)
             return call, len(text) - len(rest) + rest.startswith(";")
     raise SpecError("expected constructor arguments, as in `Net(width=3)`, then the end or ';' and inputs", 1, 0)
+
+
+def _refuse_blanks(text: str) -> None:
+    """BlankError for a call with arguments that are still to be filled in."""
+    call = ast.parse(text, mode="eval").body
+    assert isinstance(call, ast.Call)
+    given = [("the arguments", each) for each in call.args]
+    given += [(str(each.arg), each.value) for each in call.keywords]
+    blanks = [(name, each) for name, each in given if isinstance(each, ast.Constant) and each.value is ...]
+    if blanks:
+        names = ", ".join(dict.fromkeys(name for name, _ in blanks))
+        raise BlankError(f"fill in {names} in place of `{BLANK}`, each with a Python value", 1, blanks[0][1].col_offset)
 
 
 def _is_call(text: str) -> bool:
@@ -227,6 +277,10 @@ def _is_call(text: str) -> bool:
 
 
 def _inputs(text: str, start: int) -> Inputs:
+    if blanks := list(_BLANK_INPUT.finditer(text[start:])):
+        names = ", ".join(match["name"] for match in blanks)
+        what = f"fill in {names} in place of `{blanks[0]['blank']}`, each with a type and its sizes or with a constant"
+        raise BlankError(f"{what}: `f32[B, 3]` is a type with two sizes", 1, start + blanks[0].start("blank"))
     try:
         return parse(text[start:])
     except SpecError as error:

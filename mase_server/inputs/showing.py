@@ -14,7 +14,7 @@ from mase_server.inputs import trouble
 from mase_server.inputs.assumed import Comment, comment_for, comment_naming
 from mase_server.inputs.budget import FILE_SECONDS, Budget
 from mase_server.inputs.classes import class_nodes
-from mase_server.inputs.comments import Wish, Written, inputs_syntax, read_comment
+from mase_server.inputs.comments import BLANK, Wish, Written, inputs_syntax, inputs_template, read_comment
 from mase_server.inputs.entries import FORWARD, entry_of, forward_owner, makes, run_by
 from mase_server.inputs.form import form_of
 from mase_server.inputs.found import Found, Hooks, call_arguments
@@ -203,7 +203,13 @@ class Showing:
             return trouble.in_constructor(self.path, self.request.folder, errors[0], name)
         reason = f" ({trouble.tried(map(_reason, errors))})" if errors else ""
         message = f"No constructor arguments were found for {name}{reason}. {step}."
-        return trouble.at_class(self.path, self.nodes.get(name), self._severity(), "no-arguments", message)
+        return self._with_template(name, self._severity(), "no-arguments", message, _call_syntax(kind))
+
+    def _with_template(self, name: str, severity: str, code: str, message: str, text: str) -> Problem:
+        """A problem of a class that a comment would mend, with the fix that writes it; a class needs one template."""
+        node = self.nodes.get(name)
+        fixes = [] if name in self.wishes.templates else trouble.template_above(self.path, node, text)
+        return replace(trouble.at_class(self.path, node, severity, code, message), fixes=fixes)
 
     def _uncalled(self, name: str, built: Built, searched: Searched) -> Problem:
         message = (
@@ -211,7 +217,7 @@ class Showing:
         )
         # Only a training step to show is not what most people open the file for.
         severity = self._severity() if entry_for(name, built.model) == FORWARD else "information"
-        return trouble.at_class(self.path, self.nodes.get(name), severity, "no-inputs", message)
+        return self._with_template(name, severity, "no-inputs", message, inputs_template(built.model.forward))
 
     def _why_no_run(self) -> str:
         """Why the file's own run gave no inputs, as the end of a sentence."""
@@ -247,7 +253,7 @@ def entry_for(name: str, model: nn.Module) -> str:
 
 def _call_syntax(kind: type[nn.Module]) -> str:
     """A constructor call to be filled in, `Net(dim=..., encoder=...)`, without values that nobody has tried."""
-    return f"{kind.__name__}({', '.join(f'{each.name}=...' for each in required(kind)) or '...'})"
+    return f"{kind.__name__}({', '.join(f'{each.name}={BLANK}' for each in required(kind)) or BLANK})"
 
 
 def sentence(*clauses: str) -> str:

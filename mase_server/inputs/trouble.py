@@ -6,6 +6,7 @@ import ast
 import traceback
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
@@ -22,7 +23,10 @@ _UNDER_MAIN = 'under `if __name__ == "__main__":`'
 
 
 def at_comment(path: str, bad: BadComment) -> Problem:
-    """A `# mase:` comment that could not be read."""
+    """A `# mase:` comment that could not be read, or whose blanks are not filled in."""
+    if bad.blank_of is not None:
+        message = f"This comment is a template: {bad.message}."
+        return Problem(path, bad.line, bad.column, bad.line, bad.end_column, "information", "bad-comment", message)
     message = f"This comment could not be read: {bad.message}"
     place = {"file": path, "line": bad.line, "column": bad.start, "end_line": bad.line, "end_column": bad.end_column}
     fix = {"title": f"Write `{bad.fix}`", "preferred": True, "edits": [{**place, "new_text": bad.fix}]}
@@ -45,6 +49,16 @@ def at_class(path: str, node: ast.ClassDef | None, severity: str, code: str, mes
         return Problem(path, 1, 0, 1, 0, severity, code, message)
     column = node.col_offset + len("class ")
     return Problem(path, node.lineno, column, node.lineno, column + len(node.name), severity, code, message)
+
+
+def template_above(path: str, node: ast.ClassDef | None, text: str) -> list[dict[str, Any]]:
+    """The fix that writes a comment above a class, with blanks to be filled in there; none where there is no class."""
+    if node is None or not text:
+        return []
+    line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    place = {"file": path, "line": line, "column": 0, "end_line": line, "end_column": 0}
+    edit = {**place, "new_text": f"{' ' * node.col_offset}# mase: {text}\n"}
+    return [{"title": f"Write `# mase: {text}` above the class, to be filled in", "preferred": False, "edits": [edit]}]
 
 
 def in_run(path: str, folder: str, error: BaseException) -> Problem:

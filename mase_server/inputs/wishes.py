@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mase_server.inputs.comments import BadComment, Wish
@@ -43,8 +43,10 @@ class ClassWishes:
 class Wishes:
     """The comments of a file and the options of a request; SpecError if the options' inputs cannot be read."""
 
-    def __init__(self, options: TraceOptions, comments: Iterable[Wish | BadComment]) -> None:
+    def __init__(self, options: TraceOptions, comments: Sequence[Wish | BadComment]) -> None:
         self.options = options
+        #: The classes above which a template stands whose blanks are not filled in yet.
+        self.templates = {each.blank_of for each in comments if isinstance(each, BadComment)}
         #: What is said for the file, then what is said for a class; each in the order of the file.
         self.comments = sorted((each for each in comments if isinstance(each, Wish)), key=lambda each: bool(each.owner))
         self.given = parse("\n".join(options.inputs)) if options.inputs else None

@@ -54,7 +54,7 @@ from mase_server.worker.live import Live
 from mase_server.worker.payload import PayloadWriter
 from mase_server.worker.places import Places
 from mase_server.worker.preload import Surveyed, read_path_files
-from mase_server.worker.proof import Proofs, forget, is_preferred
+from mase_server.worker.proof import Proofs, forget, needs_proof, unproved
 from mase_server.worker.request import TraceRequest
 from mase_server.worker.traced import Traced
 from mase_server.worker.transforms.replay import replayed
@@ -144,7 +144,7 @@ class TraceJob:
             self.problems += left_behind(traced, self.request.path, self.text)
         if (ending := self._ending()) is not None:
             self.problems.append(ending)
-        if any(map(is_preferred, self.problems)):
+        if any(map(needs_proof, self.problems)):
             self._send(complete=False)
             with phase("proof"):
                 proofs = Proofs.of(self._judge_again, self._told())
@@ -352,7 +352,7 @@ class TraceJob:
     def _send(self, *, complete: bool) -> None:
         payload = self.writer.write(
             self.traced,
-            self.problems,
+            self.problems if complete else list(map(unproved, self.problems)),
             seconds=time.perf_counter() - self.started,
             complete=complete,
             dependencies=self.lookups.dependencies(),

@@ -1,6 +1,8 @@
 """Proving quick fixes: the edited text is traced in a fork of this process, and what it then complains of is counted.
 
-A fix that was proved is the preferred one. One that only leads to the next error is still offered, but not preferred.
+Only fixes that were traced are offered. The first one that leaves fewer problems is the preferred one; one that only
+leads to the next error is offered, but not preferred. A template, a comment with blanks to fill in, says nothing that
+could be tried: it is offered as it is.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mase_server.inputs.comments import is_template
 from mase_server.snapshot import Problem
 from mase_server.tracing.loading.source import EDITED, decode, read_source, show_lines
 from mase_server.worker import processes
@@ -43,37 +46,47 @@ class Proofs:
         return cls(judge, told, ALL)
 
     def proved(self, problem: Problem) -> Problem:
-        """The problem with its fixes in the order in which they proved right; the first of those is preferred."""
-        if not is_preferred(problem):
-            return problem
-        if not can_fork():
-            return replace(problem, fixes=[]) if problem.code == "bad-comment" else problem
+        """The problem with those of its fixes that were traced; the first that proved right is first, and preferred."""
         fixes: list[Fix] = []
         for fix in problem.fixes:
-            right = fix["preferred"] and not any(each["preferred"] for each in fixes) and self._mends(fix)
+            if _is_template(fix):
+                fixes.append(fix)
+                continue
+            right = self._mends(fix)
             # Of a comment that cannot be read nobody knows what was meant: only what runs is offered.
-            if right or problem.code != "bad-comment":
-                fixes.append({**fix, "preferred": right})
+            if right or (right is False and problem.code != "bad-comment"):
+                first = right and fix["preferred"] and not any(each["preferred"] for each in fixes)
+                fixes.append({**fix, "preferred": first})
         return replace(problem, fixes=sorted(fixes, key=lambda fix: not fix["preferred"]))
 
-    def _mends(self, fix: Fix) -> bool:
-        if self.left <= 0 or not fix["edits"]:
-            return False
+    def _mends(self, fix: Fix) -> bool | None:
+        """Does the edited file have fewer problems? None where it was not traced to its end, or has more."""
+        if self.left <= 0 or not fix["edits"] or not can_fork():
+            return None
         right, spent = forked(lambda: self._is_better(fix), min(ONE, self.left))
         self.left -= spent
         return right
 
-    def _is_better(self, fix: Fix) -> bool:
+    def _is_better(self, fix: Fix) -> bool | None:
         for path in dict.fromkeys(edit["file"] for edit in fix["edits"]):
             show_edited(path, applied(decode(read_source(path)), [e for e in fix["edits"] if e["file"] == path]))
         told, models = self.judge()
         # With several mistakes, mending one lets no model run to its end yet.
-        return told < self.told and (models > 0 or told > 0)
+        return None if told > self.told else told < self.told and (models > 0 or told > 0)
 
 
-def is_preferred(problem: Problem) -> bool:
-    """Does a problem have a quick fix that is to be preferred if it proves right?"""
-    return any(fix["preferred"] for fix in problem.fixes)
+def needs_proof(problem: Problem) -> bool:
+    """Does a problem have a quick fix that is offered only once it was traced?"""
+    return not all(map(_is_template, problem.fixes))
+
+
+def unproved(problem: Problem) -> Problem:
+    """The problem with what may be offered of it before its fixes were traced."""
+    return replace(problem, fixes=list(filter(_is_template, problem.fixes)))
+
+
+def _is_template(fix: Fix) -> bool:
+    return bool(fix["edits"]) and all(is_template(edit["new_text"]) for edit in fix["edits"])
 
 
 def applied(text: str, edits: Sequence[dict[str, Any]]) -> str:
@@ -96,28 +109,33 @@ def can_fork() -> bool:
     return sys.platform == "linux"
 
 
-def forked(judge: Callable[[], bool], seconds: float) -> tuple[bool, float]:
-    """What `judge` says in a fork of this process, and the seconds that it took; no if it fails or takes longer.
+#: Statuses with which a fork says yes and no; any other one says that it did not get to its end.
+_YES, _NO = 76, 77
+
+
+def forked(judge: Callable[[], bool | None], seconds: float) -> tuple[bool | None, float]:
+    """What `judge` says in a fork of this process, and the seconds that it took; None if it fails or takes longer.
 
     seconds: of the fork's own work, or a third of those on the wall where it waits.
     """
     pid = processes.fork()
     if pid == 0:
-        status = 1
+        said = None
         try:
             _be_quiet()
-            status = 0 if judge() else 1
+            said = judge()
         finally:
-            os.kill(os.getpid(), signal.SIGKILL) if status else os._exit(0)
+            os.kill(os.getpid(), signal.SIGKILL) if said is None else os._exit(_YES if said else _NO)
     started, spent, found = time.monotonic(), 0.0, 0
     try:
         while spent < seconds:
             found, status, used = os.wait4(pid, os.WNOHANG)
             if found:
-                return os.waitstatus_to_exitcode(status) == 0, used.ru_utime + used.ru_stime
+                said = {_YES: True, _NO: False}.get(os.waitstatus_to_exitcode(status))
+                return said, used.ru_utime + used.ru_stime
             time.sleep(0.002)
             spent = max(_work(pid), (time.monotonic() - started) / PATIENCE)
-        return False, spent
+        return None, spent
     finally:
         if not found:  # a Ctrl-C, or a limit's signal, may have come meanwhile
             os.kill(pid, signal.SIGKILL)

@@ -522,7 +522,7 @@ class Net(nn.Module):
     assert problem.code == "no-arguments"
     [fix] = problem.fixes
     [edit] = fix["edits"]
-    assert re.fullmatch(r"# mase: Net\(embed_dim=\d+, path=\.\.\.\)\n", edit["new_text"])
+    assert re.fullmatch(r"# mase: Net\(embed_dim=\.\.\., path=\.\.\.\)\n", edit["new_text"])
     assert (HEAD + source).splitlines()[edit["line"] - 1] == "@same"
 
 
@@ -533,6 +533,25 @@ def test_a_model_nobody_can_call_has_one_too(tmp_path):
     assert problem.code == "no-inputs"
     [fix] = problem.fixes
     assert fix["edits"][0]["new_text"].startswith("# mase: x: ")
+
+
+@pytest.mark.parametrize(
+    ("comment", "expected"),
+    [
+        ("Net(dim=..., path='a')", "fill in dim in place of `...`, each with a Python value"),
+        ("Net(...)", "fill in the arguments in place of `...`, each with a Python value"),
+        ("x: ...", "fill in x in place of `...`, each with a type and its sizes or with a constant"),
+        ("x: f32[2, 3]; y: ?", "fill in y in place of `?`, each with a type and its sizes or with a constant"),
+    ],
+)
+def test_a_template_is_answered_with_what_to_fill_in(tmp_path, comment, expected):
+    body = "    def __init__(self, dim, path: str):\n        super().__init__()\n        open(path)\n\n"
+    body += "    def forward(self, x):\n        return x\n"
+    _, [problem, other] = shown(tmp_path, f"# mase: {comment}\nclass Net(nn.Module):\n{body}")
+    assert (problem.severity, problem.code) == ("information", "bad-comment")
+    assert problem.message.startswith(f"This comment is a template: {expected}")
+    assert "mase: " in other.message
+    assert other.fixes == [], "the template stands there already"
 
 
 # ---------------------------------------------------------------------------------------- what classes do by themselves

@@ -59,9 +59,15 @@ def test_the_text_on_disk_and_in_this_process_stays_as_it_was(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("judge", "expected"),
-    [(lambda: True, True), (lambda: False, False), (lambda: 1 / 0, False), (lambda: os._exit(7), False)],
+    [
+        (lambda: True, True),
+        (lambda: False, False),
+        (lambda: 1 / 0, None),
+        (lambda: os._exit(7), None),
+        (lambda: os._exit(0), None),
+    ],
 )
-def test_what_a_fork_says(judge: Any, expected: bool):
+def test_what_a_fork_says(judge: Any, expected: bool | None):
     assert forked(judge, 60.0)[0] is expected
 
 
@@ -71,7 +77,7 @@ def test_a_fork_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "fork", lambda: made.append(fork()) or made[-1])
     for judge in (lambda: time.sleep(600) is None, lambda: any(iter(int, 1))):
         right, spent = forked(judge, 0.05)
-        assert right is False
+        assert right is None
         assert spent >= 0.05
         with pytest.raises(ChildProcessError):
             os.waitpid(made.pop(), os.WNOHANG)
@@ -97,10 +103,25 @@ def test_a_fork_takes_the_seconds_that_it_worked_not_those_that_it_waited():
     assert forked(lambda: time.sleep(0.5) is None, 60.0)[1] < 0.3 <= forked(worked, 60.0)[1] < 60
 
 
-def test_once_the_time_is_spent_nothing_more_is_proved(tmp_path: Path):
+def test_once_the_time_is_spent_only_templates_are_offered(tmp_path: Path):
     proofs = Proofs(lambda: (0, 1), 2, 0.0)
-    problem = Problem("model.py", 1, 0, 1, 1, "error", "shape-mismatch", "", [], fixes("a"))
-    assert [fix["preferred"] for fix in proofs.proved(problem).fixes] == [False]
+    templates = ["# mase: Net(dim=..., name='a')\n", "    # mase: x: ...; y: f32[3]\n", "# mase: x: ?\n"]
+    given = fixes("a", "# mase: x: f32[2, 3]\n", *templates, "# mase: Net(dim=3)\n")
+    problem = Problem("model.py", 1, 0, 1, 1, "error", "shape-mismatch", "", [], given)
+    assert [fix["title"] for fix in proofs.proved(problem).fixes] == templates
+
+
+def test_a_fix_that_does_not_come_to_its_end_or_makes_it_worse_is_not_offered(tmp_path: Path):
+    told = {"a": 3, "c": 2}
+    assert proved(("a", "b", "c"), told, tmp_path) == [("c", False)]
+
+
+def test_before_a_fix_was_traced_it_is_not_offered(tmp_path: Path):
+    job = Job(tmp_path, TWO.format(out=16, width=8).replace(" + x", ""))
+    *early, last = [event["payload"]["problems"] for event in job.events if event["event"] == "snapshot"]
+    assert early
+    assert not any(problem["fixes"] for problems in early for problem in problems)
+    assert last[0]["fixes"]
 
 
 def fixes(*titles: str) -> list[dict[str, Any]]:
