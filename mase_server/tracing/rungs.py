@@ -37,6 +37,7 @@ _META_ONLY = (
     "data-dependent",
     "FakeTensor",
     "it's on meta",
+    "but got meta",
 )
 
 

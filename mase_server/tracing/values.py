@@ -46,14 +46,23 @@ _DTYPE_NAMES = {getattr(torch, name): name for name in SHORT if hasattr(torch, n
 _INTERNED: dict[tuple[torch.dtype, tuple[int, ...]], TensorType] = {}
 
 
+class NestedTensorError(RuntimeError):
+    """The code makes a nested tensor, whose rows have sizes of their own: it has no shape that could be shown."""
+
+
 def tensor_type(tensor: torch.Tensor) -> TensorType:
-    """dtype and shape of a tensor. Call it where no torch function mode listens."""
-    shape = tuple(tensor.shape)
-    key = (tensor.dtype, shape)
-    found = _INTERNED.get(key)
-    if found is None:
-        name = _DTYPE_NAMES.get(tensor.dtype) or str(tensor.dtype).removeprefix("torch.")
-        found = _INTERNED[key] = TensorType(name, tuple(int(size) for size in shape))
+    """dtype and shape of a tensor, NestedTensorError for a nested one. Call it where no torch function mode listens."""
+    try:
+        shape = tuple(tensor.shape)
+        key = (tensor.dtype, shape)
+        found = _INTERNED.get(key)
+        if found is None:
+            name = _DTYPE_NAMES.get(tensor.dtype) or str(tensor.dtype).removeprefix("torch.")
+            found = _INTERNED[key] = TensorType(name, tuple(int(size) for size in shape))
+    except (RuntimeError, AttributeError):
+        if not tensor.is_nested:
+            raise
+        raise NestedTensorError("a nested tensor is not traced: its rows have sizes of their own") from None
     return found
 
 

@@ -503,3 +503,24 @@ def test_numbers_come_before_probing_that_takes_longer_than_a_glance(tmp_path, m
     job = Job(tmp_path, SEVERAL.partition("class Second")[0])
     assert [payload["complete"] for payload in job.payloads] == [False, True]
     assert job.payloads[0]["seconds"] < job.payloads[1]["seconds"]
+
+
+@pytest.mark.parametrize("layout", ["layout=torch.jagged", "layout=torch.strided"])
+def test_a_nested_tensor_is_told_as_what_tracing_does_not_follow(tmp_path, layout):
+    job = Job(
+        tmp_path,
+        f"""
+        class Net(nn.Module):
+            def forward(self, x, y):
+                first = x + 1
+                rows = torch.nested.nested_tensor([first, y], {layout})
+                return torch.relu(rows).to_padded_tensor(0.0)
+
+        if __name__ == "__main__":
+            Net()(torch.randn(3, 8), torch.randn(5, 8))
+        """,
+    )
+    (problem,) = job.problems
+    assert (problem["severity"], problem["code"], problem["line"]) == ("warning", "value-dependent", 8)
+    assert problem["message"].startswith("A nested tensor is not traced: its rows have sizes of their own.")
+    assert job.value("first")[:2] == ["f32", [3, 8]]

@@ -34,6 +34,7 @@ from mase_server.tracing.loading.placeholders import MissingPackageError, behind
 from mase_server.tracing.loading.source import Span
 from mase_server.tracing.positions import Position, resolve
 from mase_server.tracing.shadow import ValueDependentError
+from mase_server.tracing.values import NestedTensorError
 
 #: Places shown beside the main one.
 MAX_RELATED = 20
@@ -152,6 +153,9 @@ class _Explanation:
                 return self._exit(), []
             case ValueDependentError():
                 return self._too_big(self.error), []
+            case NestedTensorError():
+                text = f"{_first_line(self.error)}. Shapes after this line are unknown; the code itself may be right."
+                return Complaint("value-dependent", f"{text[0].upper()}{text[1:]}"), []
             case AttributeError():
                 return explain_slip(self.scene) or self._attribute(self.error)
             case NotImplementedError() if 'is missing the required "forward"' in str(self.error):
