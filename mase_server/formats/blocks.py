@@ -13,7 +13,7 @@ from mase_server.formats.format import NumberFormat
 from mase_server.formats.rounding import finite
 
 #: Elements of a piece.
-_PIECE = 1 << 17
+_PIECE = 1 << 18
 
 
 def check_block(format: NumberFormat, block: Any) -> None:

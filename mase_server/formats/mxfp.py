@@ -10,8 +10,8 @@ from torch import Tensor
 
 from mase_server.formats.blocks import blockwise, check_block, shared_bits
 from mase_server.formats.format import NumberFormat, Range, check, check_rounding
-from mase_server.formats.mxint import SCALES, shared_exponent
-from mase_server.formats.rounding import power_of_two, to_float
+from mase_server.formats.mxint import SCALES, shared_scale
+from mase_server.formats.rounding import to_float
 
 #: (width, exponent_width) of the specification's element types -> the highest value, and the bias.
 ELEMENTS: dict[tuple[int, int], tuple[float, int]] = {
@@ -87,10 +87,9 @@ class MxFloat(NumberFormat):
     def _rounded(self, block: Tensor, largest: Tensor) -> Tensor:
         highest, bias = ELEMENTS[self.width, self.exponent_width]
         _, top = _split(highest)
-        shared = shared_exponent(largest, top)
+        scale = shared_scale(largest, top)
         # Divided by their scale, which is exact, elements are those of one small floating-point format.
-        scaled = block * power_of_two(-shared, block)
-        return to_float(scaled, self.mantissa_width, 1 - bias, highest, self.rounding).mul_(power_of_two(shared, block))
+        return to_float(block / scale, self.mantissa_width, 1 - bias, highest, self.rounding).mul_(scale)
 
 
 def _split(value: float) -> tuple[float, int]:

@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mase_server.formats.blocks import blockwise, check_block, shared, shared_bits
+from mase_server.formats.blocks import blockwise, check_block, shared_bits
 from mase_server.formats.format import NumberFormat, Range, check, check_rounding
-from mase_server.formats.rounding import exponent, power_of_two, to_steps
+from mase_server.formats.rounding import binade, to_steps
 
 #: Exponents of an E8M0 scale.
 SCALES = (-127, 127)
@@ -53,11 +53,12 @@ class MxInt(NumberFormat):
         return blockwise(values, self.block_size, self._rounded)
 
     def _rounded(self, block: Tensor, largest: Tensor) -> Tensor:
-        steps = power_of_two(shared_exponent(largest, 0) - (self.width - 2), block)
+        steps = shared_scale(largest, 0) * 2.0 ** (2 - self.width)
         highest = steps * ((1 << (self.width - 1)) - 1)
         return to_steps(torch.minimum(torch.maximum(block, -highest), highest), steps, self.rounding)
 
 
-def shared_exponent(largest: Tensor, element: int) -> Tensor:
-    """The exponent of a block's scale. element: the exponent of the largest power of two that an element can be."""
-    return shared(exponent(largest) - element, largest, SCALES, SCALES[0])
+def shared_scale(largest: Tensor, element: int) -> Tensor:
+    """A block's scale, a power of two. element: the exponent of the largest power of two that an element can be."""
+    # Subnormal numbers and zeros, which have no binade, get the smallest scale in any case.
+    return binade(largest).mul_(2.0**-element).clamp_(2.0 ** SCALES[0], 2.0 ** SCALES[1])

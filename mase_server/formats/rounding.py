@@ -98,7 +98,8 @@ def to_float(
         binades = torch.maximum(binade(limited), power_of_two(lowest_exponent, values))
     else:
         binades = binade(limited).clamp_(min=2.0**lowest_exponent)
-    return to_steps(limited, binades.mul_(2.0**-mantissa_width), rounding)
+    steps = binades.mul_(2.0**-mantissa_width)
+    return to_whole_(limited.div_(steps), rounding).mul_(steps)
 
 
 def to_powers(values: Tensor, lowest_exponent: int | Tensor, highest_exponent: int | Tensor) -> Tensor:
