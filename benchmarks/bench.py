@@ -64,6 +64,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "verilog": Benchmark(("verilog.py", "models"), 2),
     "peers": Benchmark(("peers.py", "--environment", str(ROOT / ".benchmarks" / "emission")), 6, HARDWARE),
     "bert": Benchmark(("passes.py", "bert"), 1),
+    "forward": Benchmark(("passes.py", "forward"), 1),
     "huggingface": Benchmark(("huggingface.py",), 2),
     "bugs": Benchmark(("bugs.py",), 3),
     "corpus": Benchmark(("corpus.py",), 3),

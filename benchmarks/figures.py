@@ -108,6 +108,8 @@ FIGURES: Mapping[str, Figure] = {
     "passes_editor/save": Figure("a save with its passes replayed", "ms"),
     "passes/bert": Figure("BERT-base quantised to fixed(8,4), CPU", "s", 3),
     "passes/bert/memory": Figure("its peak memory over the model's own", "x", 2),
+    "passes/mxfp/1x128": Figure("BERT-base in mxfp(8,4) over a plain forward, 1 x 128 tokens, CPU", "x", 3),
+    "passes/mxfp/2x16": Figure("the same at 2 x 16 tokens, where weights are most of the work", "x", 3),
     "huggingface/good": Figure("small Hugging Face models traced, annotated, equal to eager, of 88", "", 60, True),
     "bugs/line": Figure("seeded mistakes told at the right line", "%", 95, True),
     "bugs/fixed": Figure("seeded mistakes mended by a fix", "%", 50, True),

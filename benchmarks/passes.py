@@ -1,9 +1,9 @@
-"""The figures of quantisation: every number format on small Hugging Face models, and BERT-base in fixed point.
+"""The figures of quantisation: every number format on small Hugging Face models, BERT-base in fixed point and in mxfp.
 
 A model counts for a format if it is quantised, annotated and verified, runs, gives finite outputs, and if the error
 that is told is the one computed here from the model's and the graph's outputs.
 
-Usage: python benchmarks/passes.py [formats] [bert] [--models bert gpt2 ...] [--formats "fixed(8,auto)" ...]
+Usage: python benchmarks/passes.py [formats] [bert] [forward] [--models bert gpt2 ...] [--formats "fixed(8,auto)" ...]
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ FORMATS = (
     "minifloat_ieee(8,4,exponent_bias=auto)", "minifloat_denorm(8,4,exponent_bias=auto)", "block_fp(8)",
     "block_minifloat(8,4)", "block_log(8)", "mxint(8)", "mxfp(8,4)",
 )  # fmt: skip
+
+#: Pairs of forwards, after one that is not counted.
+ROUNDS = 9
 
 Part = Callable[[argparse.Namespace], Table]
 
@@ -154,7 +158,38 @@ def bert(options: argparse.Namespace) -> Table:
     return table
 
 
-PARTS: dict[str, Part] = {"formats": formats, "bert": bert}
+def forward(options: argparse.Namespace) -> Table:
+    """What a rounded forward of BERT-base costs over a plain one: CPU seconds, in turn, and the median ratio."""
+    from transformers import BertConfig, BertModel
+
+    title = f"BERT-base, a forward in mxfp(8,4) beside a plain one, load {os.getloadavg()[0]:.1f}"
+    table = Table("batch x tokens", "plain", "rounded", "ratios", "median", title=title)
+    model = BertModel(BertConfig()).eval()
+    for batch, tokens in ((1, 128), (2, 16)):
+        ids = torch.randint(0, 1000, (batch, tokens))
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        graph, _ = passes.quantize_transform_pass(MaseGraph(model, inputs), {"default": "mxfp(8,4)"})
+        arguments = graph.knowledge.feed(graph.arguments)
+        pairs = []
+        with torch.no_grad():
+            for _ in range(ROUNDS + 1):
+                pairs.append((_cpu(model, **inputs), _cpu(graph.model, *arguments)))
+        plain, rounded = (sorted(column)[ROUNDS // 2] for column in zip(*pairs[1:], strict=True))
+        ratios = sorted(after / before for before, after in pairs[1:])
+        tell(f"passes/mxfp/{batch}x{tokens}", ratios[ROUNDS // 2])
+        spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+        cells = (f"{plain:.3f} s", f"{rounded:.3f} s", spread, f"{ratios[ROUNDS // 2]:.2f} (target 3)")
+        table.add_row(f"{batch} x {tokens}", *cells)
+    return table
+
+
+def _cpu(call: Callable[..., object], *args: Any, **kwargs: Any) -> float:
+    before = time.process_time()
+    call(*args, **kwargs)
+    return time.process_time() - before
+
+
+PARTS: dict[str, Part] = {"formats": formats, "bert": bert, "forward": forward}
 
 
 def main() -> None:
