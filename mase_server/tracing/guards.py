@@ -313,7 +313,14 @@ def seen_of(asked: str, tensor: torch.Tensor, *others: Any) -> Any:
 
 
 def check_value(asked: str, arguments: Sequence[Any], seen: Any, place: str = "") -> None:
-    """Raise GuardError where a look at values gives another answer than when the graph was traced."""
+    """Raise GuardError where a look at values gives another answer than when the graph was traced.
+
+    In what torch.compile makes, a condition is checked by torch itself, which raises RuntimeError with the same text.
+    """
+    if torch.compiler.is_dynamo_compiling() and asked in ("__bool__", "is_nonzero"):
+        held = arguments[0] != 0 if seen else arguments[0] == 0
+        torch._assert_async(held, f"traced with {describe_look(asked, seen, place)}: trace the model again")
+        return
     if any(isinstance(each, torch.Tensor) and is_symbolic(each) for each in arguments):
         return
     now = seen_of(asked, *arguments)
