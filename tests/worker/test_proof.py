@@ -108,7 +108,7 @@ def test_once_the_time_is_spent_only_templates_are_offered(tmp_path: Path):
     templates = ["# mase: Net(dim=..., name='a')\n", "    # mase: x: ...; y: f32[3]\n", "# mase: x: ?\n"]
     given = fixes("a", "# mase: x: f32[2, 3]\n", *templates, "# mase: Net(dim=3)\n")
     problem = Problem("model.py", 1, 0, 1, 1, "error", "shape-mismatch", "", [], given)
-    assert [fix["title"] for fix in proofs.proved(problem).fixes] == templates
+    assert [fix["edits"][0]["new_text"] for fix in proofs.proved(problem).fixes] == templates
 
 
 def test_a_fix_that_does_not_come_to_its_end_or_makes_it_worse_is_not_offered(tmp_path: Path):
