@@ -2,10 +2,12 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from mase_server import __version__
 from mase_server.lsp.settings import SETTINGS, Settings, parse
 
 CLIENT = Path(__file__).resolve().parents[1] / "mase_client_vscode"
@@ -15,6 +17,12 @@ COMMANDS = {command["command"]: command for command in PACKAGE["contributes"]["c
 README = (CLIENT / "README.md").read_text()
 #: Settings that the extension itself reads and the server never sees.
 OWN = {"mase.server.command", "mase.trace.server"}
+
+
+def test_package_server_and_extension_have_one_version() -> None:
+    project = tomllib.loads((CLIENT.parent / "pyproject.toml").read_text())["project"]
+    lock = json.loads((CLIENT / "package-lock.json").read_text())
+    assert {project["version"], PACKAGE["version"], lock["version"], lock["packages"][""]["version"]} == {__version__}
 
 
 def test_the_settings_are_those_that_the_server_reads() -> None:

@@ -11,7 +11,8 @@ from mase_server.inputs.text import parse as parse_inputs
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 HAND_WRITTEN = sorted(DOCS.glob("*.md"))
-PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "benchmarks" / "README.md", *HAND_WRITTEN]
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", CONTRIBUTING, ROOT / "benchmarks" / "README.md", *HAND_WRITTEN]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 LARGEST = {".png": 200_000, ".gif": 3_000_000}
 
@@ -77,3 +78,13 @@ def test_the_comments_that_the_page_about_inputs_shows_can_be_read():
     assert len([text for text in shown if text]) >= 5
     for text in filter(None, shown):
         assert parse_inputs(text)
+
+
+def test_files_and_make_targets_that_contributors_are_told_of_are_there():
+    text = CONTRIBUTING.read_text("utf-8")
+    named = re.findall(r"`((?:mase_server|mase_client_vscode|tests|docs|rtl|examples)/[\w/.]+)`", text)
+    existing = [path for path in named if "NAME" not in path]
+    assert len(existing) > 30
+    assert [path for path in existing if not (ROOT / path).exists()] == []
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+    assert set(re.findall(r"\bmake ([a-z-]+)`", text)) <= targets
