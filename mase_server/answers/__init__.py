@@ -1,7 +1,8 @@
-"""What API functions answer: the types that `mase/info` tells as JSON schemas, and that the Python clients give.
+"""The types of the API's answers. `mase/info` sends them as JSON schemas, and the Python clients return them.
 
-Declared once, here; tests hold every answer against them. New keys may come with any version, none goes or changes.
-Standard library only, since clients load it. A `value` is as `snapshot` has it: a tensor is [type, shape, symbols].
+Each type is declared once, here, and tests check every answer against it. A version may add keys; it never removes or
+changes one. Standard library only, because clients load it. A `value` has the form that `snapshot` describes: a tensor
+is [type, shape, symbols].
 """
 
 from mase_server.answers.daemon import (

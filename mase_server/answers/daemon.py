@@ -43,7 +43,7 @@ class Restarted(TypedDict):
 
 
 class Timing(TypedDict):
-    """How often something was done, how often it failed, and seconds: quantiles are at most 19 % too high."""
+    """How often something happened, how often it failed, and its seconds: quantiles are at most 19 % too high."""
 
     count: int
     errors: int
@@ -53,12 +53,12 @@ class Timing(TypedDict):
 
 
 class Statistics(TypedDict):
-    """What the daemon counts. states: of files.  requests: of the front that was asked, {} for the editor's.
+    """The counters of the daemon. states: of files.  requests: of the front that was called, {} for the editor's.
 
-    seconds: since the daemon began.  methods: requests of all fronts.  traces: by end state, from when they were asked
-    for; errors: whose process died.  running, waiting: traces now.  unchanged: looks at a file whose text was traced
-    already.  booted: warm processes that were started.  forked: children of theirs.  workers: bytes of the live ones.
-    subscribers: connections that hear of events now.
+    seconds: since the daemon began.  methods: requests of all fronts.  traces: by end state, measured from the request;
+    errors: traces whose process died.  running, waiting: traces now.  unchanged: file events without a new text.
+    booted: warm processes that the daemon started.  forked: their children.  workers: bytes of the live ones.
+    subscribers: connections that are subscribed to events now.
     """
 
     pid: int
@@ -82,7 +82,7 @@ class Statistics(TypedDict):
 
 
 class Session(TypedDict):
-    """How a connection is told of errors."""
+    """The form in which a connection receives errors."""
 
     errors: str
 

@@ -42,7 +42,7 @@ class Emission(EmissionHead):
 
 
 class Verilog(TypedDict, total=False):
-    """What is known of a model's hardware; nothing where no model is shown."""
+    """The hardware of a model; no keys if the file has no model."""
 
     model: str
     build: Build | None
@@ -54,7 +54,7 @@ class Verilog(TypedDict, total=False):
 
 
 class Simulation(TypedDict):
-    """What a simulation said; see `building.SIMULATION_KEYS`."""
+    """The result of a simulation; see `building.SIMULATION_KEYS`."""
 
     status: str
     vectors: int

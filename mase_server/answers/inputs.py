@@ -16,7 +16,7 @@ class InputField(TypedDict):
 
 
 class InputForm(TypedDict):
-    """What may be changed of a model. call: what makes it, "" where no comment can say that."""
+    """The inputs and arguments of a model, to be changed. call: makes the model; "" if no comment can express it."""
 
     call: str
     arguments: list[InputField]
@@ -24,7 +24,7 @@ class InputForm(TypedDict):
 
 
 class InputProblem(TypedDict):
-    """What is wrong with a set of inputs. field: e.g. "inputs.x", "" where it is of no field."""
+    """A problem of a set of inputs. field: e.g. "inputs.x", "" if it belongs to no field."""
 
     severity: str
     field: str
@@ -52,7 +52,7 @@ class InputFigures(TypedDict):
 
 
 class InputTrial(InputFigures):
-    """What would come of a set of inputs. comment: what it would be written as, "" where nothing would be."""
+    """The result of trying a set of inputs. comment: the comment that would be written, "" if none would be."""
 
     comment: str
     problems: list[InputProblem]

@@ -6,7 +6,7 @@ from typing import Any, NotRequired, TypedDict
 
 
 class Transform(TypedDict):
-    """What passes made of a model, as `snapshot.TRANSFORM_KEYS` has it. texts: the steps as texts."""
+    """The effect of passes on a model, with the keys of `snapshot.TRANSFORM_KEYS`. texts: the steps as texts."""
 
     model: int
     steps: list[dict[str, Any]]
@@ -80,7 +80,7 @@ class OperatorCost(TypedDict):
 
 
 class Costs(TypedDict):
-    """What one forward of a model costs."""
+    """The cost of one forward of a model."""
 
     model: str
     nodes: int
@@ -148,7 +148,7 @@ class ModelTrace(TypedDict):
 
 
 class CostTable(ModelTrace):
-    """What each part of a model costs. steps: of its passes, as texts."""
+    """The cost of each part of a model. steps: its passes, as texts."""
 
     steps: list[str]
     rows: list[CostRow]

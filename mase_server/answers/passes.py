@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 
 
 class PassArgument(TypedDict):
-    """What a pass takes; see `arguments.Argument`."""
+    """An argument of a pass; see `arguments.Argument`."""
 
     name: str
     kind: str
@@ -54,7 +54,7 @@ class Text(TypedDict):
 
 
 class Checkpoint(TypedDict):
-    """What was written. weights: whose, in words."""
+    """A checkpoint that was written. weights: their origin, in words."""
 
     files: list[str]
     weights: str

@@ -1,4 +1,4 @@
-"""What `mase-server apply` prints: what was applied, the layers, the errors and sizes; as text or as JSON."""
+"""The output of `mase-server apply`: the passes, the layers, their errors and sizes; as text or as JSON."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _told_cell(row: Mapping[str, Any], key: str) -> str:
 
 
 def _end(told: Mapping[str, Any]) -> Iterator[str]:
-    """What matters most in one line, and what to try where that is bad."""
+    """The most important figure in one line, and what to try if it is bad."""
     if told["summary"]:
         yield " · ".join(_figures(told["summary"], told["weights"]))
     sqnr = told["summary"].get("sqnr")

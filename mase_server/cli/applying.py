@@ -21,7 +21,7 @@ from mase_server.steps import Step
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to apply to what. title: of the model, None for the first.  code: is the transformed code wanted?"""
+    """The passes to apply, and the model. title: of the model, None for the first.  code: show the new code?"""
 
     wanted: Wanted
     steps: tuple[Step, ...]
@@ -41,10 +41,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What came of it. outcome: of the file, after the passes.  model: as `mase/models` has it, {} where there is none.
+    """The result. outcome: of the file, after the passes.  model: as in `mase/models`, {} if there is none.
 
-    layers: the nodes of which the transform tells something.  failure: why it stopped, None where all was applied.
-    report: the file with the shapes that passes made of it.
+    layers: the nodes that the transform reports on.  failure: why it stopped, None if every pass was applied.
+    report: the file with its shapes after the passes.
     """
 
     outcome: Outcome

@@ -45,7 +45,7 @@ class Subject:
 
 
 def ask(subject: Subject, talk: Callable[[str], Talk[T]], tell: Tell = lambda text: None) -> T:
-    """What a talk about the file comes to, once it is traced; Refused. tell: hears how far things are."""
+    """The result of a talk about the file, once it is traced; Refused. tell: receives the progress."""
     if subject.daemon and not subject.inputs and subject.python is None:
         registration = attached.daemon_of(subject.file)
         try:

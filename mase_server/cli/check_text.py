@@ -54,7 +54,7 @@ def _excerpt(sources: Sources, path: str, place: Mapping[str, Any], mark: str, s
 
 
 def _fix(checked: Checked, sources: Sources, fix: Mapping[str, Any]) -> Iterator[Line]:
-    """What a quick fix would change, as a difference."""
+    """The change of a quick fix, as a diff."""
     proved = "" if fix["preferred"] else " (not enough by itself)"
     yield Line((("      = ", _BAR), ("fix", "green"), (f": {fix['title']}{proved}", "")))
     for edit in fix["edits"]:
@@ -68,7 +68,7 @@ def _fix(checked: Checked, sources: Sources, fix: Mapping[str, Any]) -> Iterator
 
 
 def summary(checked: Checked) -> Iterator[Line]:
-    """What was found, in one line, and what could not be looked at."""
+    """The findings in one line, and the files that could not be checked."""
     for report in checked.unchecked:
         why = (report.told["status"] or {}).get("message") or "nothing of it could be traced"
         yield Line(((f"{reveal(from_here(report.path))}: not checked: {why}", "yellow"),))

@@ -1,4 +1,4 @@
-"""What `mase-server check` found: the problems of all files, each once, at the places where they are."""
+"""The findings of `mase-server check`: the problems of all files, each once, at their places."""
 
 from __future__ import annotations
 

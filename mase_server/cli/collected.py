@@ -1,4 +1,4 @@
-"""What a report holds, as plain values that name nobody: see `observe.reduced` and `observe.settings`."""
+"""The contents of a report, as plain values without personal data: see `observe.reduced` and `observe.settings`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _workspaces(folders: Sequence[str]) -> Iterator[str]:
 
 
 def log_lines(folder: Path) -> Iterator[dict[str, Any]]:
-    """What all servers logged, the newest last."""
+    """The log lines of all servers, the newest last."""
     found = []
     for path in folder.glob("*.jsonl*") if is_folder(folder) else ():
         try:
@@ -82,7 +82,7 @@ def log_lines(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def crashes(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What the log tells of processes that died."""
+    """The deaths of processes that the log records."""
     keys = ("time", "path", "code", "status", "stack")
     return [{key: line[key] for key in keys if key in line} for line in lines if line.get("event") == "died"]
 
@@ -112,7 +112,7 @@ def _doctor(folder: str, python: Any) -> Iterator[dict[str, str]]:
 
 
 def _daemons(folders: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """What the daemons of these folders count; of one that does not answer, why."""
+    """The counters of the daemons of these folders; for one that does not answer, the reason."""
     from mase_server.cli.attached import Detached, connected, daemon_of
 
     for registration in {found for folder in folders if (found := daemon_of(Path(folder))) is not None}:

@@ -45,7 +45,7 @@ def report(arguments: list[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """What the command line of `mase-server report` takes."""
+    """The parser of the command line of `mase-server report`."""
     made = argparse.ArgumentParser(
         "mase-server report", description=_HELP, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -67,7 +67,7 @@ def written(path: Path, told: Told, text: str) -> None:
 
 
 def _about(text: str) -> Mapping[str, Any]:
-    """What an editor says: {"editor", "extension", "settings"}."""
+    """The description that an editor sends: {"editor", "extension", "settings"}."""
     try:
         told = json.loads(text)
     except ValueError:

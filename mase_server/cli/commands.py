@@ -40,7 +40,7 @@ app = typer.Typer(
 def options(
     version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version, and end.")] = False,
 ) -> None:
-    """What comes before a command."""
+    """The options before a command."""
     if version:
         from mase_server import __version__
 
@@ -125,7 +125,7 @@ def passes(
 
 
 class Show(StrEnum):
-    """What `apply` shows besides."""
+    """The additional output of `apply`."""
 
     CODE = "code"
     SHAPES = "shapes"

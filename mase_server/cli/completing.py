@@ -1,4 +1,4 @@
-"""What a shell completes besides options: the models of the file that is named, and the passes."""
+"""Shell completion of the models of the named file, and of passes."""
 
 from __future__ import annotations
 

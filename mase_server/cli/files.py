@@ -52,7 +52,7 @@ def _has_model(file: Path) -> bool:
 
 
 def _python_files(folder: Path) -> Iterator[Path]:
-    """What git would commit, where there is git, so that .gitignore holds; else all but hidden and foreign folders."""
+    """The files that git would commit, so .gitignore holds; without git, all outside of hidden and foreign folders."""
     asked = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.py"]
     try:
         done = program("git", *_NO_PROGRAMS, "-C", folder, *asked).run(capture_output=True)

@@ -1,4 +1,4 @@
-"""What `mase-server doctor` looks at: one function for each thing, which finds nothing out that it did not try."""
+"""The examinations of `mase-server doctor`: one function for each, which reports only what it has tried."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mase_server.rpc.registry import registrations, runtime_dir
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found of one thing. state: "ok", "warn" or "fail".  mend: what to do, "" where nothing."""
+    """The result of one examination. state: "ok", "warn" or "fail".  mend: what to do, "" if nothing."""
 
     check: str
     state: str
@@ -33,7 +33,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is examined. python: the interpreter that the command line names, if it names one."""
+    """The folder to examine. python: the interpreter that the command line names, if it names one."""
 
     folder: Path
     python: str | None

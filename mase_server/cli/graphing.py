@@ -29,7 +29,7 @@ class Output(StrEnum):
 
 
 class Colours(StrEnum):
-    """What colours stand for in a drawing."""
+    """The meaning of the colours in a drawing."""
 
     FAMILY = "family"
     FORMAT = "format"
@@ -115,7 +115,7 @@ def draw(
 
 
 class _told:
-    """What cannot be answered ends the program with status 1."""
+    """A refusal ends the program with status 1."""
 
     def __enter__(self) -> None:
         """Nothing to do."""

@@ -83,7 +83,7 @@ def may_start(candidate: Candidate, project: str, named: str | None = None) -> b
 
 
 def _asked(python: str) -> dict[str, Any] | str:
-    """What an interpreter says of itself, or why it says nothing."""
+    """The interpreter's description of itself, or the reason why it gives none."""
     try:
         done = person_code(python, _PROGRAM, *_PACKAGES).run(capture_output=True, text=True, timeout=_SECONDS)
     except subprocess.TimeoutExpired:

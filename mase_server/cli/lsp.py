@@ -25,7 +25,7 @@ def lsp(arguments: list[str]) -> NoReturn:
 
 
 def parser() -> argparse.ArgumentParser:
-    """What the command line of `mase-server lsp` takes."""
+    """The parser of the command line of `mase-server lsp`."""
     made = argparse.ArgumentParser("mase-server lsp", description="Serve an editor, over stdio unless told otherwise.")
     made.add_argument("--stdio", action="store_true", help="speak over standard input and output (the default)")
     made.add_argument("--tcp", metavar="127.0.0.1:PORT", type=_address, help="wait for one editor on loopback instead")

@@ -80,7 +80,7 @@ def _origin(told: Mapping[str, Any]) -> str:
 
 
 def page(told: Mapping[str, Any]) -> Iterator[str]:
-    """What a person wants to know of one pass: what it does, what it takes, an example."""
+    """The description of a pass for a person: its effect, its arguments, an example."""
     yield told["name"]
     yield f"  {told['title']} ({told['kind']}; in the library passes.{told['mase']})"
     yield from (f"  {line.strip()}" for line in told["help"].splitlines())

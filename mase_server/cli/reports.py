@@ -1,6 +1,6 @@
-"""What the trace of one file tells, whoever traced it: a running daemon, or this process's own.
+"""The report on the trace of one file, from a running daemon or from a daemon of this process.
 
-Loads neither the daemon nor rich: an attached command has to be there at once.
+This module loads neither the daemon nor rich, because a command that queries a daemon must start fast.
 """
 
 from __future__ import annotations
@@ -89,12 +89,12 @@ class Report:
 
     @property
     def told_problems(self) -> list[Problem]:
-        """What the trace says is wrong, in its order, each at a place of this file."""
+        """The problems of the trace, in its order, each at a place of this file."""
         return [here(Problem(**problem), self.path) for problem in self.told["problems"]]
 
     @cached_property
     def problems(self) -> list[Problem]:
-        """What is wrong, by position; where nothing is shown, at least why."""
+        """The problems by position; if there are no shapes, at least the reason."""
         found = self.told_problems
         if self.told["python"] is None and self.state in _UNSHOWN and not found:
             code = self.state.replace("_", "-")

@@ -23,7 +23,7 @@ _Workspace = Annotated[Path, typer.Argument(exists=True, file_okay=False, help="
 
 
 class Level(StrEnum):
-    """What is logged."""
+    """The level of the log."""
 
     DEBUG = "debug"
     INFO = "info"

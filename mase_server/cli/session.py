@@ -30,7 +30,7 @@ _UNSHOWN = frozenset({"no_model", "no_environment", "crashed", "failed", "supers
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to trace, and how."""
+    """The file to trace, and how to trace it."""
 
     files: tuple[Path, ...]
     model: str | None = None
@@ -41,7 +41,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What tracing one file gave. snapshot: None where nothing was traced."""
+    """The result of tracing one file. snapshot: None if nothing was traced."""
 
     file: str
     path: str
@@ -123,7 +123,7 @@ async def daemon_for(wanted: Wanted, listener: Listener, folder: str | None = No
 
 
 def outcome_of(daemon: Daemon, file: Path, status: Status, overlays: bool = False) -> Outcome:
-    """What tracing a file gave, as the daemon has it now. overlays: with the problems of passes and hardware."""
+    """The present result of tracing a file, from the daemon. overlays: include the problems of passes and hardware?"""
     path = canonical(file)
     text = Text(decode(source_of(file)))
     entry = daemon.store.entry(path)

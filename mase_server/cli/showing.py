@@ -14,9 +14,9 @@ from mase_server.cli.terminal import say
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What to show, and how. model, inputs, set, python: of this command alone; a daemon has its own.
+    """The file to show, and how. model, inputs, set, python: of this command alone; a daemon has its own.
 
-    daemon: may one that runs be asked?
+    daemon: may the command query a running one?
     """
 
     files: tuple[Path, ...]

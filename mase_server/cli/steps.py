@@ -15,7 +15,7 @@ Told = Mapping[str, Any]
 
 
 class UsageError(Exception):
-    """What was typed cannot be meant; the text says what can."""
+    """The typed words make no sense; the text says what would."""
 
 
 def parsed(words: Sequence[str]) -> list[Step]:

@@ -69,9 +69,9 @@ def sweep(
     ),
     python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
 ) -> None:
-    """Measure every model with every pipeline at every budget, and print those that no other one beats.
+    """Measure every model with every pipeline at every budget, and print the points that no other point beats.
 
-    What is known already is not measured again: after an interruption the same command goes on where it was.
+    The command keeps its results: after an interruption, the same command measures only the missing points.
 
     Examples:
 
@@ -79,7 +79,8 @@ def sweep(
 
         mase-server sweep grid.toml --jobs 4 --objectives sqnr,luts,cycles
 
-    Exit status: 0 all measured, 1 a point failed or the engine did, 2 wrong usage, 130 interrupted.
+    Exit status: 0 if all points were measured, 1 if a point or the engine failed, 2 for wrong usage,
+    130 if interrupted.
     """
     from mase_server.cli import sweep_report
     from mase_server.cli.sweep_grid import Options, grid_of

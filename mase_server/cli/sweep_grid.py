@@ -16,7 +16,7 @@ from mase_server.sweep.grid import Grid, models_of, read_grid
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """As they were typed; None for what was not. What is given takes the place of what a file says."""
+    """The options as typed, None for the others. An option overrides the entry of the grid file."""
 
     pipelines: Sequence[str] | None = None
     vary: Sequence[str] | None = None

@@ -1,4 +1,4 @@
-"""What `mase-server sweep` prints: for each model the points that no other one beats, or all of them."""
+"""The output of `mase-server sweep`: for each model the points that no other point beats, or all of them."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _WRONG = frozenset({"different", "stood still"})
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to emit, and what to do with it.
+    """The hardware to emit, and what to do with it.
 
     build: keys of `building.Build`.  passes: texts of steps that come first.  folder: where all is written, None for a
     place that is thrown away.  vectors: random samples to simulate, None for no simulation.  inputs: an .npz file with
@@ -66,8 +66,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What came of it. outcome: of the file.  emission: of EMISSION_KEYS, {} where there is none; failure says why.
-    pass_failed: it is that of a pass.
+    """The result. outcome: of the file.  emission: with EMISSION_KEYS, {} if there is none; failure says why.
+    pass_failed: did a pass fail?
 
     simulation: of SIMULATION_KEYS.  results: the file with the integers that the hardware gave.
     """
@@ -164,7 +164,7 @@ async def _asked(daemon: Daemon, request: Request, folder: str) -> Mapping[str, 
 
 
 async def _tried(request: Request, made: Made, folder: Path, tell: Callable[[str], None]) -> Made:
-    """What the simulation and the synthesis of the folder say."""
+    """The results of simulating and synthesising the folder."""
     cache = cache_dir()
 
     def progress(message: str, fraction: float | None) -> None:

@@ -1,4 +1,4 @@
-"""What `mase-server verilog` prints: the operations with their estimates, the simulation, the synthesis."""
+"""The output of `mase-server verilog`: the operations with their estimates, the simulation, the synthesis."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _counts(told: Mapping[str, Any]) -> str:
 
 
 def _synthesised(made: Made) -> Iterator[str]:
-    """What Yosys counted, beside what was estimated."""
+    """The counts of Yosys beside the estimates."""
     assert made.synthesis is not None
     counts, totals = made.synthesis.to_wire(), made.emission["totals"]
     parts = []

@@ -47,7 +47,7 @@ def watch(asked: Asked) -> int:
 
 @dataclass(slots=True)
 class _Screen:
-    """What was drawn last: it is drawn again when something else is to be seen."""
+    """The last drawing; the screen is drawn again only when it changes."""
 
     asked: Asked
     seen: Look = ()

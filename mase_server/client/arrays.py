@@ -37,7 +37,7 @@ _FIRST: int | None = 0
 
 
 class _Pages:
-    """What came so far."""
+    """The pages that have arrived so far."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, Array] = {}

@@ -147,9 +147,9 @@ class AsyncClient(AsyncMethods):
             raise ClientError(f"{method}: the connection was lost: {error}") from error
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
-        """What was subscribed to, as it comes, for ever.
+        """The subscribed events as they arrive, for ever.
 
-        After a lost connection {"topic": "reconnected"} comes first: what happened meanwhile was not heard.
+        After a lost connection, {"topic": "reconnected"} comes first: events in between are lost.
         """
         while True:
             while self._news:

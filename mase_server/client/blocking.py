@@ -97,9 +97,9 @@ class Client(BlockingMethods):
             raise _lost(method, error) from error
 
     def events(self, timeout: float | None = None) -> Iterator[dict[str, Any]]:
-        """What was subscribed to, as it comes; ends when nothing came for `timeout` seconds.
+        """The subscribed events as they arrive; ends when none has arrived for `timeout` seconds.
 
-        After a lost connection {"topic": "reconnected"} comes first: what happened meanwhile was not heard.
+        After a lost connection, {"topic": "reconnected"} comes first: events in between are lost.
         """
         while True:
             with self._lock:

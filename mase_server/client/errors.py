@@ -1,4 +1,4 @@
-"""What may go wrong when a daemon is asked."""
+"""The errors of requests to a daemon."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from mase_server.rpc.registry import find, runtime_dir
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a person named: an address, or a file or folder whose workspace's daemon is meant.
+    """The target that a person named: an address, or a file or folder, which means the daemon of its workspace.
 
-    token_file: for an address on TCP; a daemon that is found says itself where its token stands.
+    token_file: for a TCP address; the registry knows the token file of a daemon that is found by folder.
     """
 
     address: str | None = None

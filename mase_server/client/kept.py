@@ -1,4 +1,4 @@
-"""What a client asks again after a lost connection."""
+"""The requests that a client repeats after a lost connection."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ class Kept:
             self._asked.pop(("mase/subscribe", str(params["subscription"])), None)
 
     def calls(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What another connection has to be asked for, in order."""
+        """The requests that a new connection has to repeat, in order."""
         for (method, _), params in list(self._asked.items()):
             yield method, params

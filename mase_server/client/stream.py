@@ -1,4 +1,4 @@
-"""What both clients know of the wire."""
+"""The wire protocol that both clients share."""
 
 from __future__ import annotations
 

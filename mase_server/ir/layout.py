@@ -48,9 +48,9 @@ class Placed:
 
 @dataclass(eq=False)
 class _Item:
-    """What takes a place in a layer: a node, a box, a port or a part of a lane.
+    """An item that takes a place in a layer: a node, a box, a port or a part of a lane.
 
-    x: its centre.  reach: how far it, or what is written beside it, goes to the right of that.  top, bottom: of its
+    x: its centre.  reach: how far the item, or the text beside it, extends to the right of that.  top, bottom: of its
     layer.
     """
 
@@ -193,7 +193,7 @@ class _Level:
         return port
 
     def _pull_down(self) -> None:
-        """What takes nothing stands right above what first uses it."""
+        """Place a node without inputs right above its first user."""
         fed = {id(item) for _, item in self._uses}
         for item in self._items:
             content = item.content

@@ -1,4 +1,4 @@
-"""What a cell needs of the cells that ran before it, as source: the cell can then be traced in a process of its own."""
+"""The source that a cell needs from the cells that ran before it, so that a separate process can trace the cell."""
 
 from __future__ import annotations
 

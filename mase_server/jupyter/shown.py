@@ -48,7 +48,7 @@ class Shown:
         yield from ([(text, style)] for text, style in self._ends())
 
     def _ends(self) -> Iterator[Piece]:
-        """What is wrong with the cell; where nothing is shown, at least why."""
+        """The problems of the cell; if there are no shapes, at least the reason."""
         if isinstance(self.traced, str):
             yield self.traced, _SEVERITY["warning"]
             return

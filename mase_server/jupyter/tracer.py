@@ -38,7 +38,7 @@ class Tracer:
         self._unfit: set[Registration] = set()
 
     def trace(self, source: str) -> Report:
-        """What a text gives; the text is a program's, which is run as such. NotTraced."""
+        """The result of tracing a text, which runs as a program. NotTraced."""
         try:
             return self._of_workspace(source) or self._of_own(source)
         except OSError as error:

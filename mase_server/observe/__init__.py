@@ -1,1 +1,1 @@
-"""What the server tells of itself: its log, what it counts and how long things take, and texts that name nobody."""
+"""The server's own records: its log, its counters and timings, and texts without personal data."""

@@ -1,7 +1,7 @@
 """The log of a server: one JSON line for each event in a file of its own, and lines for people on standard error.
 
-Both are written by a thread. Who logs only puts a record into a queue: neither a slow disk nor an editor that does not
-read holds up the event loop. The queue, the files and their number are bounded; what does not fit is counted.
+A thread writes both. A log call only puts a record into a queue, so neither a slow disk nor an editor that does not
+read holds up the event loop. The queue, the files and their number are bounded; the log counts records that do not fit.
 """
 
 from __future__ import annotations

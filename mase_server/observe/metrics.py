@@ -55,7 +55,7 @@ class Table:
         self._timings: dict[str, Timings] = {}
 
     def add(self, name: str, seconds: float, failed: bool = False) -> None:
-        """What has this name was done once more."""
+        """Count one more event of this name."""
         found = self._timings.get(name)
         if found is None:
             name = name if len(self._timings) < _NAMES else _OTHERS
@@ -69,10 +69,10 @@ class Table:
 
 @dataclass(slots=True)
 class Metrics:
-    """What one daemon counts. began: time.monotonic().
+    """The counters of one daemon. began: time.monotonic().
 
-    requests: of editors and tools, by method.  traces: by their end state.  unchanged: looks at a file whose text was
-    traced already.
+    requests: of editors and tools, by method.  traces: by their end state.  unchanged: file events without a new
+    text.
     """
 
     began: float = field(default_factory=time.monotonic)

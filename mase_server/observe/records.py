@@ -70,7 +70,7 @@ def as_text(record: logging.LogRecord) -> str:
 
 
 def failure(error: BaseException) -> dict[str, Any]:
-    """What the log says of an exception: {"type", "frames"}, and "errno" of the system's. Not its text."""
+    """The log's record of an exception: {"type", "frames"}, and "errno" for a system error. It omits the text."""
     told: dict[str, Any] = {"type": type(error).__name__, "frames": _frames(error.__traceback__)}
     return told | ({"errno": error.errno} if isinstance(error, OSError) and error.errno is not None else {})
 
@@ -91,7 +91,7 @@ def _module(file: str) -> str:
 
 
 def _template(record: logging.LogRecord) -> str:
-    """The words of our own source. Whatever others log may have been put together before it came here."""
+    """The words of our own source. Messages of other libraries may have been formatted before, so they do not count."""
     ours = record.name.split(".")[0] == OURS
     return str(getattr(record, "template", record.msg)) if ours else f"{record.module}.{record.funcName}"
 

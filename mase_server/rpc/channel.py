@@ -42,7 +42,7 @@ class Channel(asyncio.BufferedProtocol):
         """The client is gone."""
 
     def drained(self) -> None:
-        """What was sent was read."""
+        """The client has read everything that was sent."""
 
     # What the event loop calls
 
@@ -173,7 +173,7 @@ class Channel(asyncio.BufferedProtocol):
         return name in self._timers
 
     def cancel_timer(self, name: str) -> None:
-        """What was waited for happened."""
+        """Stop a timer, because the awaited event happened."""
         if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
 

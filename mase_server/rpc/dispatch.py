@@ -27,7 +27,7 @@ ErrorMap = dict[str, Any]
 
 
 def error_map(code: str, message: str, data: Mapping[str, Any] | None = None) -> ErrorMap:
-    """What stands in the place of the error: {"code", "message"} and "data" where there is any."""
+    """The error as a map: {"code", "message"}, and "data" if there is any."""
     return {"code": code, "message": message} | ({"data": dict(data)} if data else {})
 
 
@@ -62,7 +62,7 @@ def about(api: Api, params: Any) -> str:
 
 
 def _asked(api: Api, method: Any, params: Any) -> tuple[ApiMethod, Params]:
-    """What is asked for, if it may be."""
+    """The request, if it is allowed."""
     found = METHODS.get(method) if isinstance(method, str) else None
     if found is None:
         raise _unknown(method)

@@ -24,7 +24,7 @@ MAX_ELEMENTS, STRANGER_ELEMENTS = 4 << 10, 16
 
 
 class FrameError(Exception):
-    """What arrived is no message; the text says what it is instead."""
+    """The bytes that arrived are no message; the text describes them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the connections of one server share, and what it counts."""
+"""The state that all connections of a server share, and its counters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Counts:
-    """What happened on all connections. refused: over the limit.  dropped: ended by the server, with a reason."""
+    """Counters of all connections. refused: over the limit.  dropped: ended by the server, with a reason."""
 
     connections: int = 0
     refused: int = 0

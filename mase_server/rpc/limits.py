@@ -1,4 +1,4 @@
-"""What one server and one connection may use."""
+"""The limits of a server and of a connection."""
 
 from __future__ import annotations
 

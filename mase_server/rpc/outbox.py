@@ -1,4 +1,4 @@
-"""What one connection is subscribed to, and the news that wait for it: the newest of each kind."""
+"""The subscriptions of a connection, and its pending events: the newest of each kind."""
 
 from __future__ import annotations
 

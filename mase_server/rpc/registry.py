@@ -46,7 +46,7 @@ class Registration:
 
     @property
     def token(self) -> str:
-        """What has to be said first; "" where nothing. OSError."""
+        """The token that a client has to send first; "" if it needs none. OSError."""
         return read_private(Path(self.token_file)).strip() if self.token_file else ""
 
 

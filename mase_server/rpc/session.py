@@ -1,4 +1,4 @@
-"""What a connection has of the daemon while it lasts: files that it opened, subscriptions."""
+"""The state of a connection in the daemon: the files that it opened, and its subscriptions."""
 
 from __future__ import annotations
 

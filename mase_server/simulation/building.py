@@ -32,9 +32,9 @@ _PIECE = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a program is made of. verilog: all files, module `bench` among them.  driver: the folder of the C++ part.
+    """The sources of a program. verilog: all files, module `bench` among them.  driver: the folder of the C++ part.
 
-    optimise: -O0 is made sooner, -O1 runs five to ten times faster.  wishes: Verilator's options.
+    optimise: -O0 builds faster, -O1 runs five to ten times faster.  wishes: Verilator's options.
     """
 
     verilog: Sequence[Path]
@@ -44,7 +44,7 @@ class Sources:
 
     @property
     def key(self) -> str:
-        """What decides the program, tools aside; memories are read when it runs."""
+        """The key of the program, without the tools and without memories, which the program reads when it runs."""
         files = [*self.verilog, *(self.driver / name for name in (*_DRIVER, _GLUE))]
         return digest(
             [self.optimise, *self.wishes, *(part for path in files for part in (path.name, path.read_bytes()))]

@@ -26,7 +26,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """What differs. count: elements that came and are wrong.  first: None where none is."""
+    """The differences. count: elements that arrived and are wrong.  first: None if there is none."""
 
     count: int
     first: Mismatch | None

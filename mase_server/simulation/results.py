@@ -1,4 +1,4 @@
-"""What the hardware gave at the last run, as integers that anybody can read."""
+"""The results of the hardware at the last run, as a file of integers."""
 
 from __future__ import annotations
 

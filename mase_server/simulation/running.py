@@ -17,7 +17,7 @@ STATUSES = {0: "equal", 1: "different", 2: "stood still"}
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What went into one input: beats given, beats there are, cycles of the first and the last one (-1: none)."""
+    """The traffic of one input: beats given, beats in all, cycles of the first and the last one (-1: none)."""
 
     name: str
     moved: int
@@ -28,7 +28,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What came out of one output.
+    """The traffic of one output.
 
     moved: beats that came, of `total`.  mismatches: beats that differ.  changed: beats that were withdrawn or altered
     while they waited.  surplus: beats too many.  sample_cycle: of the first sample's last beat.  -1: none.
@@ -48,7 +48,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a run said. status: as in SIMULATION_KEYS.  reset: beats in and out by then; None where there was none."""
+    """The report of a run. status: as in SIMULATION_KEYS.  reset: beats in and out before it; None without a reset."""
 
     status: str
     inputs: tuple[Given, ...]

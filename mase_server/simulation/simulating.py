@@ -89,7 +89,7 @@ def _told(folder: Path, outputs: list[Stream], told: Told, seconds: dict[str, fl
 
 
 def _complaints(told: Told) -> str:
-    """What is wrong beside integers."""
+    """The faults other than wrong integers."""
     found = []
     for each in told.outputs:
         if each.moved < each.total:

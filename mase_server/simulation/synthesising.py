@@ -27,7 +27,7 @@ CELLS: Mapping[str, Mapping[str, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Synthesis:
-    """What a design takes on ECP5. luts: four-input tables, those of carries and of small memories counted as such.
+    """The resources of a design on ECP5. luts: four-input tables, including those of carries and of small memories.
 
     memories: blocks of 16 kbit.  cells: all of them by kind.
     """

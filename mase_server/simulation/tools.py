@@ -22,7 +22,7 @@ _INSTALL = (
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What makes simulations. root: the folder of Verilator's own sources.  version: changes when any of it does."""
+    """The tools of simulations. root: the folder of Verilator's own sources.  version: changes with any of them."""
 
     verilator: str
     compiler: str

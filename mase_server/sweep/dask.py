@@ -60,7 +60,7 @@ def _here(distributed: Any, jobs: int) -> Any:
 
 
 async def _result(future: Any) -> Result:
-    """What a worker said; a failed result where several died of it."""
+    """The worker's result; a failed result if several workers died of the point."""
     try:
         return Result(**await future)
     except Exception as error:  # noqa: BLE001  (a process's border: whatever a worker raised is the point's error)

@@ -1,4 +1,4 @@
-"""What measures many points: this machine's own workers, or a cluster."""
+"""Engines that measure many points: the workers of this machine, or a cluster."""
 
 from __future__ import annotations
 

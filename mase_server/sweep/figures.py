@@ -1,4 +1,4 @@
-"""What is measured of a point, which way is better, and which points no other one beats."""
+"""The figures of a point, which direction is better for each, and the points that no other point beats."""
 
 from __future__ import annotations
 

@@ -33,12 +33,12 @@ _HARDWARE = tuple(each for each in FIGURES.values() if each.hardware)
 
 @dataclass(slots=True)
 class Comparisons:
-    """What pipelines did to the models of one trace, each asked for once however many budgets there are."""
+    """The effects of pipelines on the models of one trace; each is requested once, however many budgets there are."""
 
     known: dict[tuple[str, ...], asyncio.Task[dict[str, Any]]] = field(default_factory=dict)
 
     async def of(self, traced: Traced, steps: Steps) -> dict[str, Any]:
-        """What a transform tells (`snapshot.TRANSFORM_KEYS`), its errors measured."""
+        """The report of a transform (`snapshot.TRANSFORM_KEYS`), with measured errors."""
         key = (traced.title, *map(str, steps))
         if key not in self.known:
             self.known[key] = asyncio.create_task(_transform(traced, steps))

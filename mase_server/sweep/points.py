@@ -37,7 +37,7 @@ class Point:
 
     @property
     def budget(self) -> str:
-        """What the hardware may cost, in words; "" without hardware."""
+        """The budget of the hardware in words; "" without hardware."""
         given = {} if self.build is None else self.build
         return ", ".join(f"{key}={value}" for key, value in given.items()) or ("default" if self.build == {} else "")
 
@@ -48,10 +48,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a point. figures: by name, those that are known.  error: why the others are not, "" where all are.
+    """The result of a point. figures: the known ones, by name.  error: why others are unknown, "" if all are known.
 
-    kind: of the error, e.g. "pass", "hardware", "trace" or "died".  model: the title that was measured.  facts: whose
-    weights, which inputs, and the versions of Python and torch, as texts.  sources: sha256 of the files it rests on.
+    kind: of the error, e.g. "pass", "hardware", "trace" or "died".  model: its title.  facts: the origin of the
+    weights, the inputs, and the versions of Python and torch, as texts.  sources: sha256 of the files it depends on.
     """
 
     model: str = ""
@@ -69,7 +69,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What else a result rests on. folder: that paths are told from, so that all of it may move.
+    """Everything else that a result depends on. folder: the base of relative paths, so that the folder may move.
 
     environment: in words, which torch.  depends: files of data that the models read.
     """

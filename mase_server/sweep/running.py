@@ -42,7 +42,7 @@ class Sweep:
 
     @property
     def pending(self) -> list[Point]:
-        """What is still to be measured."""
+        """The points that are still to be measured."""
         return [point for key, point in self.keys.items() if key not in self.results]
 
     def wants(self, point: Point) -> bool:
@@ -85,7 +85,7 @@ class Row:
 def planned(
     points: Sequence[Point], results: Path, python: str | None, depends: Sequence[str]
 ) -> tuple[Surroundings, dict[str, Point]]:
-    """What the results of points rest on, and the points by their keys."""
+    """The surroundings of the points, and the points by their keys."""
     environments = sorted({environment_of(point.file, python) for point in points})
     around = Surroundings(str(results.parent.absolute()), ", ".join(environments), tuple(depends))
     return around, keys_of(points, around, Hashes())

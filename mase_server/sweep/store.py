@@ -87,7 +87,7 @@ class Store:
             )
 
     def find(self, key: str, hashes: Hashes) -> Result | None:
-        """What is kept under a key, if every file that it rests on is still what it was."""
+        """The result of a key, if no file that it depends on has changed."""
         with self._told():
             row = self._connection.execute(f"SELECT {', '.join(_COLUMNS)} FROM results WHERE key = ?", [key]).fetchone()
         if row is None:

@@ -53,7 +53,7 @@ def _run(connection: wire.Connection, job: str) -> int:
 def become_own_group() -> None:
     """Lead an own process group, die with the parent, and meet signals as a fresh process would.
 
-    What its descendants leave behind becomes its own, so that it counts as its own.
+    It adopts the processes that its descendants leave behind, so that they count as its own.
     """
     parent = os.getppid()
     if os.getpgid(0) != os.getpid():  # a spare was started as a leader

@@ -154,7 +154,7 @@ class TraceJob:
 
     @contextmanager
     def _surroundings(self) -> Iterator[None]:
-        """What `find` has around the code that it runs: it is that code which runs again."""
+        """The surroundings in which `find` runs the code, for running the same code again."""
         request = self.request
         around = as_program(request.path, request.folder)
         with self.lookups.recording(), guarded(request.scratch, request.bytecode_cache), around, alone(self.text):
@@ -211,7 +211,7 @@ class TraceJob:
     def _glance(self, coming: float = 0.0) -> None:
         """Send numbers if some model has waited for longer than a glance, or will have in `coming` seconds.
 
-        What is found first is not held back by what is found late, nor by probing.
+        So a slow model, or probing, does not delay the models that were found first.
         """
         if len(self.traced) > self.glanced and time.perf_counter() + coming - self.new_since > self.patience:
             self.glanced = len(self.traced)
@@ -311,7 +311,7 @@ class TraceJob:
         self.ended = (error, failure)
 
     def _ending(self) -> Problem | None:
-        """What ended the program, where it is no model's own error and surely the code's."""
+        """The error that ended the program, if it is certainly the code's and not a model's own."""
         if self.ended is None or any(self.ended[0] is one.error for one in self.traced):
             return None
         error, failure = self.ended

@@ -1,4 +1,4 @@
-"""What a trace child keeps once it has traced a file: its models, and where their values stand in the payload."""
+"""The state that a trace child keeps after a trace: its models, and where their values stand in the payload."""
 
 from __future__ import annotations
 

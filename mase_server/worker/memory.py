@@ -1,4 +1,4 @@
-"""What one trace tells the next one of the same file, through the server, which does not look inside."""
+"""The message from one trace to the next one of the same file. The server keeps it and does not look inside."""
 
 from __future__ import annotations
 

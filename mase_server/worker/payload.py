@@ -158,7 +158,7 @@ class _Tables:
         return found
 
     def add_events(self, model: int, traced: Traced, node_rows: Sequence[int]) -> None:
-        """What was bound while the model ran: equal values at one site become one row."""
+        """Add the values that were bound while the model ran: equal values at one site become one row."""
         groups: dict[tuple[int, int], tuple[list[int], dict[int, None], int, Origins]] = {}
         where = Sources(list(node_rows))
         self.where.append(where)
@@ -180,7 +180,7 @@ class _Tables:
             self._row(site, value, model, count[0], list(scopes), node)
 
     def add_outside(self, traced: Sequence[Traced]) -> None:
-        """What was bound at import, in constructors and around the calls of the models."""
+        """Add the values that were bound at import, in constructors and around the calls of the models."""
         groups: dict[tuple[int, int, int], Origins] = {}
         for event, kept in zip(self.reports.outside, self.reports.kept, strict=True):
             model = next((index for index, one in enumerate(traced) if one.knows(kept)), -1)
@@ -248,7 +248,7 @@ _ROLE_WORDS = {"B": "batch", "T": "length", "S": "length", "U": "length", "H": "
 
 
 def fixed_texts(traced: Traced) -> list[str]:
-    """What the graph is fixed to, and why: "fixed to batch 2: ..."."""
+    """The sizes that the graph is fixed to, with the reasons: "fixed to batch 2: ..."."""
     probed = traced.probed
     if probed is None:
         return []

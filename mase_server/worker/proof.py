@@ -114,9 +114,9 @@ _YES, _NO = 76, 77
 
 
 def forked(judge: Callable[[], bool | None], seconds: float) -> tuple[bool | None, float]:
-    """What `judge` says in a fork of this process, and the seconds that it took; None if it fails or takes longer.
+    """The verdict of `judge` in a fork of this process, and its seconds; None if the fork fails or takes longer.
 
-    seconds: of the fork's own work, or a third of those on the wall where it waits.
+    seconds: of the fork's own work; if it waits, it has three times as many by the clock.
     """
     pid = processes.fork()
     if pid == 0:

@@ -1,4 +1,4 @@
-"""What the server asks a trace child to do. Standard library only: both halves load it."""
+"""A request from the server to a trace child. Standard library only: both halves load it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a booted worker does first: import what tracing needs, shake hands, then serve as warm parent or as spare."""
+"""The start of a worker: it imports what tracing needs, shakes hands, then serves as warm parent or as spare."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _has_ended(sock: socket.socket) -> bool:
 
 
 def handshake(torch_version: str) -> wire.Message:
-    """What the server needs to know of this interpreter."""
+    """The facts on this interpreter that the server needs."""
     return {
         "protocol": wire.PROTOCOL,
         "python": platform.python_version(),

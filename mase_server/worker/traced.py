@@ -54,7 +54,7 @@ class Traced:
         return [None if node is None else node.name for node in builder.nodes]
 
     def guards(self) -> list[str]:
-        """What the graph takes for granted of sizes and values, each with its line; nothing before it was probed."""
+        """The assumptions of the graph on sizes and values, each with its line; none before the graph was probed."""
         if self.probed is None or self.error is not None:
             return []
         return GraphBuilder(self.run, self.probed).guards()

@@ -1,4 +1,4 @@
-"""What the server asks for in a call about passes."""
+"""A call of the server about passes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS, MEMORY = 300.0, 4 << 30
 
 
 class AskError(ValueError):
-    """What was asked for cannot be done. kind: pass | limit | cancelled | argument | internal."""
+    """A call that failed. kind: pass | limit | cancelled | argument | internal."""
 
     def __init__(self, text: str, kind: str = "argument") -> None:
         super().__init__(text)
@@ -23,10 +23,10 @@ class AskError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class HardwareAsk:
-    """What is asked for of hardware. folder: to write it to, "" for the top module's text alone.
+    """A call for hardware. folder: the folder to write, "" for the top module's text alone.
 
-    vectors: samples for its simulation, None for as many as are usual.  inputs: an .npz file that they are taken from;
-    "" for random ones.
+    vectors: samples for its simulation, None for the usual number.  inputs: an .npz file with samples, "" for random
+    ones.
     """
 
     build: Build = field(default_factory=Build)

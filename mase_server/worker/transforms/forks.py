@@ -46,7 +46,7 @@ class Fork:
         return self.sock.fileno()
 
     def messages(self) -> list[wire.Message]:
-        """What has arrived; sets `ended` at the end of the stream."""
+        """The messages that have arrived; sets `ended` at the end of the stream."""
         found = []
         try:
             data = self.sock.recv(_RECEIVE)

@@ -65,7 +65,7 @@ def _built(subject: Subject, applied: Applied, ask: Ask, send: Send) -> dict[str
 
 
 def placed(told: Mapping[str, Any], live: Live, index: int, applied: Applied) -> dict[str, Any]:
-    """What is told, with the rows of the payload's nodes that operations, and nodes without hardware, were."""
+    """The report on the hardware, with the payload's rows of the nodes of each operation, and of nodes without any."""
     rows = dict(_rows(live, index, applied))
     operations = [
         {**each, "rows": sorted({rows[name] for name in each["nodes"] if name in rows})} for each in told["operations"]

@@ -1,6 +1,6 @@
 """The fork that keeps models with values: it makes each one once, and forks a process for each pipeline on it.
 
-What one of those does to the model is gone with it.
+Changes that a pipeline makes to the model end with its process.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Held(Fork):
 
 @dataclass(slots=True)
 class _Holding:
-    """What runs in the holder."""
+    """The code of the holder process."""
 
     live: Live
     sock: socket.socket

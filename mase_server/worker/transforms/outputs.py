@@ -1,4 +1,4 @@
-"""What a model's graph is written as: a checkpoint of the real one, its weights as bytes, a drawing."""
+"""The forms in which a model's graph is written: a checkpoint of the real model, its weights as bytes, a drawing."""
 
 from __future__ import annotations
 

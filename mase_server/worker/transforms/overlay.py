@@ -1,4 +1,4 @@
-"""What a pipeline made of a model, as it lies over the payload: `snapshot.TRANSFORM_KEYS`."""
+"""The effect of a pipeline on a model, as an overlay of the payload: `snapshot.TRANSFORM_KEYS`."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Applied:
 
     @property
     def recording(self) -> Recording:
-        """What the graph was built from."""
+        """The recording that the graph was built from."""
         assert self.graph.recording is not None
         return self.graph.recording
 
@@ -135,7 +135,7 @@ def _kind(error: BaseException) -> str:
 
 
 def told(error: BaseException) -> str:
-    """What was raised, visible; a pass's own errors say by themselves what is wrong."""
+    """The text of an error, with invisible characters shown; the errors of a pass need no further explanation."""
     # fx adds the whole node.
     text = str(error).partition("\n\nWhile executing")[0].strip()
     if text and isinstance(error, ValueError | PassFailedError):
@@ -145,7 +145,7 @@ def told(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Users:
-    """Who used each node of a graph, and at which place among its inputs."""
+    """The users of each node of a graph, with the position of the node among their inputs."""
 
     nodes: dict[int, fx.Node]
     users: dict[fx.Node, list[tuple[fx.Node, int]]]
@@ -159,13 +159,13 @@ class _Users:
         return cls(nodes, users)
 
     def gone(self, applied: Applied, name: str) -> dict[int, str]:
-        """What a pass did with the nodes that it took out."""
+        """A note on each node that a pass removed, by its row."""
         present, now = set(applied.graph.fx_graph.nodes), applied.nodes()
         gone = {index: node for index, node in self.nodes.items() if index not in now}
         return {index: _note(name, next(self._instead(node, present), None)) for index, node in gone.items()}
 
     def _instead(self, node: fx.Node, present: set[fx.Node]) -> Iterator[str]:
-        """What the users of a node get in its place."""
+        """The replacement value for each user of a node."""
         for user, place in self.users[node]:
             inputs = list(user.all_input_nodes) if user in present else []
             if place < len(inputs):
@@ -178,7 +178,7 @@ def _note(name: str, instead: str | None) -> str:
 
 
 def in_words(info: Mapping[str, Any]) -> str:
-    """What a pass says that it did: "quantised 49, unused 0"."""
+    """The summary of a pass's findings: "quantised 49, unused 0"."""
     texts = []
     for key, value in info.items():
         if isinstance(value, str):

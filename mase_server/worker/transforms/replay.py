@@ -20,7 +20,7 @@ SECONDS = 10.0
 
 
 def replayed(live: Live, pipelines: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """What each model's pipeline makes of it, without errors; those that take too long, or fail, are left out."""
+    """The overlay of each model's pipeline, without errors; without the pipelines that fail or take too long."""
     if not can_fork():
         return []
     forks = [_fork(live, title, steps) for title, steps in pipelines.items() if steps]

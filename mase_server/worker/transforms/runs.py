@@ -1,4 +1,4 @@
-"""What forks do: run a pipeline on meta, or on the real model with errors, and tell what came of it."""
+"""The work of a fork: it runs a pipeline on meta, or on the real model with errors, and sends the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace child does after its trace: it answers the server's calls, each in a fork, and stays free meanwhile."""
+"""The service of a trace child: after its trace it answers calls of the server, each in a fork, and stays free meanwhile."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def perform(method: str, live: Live, ask: Ask, real: Real | None, send: Send) ->
 
 @contextmanager
 def answering(send: Send) -> Iterator[None]:
-    """What is raised inside becomes the answer of the call."""
+    """An error that is raised inside becomes the answer of the call."""
     try:
         yield
     except AskError as error:
