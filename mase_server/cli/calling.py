@@ -25,19 +25,19 @@ _NOBODY = "no daemon serves {}: open it in an editor, or run `mase-server serve 
 def rpc(
     method: Annotated[str | None, typer.Argument(help="E.g. mase/info, or info.")] = None,
     params: Annotated[str, typer.Argument(metavar="[JSON]", help="Its parameters; - reads them from stdin.")] = "{}",
-    where: Annotated[bool, typer.Option("--where", help="Print the address of the workspace's daemon alone.")] = False,
+    where: Annotated[bool, typer.Option("--where", help="Only print the address of the workspace's daemon.")] = False,
     workspace: Annotated[Path, typer.Option(help="A folder or file of the workspace.")] = Path(),
-    address: Annotated[str | None, typer.Option(help="Ask the daemon at this address instead.")] = None,
-    token_file: Annotated[Path | None, typer.Option(help="Where the token for --address stands.")] = None,
-    timeout: Annotated[float | None, typer.Option(help="Seconds to wait; without it, as long as it takes.")] = None,
+    address: Annotated[str | None, typer.Option(help="Query the daemon at this address instead.")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="The file with the token for --address.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="The longest wait in seconds; else without limit.")] = None,
 ) -> None:
-    """Ask a running daemon; the answer is JSON. Without METHOD all that can be asked is listed.
+    """Call a method of a running daemon and print the answer as JSON. Without METHOD, list all methods.
 
-    `mase-server rpc info '{"methods": true}'` describes it, with schemas. Paths may be relative. `mase-server rpc
-    subscribe '{"topics": ["graph"]}'` prints news as they come, a line each, until interrupted, or until none came
-    within --timeout.
+    `mase-server rpc info '{"methods": true}'` describes the methods with schemas. Paths may be relative. `mase-server
+    rpc subscribe '{"topics": ["graph"]}'` prints events as they arrive, a line each, until you interrupt it, or until
+    none has arrived for --timeout.
 
-    Exit status: 0 answered, 1 refused or there is no daemon, 2 wrong usage.
+    Exit status: 0 answered, 1 refused or no daemon, 2 wrong usage.
     """
     from mase_server.client import Client, ClientError, RpcError
 

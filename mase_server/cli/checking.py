@@ -43,22 +43,22 @@ class Worst(StrEnum):
 def check(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[PATHS]...", exists=True, help="Files and folders; without any, this folder."),
+        typer.Argument(metavar="[PATHS]...", exists=True, help="Files and folders; the current folder by default."),
     ] = None,
     output: Annotated[
         Output, typer.Option("--format", help="For people, programs, code scanning, or GitHub's annotations.")
     ] = Output.TEXT,
-    fail_on: Annotated[Worst, typer.Option(help="The mildest problem that makes the exit status 1.")] = Worst.ERROR,
+    fail_on: Annotated[Worst, typer.Option(help="The lowest severity that makes the exit status 1.")] = Worst.ERROR,
     fix: Annotated[
-        bool, typer.Option("--fix", help="Apply the fixes that were proved: with them the file runs.")
+        bool, typer.Option("--fix", help="Apply the fixes with which the file was traced without an error.")
     ] = False,
     python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
-    daemon: Annotated[bool, typer.Option("--daemon/--no-daemon", help="Ask a daemon that runs.")] = True,
+    daemon: Annotated[bool, typer.Option("--daemon/--no-daemon", help="Query a running daemon.")] = True,
 ) -> None:
-    """Find what is wrong with models, without running them on data: shapes, types, devices, names, configurations.
+    """Find mistakes in models without running them on data: shapes, types, devices, names, configurations.
 
-    In folders, the files that define or build an nn.Module are checked, and no others; git's ignore rules hold. Code
-    of the files that are checked is executed, on tensors without data: check only what you trust.
+    In a folder, the command checks only the files that define or build an nn.Module, and follows git's ignore rules. It
+    executes the code of these files, on tensors without data: check only files that you trust.
 
     Examples:
 
@@ -68,7 +68,7 @@ def check(
 
         mase-server check net.py --fix
 
-    Exit status: 0 nothing found, 1 problems found, 2 wrong usage.
+    Exit status: 0 no problems, 1 problems found, 2 wrong usage.
     """
     from mase_server.cli.files import found
 

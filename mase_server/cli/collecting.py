@@ -19,10 +19,10 @@ from mase_server.cli.collected import Told, gathered
 from mase_server.cli.collected_text import as_markdown
 from mase_server.cli.terminal import say, say_json
 
-_HELP = """Gather versions, settings, what `doctor` finds, what daemons count and the last lines of their logs.
+_HELP = """Collect versions, settings, findings of `doctor`, counters of daemons and the last lines of their logs.
 
-No source code, no paths of yours, no values of environment variables and no texts of settings are in it. Look into
-report.md before you send the file: all that is in it stands there."""
+The report has no source code, none of your paths, no values of environment variables and no texts of settings. Read
+report.md before you send the file: it shows the whole contents."""
 
 
 def report(arguments: list[str]) -> int:
@@ -49,10 +49,12 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         "mase-server report", description=_HELP, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="of the models; else the present one")
-    made.add_argument("-o", "--output", type=Path, metavar="FILE.zip", help="where to write it")
+    made.add_argument(
+        "folders", nargs="*", type=Path, metavar="FOLDER", help="the folder of the models; the current one by default"
+    )
+    made.add_argument("-o", "--output", type=Path, metavar="FILE.zip", help="the file to write")
     made.add_argument("--json", action="store_true", help="print its path and its text as one JSON object")
-    made.add_argument("--about", action="store_true", help="read what an editor says of itself from standard input")
+    made.add_argument("--about", action="store_true", help="read the description of an editor from standard input")
     return made
 
 

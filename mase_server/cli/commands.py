@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 _HELP = """A live compiler explorer for PyTorch models.
 
-Begin with `mase-server shapes FILE`: every tensor's shape beside the code, with nothing to prepare. `mase-server
-doctor` says what an environment lacks.
+Begin with `mase-server shapes FILE`: it shows every tensor's shape beside the code and needs no preparation.
+`mase-server doctor` finds problems of your environment.
 
-Exit status of every command: 0 all is well, 1 something is wrong with what was asked about, 2 wrong usage.
+Exit status of every command: 0 for success, 1 for a failure or for problems that it found, 2 for wrong usage.
 """
 
 app = typer.Typer(
@@ -62,20 +62,22 @@ class Format(StrEnum):
 def shapes(
     files: _Files,
     output: Annotated[
-        Format, typer.Option("--format", help="Source with hints, or JSON, a file a line.")
+        Format, typer.Option("--format", help="Source with hints, or JSON, one line for each file.")
     ] = Format.TEXT,
     inputs: Annotated[list[str] | None, typer.Option("--input", help="An input, e.g. 'x: f32[1,3,224,224]'.")] = None,
     model: Annotated[str | None, typer.Option(help="The class to trace.", autocompletion=models)] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Calls and sub-expressions too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show calls and sub-expressions, too.")] = False,
     python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
-    daemon: Annotated[bool, typer.Option("--daemon/--no-daemon", help="Ask a daemon that runs.")] = True,
+    daemon: Annotated[bool, typer.Option("--daemon/--no-daemon", help="Query a running daemon.")] = True,
     watching: Annotated[bool, typer.Option("--watch", help="Show again at every save, until interrupted.")] = False,
-    named: Annotated[str | None, typer.Option("--set", help="A named set of inputs, of `# mase[small]: ...`.")] = None,
+    named: Annotated[
+        str | None, typer.Option("--set", help="A named set of inputs, as in `# mase[small]: ...`.")
+    ] = None,
 ) -> None:
-    """Show every tensor's shape, beside the code that makes it.
+    """Show every tensor's shape beside the code that makes it.
 
-    A daemon that serves the folder (an editor's, or `mase-server serve`) answers at once; without one the files are
-    traced here. So they are with --input, --set, --model and --python, which are for this command alone.
+    A daemon that serves the folder (an editor's, or `mase-server serve`) answers at once. Without a daemon, and with
+    --input, --set, --model or --python, the command traces the files itself.
 
     Examples:
 
@@ -97,12 +99,12 @@ def shapes(
 @app.command()
 def passes(
     what: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE] [PASS]...", help="A model file, and passes to tell all of.")
+        list[str] | None, typer.Argument(metavar="[FILE] [PASS]...", help="A model file, and passes to describe.")
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="A table, or a JSON list.")] = Format.TEXT,
     python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
 ) -> None:
-    """List the passes, those of the workspace included; of those that are named, what they take.
+    """List the passes, including those of the workspace, or describe the named ones.
 
     Examples:
 
@@ -110,7 +112,7 @@ def passes(
 
         mase-server passes net.py quantize
 
-    Exit status: 0 listed, 1 they cannot be told, 2 wrong usage.
+    Exit status: 0 listed, 1 they cannot be listed, 2 wrong usage.
     """
     from mase_server.cli.passes import listed, print_json, print_passes
     from mase_server.reading import is_file
@@ -141,15 +143,15 @@ def apply(
         ),
     ],
     model: Annotated[
-        str | None, typer.Option(help="The model to apply them to, where the file has several.", autocompletion=models)
+        str | None, typer.Option(help="The model to apply them to, if the file has several.", autocompletion=models)
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="A table, or a JSON object.")] = Format.TEXT,
-    show: Annotated[Show | None, typer.Option(help="The code or the shapes afterwards, too.")] = None,
+    show: Annotated[Show | None, typer.Option(help="Show the resulting code or shapes, too.")] = None,
     inputs: Annotated[list[str] | None, typer.Option("--input", help="An input, e.g. 'x: f32[1,3,224,224]'.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Operators that only move values, too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="List operators that only move values, too.")] = False,
     python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
 ) -> None:
-    """Apply passes to a model, and tell what they did to it. Nothing is written.
+    """Apply passes to a model and report their effect. The command writes no file.
 
     Examples:
 
@@ -219,47 +221,44 @@ def verilog(
     folder: Annotated[
         Path | None, typer.Option("-o", "--output", file_okay=False, help="Write everything to this folder.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="The model, where the file has several.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model, if the file has several.")] = None,
     precision: Annotated[
         str | None, typer.Option(help="Format of a model that no pass has quantised, e.g. 'fixed(8,4)'.")
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(
-            help="What formats are calibrated on: a file of tensors, or file.py:function; see docs/hardware.md."
-        ),
+        typer.Option(help="Calibrate formats on this file of tensors, or on file.py:function; see docs/hardware.md."),
     ] = None,
-    multipliers: Annotated[int | None, typer.Option(min=1, help="At most so many; as fast as they allow.")] = None,
-    interval: Annotated[int | None, typer.Option(min=1, help="At most so many cycles a sample.")] = None,
+    multipliers: Annotated[int | None, typer.Option(min=1, help="Use at most so many; as fast as they allow.")] = None,
+    interval: Annotated[int | None, typer.Option(min=1, help="Take at most so many cycles for a sample.")] = None,
     scope: Annotated[str | None, typer.Option(help="One module or operation alone, by its path or name.")] = None,
     passes: Annotated[
-        list[str] | None, typer.Option("--pass", help="A pass that comes first, e.g. \"prune(scope='local')\".")
+        list[str] | None, typer.Option("--pass", help="A pass to apply first, e.g. \"prune(scope='local')\".")
     ] = None,
     simulate: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Run N random samples, and compare every integer.")
     ] = None,
     vectors: Annotated[
         Path | None,
-        typer.Option(
-            exists=True, dir_okay=False, help="Run the samples of this .npz; what comes is written beside it."
-        ),
+        typer.Option(exists=True, dir_okay=False, help="Run the samples of this .npz; write the results beside it."),
     ] = None,
-    stall: Annotated[int, typer.Option(min=0, max=99, help="Both sides pause in so many percent of the cycles.")] = 0,
+    stall: Annotated[int, typer.Option(min=0, max=99, help="Pause both sides in so many percent of the cycles.")] = 0,
     reset: Annotated[
         int | None, typer.Option(min=1, metavar="CYCLE", help="Reset at this cycle, in flight, and begin again.")
     ] = None,
-    max_multipliers: Annotated[int | None, typer.Option(min=1, help="More than so many are refused.")] = None,
-    max_memory_bits: Annotated[int | None, typer.Option(min=1, help="More memory than this is refused.")] = None,
-    synthesize: Annotated[bool, typer.Option("--synthesize", help="Count what it takes on ECP5, with Yosys.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="The folder may hold files of others.")] = False,
+    max_multipliers: Annotated[int | None, typer.Option(min=1, help="Refuse a design with more.")] = None,
+    max_memory_bits: Annotated[int | None, typer.Option(min=1, help="Refuse a design with more.")] = None,
+    synthesize: Annotated[bool, typer.Option("--synthesize", help="Count its resources on ECP5, with Yosys.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write into a folder that holds other files.")] = False,
     output: Annotated[Format, typer.Option("--format", help="A report, or a JSON object.")] = Format.TEXT,
     inputs: Annotated[list[str] | None, typer.Option("--input", help="An input, e.g. 'x: f32[1,3,224,224]'.")] = None,
     python: Annotated[str | None, typer.Option(help="The interpreter that the model runs in.")] = None,
 ) -> None:
     """Make SystemVerilog of a model: the top module on standard output, or with -o a folder that stands alone.
 
-    Nothing has to be prepared: what has no fixed-point format yet is quantised to --precision, else to fixed(8,auto),
-    whose points are calibrated on --data. Without --multipliers and --interval every layer has one multiplier.
+    The model needs no preparation: the command quantises what has no fixed-point format to --precision, by default
+    to fixed(8,auto), whose points it calibrates on --data. Without --multipliers and --interval every layer has one
+    multiplier.
 
     Examples:
 
@@ -267,8 +266,8 @@ def verilog(
 
         mase-server verilog net.py --vectors samples.npz --format json
 
-    Exit status: 0 made, and equal where it was simulated; 1 the hardware gives other integers or stands still; 2 wrong
-    usage, no hardware for a part, too big, or a tool is missing.
+    Exit status: 0 made and, if simulated, equal; 1 the hardware gives other integers or stands still; 2 wrong usage,
+    no hardware for a part, a design over the limits, or a missing tool.
     """
     from mase_server.cli import verilog_report
     from mase_server.cli.session import Wanted
@@ -294,9 +293,9 @@ def verilog(
 @app.command()
 def trust(
     folder: Annotated[Path, typer.Argument(metavar="PATH", exists=True, file_okay=False)],
-    revoke: Annotated[bool, typer.Option("--revoke", help="Take the trust back.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Revoke the trust.")] = False,
 ) -> None:
-    """Let daemons run the model files of a folder and of all below it, in every editor and for every tool.
+    """Let daemons run the model files in and below a folder, in every editor and for every tool.
 
     Examples:
 
@@ -304,7 +303,7 @@ def trust(
 
         mase-server trust --revoke ~/project
 
-    Exit status: 0 it is kept, 1 it cannot be kept, 2 wrong usage.
+    Exit status: 0 saved, 1 it cannot be saved, 2 wrong usage.
     """
     from mase_server.cli.trusting import keep
     from mase_server.directories import why
@@ -332,7 +331,7 @@ app.command(context_settings={"ignore_unknown_options": True})(calling.rpc)
 
 @app.command()
 def report() -> None:
-    """Gather what somebody who helps has to know, without source code: see `mase-server report --help`."""
+    """Collect facts for whoever helps you, without source code: see `mase-server report --help`."""
     from mase_server.cli.collecting import main
 
     main(sys.argv[2:])

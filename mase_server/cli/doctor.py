@@ -26,14 +26,14 @@ class Output(StrEnum):
 
 def doctor(
     folder: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The folder of the models.")] = Path(),
-    python: Annotated[str | None, typer.Option(help="The interpreter that shall run the models.")] = None,
+    python: Annotated[str | None, typer.Option(help="The interpreter that is to run the models.")] = None,
     output: Annotated[Output, typer.Option("--format", help="A line for each finding, or a JSON list.")] = Output.TEXT,
 ) -> None:
-    """Say what is wrong with this environment, and how to mend it.
+    """Find problems of this environment, and say how to solve them.
 
-    Looked at: the interpreter that would run the models of a folder, and why that one; its torch and packages; how
-    processes and files are watched; the folders that things are kept in; the tools of hardware; daemons; trust.
-    An interpreter inside of a folder that is not trusted is not started, unless --python names it.
+    The command examines the interpreter that would run the models of a folder, and says why it is that one; its torch
+    and packages; the watching of processes and files; the folders of caches and state; the hardware tools; daemons;
+    trust. It does not start an interpreter inside an untrusted folder, unless --python names it.
 
     Examples:
 
@@ -41,7 +41,7 @@ def doctor(
 
         mase-server doctor ~/project --format json | jq '.[] | select(.state != "ok")'
 
-    Exit status: 0 nothing fails, though there may be warnings; 1 something has to be mended; 2 wrong usage.
+    Exit status: 0 no failures, though there may be warnings; 1 at least one failure; 2 wrong usage.
     """
     from mase_server.cli.findings import examined
 

@@ -13,10 +13,10 @@ from mase_server.cli.completing import models
 from mase_server.cli.terminal import say
 
 _File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A model file.")]
-_Model = Annotated[str | None, typer.Option(help="The model, where the file has several.", autocompletion=models)]
+_Model = Annotated[str | None, typer.Option(help="The model, if the file has several.", autocompletion=models)]
 _Inputs = Annotated[list[str] | None, typer.Option("--input", help="An input, e.g. 'x: f32[1,3,224,224]'.")]
 _Python = Annotated[str | None, typer.Option(help="The interpreter that the model runs in.")]
-_Daemon = Annotated[bool, typer.Option("--daemon/--no-daemon", help="Ask a daemon that runs.")]
+_Daemon = Annotated[bool, typer.Option("--daemon/--no-daemon", help="Query a running daemon.")]
 
 
 class Output(StrEnum):
@@ -41,7 +41,7 @@ def graph(
         Output, typer.Option("--format", help="A table by modules, JSON, Graphviz, or Mermaid.")
     ] = Output.TEXT,
     model: _Model = None,
-    scope: Annotated[str | None, typer.Option(help="One module with all below it, by its path.")] = None,
+    scope: Annotated[str | None, typer.Option(help="One module with everything below it, by its path.")] = None,
     inputs: _Inputs = None,
     python: _Python = None,
     daemon: _Daemon = True,

@@ -32,14 +32,14 @@ def inputs(
     ] = None,
     output: Annotated[Output, typer.Option("--format", help="A table, or JSON.")] = Output.TEXT,
     model: Annotated[
-        str | None, typer.Option(help="The model, where the file has several.", autocompletion=models)
+        str | None, typer.Option(help="The model, if the file has several.", autocompletion=models)
     ] = None,
     python: Annotated[str | None, typer.Option(help="The interpreter that the model runs in.")] = None,
     daemon: Annotated[bool, typer.Option("--daemon/--no-daemon", help="Ask a daemon that runs.")] = True,
 ) -> None:
     """List the inputs of the models of a file and their named sets, or compare two sets: shapes and costs.
 
-    A set is named in a comment: `# mase[small]: x: f32[1, 3, 32, 32]`.
+    A comment gives a set its name: `# mase[small]: x: f32[1, 3, 32, 32]`.
 
     Examples:
 

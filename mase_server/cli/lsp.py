@@ -26,13 +26,13 @@ def lsp(arguments: list[str]) -> NoReturn:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the command line of `mase-server lsp`."""
-    made = argparse.ArgumentParser("mase-server lsp", description="Serve an editor, over stdio unless told otherwise.")
+    made = argparse.ArgumentParser("mase-server lsp", description="Serve an editor, over stdio by default.")
     made.add_argument("--stdio", action="store_true", help="speak over standard input and output (the default)")
     made.add_argument("--tcp", metavar="127.0.0.1:PORT", type=_address, help="wait for one editor on loopback instead")
-    told = "with --tcp: what the editor sends as initializationOptions.token; made where it is not there"
+    told = "with --tcp: the file of the token that the editor sends as initializationOptions.token; created if missing"
     made.add_argument("--token-file", metavar="FILE", type=Path, help=told)
     made.add_argument("--trust", action="store_true", help="trust every folder that the editor opens")
-    made.add_argument("--log", choices=LEVELS, default="warning", help="what goes to standard error")
+    made.add_argument("--log", choices=LEVELS, default="warning", help="the level of the messages on standard error")
     made.add_argument("--clientProcessId", type=int, help=argparse.SUPPRESS)
     return made
 

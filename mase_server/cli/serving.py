@@ -36,18 +36,18 @@ def serve(
     socket: Annotated[Path | None, typer.Option(help="Listen at this Unix socket.")] = None,
     tcp: Annotated[str | None, typer.Option(metavar="127.0.0.1:PORT", help="Listen on loopback instead.")] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="With --tcp: what clients say first; made where it is not there.")
+        Path | None, typer.Option(help="With --tcp: the file of the token that clients send first; created if missing.")
     ] = None,
     python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
-    trust: Annotated[bool, typer.Option("--trust", help="Trust every folder that a client names a file of.")] = False,
+    trust: Annotated[bool, typer.Option("--trust", help="Trust the folder of every file that a client names.")] = False,
     until_eof: Annotated[
-        bool, typer.Option("--until-eof", help="End when standard input does: with the program that started it.")
+        bool, typer.Option("--until-eof", help="End when standard input ends, with the program that started this one.")
     ] = False,
-    log: Annotated[Level, typer.Option(help="What goes to standard error.")] = Level.WARNING,
+    log: Annotated[Level, typer.Option(help="The level of the messages on standard error.")] = Level.WARNING,
 ) -> None:
-    """Serve tools over MessagePack-RPC until interrupted. The address is printed; `mase-server rpc --where` tells it.
+    """Serve tools over MessagePack-RPC until interrupted. Prints the address, as `mase-server rpc --where` does later.
 
-    Model files run only in trusted folders: see `mase-server trust`. Exit status: 0 ended by a signal, 1 it cannot
+    Model files run only in trusted folders: see `mase-server trust`. Exit status: 0 ended by a signal, 1 cannot
     listen, 2 wrong usage.
     """
     from mase_server.directories import state_dir

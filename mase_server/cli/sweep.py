@@ -41,30 +41,34 @@ def sweep(
         typer.Argument(metavar="GRID.toml | FILE...", exists=True, dir_okay=False, help="A grid, or models."),
     ],
     pipelines: Annotated[
-        list[str] | None, typer.Option("--pipeline", help="Passes as `apply` takes them; {name} is filled in.")
+        list[str] | None, typer.Option("--pipeline", help="Passes as for `apply`; --vary fills in {name}.")
     ] = None,
     vary: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE,...", help="What {name} in a pipeline stands for, in turn.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE,...", help="The values of {name} in a pipeline.")
     ] = None,
-    multipliers: Annotated[str | None, typer.Option(metavar="N,...", help="Budgets of hardware.")] = None,
-    interval: Annotated[str | None, typer.Option(metavar="N,...", help="Most cycles a sample, in turn.")] = None,
-    precision: Annotated[str | None, typer.Option(help="Formats of hardware that no pass quantised, in turn.")] = None,
+    multipliers: Annotated[str | None, typer.Option(metavar="N,...", help="Hardware budgets.")] = None,
+    interval: Annotated[str | None, typer.Option(metavar="N,...", help="Limits on the cycles of a sample.")] = None,
+    precision: Annotated[str | None, typer.Option(help="Formats of models that no pass has quantised.")] = None,
     objectives: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="What is compared, e.g. sqnr,luts,cycles.")
+        str | None, typer.Option(metavar="NAME,...", help="The figures to compare, e.g. sqnr,luts,cycles.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="The model, where the files have several.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model, if the files have several.")] = None,
     inputs: Annotated[list[str] | None, typer.Option("--input", help="An input, e.g. 'x: f32[1,3,224,224]'.")] = None,
     results: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="The SQLite file of results; the grid's name, or sweep.sqlite.")
+        Path | None,
+        typer.Option(dir_okay=False, help="The SQLite file of results; by default the grid's name, or sweep.sqlite."),
     ] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Points at once; as many as there are processors.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Points at once; by default one for each processor.")] = None,
     on: Annotated[
-        str, typer.Option(help="this machine: local. A cluster: dask://HOST:PORT, or dask for one made here.")
+        str,
+        typer.Option(
+            help="local for this machine, dask://HOST:PORT for a cluster, dask for a cluster on this machine."
+        ),
     ] = "local",
-    retry: Annotated[bool, typer.Option("--retry", help="Measure again what failed.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Measure all again.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Print every point, not the best alone.")] = False,
-    output: Annotated[Format, typer.Option("--format", help="A table, a JSON object, or CSV; these have all.")] = (
+    retry: Annotated[bool, typer.Option("--retry", help="Measure failed points again.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Measure all points again.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Print every point, not only the best.")] = False,
+    output: Annotated[Format, typer.Option("--format", help="A table, or a JSON object or CSV with every point.")] = (
         Format.TEXT
     ),
     python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,

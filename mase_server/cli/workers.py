@@ -19,11 +19,11 @@ _HEAD = ("file", "state", "process", "memory", "idle", "why")
 def workers(
     workspace: Annotated[Path, typer.Argument(exists=True, help="A folder or file of the workspace.")] = Path(),
     restart: Annotated[
-        bool, typer.Option("--restart", help="End its processes, and trace what is open again.")
+        bool, typer.Option("--restart", help="End its processes and trace the open files again.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Show the processes that the workspace's daemon has for its files: their state, memory, and what went wrong.
+    """Show the processes that the workspace's daemon runs for its files: their state, memory and errors.
 
     Examples:
 
@@ -31,7 +31,7 @@ def workers(
 
         mase-server workers ~/project --restart
 
-    Exit status: 0 shown or restarted, 1 no daemon serves this folder, or it does not answer, 2 wrong usage.
+    Exit status: 0 shown or restarted, 1 no daemon answers for this folder, 2 wrong usage.
     """
     from mase_server.cli.attached import Detached, connected, daemon_of
 

@@ -1,4 +1,4 @@
-"""The service of a trace child: after its trace it answers calls of the server, each in a fork, and stays free meanwhile."""
+"""The service of a trace child: after its trace it answers calls of the server, each in a fork, and stays free."""
 
 from __future__ import annotations
 
