@@ -11,9 +11,9 @@ from mase_server.visible import escape_code, escape_markdown
 _INTRODUCTION = """\
 # Report of MASE
 
-Everything that the file holds stands here. It has no source code, no values of environment variables and no texts of
-settings; paths begin at the workspace or at `~`. File names of models, and what they import, are in it: take out what
-you want to keep to yourself.
+This page shows the whole contents of the file. It has no source code, no values of environment variables and no texts
+of settings; paths begin at the workspace or at `~`. It does contain file names of models and of what they import: remove
+what you want to keep to yourself.
 """
 
 

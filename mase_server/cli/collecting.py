@@ -40,7 +40,7 @@ def report(arguments: list[str]) -> int:
     if options.json:
         say_json({"path": str(path.resolve()), "text": text})
     else:
-        say(f"{path}: look into its report.md before you send it; all that is in it stands there")
+        say(f"{path}: read its report.md before you send it: it shows the whole contents")
     return 0
 
 

@@ -96,7 +96,7 @@ def _watches(place: Place) -> Iterator[Finding]:
         text = f"no {lacking} is left ({why}; {told}): saves are found by polling, twice a second"
         yield Finding("watching", "warn", text, f"sudo sysctl fs.inotify.{limit}")
     else:
-        yield Finding("watching", "ok", f"saves are told by the system ({told})")
+        yield Finding("watching", "ok", f"the system reports saves ({told})")
 
 
 def _number(path: str) -> str:
@@ -132,7 +132,7 @@ def _folder(name: str, find: Callable[[], Path], kept: str) -> Finding:
         return Finding(name, "fail", text, f"make {path} writable, or free space on its disk")
     if left < _LITTLE:
         text = f"{folder} takes {kept}, but its disk has only {left >> 20} MiB left"
-        return Finding(name, "warn", text, "free space on it: what a disk does not take is lost, shapes are not")
+        return Finding(name, "warn", text, "free some space: a full disk loses results and logs, but no shapes")
     return Finding(name, "ok", f"{folder} takes {kept}")
 
 

@@ -81,7 +81,7 @@ def draw(
     colours: Annotated[Colours, typer.Option(help="Colours by family of operators, or number format.")] = (
         Colours.FAMILY
     ),
-    original: Annotated[bool, typer.Option("--original", help="Without the passes of a running daemon.")] = False,
+    original: Annotated[bool, typer.Option("--original", help="Leave out the passes of a running daemon.")] = False,
     inputs: _Inputs = None,
     python: _Python = None,
     daemon: _Daemon = True,

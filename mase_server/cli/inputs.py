@@ -28,14 +28,14 @@ class Output(StrEnum):
 def inputs(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A model file.")],
     sets: Annotated[
-        list[str] | None, typer.Argument(metavar="[SET SET]", help="Two sets to compare; - is that without a name.")
+        list[str] | None, typer.Argument(metavar="[SET SET]", help="Two sets to compare; - is the one without a name.")
     ] = None,
     output: Annotated[Output, typer.Option("--format", help="A table, or JSON.")] = Output.TEXT,
     model: Annotated[
         str | None, typer.Option(help="The model, if the file has several.", autocompletion=models)
     ] = None,
     python: Annotated[str | None, typer.Option(help="The interpreter that the model runs in.")] = None,
-    daemon: Annotated[bool, typer.Option("--daemon/--no-daemon", help="Ask a daemon that runs.")] = True,
+    daemon: Annotated[bool, typer.Option("--daemon/--no-daemon", help="Query a running daemon.")] = True,
 ) -> None:
     """List the inputs of the models of a file and their named sets, or compare two sets: shapes and costs.
 

@@ -19,7 +19,7 @@ from mase_server.cli.terminal import say
 if TYPE_CHECKING:
     from mase_server.rpc.registry import Registration
 
-_Workspace = Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The folder that is served.")]
+_Workspace = Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The folder to serve.")]
 
 
 class Level(StrEnum):

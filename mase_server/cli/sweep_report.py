@@ -41,7 +41,7 @@ def _lines(rows: Sequence[Row], objectives: Sequence[Figure], everything: bool) 
         if not mine:
             continue
         yield reveal(f"{file}: {model}")
-        yield f"{counted(len(best), 'point')} of {len(mine):,} that no other one beats in {names}"
+        yield f"{counted(len(best), 'point')} of {len(mine):,} that no other point beats in {names}"
         yield from _table(_sorted(mine if everything else best, objectives), objectives)
         facts = mine[0].result.facts
         if facts.get("inputs"):

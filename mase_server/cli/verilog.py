@@ -101,7 +101,7 @@ class Made:
 async def emit(request: Request, tell: Callable[[str], None]) -> Made:
     """Trace, emit, then simulate and synthesise. UsageError for what cannot be meant."""
     if (request.stall or request.reset) and not request.simulates:
-        raise UsageError("--stall and --reset are for a simulation: say --simulate N or --vectors FILE, too")
+        raise UsageError("--stall and --reset are for a simulation: add --simulate N or --vectors FILE")
     with _place(request) as folder:
         if request.folder is None:
             return await _made(request, folder, tell)

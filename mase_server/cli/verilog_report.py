@@ -78,7 +78,7 @@ def _emitted(made: Made) -> Iterator[str]:
         yield from _totals(told["totals"], " of the rest" if told["unsupported"] else "")
     yield from _accuracy(told)
     if told["scopes"]:
-        yield f"what can be built alone: {', '.join(told['scopes'])} (--scope {told['scopes'][0]})"
+        yield f"parts that can be built alone: {', '.join(told['scopes'])} (--scope {told['scopes'][0]})"
     if told["folder"]:
         size = sum(size for _, size in told["files"])
         yield f"written: {counted(len(told['files']), 'file')}, {in_bytes(size)}, in {told['folder']}"

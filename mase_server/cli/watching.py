@@ -75,7 +75,7 @@ class _Screen:
             say(f"\n── saved ({self.drawn})")
         print_reports(list(reports), asked)
         for file in self.gone:
-            say(f"{reveal(str(file))} is gone; it is shown again when it is back", error=asked.json)
+            say(f"{reveal(str(file))} is gone; it will be shown when it is back", error=asked.json)
         if sys.stdout.isatty():
             sys.stdout.write(f"\n── {time.strftime('%H:%M:%S')}, shown again at every save; Ctrl-C ends\n")
         sys.stdout.flush()

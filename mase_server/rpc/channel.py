@@ -89,7 +89,7 @@ class Channel(asyncio.BufferedProtocol):
         """The client does not read what it asked for: nothing more is begun for it."""
         self._writable.clear()
         self.pause_reading()
-        self.after("drain", self.limits.drain_seconds, "what was sent was not read in time", abort=True)
+        self.after("drain", self.limits.drain_seconds, "the client did not read its messages in time", abort=True)
 
     def resume_writing(self) -> None:
         """It reads again."""

@@ -58,7 +58,7 @@ class Connection(Channel):
         super().connection_made(transport)
         if self._token and not self.ended:
             self.front.strangers[self] = None
-            self.after("greeting", self.limits.greeting_seconds, f"no {AUTHENTICATE} came in time")
+            self.after("greeting", self.limits.greeting_seconds, f"the client sent no {AUTHENTICATE} in time")
 
     def eof_received(self) -> bool:
         """The client sends no more; what it asked for may still be answered, for a moment."""
@@ -93,7 +93,7 @@ class Connection(Channel):
             self.cancel_timer("frame")
         elif not self.waits("frame"):
             seconds = self.limits.frame_seconds
-            self.after("frame", seconds, f"a message was not whole after {seconds:g} s")
+            self.after("frame", seconds, f"a message was incomplete after {seconds:g} s")
         self._pump()
 
     def _pump(self) -> None:
@@ -121,7 +121,7 @@ class Connection(Channel):
 
     def _take(self, message: Message) -> None:
         if not isinstance(message, Request):
-            told = f"a response to request {message.ident} came, but this server asks nothing"
+            told = f"a response to request {message.ident} arrived, but this server sends no requests"
             self.send(notification(ERROR, error_map("unexpected-response", told)))
         elif message.method == CANCEL:
             self._cancel(message)
@@ -246,7 +246,7 @@ class Connection(Channel):
 
     def _wake(self) -> None:
         if self._outbox.overrun and not self.writable:
-            self.drop(f"news were not read: {self._outbox.overrun}")
+            self.drop(f"the client did not read its events: {self._outbox.overrun}")
         elif self._telling is None or self._telling.done():
             self._telling = asyncio.ensure_future(self._tell())
 

@@ -68,7 +68,7 @@ def _asked(api: Api, method: Any, params: Any) -> tuple[ApiMethod, Params]:
         raise _unknown(method)
     given = found.checked(api, _given(found, params))
     if found.executes and "path" in given and not api.daemon.trusts(given["path"]):
-        told = "`mase-server trust` or the editor grants it; nothing was executed"
+        told = "grant trust with `mase-server trust` or in the editor; nothing was executed"
         raise ApiError("untrusted", f"{method}: the folder of {given['path']} is not trusted: {told}")
     if "path" in found.params and "path" in given and method not in _OPENING and not is_open(api, given["path"]):
         raise not_open(given["path"])

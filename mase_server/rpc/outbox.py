@@ -29,7 +29,7 @@ class Outbox:
             name = unknown[0][:80]
             raise ApiError("invalid-params", f"there is no topic {name!r}{suggest(name, TOPICS)}")
         if len(self._topics) >= self._limits[1]:
-            raise ApiError("too-many", f"{self._limits[1]} subscriptions are the most that a connection has")
+            raise ApiError("too-many", f"a connection has at most {self._limits[1]} subscriptions")
         number = next(self._numbers)
         self._topics[number] = (topics, path)
         return number
@@ -53,7 +53,7 @@ class Outbox:
             return
         known = self._waiting.pop(key, None)
         if known is None and len(self._waiting) >= self._limits[0]:
-            self.overrun = f"{self._limits[0]} different news wait to be read"
+            self.overrun = f"{self._limits[0]} different events were waiting"
         else:
             self._waiting[key] = (wanted, event if known is None else {**event, "coalesced": True})
         self._wake()

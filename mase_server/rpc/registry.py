@@ -72,7 +72,7 @@ def _made(folder: Path) -> Path:
     except NotPrivate:
         raise
     except OSError as error:
-        told = f"the folder for sockets, {folder}, cannot be made ({error.strerror}); set {VARIABLE} to one that can"
+        told = f"the folder for sockets, {folder}, cannot be created ({error.strerror}); set {VARIABLE} to another"
         raise OSError(error.errno, told) from error
 
 

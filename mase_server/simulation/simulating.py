@@ -46,7 +46,7 @@ async def simulate(
     except SimulationError as error:
         return _failed(folder, str(error))
     except TimeoutError:
-        return _failed(folder, f"the simulation was not done after {limit} s; fewer vectors take less")
+        return _failed(folder, f"the simulation did not end within {limit} s; use fewer vectors")
 
 
 async def _simulated(folder: Path, cache: Path, options: list[str], progress: Progress) -> dict[str, Any]:
@@ -57,7 +57,7 @@ async def _simulated(folder: Path, cache: Path, options: list[str], progress: Pr
     progress("running", None)
     told = await drive(made, folder, options, lambda share: progress("running", share))
     if "--reset" in options and told.reset is None:
-        raise SimulationError(f"all was over after {told.cycles} cycles, before the reset: it has to come earlier")
+        raise SimulationError(f"the simulation ended after {told.cycles} cycles, before the reset: reset earlier")
     ran = time.perf_counter()
     outputs = [stream for stream in known if stream.kind == "out"]
     return await asyncio.to_thread(_told, folder, outputs, told, {"build": built - begin, "run": ran - built})

@@ -61,7 +61,7 @@ async def synthesise(folder: Path, module: str, progress: Progress, limit: float
             async with asyncio.timeout(limit):
                 await demand([yosys, "-q", "-p", "; ".join(steps)], folder)
         except TimeoutError:
-            raise SimulationError(f"Yosys was not done after {limit:g} s") from None
+            raise SimulationError(f"Yosys did not finish within {limit:g} s") from None
         return counted(json.loads(told.read_text(encoding="utf-8"))["design"]["num_cells_by_type"])
 
 

@@ -77,7 +77,7 @@ class Grid:
     def _filled(self, pipeline: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         holes = dict.fromkeys(name for text in pipeline for name in _HOLE.findall(text))
         if missing := [name for name in holes if name not in self.vary]:
-            raise GridError(f"{{{missing[0]}}} stands in {'; '.join(pipeline)!r}, but nothing says its values")
+            raise GridError(f"{{{missing[0]}}} stands in {'; '.join(pipeline)!r}, but it has no values")
         for values in itertools.product(*(self.vary[name] for name in holes)):
             yield tuple(_with(text, dict(zip(holes, values, strict=True))) for text in pipeline)
 

@@ -139,5 +139,5 @@ async def _transform(traced: Traced, steps: Steps) -> dict[str, Any]:
     await ask_child(traced.worker, "transform", params, LIMITS, what, heard.append)
     told = [message["transform"] for message in heard if message["event"] == "transform"]
     if not told:
-        raise PassError("internal", f"The worker said nothing of what the passes made of {traced.title}.")
+        raise PassError("internal", f"The worker reported no effect of the passes on {traced.title}.")
     return {key: value for key, value in told[-1].items() if key not in ("rows", "nodes")}

@@ -58,7 +58,7 @@ class Store:
             found = self._connection.execute("PRAGMA user_version").fetchone()[0]
             tables = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             if found not in (0, SCHEMA) or (tables and not found):
-                raise StoreError(f"{self.path} holds something else than results of sweeps: name another file")
+                raise StoreError(f"{self.path} does not hold results of sweeps: name another file")
             self._connection.execute(f"CREATE TABLE IF NOT EXISTS results ({types})")
             self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
         finally:

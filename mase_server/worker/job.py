@@ -380,7 +380,7 @@ class TraceJob:
 def _doubted(problem: Problem, traced: Traced) -> Problem:
     """The error of a forward whose inputs were guessed, and may be at fault."""
     inputs = write(traced.found.spec)
-    text = f"{problem.message} So with inputs that were guessed ({inputs}), which may not fit."
+    text = f"{problem.message} The inputs were guessed ({inputs}) and may not fit."
     text += f" {inputs_syntax(traced.found.model.forward)}"
     return replace(problem, severity="warning", message=text)
 

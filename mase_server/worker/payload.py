@@ -216,7 +216,7 @@ def model_map(traced: Traced, flops: int | None, nodes: int, places: Places) -> 
     }
     assumed = found.comment or NOTHING_ASSUMED
     if traced.error is not None:
-        assumed = Comment(None, "the forward fails with what was assumed")
+        assumed = Comment(None, "the forward fails with the assumed inputs")
     comment = {**reveal_within(asdict(assumed)), **places.above(found.name), "written": written(found)}
     told = {} if found.form is None else {"form": found.form}
     return {

@@ -63,7 +63,7 @@ def import_torch() -> str:
 def _import_failed(error: Exception) -> str:
     return (
         f"torch is installed in {sys.executable} but does not import: {type(error).__name__}: {error}. "
-        "Mend that installation, or choose another interpreter for this folder."
+        "Repair that installation, or choose another interpreter for this folder."
     )
 
 

@@ -167,7 +167,7 @@ def test_what_an_editor_says_may_be_anything(places, capsys, monkeypatch):
     for said in ("", "nonsense", "[3]", '{"settings": 3, "editor": {"x": 1}}'):
         monkeypatch.setattr("sys.stdin", type("Input", (), {"read": lambda self, said=said: said})())
         assert report(["--about", "-o", "r.zip"]) == 0
-    assert capsys.readouterr().out.startswith("r.zip: look into its report.md before you send it")
+    assert capsys.readouterr().out.startswith("r.zip: read its report.md before you send it")
     assert (places / "r.zip").stat().st_mode & 0o777 == 0o600
 
 

@@ -102,7 +102,7 @@ def test_a_reset_in_flight_changes_no_integer(mase, net):
     assert "simulation: equal; 50 vectors, 0 mismatches, " in done.stdout
     late = mase("verilog", net, "--simulate", 50, "--reset", 10**9, cwd=net.parent)
     assert late.returncode == 2
-    assert "before the reset: it has to come earlier" in late.stdout
+    assert "before the reset: reset earlier" in late.stdout
 
 
 @VERILATOR
@@ -263,8 +263,8 @@ def test_passes_can_come_first(mase, net):
         (["--pass", "quantize("], "quantize("),
         (["--multipliers", "0"], "Invalid value for '--multipliers'"),
         (["--vectors", "none.npz"], "does not exist"),
-        (["--stall", "40"], "say --simulate N or --vectors FILE, too"),
-        (["--reset", "40"], "say --simulate N or --vectors FILE, too"),
+        (["--stall", "40"], "add --simulate N or --vectors FILE"),
+        (["--reset", "40"], "add --simulate N or --vectors FILE"),
     ],
 )
 def test_what_cannot_be_meant_is_status_two(mase, net, words, message):

@@ -42,7 +42,7 @@ def test_every_save_is_shown_until_interrupted(watched):
     path.write_text(NET + "def (\n")
     assert f"{path}:19:5: error[syntax-error]: " in screen.until("syntax-error")[-1]
     path.rename(path.with_suffix(".bak"))
-    assert screen.until("is gone")[-1] == f"{path} is gone; it is shown again when it is back"
+    assert screen.until("is gone")[-1] == f"{path} is gone; it will be shown when it is back"
     path.write_text(NET)
     assert "        h: f32[B, 64] = self.a(x).relu()" in screen.until("Net()(torch")
     screen.process.send_signal(signal.SIGINT)

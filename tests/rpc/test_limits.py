@@ -30,7 +30,7 @@ async def test_a_message_that_trickles_ends_the_connection(limited):
             await asyncio.sleep(0.02)
         kind, method, params = await reason(slow)
         assert (kind, method) == (2, "mase/dropped")
-        assert params[0]["message"] == "a message was not whole after 0.2 s"
+        assert params[0]["message"] == "a message was incomplete after 0.2 s"
         assert await other.result("mase/info")
 
 

@@ -315,7 +315,7 @@ async def test_a_stranger_has_a_moment_to_say_the_token(limited, tmp_path):
     await tcp.start()
     client = await dial(tcp)
     told = await client.next()
-    assert (told[1], told[2][0]["message"]) == ("mase/dropped", "no mase/authenticate came in time")
+    assert (told[1], told[2][0]["message"]) == ("mase/dropped", "the client sent no mase/authenticate in time")
     assert await client.next() is None
     await tcp.close()
 

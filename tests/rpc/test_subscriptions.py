@@ -99,7 +99,7 @@ async def test_who_never_reads_is_dropped_with_a_reason_once_too_much_waits(limi
         while (message := await silent.next()) is not None:
             last = message
         assert last[1] == "mase/dropped"
-        assert last[2][0]["message"] == "news were not read: 20 different news wait to be read"
+        assert last[2][0]["message"] == "the client did not read its events: 20 different events were waiting"
         assert await other.result("mase/info")
     assert not served.daemon.events._subscribers
 
@@ -122,7 +122,7 @@ async def test_too_many_subscriptions_are_refused():
     box = outbox()
     box.subscribe(frozenset({"graph"}), None)
     box.subscribe(frozenset({"graph"}), None)
-    with pytest.raises(ApiError, match="2 subscriptions are the most that a connection has"):
+    with pytest.raises(ApiError, match="a connection has at most 2 subscriptions"):
         box.subscribe(frozenset({"graph"}), None)
 
 
@@ -131,5 +131,5 @@ async def test_what_is_over_the_limit_is_not_kept():
     box.subscribe(frozenset({"graph"}), None)
     for number in range(9):
         box.offer(("graph", str(number)), {"topic": "graph", "path": str(number)})
-    assert box.overrun == "3 different news wait to be read"
+    assert box.overrun == "3 different events were waiting"
     assert len(list(box.take())) == 3

@@ -70,7 +70,7 @@ async def test_a_reset_says_what_had_moved_by_then(drive, folder):
 async def test_a_reset_that_comes_too_late_is_no_test_of_one(folder, cache):
     told = await simulate(folder, cache=cache, reset=10**9)
     assert told["status"] == "failed"
-    assert re.fullmatch(r"all was over after \d+ cycles, before the reset: it has to come earlier", told["log"])
+    assert re.fullmatch(r"the simulation ended after \d+ cycles, before the reset: reset earlier", told["log"])
 
 
 @pytest.mark.parametrize(

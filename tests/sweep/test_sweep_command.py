@@ -87,7 +87,7 @@ def test_the_table_marks_the_best_and_leaves_out_the_others(sweeping):
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0].endswith("net.py: Net")
-    assert lines[1].endswith(" of 3 that no other one beats in high sqnr and low weight_bits")
+    assert lines[1].endswith(" of 3 that no other point beats in high sqnr and low weight_bits")
     assert lines[2].split() == ["pipeline", "sqnr", "weight", "bits", "max", "error"]
     stars = [line.split() for line in lines if line.startswith("*")]
     every = [line.split() for line in sweeping(*words, "--all").stdout.splitlines() if "quantize" in line]

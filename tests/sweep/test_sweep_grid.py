@@ -122,7 +122,7 @@ def test_files_are_meant_from_the_grids_folder(folder, monkeypatch):
         ),
         (
             "models = 'mlp.py'\npipelines = [[\"quantize(default='fixed({{w}},4)')\"]]",
-            "{{w}} stands in \"quantize(default='fixed({{w}},4)')\", but nothing says its values",
+            "{{w}} stands in \"quantize(default='fixed({{w}},4)')\", but it has no values",
         ),
         ("models = 'mlp.py'\nvary = 3", "vary is 3; it is a table of lists"),
         ("models = 'mlp.py'\n[hardware]\nmultipliers = 0", "multipliers is 0; it takes a whole number from 1"),

@@ -104,7 +104,7 @@ async def test_the_table_tells_the_best_and_all_failures(sweep_of, capsys):
     sweep_report.print_text(sweep, rows, OBJECTIVES, everything=False)
     out = capsys.readouterr().out.splitlines()
     assert out[1:] == [
-        "2 points of 2 that no other one beats in high sqnr and low luts",
+        "2 points of 2 that no other point beats in high sqnr and low luts",
         "   pipeline   sqnr   luts",
         "*  a()       exact  8,020",
         "*  c()           5    300",

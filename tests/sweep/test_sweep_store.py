@@ -142,9 +142,7 @@ def test_a_database_of_somebody_else_is_refused_and_left_alone(folder, around):
     before = (folder / "mine.sqlite").read_bytes()
     with pytest.raises(StoreError) as caught:
         Store(folder / "mine.sqlite", around)
-    assert str(caught.value) == (
-        f"{folder / 'mine.sqlite'} holds something else than results of sweeps: name another file"
-    )
+    assert str(caught.value) == (f"{folder / 'mine.sqlite'} does not hold results of sweeps: name another file")
     assert (folder / "mine.sqlite").read_bytes() == before
 
 

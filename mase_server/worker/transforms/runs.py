@@ -52,7 +52,7 @@ class Subject:
             raise AskError(str(error)) from None
         traced = live.traced[index]
         if traced.error is not None:
-            raise AskError(f"the forward of {traced.name} fails ({traced.error}): mend it first", "pass")
+            raise AskError(f"the forward of {traced.name} fails ({traced.error}): fix it first", "pass")
         return cls(live, index, example(traced, live.request.path), real)
 
     @property
