@@ -12,8 +12,8 @@ _INTRODUCTION = """\
 # Report of MASE
 
 This page shows the whole contents of the file. It has no source code, no values of environment variables and no texts
-of settings; paths begin at the workspace or at `~`. It does contain file names of models and of what they import: remove
-what you want to keep to yourself.
+of settings; paths begin at the workspace or at `~`. It does contain the names of model files and of their imports:
+remove what you want to keep to yourself.
 """
 
 
