@@ -94,7 +94,7 @@ async def test_without_a_runtime_folder_of_the_session_one_in_the_temporary_fold
 async def test_a_runtime_folder_that_cannot_be_made_is_said_or_another_is_taken(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MASE_RUNTIME_DIR", str(tmp_path / "file" / "run"))
-    told = f"the folder for sockets, {tmp_path}/file/run, cannot be created (Not a directory); set MASE_RUNTIME_DIR to another"
+    told = f"the folder for sockets, {tmp_path}/file/run, cannot be created (Not a directory); set MASE_RUNTIME_DIR"
     with pytest.raises(OSError, match=re.escape(told)):
         registry.runtime_dir()
     monkeypatch.delenv("MASE_RUNTIME_DIR")
