@@ -108,7 +108,10 @@ async def test_a_pass_that_is_applied_changes_the_hardware(real):
     before = await real.api("emitVerilog", path)
     await real.api("applyPass", path, **{"pass": "quantize", "arguments": {"default": "fixed(5,2)"}})
     after = await real.follows(path)
-    assert (before["steps"], after["steps"]) == (["quantize(default='fixed(8,auto)')"], ["quantize(default='fixed(5,2)')"])
+    assert (before["steps"], after["steps"]) == (
+        ["quantize(default='fixed(8,auto)')"],
+        ["quantize(default='fixed(5,2)')"],
+    )
     await real.api("undoPass", path)
     assert (await real.follows(path))["text"] == before["text"]
 
