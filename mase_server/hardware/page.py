@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import torch
 
@@ -31,6 +32,25 @@ def page(title: str, module: str, design: Design, made: Netlist, told: Estimates
         operations="\n".join(_operations(design, made, told)),
         missing="".join(_missing(design)),
     )
+
+
+def describe_losses(accuracy: Mapping[str, Any], weights: str) -> str:
+    """The last section of the README: what the formats lose. accuracy: a map of `building.ACCURACY_KEYS`."""
+    said = []
+    if accuracy["sqnr"] is not None:
+        exact = accuracy["sqnr"] == "inf"
+        said.append(
+            "The outputs equal the model's." if exact else f"The outputs have an SQNR of {accuracy['sqnr']:.1f} dB."
+        )
+    if accuracy["saturated"] is not None:
+        said.append(f"{accuracy['saturated']:.2%} of the rounded values do not fit their format and saturate.")
+    if said:
+        said.append(f"Measured on {accuracy['inputs']}{f', with {weights}' if weights else ''}.")
+    if accuracy["calibrated"]:
+        said.append(f"The formats are calibrated on {accuracy['calibrated']}.")
+    if accuracy["problem"]:
+        said.append(f"The loss is not known: {accuracy['problem']}.")
+    return f"\n## What it loses\n\n{escape_markdown(' '.join(said))}\n" if said else ""
 
 
 def template(name: str) -> str:

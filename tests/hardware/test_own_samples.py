@@ -141,6 +141,6 @@ def test_a_file_that_holds_no_arrays_is_told_without_advice_to_unpickle_it(tmp_p
 def test_they_are_the_vectors_of_the_folder(tmp_path):
     numpy.save(tmp_path / "x.npy", numpy.array(REAL, dtype=numpy.float32))
     graph = MaseGraph(nn.Sequential(nn.Linear(3, 2)).eval(), {"input": torch.randn(2, 3)})
-    build(graph, Build(), "One", folder=str(tmp_path / "made"), inputs=str(tmp_path / "x.npy"))
+    build(graph, Build(precision="fixed(8,4)"), "One", folder=str(tmp_path / "made"), inputs=str(tmp_path / "x.npy"))
     words = (tmp_path / "made" / "sim" / "data_in_0.hex").read_text().split()
     assert [int(word, 16) for word in words] == [value % 256 for row in INTEGERS for value in row]

@@ -130,7 +130,16 @@ def test_the_folder_holds_what_is_told(tmp_path):
 def test_what_is_being_done_is_told(tmp_path):
     stages = []
     build(graph(), Build(), "Small", folder=str(tmp_path), tell=stages.append)
-    assert stages == ["quantising", "lowering", "estimating", "packing memories", "writing", "measuring errors"]
+    assert stages == ["quantising", "lowering", "estimating", "packing memories", "measuring errors", "writing"]
+
+
+def test_the_readme_of_the_folder_says_what_the_hardware_loses(tmp_path):
+    found = build(graph(), Build(), "Small", folder=str(tmp_path), weights="random weights (seed 0)")["accuracy"]
+    said = (tmp_path / "README.md").read_text("utf-8").partition("## What it loses")[2]
+    assert f"SQNR of {found['sqnr']:.1f} dB" in said
+    assert f"{found['saturated']:.2%}" in said
+    assert f"Measured on {found['inputs']}, with random weights (seed 0)." in said
+    assert f"calibrated on {found['calibrated']}." in said
 
 
 @pytest.mark.parametrize("folder", ["", "made"])

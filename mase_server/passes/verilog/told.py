@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mase_server.building import Build
 from mase_server.hardware.design import Design
-from mase_server.hardware.emission import Top, random_inputs, top, whole
+from mase_server.hardware.emission import Emitted, Top, random_inputs, top, whole
 from mase_server.hardware.estimates import Estimates, added, estimate, resources
 from mase_server.hardware.faults import OperationError
 from mase_server.hardware.folding import Folding, FoldingError, fold
 from mase_server.hardware.lowering import Lowering
 from mase_server.hardware.netlist import netlist
+from mase_server.hardware.page import describe_losses
 from mase_server.hardware.parts import part
 from mase_server.hardware.vectors import usual_count
 from mase_server.ir.graph import MaseGraph
@@ -74,13 +75,19 @@ def build(
     tell("quantising")
     graph, steps, calibrated = prepare(graph, build)
     asked, wanted = Asked(build, title, weights), Wanted(folder, vectors, inputs)
-    plan, places, files, lowering = _made(graph, recorded, asked, wanted, tell)
+    plan, places, emitted, lowering = _made(graph, recorded, asked, wanted, tell)
     told = _told(plan, places)
-    accuracy = {}
+    accuracy: dict[str, Any] = {}
     # Last, for the graph becomes another one, and what a design still works out reads it.
     if plan.emits:
         tell("measuring errors")
         accuracy = {**accuracy_of(graph, lowering, build.data), "calibrated": calibrated}
+    if emitted is not None:
+        tell("writing")
+        page = emitted.files["README.md"] + describe_losses(accuracy, weights)
+        emitted = replace(emitted, files={**emitted.files, "README.md": page})
+        emitted.write(Path(folder))
+    files = [[path, len(text.encode())] for path, text in emitted.files.items()] if emitted is not None else []
     return {
         "model": title,
         "build": build.to_wire(),
@@ -95,8 +102,8 @@ def build(
 
 def _made(
     graph: MaseGraph, recorded: Mapping[str, str], asked: Asked, wanted: Wanted, tell: Tell
-) -> tuple[Plan, Places, list[list[Any]], Lowering]:
-    """The hardware of a graph that is fit for it, its files, and how the whole was lowered; without the operations
+) -> tuple[Plan, Places, Emitted | None, Lowering]:
+    """The hardware of a graph that is fit for it, its folder, and how the whole was lowered; without the operations
     whose kinds fail."""
     failed: dict[str, str] = {}
     while True:
@@ -108,7 +115,7 @@ def _made(
         try:
             tell("estimating")
             plan = Plan.of(design, asked)
-            return plan, places, _written(plan, wanted, arguments_of(graph), tell), lowering
+            return plan, places, _emitted(plan, wanted, arguments_of(graph), tell), lowering
         except OperationError as error:
             node = error.node(design)
             if node is None or node in failed:
@@ -183,18 +190,15 @@ def _exists(design: Design, build: Build) -> bool:
     return not design.unsupported and impossible is None and excess(build, added(sizes.values()), sizes) is None
 
 
-def _written(plan: Plan, wanted: Wanted, arguments: Mapping[str, str], tell: Tell) -> list[list[Any]]:
-    """Write the folder, if one is wanted; its files and their sizes."""
+def _emitted(plan: Plan, wanted: Wanted, arguments: Mapping[str, str], tell: Tell) -> Emitted | None:
+    """The folder, if one is wanted and there is such hardware; it is not written yet."""
     if not wanted.folder or not plan.emits:
-        return []
+        return None
     design = plan.design
     tell("packing memories")
     count = usual_count(plan.made.folding) if wanted.vectors is None else wanted.vectors
     given = own_inputs(wanted.inputs, design, arguments) if wanted.inputs else random_inputs(design, count)
-    emitted = whole(design, plan.made, given, plan.figures)
-    tell("writing")
-    emitted.write(Path(wanted.folder))
-    return [[path, len(text.encode())] for path, text in emitted.files.items()]
+    return whole(design, plan.made, given, plan.figures)
 
 
 def _told(plan: Plan, places: Places) -> dict[str, Any]:
