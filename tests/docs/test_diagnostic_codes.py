@@ -18,7 +18,7 @@ SOURCE = ROOT / "mase_server"
 #: What makes a problem, and which of its arguments is the code.
 MAKERS = {
     "Problem": 6, "Complaint": 0, "Breach": 0, "at_class": 3, "NoEnvironment": 0, "NoInterpreter": 0, "Unusable": 0,
-    "refuse": 1, "_told": 0, "environment_problem": 1, "death_problem": 0,
+    "refuse": 1, "_told": 0, "_with_template": 2, "environment_problem": 1, "death_problem": 0,
 }  # fmt: skip
 CODE = re.compile(r"[a-z]+(-[a-z]+)*")
 
