@@ -115,7 +115,7 @@ def prepared(model, *inputs, names=("x",), precision="fixed(8,4)"):
         if isinstance(layer, nn.BatchNorm1d):
             nn.init.normal_(layer.running_mean)
             nn.init.uniform_(layer.running_var, 0.5, 2)
-    graph, _ = prepare(MaseGraph(model.eval(), dict(zip(names, inputs, strict=True))), Build(precision=precision))
+    graph, *_ = prepare(MaseGraph(model.eval(), dict(zip(names, inputs, strict=True))), Build(precision=precision))
     return graph
 
 

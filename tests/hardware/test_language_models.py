@@ -98,7 +98,7 @@ class Llama(nn.Module):
 
 def design_of(model, precision="fixed(8,4)", rows=ROWS):
     torch.manual_seed(0)
-    graph, _ = prepare(
+    graph, *_ = prepare(
         MaseGraph(model.eval(), {"ids": torch.randint(0, VOCABULARY, (2, rows))}), Build(precision=precision)
     )
     return lower(graph), graph

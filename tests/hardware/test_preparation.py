@@ -40,7 +40,7 @@ def graph(function):
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_functions_up_to_the_result_have_hardware_that_gives_what_the_graph_gives(function):
-    prepared, steps = prepare(graph(function), Build())
+    prepared, steps, _ = prepare(graph(function), Build())
     design = lower(prepared)
     assert (design.unsupported, len(steps)) == ((), 1)
     values = torch.randn(50, 4) * 4
@@ -50,9 +50,9 @@ def test_functions_up_to_the_result_have_hardware_that_gives_what_the_graph_give
 
 
 def test_the_step_says_which_further_operators_it_rounds():
-    _, steps = prepare(graph(FUNCTIONS["exp, log1p, clamp"]), Build(precision="fixed(6,3)"))
+    _, steps, _ = prepare(graph(FUNCTIONS["exp, log1p, clamp"]), Build(precision="fixed(6,3)"))
     assert steps == ["quantize(default='fixed(6,3)', clamp='fixed(6,3)', exp='fixed(6,3)', log1p='fixed(6,3)')"]
-    _, steps = prepare(graph(torch.relu), Build(precision="fixed(6,3)"))
+    _, steps, _ = prepare(graph(torch.relu), Build(precision="fixed(6,3)"))
     assert steps == ["quantize(default='fixed(6,3)')"]
 
 
