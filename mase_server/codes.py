@@ -182,6 +182,10 @@ CODES: dict[str, tuple[str, str]] = {
         "What follows depends on the numbers in a tensor, not only on its shape; the shapes after it are unknown.",
         "Nothing, if that is meant. A model too big to be run with numbers: say a smaller one in a comment.",
     ),
+    "value-taken": (
+        "The forward looked at a value of its data here and went on by the answer; the trace shows that way alone.",
+        "Nothing, if it is the way that you want to see; else give other values with a `# mase:` comment.",
+    ),
     "verilog-failed": (
         "Hardware is made of this model at every save, and of the present text none can be made; the last one stays "
         "shown, and is out of date.",

@@ -69,7 +69,7 @@ class GraphBuilder:
 
     def build(self) -> fx.Graph:
         """The finished graph."""
-        looks = self._looks()
+        looks = self.looks()[::-1]
         for index, used in enumerate(used_calls(self.run)):
             self._look_again(looks, index)
             if used:
@@ -82,7 +82,7 @@ class GraphBuilder:
 
     def guards(self) -> list[str]:
         """The texts of the graph's guards; the graph need not be built."""
-        looks = [describe_look(look.asked, seen, place_of(look.stack)) for look, seen in reversed(self._looks())]
+        looks = [describe_look(look.asked, seen, place_of(look.stack)) for look, seen in self.looks()]
         return [*self._size_guards().texts(), *looks]
 
     def _size_guards(self) -> SizeGuards:
@@ -90,8 +90,8 @@ class GraphBuilder:
             return size_guards(self.run, [self.run], lambda sizes: None)
         return size_guards(self.run, self._generic.runs, self._generic.fitter.fit)
 
-    def _looks(self) -> list[tuple[Look, Any]]:
-        """The looks at values that the graph repeats, and what has to be seen, the next one last.
+    def looks(self) -> list[tuple[Look, Any]]:
+        """The looks at values that the graph repeats, and what has to be seen, in order.
 
         One that saw other things at other sizes, and led to the same graph there, does not matter.
         """
@@ -105,7 +105,7 @@ class GraphBuilder:
             except MismatchError:
                 continue
             kept.append((look, seen))
-        return kept[::-1]
+        return kept
 
     def _look_again(self, looks: list[tuple[Look, Any]], index: int) -> None:
         while looks and looks[-1][0].after <= index:

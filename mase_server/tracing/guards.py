@@ -22,6 +22,8 @@ from mase_server.tracing.symbols import Expr
 
 Fit = Callable[[tuple[int, ...]], Expr | None]
 
+#: Looks at values that decide which way the code goes.
+CONDITIONS = ("__bool__", "is_nonzero")
 #: Larger values are compared by their hash.
 MOST_NUMBERS = 64
 
@@ -299,7 +301,7 @@ def _numbers(term: Term) -> Iterator[int]:
 
 def seen_of(asked: str, tensor: torch.Tensor, *others: Any) -> Any:
     """What a look at values gives, as plain data."""
-    if asked in ("__bool__", "is_nonzero"):
+    if asked in CONDITIONS:
         return bool(tensor)
     if asked in ("equal", "allclose", "__contains__"):
         return bool(getattr(torch.Tensor, asked)(tensor, *others))
@@ -331,7 +333,7 @@ def check_value(asked: str, arguments: Sequence[Any], seen: Any, place: str = ""
 
 def describe_look(asked: str, seen: Any, place: str) -> str:
     """A look at values as text: "a condition = True at model.py:12"."""
-    what = "a condition" if asked in ("__bool__", "is_nonzero") else f"a value ({asked.strip('_')})"
+    what = "a condition" if asked in CONDITIONS else f"a value ({asked.strip('_')})"
     text = (
         "what follows from the sizes" if isinstance(seen, fx.Node) else seen if isinstance(seen, Expr) else repr(seen)
     )

@@ -49,6 +49,7 @@ from mase_server.tracing.phases import phase, reported
 from mase_server.tracing.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows, ValueDependentError
 from mase_server.tracing.state import put_in_mode
 from mase_server.worker import memory
+from mase_server.worker.branches import branches_taken
 from mase_server.worker.devices import left_behind
 from mase_server.worker.live import Live
 from mase_server.worker.payload import PayloadWriter
@@ -142,6 +143,7 @@ class TraceJob:
             if traced.error is not None and not traced.found.rest:
                 self.problems += self._problems(traced)
             self.problems += left_behind(traced, self.request.path, self.text)
+            self.problems += branches_taken(traced, self.places, Context(self.request.path, [self.request.folder]))
         if (ending := self._ending()) is not None:
             self.problems.append(ending)
         if any(map(needs_proof, self.problems)):

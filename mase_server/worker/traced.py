@@ -13,7 +13,7 @@ from mase_server.inputs.found import Found
 from mase_server.ir.build import GraphBuilder
 from mase_server.ir.session import Session
 from mase_server.ops.types import TensorType
-from mase_server.tracing.calls import Run
+from mase_server.tracing.calls import Look, Run
 from mase_server.tracing.probe import Probed, Wire
 from mase_server.tracing.values import DictOf, TupleOf, Value, describe, tensors_in
 from mase_server.visible import reveal
@@ -58,6 +58,10 @@ class Traced:
         if self.probed is None or self.error is not None:
             return []
         return GraphBuilder(self.run, self.probed).guards()
+
+    def looks(self) -> list[tuple[Look, Any]]:
+        """The looks at values that its graph repeats, and what has to be seen; nothing where the forward fails."""
+        return [] if self.error is not None else GraphBuilder(self.run, self.probed).looks()
 
     def proved_dimensions(self) -> dict[TensorType, tuple[str, ...]]:
         """The symbols of each type of tensor that was recorded; a type whose tensors differ in them has none."""

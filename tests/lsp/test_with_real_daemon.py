@@ -85,6 +85,39 @@ async def test_a_broken_layer_is_a_diagnostic_at_its_line_and_mending_it_clears_
     assert not (await editor.diagnostics(path)).items
 
 
+BRANCHES = """import torch
+from torch import nn
+
+
+# mase: x: f32[4, 8]
+class Gate(nn.Module):
+    def forward(self, x):
+        größe = x.clone()
+        if größe.abs().sum() > 0:
+            x = x * 2
+        for _ in range(2):
+            if x.sum().abs() < 0 or x.shape[0] > 100:
+                x = x + 1
+        return x[: torch.arange(x.shape[0]).max().item()]
+"""
+
+
+async def test_a_branch_taken_because_of_a_value_says_so_at_its_own_line(editor):
+    path = editor.folder / "gate.py"
+    path.write_text(BRANCHES)
+    editor.open(path)
+    assert await editor.end_state(path) == "ready"
+    items = (await editor.diagnostics(path)).items
+    assert {item.code for item in items} == {"value-taken"}
+    assert {item.severity for item in items} == {lsp.DiagnosticSeverity.Information}
+    lines = BRANCHES.split("\n")
+    told = {lines[item.range.start.line][item.range.start.character : item.range.end.character] for item in items}
+    assert told == {"größe.abs().sum() > 0", "x.sum().abs() < 0"}
+    texts = " ".join(item.message for item in items)
+    assert "`größe.abs().sum() > 0` was True" in texts
+    assert "`x.sum().abs() < 0` was False" in texts
+
+
 async def test_a_syntax_error_leaves_the_last_good_hints(editor):
     path = example(editor.folder, "mlp.py")
     editor.open(path)
