@@ -88,7 +88,8 @@ class GraphBuilder:
     def _size_guards(self) -> SizeGuards:
         if self._generic is None:
             return size_guards(self.run, [self.run], lambda sizes: None)
-        return size_guards(self.run, self._generic.runs, self._generic.fitter.fit)
+        generic = self._generic
+        return size_guards(self.run, generic.runs, generic.fitter.fit, generic.points[0], generic.fixed)
 
     def looks(self) -> list[tuple[Look, Any]]:
         """The looks at values that the graph repeats, and what has to be seen, in order.

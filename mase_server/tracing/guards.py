@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import fx
 
+from mase_server.dtypes import SHORT
 from mase_server.ops.types import TensorType
 from mase_server.tracing.calling import is_symbolic
 from mase_server.tracing.calls import Run, references
 from mase_server.tracing.positions import Stack, resolve
 from mase_server.tracing.sizes import ARITHMETIC, RELATIONS, Size, Term
 from mase_server.tracing.symbols import Expr
+from mase_server.tracing.values import Value
 
 Fit = Callable[[tuple[int, ...]], Expr | None]
 
@@ -61,12 +64,14 @@ class Guard:
     """One assumption about sizes that held when the graph was traced: `relation` between two expressions of sizes.
 
     left, right: a number, the name of a source, or (operator, operand, operand).  place: file and line that asked.
+    comment: one that lets the size vary where the code allows it, "" for none; files do not keep it.
     """
 
     relation: str
     left: Term
     right: Term
     place: str = ""
+    comment: str = field(default="", compare=False)
 
     @property
     def names(self) -> set[str]:
@@ -76,6 +81,12 @@ class Guard:
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """Does it hold at these sizes?"""
         return RELATIONS[self.relation](value_of(self.left, sizes), value_of(self.right, sizes))
+
+    @property
+    def advice(self) -> str:
+        """The next step where it does not hold."""
+        or_comment = f", or in the editor let it vary with `# mase: {self.comment}`" if self.comment else ""
+        return f"trace the model again with such sizes{or_comment}"
 
     def __str__(self) -> str:
         relation = "=" if self.relation == "==" else self.relation
@@ -119,7 +130,7 @@ class SizeGuards:
         for guard in self.guards:
             if not guard.holds(sizes):
                 now = ", ".join(f"{name} = {sizes[name]}" for name in sorted(guard.names))
-                raise GuardError(f"traced with {guard}; this call has {now}: trace the model again at these sizes")
+                raise GuardError(f"traced with {guard}; this call has {now}: {guard.advice}")
 
 
 def value_of(term: Term, sizes: Mapping[str, int]) -> int:
@@ -158,11 +169,13 @@ def place_of(stack: Stack) -> str:
 # Deriving
 
 
-def size_guards(run: Run, runs: Sequence[Run], fit: Fit) -> SizeGuards:
+def size_guards(
+    run: Run, runs: Sequence[Run], fit: Fit, tried: Mapping[str, int] = MappingProxyType({}), fixed: Container[str] = ()
+) -> SizeGuards:
     """The guards of the graph of `run`.
 
     runs: the recordings at other sizes for which the graph holds too, `run` first.  fit: the expression of a size that
-    was seen in them.
+    was seen in them.  tried: symbol -> size in `run`, also of those `fixed` because other sizes give other graphs.
     """
     if run.sizes is None:
         return SizeGuards(state=run.state)
@@ -181,7 +194,10 @@ def size_guards(run: Run, runs: Sequence[Run], fit: Fit) -> SizeGuards:
                 symbols[str(found)] = Source(str(found), name, path, dimension)
             elif place is not None and (found is not None or len(set(seen)) == 1):
                 others[text] = Source(text, name, path, dimension)
-                guards[Guard("==", text, seen[0] if found is None else _as_term(found), place)] = None
+                size = seen[0] if found is None else _as_term(found)
+                free = found is None and not path and not any(tried[each] == size for each in tried if each in fixed)
+                comment = _comment(name, dimension, run.calls[index].value, shapes, fit, tried) if free else ""
+                guards[Guard("==", text, size, place, comment)] = None
     for (relation, left, right), stack in run.sizes.compared.items():
         terms = _in_symbols(left, runs, fit), _in_symbols(right, runs, fit)
         if None not in terms:
@@ -226,6 +242,21 @@ def _asked(run: Run, leaves: Mapping[int, Any]) -> dict[tuple[int, int | None], 
         for origin in origins[call_index]:
             found.setdefault((origin, None), place_of(stack))
     return found
+
+
+def _comment(
+    name: str, varied: int, value: Value, shapes: Sequence[tuple[int, ...]], fit: Fit, tried: Mapping[str, int]
+) -> str:
+    """The text of an input as a comment has it, one of its dimensions with a letter; "" where nothing may vary."""
+    letter = next((each for each in "CDEFGIJKLMNPQR" if each not in tried), "")
+    if not tried or not letter or not isinstance(value, TensorType):
+        return ""
+    sizes = []
+    for dimension, seen in enumerate(zip(*shapes, strict=True)):
+        found = fit(seen) if len(set(seen)) > 1 else None
+        symbol = letter if dimension == varied else "" if found is None or not _is_symbol(found) else str(found)
+        sizes.append(f"{symbol}={seen[0]}" if symbol else str(seen[0]))
+    return f"{name}: {SHORT.get(value.dtype, value.dtype)}[{', '.join(sizes)}]"
 
 
 def _step(step: tuple[bool, Any]) -> str:

@@ -11,6 +11,9 @@ import transformers
 from torch import nn
 
 from mase_server import GuardError, MaseGraph, passes
+from mase_server.inputs.generate import inputs_at
+from mase_server.inputs.text import parse
+from mase_server.ir.session import Session
 
 
 class Mean(nn.Module):
@@ -168,6 +171,30 @@ def test_guards_survive_copies_passes_and_checkpoints(name, tmp_path):
     for model in copies:
         with pytest.raises(GuardError):
             model(*other)
+
+
+def test_the_advice_is_a_comment_where_that_lets_the_size_vary(tmp_path):
+    """The comment is tried: the size that was refused is then a symbol."""
+
+    class Wide(nn.Module):
+        def forward(self, x):
+            return x / x.shape[2]
+
+    graph = MaseGraph(Wide(), {"x": ones(2, 5, 3)})
+    with pytest.raises(GuardError) as caught:
+        graph.model(ones(2, 5, 4))
+    comment = str(caught.value).rpartition("`# ")[2].rstrip("`")
+    assert comment == "mase: x: f32[B=2, T=5, C=3]"
+    inputs = parse(comment.removeprefix("mase: "))
+    session = Session(Wide(), inputs_at(inputs), spec=inputs)
+    assert session.probe(session.record()).symbols == {"B": 2, "T": 5, "C": 3}
+
+
+@pytest.mark.parametrize("name", ["a loop over a length", "a comparison", "a fraction of a length"])
+def test_no_comment_is_advised_where_it_would_not_help(name):
+    make, traced, other, *_ = REFUSED[name]
+    with pytest.raises(GuardError, match=r"trace the model again with such sizes$"):
+        MaseGraph(make(), {"x": traced[0]}).model(*other)
 
 
 def test_sizes_that_were_proved_are_not_guarded():
