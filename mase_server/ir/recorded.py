@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mase_server.ir.build import GraphBuilder
+from mase_server.ir.guarded import guards_of
 from mase_server.ir.recording import Recording
 from mase_server.tracing.calls import Run
 from mase_server.tracing.probe import Probed
@@ -43,5 +44,10 @@ class Recorded:
 
     @property
     def symbols(self) -> dict[str, int]:
-        """Symbols that may vary, with their sizes in the recorded run."""
-        return self.probed.symbols if self.probed is not None and self.probed.generic else {}
+        """Symbols that may vary, with their sizes in the recorded run; a guard leaves some of them no other size."""
+        if self.probed is None or not self.probed.generic:
+            return {}
+        points, guards = self.probed.points, guards_of(self.builder.graph).guards
+        held = {name for guard in guards if guard.names <= points[0].keys() for name in guard.names
+                if not all(guard.holds(point) for point in points)}  # fmt: skip
+        return {name: size for name, size in self.probed.symbols.items() if name not in held}

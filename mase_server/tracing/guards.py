@@ -184,6 +184,7 @@ def size_guards(
     symbols: dict[str, Source] = {}
     others: dict[str, Source] = {}
     guards: dict[Guard, None] = {}
+    exact: dict[Guard, None] = {}
     for index, (name, path) in leaves.items():
         shapes = [each.calls[index].value.shape for each in runs]  # type: ignore[union-attr]
         for dimension, seen in enumerate(zip(*shapes, strict=True)):
@@ -202,11 +203,15 @@ def size_guards(
         terms = _in_symbols(left, runs, fit), _in_symbols(right, runs, fit)
         if None not in terms:
             guards[Guard(relation, *terms, place_of(stack))] = None
+    for term, (value, stack) in run.sizes.escaped.items():
+        if (found := _in_symbols(term, runs, fit)) is not None:
+            exact[Guard("==", found, value, place_of(stack))] = None
     points = [{name: _size_at(each, leaves, source) for name, source in symbols.items()} for each in runs]
     kept: dict[tuple[Any, ...], Guard] = {}
     for guard in guards:
         if guard.names <= symbols.keys() | others.keys() and (guard.names & others.keys() or _tells(guard, points)):
             kept.setdefault((guard.relation, guard.left, guard.right), guard)
+    kept |= {("exact", each): each for each in exact if each.names and each.names <= symbols.keys()}
     used = set().union(*(guard.names for guard in kept.values()))
     sources = tuple(source for source in (*symbols.values(), *others.values()) if source.name in used)
     return SizeGuards(sources, tuple(kept.values()), run.state)

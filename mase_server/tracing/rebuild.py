@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from mase_server.tracing.sizes import TracedInt
+
 MAX_DEPTH = 8
 
 
@@ -63,6 +65,8 @@ def _take_apart(value: Any, tensors: list[torch.Tensor], depth: int) -> Any:
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return _Slot(len(tensors) - 1)
+    if isinstance(value, TracedInt):
+        return value.plain
     if depth > MAX_DEPTH or isinstance(value, str | int | float | type | None | torch.nn.Module | torch.Size):
         return value
     before = len(tensors)

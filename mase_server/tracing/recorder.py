@@ -5,6 +5,7 @@ Real Python control flow is executed as it is; tensors are followed by identity.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import inspect
 import operator
@@ -49,6 +50,8 @@ _ONLY_WARNS = "transformers.modeling_utils"
 _FRAMES, _OUTER_FRAMES = 2, 100
 #: Calls that give as many tensors as a dimension has parts -> the place of that argument.
 PARTS = {"unbind": 1, "split": 2}
+#: The builtin, whatever stands in its place while a forward is recorded.
+len_of = len
 _UNRECORDEDGETTERS = frozenset({"grad", "_base", "grad_fn"})
 
 
@@ -216,6 +219,13 @@ class Recorder(MetaMode):
         index = subscript_to_come()
         self.sizes.ask(call, None if index is None or not out else index % len(out))
         return torch.Size(TracedInt.of(size, Size(call, place), self.sizes) for place, size in enumerate(out))
+
+    def length(self, value: Any) -> int:
+        """`len(value)` while recording: of a tensor a number that tells what the code does with it."""
+        found = len_of(value)
+        if self.sizes.muted or not isinstance(value, torch.Tensor) or (call := self._nodes.get(id(value))) is None:
+            return found
+        return TracedInt.of(found, Size(call, 0), self.sizes)
 
     def _look(self, func: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Remember what the forward saw of values, where the graph can look there again."""
@@ -601,9 +611,11 @@ def _intercepted(recorder: Recorder) -> Iterator[None]:
             depth -= 1
 
     nn.Module.__call__ = intercept  # type: ignore[method-assign]
+    before, builtins.len = builtins.len, recorder.length
     sys.setrecursionlimit(sys.getrecursionlimit() + _OUTER_FRAMES)
     try:
         yield
     finally:
         nn.Module.__call__ = original  # type: ignore[method-assign]
+        builtins.len = before
         sys.setrecursionlimit(sys.getrecursionlimit() - _OUTER_FRAMES - deepest * _FRAMES)

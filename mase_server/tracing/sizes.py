@@ -11,6 +11,7 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
+from mase_server.tracing.escapes import may_decide
 from mase_server.tracing.positions import Stack, is_hidden
 
 #: An expression: a whole number, `Size(call, dimension)`, or an operator's name and its operands.
@@ -41,12 +42,14 @@ class SizeLog:
     """What the code of one recording asked of sizes.
 
     asked: (call, dimension, or None for all) -> where first.  compared: (relation, left, right) that held -> where
-    first.  muted: does torch, and not the person's code, run now?
+    first.  escaped: expression of sizes -> its value, and where first: it became a plain number on which something may
+    depend.  muted: does torch, and not the person's code, run now?
     """
 
     positions: bool
     asked: dict[tuple[int, int | None], Stack] = field(default_factory=dict)
     compared: dict[tuple[str, Term, Term], Stack] = field(default_factory=dict)
+    escaped: dict[Term, tuple[int, Stack]] = field(default_factory=dict)
     muted: bool = True
 
     def ask(self, call: int, dimension: int | None) -> None:
@@ -59,6 +62,14 @@ class SizeLog:
         key = (relation if outcome else OPPOSITE[relation], left, right)
         if key not in self.compared and len(self.compared) < MOST_COMPARISONS:
             self.compared[key] = _here() if self.positions else ()
+
+    def escape(self, term: Term, value: int) -> None:
+        """Remember that the code gets a plain number made of sizes, unless it only hands it on to torch."""
+        if self.muted or not self.positions or term in self.escaped or is_hidden(sys._getframe(2).f_code):
+            return
+        stack = _here()
+        if not stack or may_decide(stack[0]):
+            self.escaped[term] = value, stack
 
 
 class TracedInt(int):
@@ -75,17 +86,38 @@ class TracedInt(int):
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return int, (int(self),)
+        return int, (self.plain,)
 
     def __deepcopy__(self, memo: Any) -> int:
-        return int(self)
+        return self.plain
 
     __hash__ = int.__hash__
 
     def __bool__(self) -> bool:
         if not self.log.muted:
-            self.log.compare("!=", self.term, 0, int(self) != 0)
-        return int(self) != 0
+            self.log.compare("!=", self.term, 0, self.plain != 0)
+        return self.plain != 0
+
+    def __int__(self) -> int:
+        self.log.escape(self.term, self.plain)
+        return self.plain
+
+    def __float__(self) -> float:
+        self.log.escape(self.term, self.plain)
+        return float(self.plain)
+
+    @property
+    def plain(self) -> int:
+        """The number alone."""
+        return int.__int__(self)
+
+    def __pos__(self) -> int:
+        return self
+
+    def __round__(self, digits: Any = None) -> int:
+        return self if digits is None else int.__round__(self, digits)
+
+    __ceil__ = __floor__ = __trunc__ = __pos__
 
     def __neg__(self) -> int:
         return 0 - self
@@ -121,6 +153,19 @@ def _arithmetic(name: str, method: str, *, swapped: bool) -> Callable[[TracedInt
     return compute
 
 
+def _escaping(method: str) -> Callable[..., Any]:
+    """An operator whose result is followed no further."""
+    plain = getattr(int, method)
+
+    def compute(self: TracedInt, other: Any, *more: Any) -> Any:
+        self.log.escape(self.term, self.plain)
+        if isinstance(other, TracedInt):
+            other.log.escape(other.term, other.plain)
+        return plain(self, other, *more)
+
+    return compute
+
+
 def _relation(name: str, method: str) -> Callable[[TracedInt, Any], Any]:
     plain = getattr(int, method)
 
@@ -137,6 +182,8 @@ _METHODS = {"+": "add", "-": "sub", "*": "mul", "//": "floordiv", "%": "mod", "&
 for _name, _word in _METHODS.items():
     setattr(TracedInt, f"__{_word}__", _arithmetic(_name, f"__{_word}__", swapped=False))
     setattr(TracedInt, f"__r{_word}__", _arithmetic(_name, f"__r{_word}__", swapped=True))
+for _word in ("truediv", "rtruediv", "pow", "rpow"):
+    setattr(TracedInt, f"__{_word}__", _escaping(f"__{_word}__"))
 for _name, _word in {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}.items():
     setattr(TracedInt, f"__{_word}__", _relation(_name, f"__{_word}__"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import linecache
+import math
 
 import pytest
 import torch
@@ -75,6 +76,41 @@ class Long(nn.Module):
         return x.relu() if x.shape[1] > 100 else x.tanh()
 
 
+class LongInt(nn.Module):
+    def forward(self, x):
+        return x.relu() if int(x.shape[1]) > 100 else x.tanh()
+
+
+class LongLen(nn.Module):
+    def forward(self, x):
+        return x.relu() if len(x) > 100 else x.tanh()
+
+
+class LongHalf(nn.Module):
+    def forward(self, x):
+        half = math.floor(x.shape[1] / 2)
+        limit = half + 1
+        if limit > 50:
+            return x.relu()
+        return x.tanh()
+
+
+def is_long(size):
+    return size > 100
+
+
+class LongElsewhere(nn.Module):
+    def forward(self, x):
+        return x.relu() if is_long(float(x.shape[1])) else x.tanh()
+
+
+class HandedOn(nn.Module):
+    def forward(self, x):
+        batch, half = int(x.shape[0]), int(x.shape[1] / 2)
+        y = x[:, :half].reshape(batch, -1, 3)
+        return y.expand(len(x), -1, -1) * round(x.shape[1])
+
+
 class Parity(nn.Module):
     def forward(self, x):
         return x.relu() if x.shape[1] % 2 else x.tanh()
@@ -140,6 +176,10 @@ REFUSED = {
     "a whole number of values": (Total, (ones(2, 5, 3),), (-ones(2, 5, 3),), "int(x.sum())", "a value (int)"),
     "a fraction of a length": (Root, (ones(2, 5, 3),), (ones(2, 9, 3),), "float(x.shape[1])", "x.shape[1] = 5"),
     "a comparison": (Long, (ones(2, 16, 3),), (ones(2, 120, 3),), "> 100", "T <= 100"),
+    "a plain int": (LongInt, (ones(2, 16, 3),), (ones(2, 120, 3),), "int(x.shape[1]) > 100", "T = 16"),
+    "a length": (LongLen, (ones(16, 2, 3),), (ones(120, 2, 3),), "len(x) > 100", "B <= 100"),
+    "a fraction in a variable": (LongHalf, (ones(2, 16, 3),), (ones(2, 120, 3),), "math.floor", "T = 16"),
+    "a float for a function": (LongElsewhere, (ones(2, 16, 3),), (ones(2, 120, 3),), "is_long(float", "T = 16"),
     "a remainder": (Parity, (ones(2, 15, 3),), (ones(2, 8, 3),), "% 2", "T % 2 != 0"),
     "a condition on values": (Sign, (ones(2, 5, 3),), (-ones(2, 5, 3),), "x.sum() > 0", "a condition = True"),
     "a value": (Scaled, (ones(2, 5, 3),), (3 * ones(2, 5, 3),), ".item()", "a value (item) = 1.0"),
@@ -171,6 +211,18 @@ def test_guards_survive_copies_passes_and_checkpoints(name, tmp_path):
     for model in copies:
         with pytest.raises(GuardError):
             model(*other)
+
+
+def test_plain_numbers_that_are_only_handed_on_are_not_guarded():
+    graph = MaseGraph(HandedOn(), {"x": ones(2, 6, 3)})
+    assert (graph.symbols, graph.guards) == ({"B": 2, "T": 6}, [])
+    for shape in ((4, 10, 3), (7, 8, 3)):
+        x = torch.randn(shape)
+        assert torch.equal(graph.model(x), HandedOn()(x))
+
+
+def test_a_size_that_an_exact_guard_holds_is_no_symbol():
+    assert MaseGraph(LongInt(), {"x": ones(2, 16, 3)}).symbols == {"B": 2}
 
 
 def test_the_advice_is_a_comment_where_that_lets_the_size_vary(tmp_path):
