@@ -28,7 +28,7 @@ def test_every_form_is_shown_as_eager_has_it(shown):
 
 
 def test_the_file_runs_without_a_problem(shown):
-    assert shown["problems"] == []
+    assert [one for one in shown["problems"] if one["severity"] != "information"] == []
 
 
 FORMS = [ast.AugAssign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.With, ast.Starred, ast.Lambda, ast.ListComp,
