@@ -30,7 +30,8 @@ def branches_taken(traced: Traced, places: Places, context: Context) -> Iterator
                 conditions.add(position)
     for position, seen_there in answers.items():
         if context.owns(position.file):
-            _, *span = places.row(position)
+            _, line, column, end_line, end_column = places.row(position)
+            span = line, column, end_line, end_column
             told = f"{_source(position)} was {', then '.join(seen_there)}"
             if position in conditions:
                 text = f"Branch taken because {told}: the graph holds only for inputs with the same answer."
