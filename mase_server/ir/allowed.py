@@ -62,13 +62,15 @@ _DUNDER_METHODS = re.compile(
 _OTHER_METHODS = frozenset({"get", "items", "keys", "values", "index", "count", "numel", "append", "copy"})
 
 #: Classes of a library's results, as patterns of their modules -> names of the base classes that they must have.
+_MODELS = re.compile(r"transformers\.models\.\w+\.(modeling|modular)_\w+")
 _RESULTS = (
     (re.compile(r"transformers\.modeling_outputs"), "ModelOutput"),
-    (re.compile(r"transformers\.models\.\w+\.(modeling|modular)_\w+"), "ModelOutput"),
+    (_MODELS, "ModelOutput"),
     (re.compile(r"transformers\.cache_utils"), "Cache"),
     (re.compile(r"transformers\.cache_utils"), "CacheLayerMixin"),
     (re.compile(r"transformers\.cache_utils"), "LinearAttentionCacheLayerMixin"),
 )
+_FUNCTIONS = ((_MODELS, "Function"), (re.compile(r"transformers\.activations"), "Function"))
 
 
 def qualified(value: Any) -> str:
@@ -160,14 +162,14 @@ class Allowed:
         """The class of a result: one that the caller allows, a model output or a cache of transformers."""
         found = self._more.get(name) if isinstance(name, str) else None
         if found is None and isinstance(name, str):
-            found = _library_result(name)
+            found = _library_class(name, _RESULTS)
         if isinstance(found, type):
             return found
         raise CheckpointError(f"it names the class {name!r:.120}, which is no known class of results; {_HINT}")
 
     def autograd_function(self, name: str) -> type[torch.autograd.Function]:
-        """The autograd.Function of a name: only one that the caller allows."""
-        found = self._more.get(name)
+        """The autograd.Function of a name: one that the caller allows, or one of a model of transformers."""
+        found = self._more.get(name) or _library_class(name, _FUNCTIONS)
         if isinstance(found, type) and issubclass(found, torch.autograd.Function):
             return found
         raise CheckpointError(f"it names the autograd.Function {name!r:.120}; {_HINT}")
@@ -198,10 +200,13 @@ def _nn_classes() -> dict[str, type[nn.Module]]:
     return {qualified(kind): kind for kind in found if issubclass(kind, nn.Module)}
 
 
-def _library_result(name: str) -> type | None:
-    """A result class of transformers, which is imported here if it is installed; none of its code is the file's."""
+def _library_class(name: str, rows: Iterable[tuple[re.Pattern[str], str]]) -> type | None:
+    """A class of transformers, which is imported here if it is installed; none of its code is the file's.
+
+    rows: which modules may hold it, and the name of a class that it has to extend.
+    """
     module, _, kind = name.rpartition(".")
-    for pattern, base in _RESULTS:
+    for pattern, base in rows:
         if pattern.fullmatch(module) and is_public(kind):
             try:
                 found = vars(importlib.import_module(module)).get(kind)

@@ -13,6 +13,7 @@ import safetensors.torch
 import torch
 from torch import fx, nn
 from torch.nn import functional
+from transformers import BloomConfig, BloomModel
 
 from mase_server import MaseGraph, passes
 from mase_server.ir.allowed import qualified
@@ -396,3 +397,12 @@ def test_a_checkpoint_loads_in_another_process_without_the_code_that_made_it(tmp
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, cwd=Path(__file__).parents[2])
     assert torch.equal(torch.load(tmp_path / "y"), graph.model(x)[0])
+
+
+def test_a_function_of_a_model_of_transformers_needs_no_permission(tmp_path):
+    """bloom's GELU is an autograd.Function of its own: it is one node, and the library's own code."""
+    model = BloomModel(BloomConfig(vocab_size=50, hidden_size=32, n_layer=1, n_head=2)).eval()
+    ids = torch.randint(0, 50, (2, 6))
+    MaseGraph(model, {"input_ids": ids}).export(tmp_path / "graph")
+    found = load(tmp_path / "graph").model(ids).last_hidden_state
+    assert torch.equal(found, model(input_ids=ids).last_hidden_state)
