@@ -204,6 +204,8 @@ class TraceWorker:
         if "result" in message or "id" in message:
             self._calls.take(message)
             return
+        if self._breached.done():
+            return  # a stopped process goes on to tell its line, and may even finish: its end is decided already
         event = message["event"]
         if event == "stage":
             self._events.on_stage(message["stage"], message.get("message", ""))

@@ -12,6 +12,7 @@ from mase_server.lsp.assumptions import Offer, comments, touches
 from mase_server.lsp.diagnostics import of_problem
 from mase_server.lsp.hardware_fixes import hardware_fixes
 from mase_server.lsp.pass_actions import KIND, pass_actions
+from mase_server.lsp.patience import settled
 
 if TYPE_CHECKING:
     from mase_server.lsp.page import Page
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 async def code_actions(ls: Server, params: lsp.CodeActionParams) -> list[lsp.CodeAction] | None:
     """textDocument/codeAction: what the range offers: mends of problems, and comments for what was assumed."""
     path = ls.path_of(params.text_document.uri)
+    if (known := ls.problem_page(path)) is not None and _has_problem(known, params.range):
+        await settled(ls, params.text_document.uri, "code_action", ranged=True)  # fixes are tried out at a trace's end
     pages = {"fix": ls.problem_page(path), "comment": ls.page(params.text_document.uri)}
     if not any(pages.values()):
         return None
@@ -56,6 +59,12 @@ async def resolve(ls: Server, action: lsp.CodeAction) -> lsp.CodeAction:
         if offer.key == data["key"]:
             action.edit = workspace_edit(ls, offer.fix, page)
     return action
+
+
+def _has_problem(page: Page, place: lsp.Range) -> bool:
+    """Does a problem stand in the range?"""
+    ranges = (page.range(problem) for problem in page.view.problems())
+    return any(at is not None and touches(at, place) for at in ranges)
 
 
 def _mends(ls: Server, page: Page, place: lsp.Range | None) -> Iterator[Offer]:

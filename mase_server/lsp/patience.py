@@ -1,4 +1,5 @@
-"""Editors that cannot be asked to ask again: their question waits for the trace, since it will be their only one."""
+"""Questions that wait for the trace, since nobody can ask the editor to ask again: hints and lenses in editors without
+refresh, and everywhere the fixes of problems, which are offered only after they were tried out."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_without_a_daemon_it_says_the_same(live, nested):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--model", "Nett"), "error: {}/nested.py has no model 'Nett'; it has Net\n"),
+        (("--model", "Nett"), "error: {}/nested.py has no model 'Nett'; did you mean 'Net'? It has Net\n"),
         (("--scope", "blocks.7"), "error: Net has no module 'blocks.7'\n"),
     ],
 )

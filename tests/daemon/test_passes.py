@@ -334,7 +334,7 @@ async def test_a_model_that_comes_back_has_its_pipeline_again():
 
 async def test_a_model_that_is_not_there_is_named_with_those_that_are():
     file = FakeFile("Net", "Other")
-    text = f"no model 'Nett' is shown in {PATH}; it has Net, Other"
+    text = f"no model 'Nett' is shown in {PATH}; did you mean 'Net'? It has Net, Other"
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         await file.passes.apply(PATH, "Nett", ONE)
 

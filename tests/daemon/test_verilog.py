@@ -58,7 +58,7 @@ async def test_a_build_is_remembered_once_it_was_emitted():
     file = FakeFile()
     before = file.verilog.tell(PATH)
     assert (before["build"], before["emission"], before["stale"]) == (None, None, False)
-    assert before["default"]["precision"] == "fixed(8,4)"
+    assert before["default"]["precision"] == "fixed(8,auto)"
     told = await file.verilog.emit(PATH, None, {"multipliers": 4})
     assert told.keys() == EMISSION_KEYS.keys()
     assert told["text"] == "Net 4 of text 1"

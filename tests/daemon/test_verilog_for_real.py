@@ -118,7 +118,7 @@ async def test_a_pass_that_is_applied_changes_the_hardware(real):
 
 async def test_rows_of_the_hardware_are_those_of_the_hover(real):
     path = await real.open_net("rows.py")
-    await real.api("emitVerilog", path)
+    await real.api("emitVerilog", path, build={"precision": "fixed(8,4)"})
     snapshot = real.daemon.store.snapshot(path)
     nodes = {node.name: node for node in map(snapshot.node, range(len(snapshot.payload["nodes"]["name"])))}
     assert [operation["module"] for operation in nodes["fc"].hardware] == ["fixed_linear"]

@@ -27,7 +27,8 @@ async def assert_told(stand, name, fault: Fault, state):
         for pattern in fault.says:
             assert re.search(pattern, message), message[:2000]
     stale = fault.shown is None
-    assert (await stand.shown(name), await stand.is_stale(name)) == (SEEN if stale else fault.shown, stale)
+    found = await stand.shown(name), await stand.is_stale(name)
+    assert found == (SEEN if stale else fault.shown, stale), found
 
 
 async def assert_mended(stand, name, before):

@@ -11,6 +11,7 @@ from mase_server.building import Build
 from mase_server.hardware import kinds
 from mase_server.hardware.faults import OperationError
 from mase_server.passes.verilog.told import build
+from mase_server.visible import escape_markdown
 from tests.hardware.test_emission import VERILATOR, make
 
 
@@ -49,7 +50,7 @@ def test_a_kind_that_raises_is_told_at_its_node_and_the_rest_is_made(monkeypatch
     ]
     assert {"first", "second", "add", "last"} <= {each["name"] for each in found["operations"]}
     assert found["files"]
-    assert why in (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert escape_markdown(why) in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
 def test_several_kinds_may_raise(monkeypatch):

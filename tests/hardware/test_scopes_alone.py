@@ -72,7 +72,7 @@ def test_a_part_computes_what_the_quantised_graph_computes_there():
 def told(scope, folder="", model=None):
     torch.manual_seed(5)
     graph = MaseGraph((model or Net()).eval(), {"x": torch.randn(2, *SHAPE)})
-    return build(graph, Build(scope=scope), "Net", folder=str(folder), vectors=10)
+    return build(graph, Build(scope=scope, precision="fixed(8,4)"), "Net", folder=str(folder), vectors=10)
 
 
 @pytest.mark.parametrize(

@@ -324,6 +324,7 @@ def test_a_comment_is_offered_if_the_file_runs_with_it(tmp_path, what):
     comments = [model["comment"][key] for model in payload["models"] for key in ("text", "inputs")]
     edits = [edit["new_text"] for problem in payload["problems"] for fix in problem["fixes"] for edit in fix["edits"]]
     offered = {each for each in comments if each} | {each.strip("# \n") for each in edits if "mase:" in each}
+    offered = {each for each in offered if "..." not in each}  # a template claims nothing
     assert bool(offered) == is_offered
     assert any("Net(" in each for each in offered) == (what == "arguments")
     for comment in offered:

@@ -106,7 +106,7 @@ def test_a_check_that_refuses_what_was_guessed_is_no_mistake(tmp_path, refusal):
     text = NET.format(refusal=REFUSALS[refusal])
     (problem,) = traced(tmp_path, {"net.py": text})["problems"]
     assert problem["severity"] == "warning"
-    assert "that were guessed (x: f32[B=2, 10]), which may not fit" in problem["message"]
+    assert "The inputs were guessed (x: f32[B=2, 10]) and may not fit" in problem["message"]
     assert "`# mase: x: TYPE[SIZE, ...]`" in problem["message"], "what failed is not offered"
 
 

@@ -131,7 +131,10 @@ async def test_the_format_is_asked_for_where_no_pass_gave_one_and_no_answer_is_n
     ("build", "message"),
     [
         ({"multipliers": "none at all"}, "multipliers is 'none at all', expected a whole number of at least 1"),
-        ({"multiplyers": 3}, "a build has no multiplyers; it has precision, data, multipliers, interval"),
+        (
+            {"multiplyers": 3},
+            "a build has no multiplyers; did you mean 'multipliers'\\? It has precision, data",
+        ),
     ],
 )
 async def test_a_build_that_cannot_be_says_why(editor, build, message):

@@ -127,7 +127,7 @@ def test_without_bytes_only_names_and_sizes_come(client, file):
 
 
 def test_an_array_that_there_is_not_is_named(client, file):
-    with pytest.raises(RpcError, match=r"no parameter or buffer 'fc.wait'; it has fc.weight, fc.bias"):
+    with pytest.raises(RpcError, match=r"'fc.wait'; did you mean 'fc.weight'\? It has fc.weight, fc.bias"):
         client.weights(file, names=["fc.wait"])
     with pytest.raises(RpcError, match="start is -1 and count 4194304; they begin at 0"):
         client.weights(file, start=-1)

@@ -68,7 +68,7 @@ async def test_only_the_columns_that_are_asked_for_come(client, served):
     assert graph["columns"]["format"] == [None] * 4
     assert graph["values"] == graph["scopes"] == graph["files"] == []
     error, _ = await client.ask("mase/graph", {"path": path, "columns": ["colour"]})
-    assert error["message"].startswith("a graph has no column 'colour'; it has name, op, target")
+    assert error["message"].startswith("a graph has no column 'colour'; did you mean 'column'?")
 
 
 @pytest.mark.parametrize(("start", "count"), [(-1, 5), (0, 0)])

@@ -147,7 +147,7 @@ async def test_a_missing_tool_is_told_with_how_to_install_it(simulated, monkeypa
 async def test_what_takes_too_long_is_ended(simulated):
     told = await simulated(limit=0.0)
     assert told["status"] == "failed"
-    assert "not done after 0.0 s" in told["log"]
+    assert "did not end within 0.0 s" in told["log"]
 
 
 async def test_cancelling_ends_it(simulated, monkeypatch, tmp_path):

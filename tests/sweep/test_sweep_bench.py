@@ -63,4 +63,4 @@ async def test_a_model_is_meant_by_its_title(bench, tmp_path):
     titles = [(await bench.measure(Point(str(path), title))) for title in ("", "Sequential #2", "Net")]
     assert [each.figures.get("parameters") for each in titles] == [10, 35, None]
     assert titles[2].kind == "argument"
-    assert titles[2].error.startswith(f"no model 'Net' is shown in {path}; it has Sequential, Sequential #2")
+    assert titles[2].error.startswith(f"no model 'Net' is shown in {path}; did you mean 'net'? It has Sequential, ")

@@ -48,6 +48,7 @@ def test_as_a_staircase_in_two_objectives(points):
 
 def test_an_unknown_objective_names_those_that_there_are():
     with pytest.raises(
-        ValueError, match=r"^there is no figure 'lut' to compare; there are sqnr, max_error, .*latency$"
+        ValueError,
+        match=r"^there is no figure 'lut' .*; did you mean 'luts'\? There are sqnr, max_error, .*latency$",
     ):
         objectives_of(["lut"])
