@@ -72,14 +72,17 @@ def of(known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of a build, or texts that mean them; None for none. JsonRpcInvalidParams says what does not fit."""
+    """Values of a build, or texts that mean them; None for what a form leaves empty. JsonRpcInvalidParams says what does
+    not fit.
+    """
     arguments = {each.name: each for each in ARGUMENTS}
     if unknown := sorted(set(given) - set(arguments)):
         raise JsonRpcInvalidParams(f"a build has no {', '.join(unknown)}{suggest(unknown[0], arguments, 'it has')}")
     try:
-        return {name: arguments[name].value(value) for name, value in given.items()}
+        values = {name: arguments[name].value(value) for name, value in given.items()}
     except ValueError as error:
         raise JsonRpcInvalidParams(str(error)) from error
+    return {name: "" if arguments[name].kind == "text" and value is None else value for name, value in values.items()}
 
 
 async def asked(ls: Server, target: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, Any] | None:

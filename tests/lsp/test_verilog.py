@@ -127,6 +127,12 @@ async def test_the_format_is_asked_for_where_no_pass_gave_one_and_no_answer_is_n
     assert list(await actions(editor, path, CLASS)) == ["Emit the Verilog of Net..."]
 
 
+async def test_what_a_form_leaves_empty_is_not_given(editor):
+    path = await opened(editor)
+    told = await emit(editor, path, build={"data": None, "scope": None, "interval": None})
+    assert (told["build"]["data"], told["build"]["scope"], told["build"]["interval"]) == ("", "", None)
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [

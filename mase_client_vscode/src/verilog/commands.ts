@@ -60,8 +60,7 @@ export class VerilogCommands {
     const form = await this.api.form(target);
     const values = await fill(form, target.model, remembered(form), this.api.check(target, form.name));
     if (values === undefined) return undefined;
-    const pairs = form.arguments.map(({ name, default: usual }) => [name, values[name]?.value ?? usual]);
-    return Object.fromEntries(pairs.map(([name, value]) => [name, name === 'scope' ? (value ?? '') : value]));
+    return Object.fromEntries(form.arguments.map(({ name, default: usual }) => [name, values[name]?.value ?? usual]));
   }
 
   private async show(target: PassTarget, order: { build?: Build; scope?: string }): Promise<void> {
