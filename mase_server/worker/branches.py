@@ -7,6 +7,7 @@ import linecache
 from collections.abc import Iterator
 
 from mase_server.snapshot import Problem
+from mase_server.tracing.calls import Constant, Run, references
 from mase_server.tracing.errors.problems import Context
 from mase_server.tracing.guards import CONDITIONS
 from mase_server.tracing.positions import Mark, Position, resolve
@@ -22,8 +23,10 @@ def branches_taken(traced: Traced, places: Places, context: Context) -> Iterator
     """What the person's own code asked of values, and the answer: an information at each such expression."""
     answers: dict[Position, dict[str, None]] = {}
     conditions: set[Position] = set()
+    varying = _varying_calls(traced.run)
     for look, seen in traced.looks():
-        if not isinstance(seen, Expr) and look.stack:  # what follows from sizes is no value
+        asked_of = references(look.arguments)
+        if not isinstance(seen, Expr) and look.stack and not varying.isdisjoint(asked_of):  # sizes are no values
             position = resolve(_asker(look.stack[0]))
             answers.setdefault(position, {})[_shortened(repr(look.seen))] = None
             if look.asked in CONDITIONS:
@@ -38,6 +41,17 @@ def branches_taken(traced: Traced, places: Places, context: Context) -> Iterator
             else:
                 text = f"{told} in this trace: the graph holds only for inputs with the same value."
             yield Problem(position.file, *span, "information", "value-taken", text)
+
+
+def _varying_calls(run: Run) -> set[int]:
+    """The calls whose values follow from inputs or weights; all others give the same in every call of the model."""
+    found: set[int] = set()
+    for index, call in enumerate(run.calls):
+        attribute = call.kind == "get_attr" and not isinstance(call.target, Constant)
+        given = references((call.args, list(call.kwargs.values())))
+        if call.kind in ("placeholder", "call_module") or attribute or not found.isdisjoint(given):
+            found.add(index)
+    return found
 
 
 def _asker(mark: Mark) -> Mark:
