@@ -72,7 +72,10 @@ def of(known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of a build, or texts that mean them; None for what a form leaves empty. JsonRpcInvalidParams for a misfit."""
+    """The values of a build, given as such or as texts; None for what a form leaves empty.
+
+    JsonRpcInvalidParams says what does not fit.
+    """
     arguments = {each.name: each for each in ARGUMENTS}
     if unknown := sorted(set(given) - set(arguments)):
         raise JsonRpcInvalidParams(f"a build has no {', '.join(unknown)}{suggest(unknown[0], arguments, 'it has')}")
