@@ -64,9 +64,10 @@ async def test_checkouts_back_and_forth_leave_the_shapes_of_what_is_checked_out(
         path = stand.folder / name
         stand.editor.retype(path, stand.texts[path], path.read_text())
         stand.texts[path] = path.read_text()
-    for name in names:
-        while (await stand.shown(name), await stand.is_stale(name)) != (seen(20), False):
-            await stand.editor.end_state(stand.folder / name)
+    async with asyncio.timeout(120):
+        for name in names:
+            while (await stand.shown(name), await stand.is_stale(name)) != (seen(20), False):
+                await asyncio.sleep(0.05)  # several traces may end, and the last end may have been told already
     await stand.others_answer()
     async with asyncio.timeout(60):
         while len(stand.children()) > children or descriptors(stand.server) > files:
