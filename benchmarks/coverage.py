@@ -7,7 +7,7 @@ Every model of a file is emitted as an editor would emit it, with the ceilings l
 of it has hardware, "partial" if some have, "none" if none has. The share counts operations of the design, beside the
 nodes that were named as missing. --simulate: what is there is linted (Verilator, -Wall) and run over N random samples,
 and every integer is compared; a mismatch makes the exit status 1. --all: also models that are part of no other's values
-(see `inputs/find`); else the first of a file alone. --python: the interpreter that has what the files import.
+(see `tracing/models/find`); else the first of a file alone. --python: the interpreter that has what the files import.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mase_server.cli.applying import call
 from mase_server.cli.session import Wanted, daemon_for
 from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.pipelines import PassError
-from mase_server.daemon.quiet import Quiet
+from mase_server.daemon.status import Quiet
 from mase_server.simulation import simulate
 
 PRECISIONS = ("fixed(8,4)", "fixed(8,auto)")

@@ -100,6 +100,10 @@ class Editor:
         document = lsp.TextDocumentItem(path.as_uri(), lsp.LanguageKind.Python, 1, text)
         self.client.text_document_did_open(lsp.DidOpenTextDocumentParams(document))
 
+    def close(self, path: Path) -> None:
+        """Close a file."""
+        self.client.text_document_did_close(lsp.DidCloseTextDocumentParams(lsp.TextDocumentIdentifier(path.as_uri())))
+
     def change(self, path: Path, text: str) -> None:
         """Replace the text in the editor, unsaved."""
         uri = path.as_uri()

@@ -26,13 +26,13 @@ from torch.nn import functional as F
 
 from mase_server import MaseGraph
 from mase_server.building import Build
-from mase_server.hardware.emission import emit, random_inputs
+from mase_server.hardware.emission import emit_folder, random_inputs
 from mase_server.hardware.estimates import estimate
-from mase_server.hardware.folding import fold
-from mase_server.hardware.lowering import lower
-from mase_server.passes.verilog.preparation import prepare
+from mase_server.hardware.folding import fold_design
+from mase_server.hardware.lowering import lower_graph
+from mase_server.passes.verilog.told import prepare_graph
 from mase_server.simulation import simulate
-from mase_server.simulation.synthesising import synthesise
+from mase_server.simulation.building import synthesise
 
 KEPT = Path(__file__).parent.parent / "tests" / "output" / "simulations"
 COLUMNS = (
@@ -142,10 +142,10 @@ def compare(name: str, budget: int, vectors: int) -> Compared:
     network = NETWORKS[name]
     torch.manual_seed(0)
     values = {network.input: torch.randn(2, *network.shape)}
-    design = lower(prepare(MaseGraph(network.make().eval(), values), Build())[0])
-    folding = fold(design, multipliers=budget)
+    design = lower_graph(prepare_graph(MaseGraph(network.make().eval(), values), Build())[0])
+    folding = fold_design(design, multipliers=budget)
     with tempfile.TemporaryDirectory() as folder:
-        emit(design, folding, name, random_inputs(design, vectors)).write(Path(folder))
+        emit_folder(design, folding, name, random_inputs(design, vectors)).write(Path(folder))
         simulated = asyncio.run(simulate(Path(folder), cache=KEPT, limit=3600))
         synthesised = asyncio.run(synthesise(Path(folder), name, lambda message, fraction: None, limit=3600))
     if simulated["status"] != "equal":

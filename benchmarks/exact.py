@@ -28,7 +28,7 @@ from figures import tell
 from rich.console import Console
 from rich.table import Table
 
-from mase_server.directories import cache_dir
+from mase_server.private import cache_dir
 from mase_server.simulation import simulate
 
 NETWORKS, EXAMPLES = Path(__file__).parent / "networks", Path(__file__).parents[1] / "examples"

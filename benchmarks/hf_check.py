@@ -14,22 +14,20 @@ import torch
 from hf_types import CUTS, Built, Cut, NotBuilt, build
 from torch import nn
 
-from mase_server.inputs.execution.trials import Trials
-from mase_server.inputs.found import call_arguments, plain_hooks
-from mase_server.inputs.generate import inputs_at
-from mase_server.inputs.library.huggingface import library_choices
-from mase_server.inputs.modes import on_meta
-from mase_server.inputs.searching.search import MAX_ATTEMPTS, search
-from mase_server.inputs.spec import Inputs
-from mase_server.inputs.text import write
-from mase_server.ir.build import GraphBuilder, executable
-from mase_server.ir.feeding import feed, flattened
+from mase_server.ir.build import GraphBuilder, build_graph_module
+from mase_server.ir.feeding import feed_placeholders, flatten_arguments
 from mase_server.ir.session import Session
-from mase_server.tracing.calls import Run
-from mase_server.tracing.rebuild import Rebuild
-from mase_server.tracing.rungs import needs_values
-from mase_server.tracing.shadow import MetaMode
-from mase_server.tracing.state import unchanged
+from mase_server.tracing.execution.running import Trials
+from mase_server.tracing.inputs.library.huggingface import library_choices
+from mase_server.tracing.inputs.searching.search import MAX_ATTEMPTS, search_inputs
+from mase_server.tracing.inputs.spec import Inputs, inputs_at, on_meta
+from mase_server.tracing.inputs.text import format_inputs
+from mase_server.tracing.models.found import call_arguments, plain_hooks
+from mase_server.tracing.recording.calls import Run
+from mase_server.tracing.recording.rungs import needs_values
+from mase_server.tracing.recording.shadow import MetaMode
+from mase_server.tracing.recording.state import preserve_state
+from mase_server.tracing.recording.values import Rebuild
 
 #: How often each of two times is measured, alternately.
 REPEATS = 3
@@ -134,8 +132,8 @@ def said(error: BaseException) -> str:
 def _trace(outcome: Outcome, built: Built) -> None:
     model, shadows = built.model, built.shadows
     hooks = replace(plain_hooks(shadows), attempt=Trials(shadows).attempt)
-    with unchanged(model, shadows):
-        searched = search(
+    with preserve_state(model, shadows):
+        searched = search_inputs(
             model, hooks, ATTEMPTS if outcome.layers != CUTS[0].layers or outcome.mended else MAX_ATTEMPTS
         )
     if searched.spec is None:
@@ -144,7 +142,7 @@ def _trace(outcome: Outcome, built: Built) -> None:
         if searched.errors:
             raise searched.errors[0]
         return
-    outcome.inputs = write(searched.spec)
+    outcome.inputs = format_inputs(searched.spec)
     session = _session(built, searched.spec)
     torch.manual_seed(SEED)
     run = session.record()
@@ -161,13 +159,13 @@ def _session(built: Built, spec: Inputs) -> Session:
 def _run_again(outcome: Outcome, session: Session, run: Run) -> None:
     """Does the graph give tensors of the types that the forward itself gives?"""
     model, arguments = session.model, session.arguments
-    module = executable(GraphBuilder(run).build(), model, run.constants)
+    module = build_graph_module(GraphBuilder(run).build(), model, run.constants)
     mode = MetaMode(session.shadows)
     try:
-        with torch.no_grad(), unchanged(model, session.shadows):
+        with torch.no_grad(), preserve_state(model, session.shadows):
             args, kwargs = call_arguments(model, arguments)
             theirs = _under(mode, session.rung, lambda: model(*args, **kwargs))
-            values = feed(module.graph, flattened(arguments, model))
+            values = feed_placeholders(module.graph, flatten_arguments(arguments, model))
             ours = _under(mode, session.rung, lambda: module(*values))
     except Exception as error:
         outcome.why = f"run again: {said(error)}"

@@ -14,7 +14,7 @@ from torch import nn
 from transformers import CONFIG_MAPPING, PretrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
 
-from mase_server.tracing.shadow import MetaMode, Shadows
+from mase_server.tracing.recording.shadow import MetaMode, Shadows
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,12 +163,17 @@ def _by_place(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
 
 
 def differences(shown: Seen, truth: Seen) -> tuple[list[str], list[str]]:
-    """(wrong, missing): values shown that nothing binds in a function that ran, and bound ones that are not shown."""
+    """(wrong, missing): values shown that nothing binds in a function that ran, and bound ones that are not shown.
+
+    A value with an unknown size depends on the values in tensors, and so may the branch that binds it: if eager, with
+    other random values, does not come there, it cannot judge the value.
+    """
     ran = {_function(place) for place in truth}
     wrong, missing = [], []
     for place in sorted(shown.keys() | truth.keys()):
         here, there = shown.get(place, ()), truth.get(place, ())
-        false = sorted(one for one in here if not any(_agree(one, other) for other in there))
+        judged = [one for one in here if there or "'?'" not in one]
+        false = sorted(one for one in judged if not any(_agree(one, other) for other in there))
         left = sorted(other for other in there if not any(_agree(one, other) for one in here))
         if false and _function(place) in ran:
             wrong.append(f"{place}: {', '.join(false)} instead of {', '.join(left)}")

@@ -165,16 +165,25 @@ async def formatters(load: Load) -> None:
 
 
 async def big_opened(load: Load) -> None:
-    """The big model is opened."""
-    load.big.write_text(load.text(16))
+    """The big model is opened, closed first if it was open."""
+    text = _new_text(load)
+    if load.big.exists():
+        load.editor.close(load.big)
+    load.big.write_text(text)
     load.editor.open(load.big)
     await _ready(load)
 
 
 async def big_saved(load: Load) -> None:
     """The big model is traced again."""
-    load.editor.save(load.big, load.text(24))
+    load.editor.save(load.big, _new_text(load))
     await _ready(load)
+
+
+def _new_text(load: Load) -> str:
+    """The big model in a width that it has not now, so that it is traced."""
+    narrow = load.text(16)
+    return load.text(24) if load.big.exists() and load.big.read_text() == narrow else narrow
 
 
 async def _ready(load: Load) -> None:
@@ -209,7 +218,7 @@ async def ask_everything(load: Load, path: Path, model: str) -> None:
 
 async def big_changed(load: Load) -> None:
     """The big model's whole text is replaced: a line above it, half of its lines others, as it was."""
-    text = load.text(24)
+    text = load.big.read_text()
     for changed in (f"# a line above\n{text}", text.replace("0.5", "0.25"), text):
         load.editor.change(load.big, changed)
         await load.editor.hover(load.big, 100, 4)

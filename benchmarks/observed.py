@@ -19,17 +19,17 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from mase_server.inputs.execution.trials import Trials
-from mase_server.inputs.execution.weights import loaded_where_present
-from mase_server.inputs.find import find
-from mase_server.inputs.found import Found, call_arguments, plain_hooks
-from mase_server.inputs.generate import inputs_at
-from mase_server.snapshot import KINDS, Payload
-from mase_server.tracing.loading.source import decode
-from mase_server.tracing.shadow import Shadows
-from mase_server.worker import memory
+from mase_server.protocol.request import TraceRequest
+from mase_server.protocol.snapshot import KINDS, Payload
+from mase_server.tracing.execution.running import Trials
+from mase_server.tracing.execution.substitutes import loaded_where_present
+from mase_server.tracing.importing.source import decode_source
+from mase_server.tracing.inputs.spec import inputs_at
+from mase_server.tracing.models.find import find_models
+from mase_server.tracing.models.found import Found, call_arguments, plain_hooks
+from mase_server.tracing.recording.shadow import Shadows
+from mase_server.worker import job
 from mase_server.worker.job import trace
-from mase_server.worker.request import TraceRequest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.ground_truth.record import Recorder
@@ -61,7 +61,7 @@ class File:
     @property
     def source(self) -> str:
         """The file's text."""
-        return decode(Path(self.path).read_bytes())
+        return decode_source(Path(self.path).read_bytes())
 
 
 def product(file: File) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def eager(file: File, fit: str = "") -> dict[str, Any]:
     hooks = replace(plain_hooks(shadows), attempt=Trials(shadows).attempt)
     try:
         request = replace(_request(file), fit=fit.encode() or None)
-        found = list(find(request, file.source, replace(hooks, remembered=memory.inputs(request.fit))))
+        found = list(find_models(request, file.source, replace(hooks, remembered=job.read_known_inputs(request.fit))))
     except BaseException as error:  # noqa: BLE001 - what eager cannot do, it cannot judge
         return {"died": _told(error)}
     return {"models": [_run(file, one, shadows) for one in found if isinstance(one, Found)]}

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from saves import EXAMPLES
 
-from mase_server.steps import Step
+from mase_server.protocol.arguments import Step
 
 FILES = ("gpt.py",)
 STEP = "quantize(default='fixed(8,4)')"

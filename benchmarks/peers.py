@@ -32,8 +32,7 @@ from rich.table import Table
 from torch import nn
 from verilog import mlp
 
-from mase_server.simulation.processes import SimulationError
-from mase_server.simulation.synthesising import synthesise
+from mase_server.simulation.building import SimulationError, synthesise
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS = "mase-server"

@@ -27,7 +27,7 @@ import msgpack
 from benchmarks import figures
 from benchmarks.editor import Editor
 from mase_server.client import AsyncClient, Client
-from mase_server.rpc.registry import find, runtime_dir
+from mase_server.rpc.registry import find_registration, runtime_dir
 
 CLIENTS, TOTAL_RATE, HOVER_RATE = 16, 200.0, 20.0
 PIPELINED = 20_000
@@ -101,7 +101,7 @@ async def beside_an_editor(folder: Path, options: argparse.Namespace) -> dict[st
         for path in (small, busy):
             editor.open(path)
             await editor.settled(path)
-        registered = await asyncio.to_thread(lambda: find(runtime_dir(), str(folder)))
+        registered = await asyncio.to_thread(lambda: find_registration(runtime_dir(), str(folder)))
         assert registered is not None
         for _ in range(options.runs):
             found["nodeAt at rest"].append(await load(registered.address, small, options.seconds))

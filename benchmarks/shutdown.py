@@ -26,7 +26,7 @@ from soak import EXAMPLES, Soak
 from soaked import files
 
 from mase_server.client import AsyncClient
-from mase_server.rpc.registry import find, runtime_dir
+from mase_server.rpc.registry import find_registration, runtime_dir
 
 _POLL, _PATIENCE = 0.002, 100.0
 ENDLESS = """import torch
@@ -114,7 +114,7 @@ def _drop(answer: asyncio.Future[Any]) -> None:
 
 
 def _client(folder: Path) -> AsyncClient:
-    registered = find(runtime_dir(), str(folder))
+    registered = find_registration(runtime_dir(), str(folder))
     assert registered is not None, f"no server is registered for {folder}"
     return AsyncClient(registered.address)
 

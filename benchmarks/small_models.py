@@ -14,8 +14,8 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig
 
 from mase_server import MaseGraph, passes
-from mase_server.ir.feeding import feed, flattened
-from mase_server.tracing.rebuild import Rebuild
+from mase_server.ir.feeding import feed_placeholders, flatten_arguments
+from mase_server.tracing.recording.values import Rebuild
 
 KINDS: Mapping[str, str] = {
     "encoder": """bert roberta distilbert albert electra deberta deberta-v2 mpnet mobilebert squeezebert xlm-roberta
@@ -132,7 +132,7 @@ def same(graph: MaseGraph, model: nn.Module, arguments: Mapping[str, Any]) -> bo
         torch.manual_seed(1)
         theirs = Rebuild.of(model(**arguments)).tensors
         torch.manual_seed(1)
-        ours = Rebuild.of(graph.model(*feed(graph.fx_graph, flattened(arguments, model)))).tensors
+        ours = Rebuild.of(graph.model(*feed_placeholders(graph.fx_graph, flatten_arguments(arguments, model)))).tensors
     return len(theirs) > 0 and len(ours) == len(theirs) and all(map(_identical, ours, theirs))
 
 

@@ -28,7 +28,7 @@ from saves import EXAMPLES, Save
 from soaked import HELPER, files, fresh, text
 
 from mase_server.client import AsyncClient
-from mase_server.rpc.registry import find, runtime_dir
+from mase_server.rpc.registry import find_registration, runtime_dir
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _BATCHES_WITH_CLIENT = (0.25, 0.6)
@@ -175,7 +175,7 @@ async def soak(folder: Path, scratch: Path, total: int, every: int) -> list[Mark
 
 
 def _client(folder: Path) -> AsyncClient:
-    registered = find(runtime_dir(), str(folder))
+    registered = find_registration(runtime_dir(), str(folder))
     assert registered is not None, f"no server is registered for {folder}"
     return AsyncClient(registered.address)
 

@@ -34,8 +34,7 @@ from transformers import ViTConfig, ViTForImageClassification
 from mase_server import MaseGraph
 from mase_server.building import Build
 from mase_server.passes.verilog.as_hardware import as_hardware_transform_pass
-from mase_server.passes.verilog.preparation import prepare
-from mase_server.passes.verilog.told import build
+from mase_server.passes.verilog.told import build, prepare_graph
 
 ROOT = Path(__file__).parents[1]
 SIZES = (16, 64, 32, 32, 5)
@@ -128,7 +127,7 @@ def twins(options: argparse.Namespace) -> Table:
     for name, (make, shapes, asked) in MODELS.items():
         torch.manual_seed(0)
         model, inputs = make().eval(), {key: torch.randn(shape) for key, shape in shapes.items()}
-        quantised, hardware = (prepare(MaseGraph(model, inputs), asked)[0] for _ in range(2))
+        quantised, hardware = (prepare_graph(MaseGraph(model, inputs), asked)[0] for _ in range(2))
         hardware, found = as_hardware_transform_pass(hardware)
         times: dict[str, list[float]] = {"float": [], "quantised": [], "hardware": []}
         with torch.inference_mode():

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mase_server import passes
-    from mase_server.ir.check import Check
+    from mase_server.ir.allowed import CheckpointError
     from mase_server.ir.custom import CustomOps
-    from mase_server.ir.errors import CheckpointError
+    from mase_server.ir.feeding import Check
     from mase_server.ir.graph import MaseGraph
     from mase_server.ir.hf import (
         DmxHFTracer,
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from mase_server.ir.metadata import MaseMetadata
     from mase_server.ir.recording import trace_torch_module
     from mase_server.ir.tracer import MaseTracer
-    from mase_server.ops.cost import Cost
+    from mase_server.ops.table import Cost
     from mase_server.tools import get_logger
     from mase_server.tracing.guards import GuardError
-    from mase_server.tracing.scope import Scope, ScopeContextManager
+    from mase_server.tracing.recording.calls import Scope, ScopeContextManager
 
 __version__ = "0.1.0"
 __all__ = [
@@ -55,11 +55,11 @@ __all__ = [
     "trace_torch_module",
 ]
 
-#: Where each public name lives, inside this package.
+#: The module of each public name, inside this package.
 _HOME = {
-    "Check": "ir.check",
-    "CheckpointError": "ir.errors",
-    "Cost": "ops.cost",
+    "Check": "ir.feeding",
+    "CheckpointError": "ir.allowed",
+    "Cost": "ops.table",
     "CustomOps": "ir.custom",
     "DmxHFTracer": "ir.hf",
     "GuardError": "tracing.guards",
@@ -68,8 +68,8 @@ _HOME = {
     "MaseMetadata": "ir.metadata",
     "MaseTracer": "ir.tracer",
     "QuantTracer": "ir.hf",
-    "Scope": "tracing.scope",
-    "ScopeContextManager": "tracing.scope",
+    "Scope": "tracing.recording.calls",
+    "ScopeContextManager": "tracing.recording.calls",
     "disable_hooked_forward": "ir.hf",
     "get_logger": "tools",
     "hf_symbolic_trace": "ir.hf",

@@ -1,4 +1,4 @@
-"""Short names of element types, as hints show them and as `# mase:` comments are written, and their sizes."""
+"""Short names of element types, as in hints and `# mase:` comments, and their sizes."""
 
 from __future__ import annotations
 

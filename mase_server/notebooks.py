@@ -1,8 +1,11 @@
-"""Notebooks: the code cells of an `.ipynb` as one script, and that script as Python that can be run.
+"""Notebooks: the code cells of an `.ipynb` as one script, and that script as Python that runs.
 
-The *script* is what a trace speaks of: every code cell in the order of the document, each below a line `# %%`, as
-editors and converters of notebooks write it. Its lines are those of the cells, so a place in it is a place in a cell.
-`runnable` makes Python of it, line for line: without what IPython alone understands, and cells that have errors.
+A trace refers to the *script*: every code cell in the order of the document, each below a line `# %%`, as editors
+and converters of notebooks write it. Its lines are those of the cells, so a place in it is a place in a cell.
+`runnable_python` turns it into Python, line for line, without IPython's own syntax and without cells with errors.
+
+Paths, hashes and every place of a payload refer to the script, so only this module and `lsp.notebooks` know about
+notebooks. The hash is of the script as written: a run that changes only outputs is no change.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import itertools
 import json
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,30 +26,30 @@ from mase_server import reading
 SUFFIX = ".ipynb"
 #: The line above every cell.
 MARK = "# %%"
-#: Bytes of a notebook's JSON, most of which may be pictures.
+#: Maximum bytes of a notebook's JSON, most of which may be pictures.
 MOST = 128 * reading.MIB
-#: How code of a cell is compiled: `await` at its top is IPython's own.
+#: Flags to compile cells with: IPython allows `await` at the top level.
 FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 _LINE_END = re.compile(r"\r\n?")
-#: Magics of a whole cell that run its other lines as Python, as they stand.
+#: Magics of a whole cell that run its other lines as Python.
 _PYTHON_CELLS = frozenset({"capture", "mase", "prun", "time", "timeit", "python", "python3"})
-#: A statement of IPython's own: a magic, a shell command, a question, or a name set by one of the first two.
-#: `%time` runs a statement in the notebook's own names; what takes its place is as long.
+#: IPython's own statements: a magic, a shell command, a question, or a name set by one of the first two.
+#: `%time` runs a statement in the notebook's own names; its replacement has the same length.
 _TIMED = re.compile(r"(\s*)%time(?= \S)")
 _MAGIC = re.compile(
     r"(?P<indent>\s*)(?:[%!?].*|(?P<names>[\w.]+(?:\s*,\s*\w+)*)\s*=\s*[%!].*|%{0,2}[A-Za-z_][\w.*]*\?\??\s*)"
 )
-#: What a statement that goes on has to be told from: strings, comments, brackets, and a line that is continued.
+#: Tokens that decide whether a statement continues: strings, comments, brackets, and continued lines.
 _TOKEN = re.compile(
     r"""[A-Za-z]{0,2}(?P<quote>\"\"\"|'''|"|')|\#.*|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<joined>\\$)|\w+|.""",
 )
-#: `from __future__ import ...`, which Python takes at the top of a module alone and IPython in every cell.
+#: `from __future__ import ...`, which Python allows only at the top of a module, but IPython in every cell.
 _FUTURE = re.compile(r"from __future__ import [^()\\]+")
 
 
 class NotebookError(ValueError):
-    """A file that is called a notebook and cannot be read as one."""
+    """The file has a notebook's name, but cannot be read as one."""
 
 
 def is_notebook(path: str) -> bool:
@@ -54,38 +57,38 @@ def is_notebook(path: str) -> bool:
     return path.endswith(SUFFIX)
 
 
-def read(path: str, most: int | None = None) -> bytes:
-    """What a trace of the file speaks of: its bytes, or the script of a notebook in UTF-8. Raises as `reading.read`.
+def read_traced_bytes(path: str, most: int | None = None) -> bytes:
+    """The bytes that a trace refers to: those of the file, or the script of a notebook in UTF-8. Raises as `read_file`.
 
-    A notebook that cannot be read gives its bytes, which are no script.  most: bytes that a Python file may have.
+    For an unreadable notebook, its own bytes, which are no script.  most: maximum bytes of a Python file.
     """
     if not is_notebook(path):
-        return reading.read(path, most)
+        return reading.read_file(path, most)
     try:
         found = Path(path).stat()
     except OSError:
-        return reading.read(path, MOST)
-    # When it was touched counts too: tools that put a file back may give it the time of change that it had.
-    return _read(path, (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+        return reading.read_file(path, MOST)
+    # The change time counts, too: tools that restore a file may also restore its modification time.
+    return _read_script(path, (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
 
 
 def read_ahead(path: str) -> None:
-    """Read a notebook in this thread, so that `read` need not: megabytes of pictures in its outputs take a while."""
+    """Read a notebook in this thread, so that a later read is fast: megabytes of pictures in it take a while."""
     with contextlib.suppress(OSError):
-        read(path)
+        read_traced_bytes(path)
 
 
 @lru_cache(maxsize=16)
-def _read(path: str, _version: tuple[int, ...]) -> bytes:
-    data = reading.read(path, MOST)
+def _read_script(path: str, _version: tuple[int, ...]) -> bytes:
+    data = reading.read_file(path, MOST)
     try:
-        return script(cells_of(data)).encode("utf-8", "replace")
+        return script_from_cells(cells_of(data)).encode("utf-8", "replace")
     except NotebookError:
         return data
 
 
 def is_script(source: bytes) -> bool:
-    """Are these bytes the script of a notebook? One without code has an empty one."""
+    """Are these bytes the script of a notebook? A notebook without code has an empty script."""
     return not source or source.startswith(MARK.encode())
 
 
@@ -95,38 +98,38 @@ def cells_of(notebook: bytes) -> list[str]:
         told = json.loads(notebook)
         about = told.get("metadata", {})
         language = about.get("kernelspec", {}).get("language") or about.get("language_info", {}).get("name", "python")
-        return [_text(cell["source"]) for cell in told["cells"] if _is_python(cell, language)]
+        return [_cell_source(cell["source"]) for cell in told["cells"] if _is_python(cell, language)]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise NotebookError(f"This is no notebook of format 4: {type(error).__name__}: {error}.") from None
 
 
-def _is_python(cell: dict[str, Any], language: str) -> bool:
-    """VS Code notes the language of a cell that has another one than the notebook."""
+def _is_python(cell: Mapping[str, Any], language: str) -> bool:
+    """Is the cell Python? VS Code marks cells whose language differs from the notebook's."""
     own = cell.get("metadata", {}).get("vscode", {}).get("languageId", language)
     return bool(cell["cell_type"] == "code" and own == "python")
 
 
-def _text(source: str | list[str]) -> str:
-    return plain(source if isinstance(source, str) else "".join(source))
+def _cell_source(source: str | list[str]) -> str:
+    return normalize_line_ends(source if isinstance(source, str) else "".join(source))
 
 
-def plain(text: str) -> str:
-    """A text with line feeds alone for its line ends."""
+def normalize_line_ends(text: str) -> str:
+    """The text with line feeds as its only line ends."""
     return _LINE_END.sub("\n", text)
 
 
-def script(cells: Iterable[str]) -> str:
+def script_from_cells(cells: Iterable[str]) -> str:
     """The script of these cells; a cell's first line is the one below its mark."""
     return "".join(f"{MARK}\n{cell}\n" for cell in cells)
 
 
 @lru_cache(maxsize=8)
-def runnable(source: str) -> str:
-    """A script as Python with the same lines; columns too, wherever there still is code."""
+def runnable_python(source: str) -> str:
+    """The script as Python with the same lines, and the same columns where code is kept."""
     lines, futures = list[str](), list[str]()
-    for cell in _cells(source.split("\n")):
+    for cell in _split_script(source.split("\n")):
         code = _without_magics(cell)
-        lines += code if _compiles(code) else [""] * len(cell)
+        lines += code if _can_compile(code) else [""] * len(cell)
     for number, line in enumerate(lines):
         if _FUTURE.fullmatch(line.partition("#")[0].strip()):
             futures.append(line.strip())
@@ -136,12 +139,12 @@ def runnable(source: str) -> str:
     return "\n".join(lines)
 
 
-def errors(source: str) -> Iterator[SyntaxError]:
-    """What Python says against the cells of a script that are left out, at the script's lines."""
+def cell_errors(source: str) -> Iterator[SyntaxError]:
+    """The syntax errors of cells that are left out, at the script's lines."""
     first = 0
-    for cell in _cells(source.split("\n")):
+    for cell in _split_script(source.split("\n")):
         try:
-            _compile("\n".join(_without_magics(cell)))
+            _compile_cell("\n".join(_without_magics(cell)))
         except SyntaxError as error:
             error.lineno = first + (error.lineno or 1)
             error.end_lineno = first + error.end_lineno if error.end_lineno else None
@@ -151,40 +154,40 @@ def errors(source: str) -> Iterator[SyntaxError]:
         first += len(cell)
 
 
-def _cells(lines: Sequence[str]) -> Iterator[Sequence[str]]:
-    """The lines of each cell, the mark first."""
+def _split_script(lines: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The lines of each cell, beginning with its mark."""
     starts = [number for number, line in enumerate(lines) if line == MARK]
     bounds = sorted({0, *starts, len(lines)})
     return (lines[start:end] for start, end in itertools.pairwise(bounds))
 
 
-def _compiles(lines: Sequence[str]) -> bool:
+def _can_compile(lines: Sequence[str]) -> bool:
     try:
-        _compile("\n".join(lines))
+        _compile_cell("\n".join(lines))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True
 
 
-def _compile(text: str) -> None:
+def _compile_cell(text: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         compile(text, "<cell>", "exec", FLAGS, dont_inherit=True)
 
 
 def _without_magics(lines: Sequence[str]) -> list[str]:
-    """A cell without what is not Python; nothing of a cell that is another program's."""
+    """A cell without IPython's own syntax; [] for a cell of another program."""
     first = next((number for number, line in enumerate(lines) if line.strip() and line != MARK), None)
     if first is not None and lines[first].startswith("%%"):
         magic = lines[first][2:].split(None, 1)[:1]
         if not _PYTHON_CELLS.intersection(magic):
             return [""] * len(lines)
         lines = [*lines[:first], "", *lines[first + 1 :]]
-    return list(_statements(lines))
+    return list(_replace_magics(lines))
 
 
-def _statements(lines: Iterable[str]) -> Iterator[str]:
-    """The lines, with those statements replaced that IPython alone understands."""
+def _replace_magics(lines: Iterable[str]) -> Iterator[str]:
+    """The lines, with IPython's own statements replaced."""
     scan, magic = _Scan(), False
     for given in lines:
         line = _TIMED.sub(r"\1if 1:", given, count=1) if scan.at_start and _TIMED.match(given) else given
@@ -192,21 +195,21 @@ def _statements(lines: Iterable[str]) -> Iterator[str]:
         if magic:
             yield ""
         elif found is not None:
-            yield _instead(found)
+            yield _replacement_of_magic(found)
         else:
             scan.go_on(line)
             yield line
         magic = (magic or found is not None) and line.endswith("\\")
 
 
-def _instead(magic: re.Match[str]) -> str:
-    """A block must not lose its only statement; a name that IPython would bind is one that nobody knows."""
+def _replacement_of_magic(magic: re.Match[str]) -> str:
+    """Python in place of a magic: a block must keep a statement, and a bound name must get an unknown value."""
     names = magic["names"]
     return f"{magic['indent']}{names} = get_ipython()" if names else f"{magic['indent']}pass"
 
 
 class _Scan:
-    """Where lines of Python leave off: inside of a string or brackets, or at the start of a statement."""
+    """The state at the end of a line of Python: inside a string or brackets, or at the start of a statement."""
 
     def __init__(self) -> None:
         self._quote, self._depth, self._joined = "", 0, False
@@ -222,7 +225,7 @@ class _Scan:
         while at < len(line):
             at = self._end_of_string(line, at) if self._quote else self._token(line, at)
         if len(self._quote) == 1 and not line.endswith("\\"):
-            self._quote = ""  # what is not closed is an error, which is told as one
+            self._quote = ""  # an unclosed string is an error, and is reported as one
 
     def _end_of_string(self, line: str, at: int) -> int:
         found = re.compile(rf"(?:\\.|(?!{self._quote}).)*{self._quote}").match(line, at)

@@ -1,4 +1,4 @@
-"""The one name of a file: paths from outside are made canonical here, before anybody asks whether they are trusted."""
+"""Canonical paths: paths from outside get their one name here, before their trust is looked up."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from pathlib import Path
 from mase_server.reading import is_file, is_folder
 
 
-def canonical(path: str | os.PathLike[str]) -> str:
-    """The absolute path of what the system opens under `path`, however that is spelled; ValueError for no path at all.
+def canonical_path(path: str | os.PathLike[str]) -> str:
+    """The absolute path that the system opens for `path`, however it is written; ValueError if it can be no path.
 
-    `.`, `..`, repeated slashes and symbolic links are resolved, a name has the letters that its folder lists, and a
-    relative path begins at the present folder. Of what is not there the part that is there counts.
+    `.`, `..`, repeated slashes and symbolic links are resolved, names are spelled as their folder lists them, and a
+    relative path begins at the current folder. If a path is missing, its existing part is resolved.
 
-    Trust is asked of this path alone, and this path is run: neither a spelling nor a link makes a file part of a folder
-    in which it does not lie. So a link in a trusted folder to a file elsewhere is not trusted: the person is asked
-    about the folder in which that file lies. The path of an interpreter is never made canonical: the `python` of a
-    virtual environment is a link, by which Python knows the environment.
+    Trust is looked up for this path, and this path is run: neither its spelling nor a link makes a file part of a
+    folder that does not contain it. So a link in a trusted folder to a file elsewhere is not trusted: the user is asked
+    about that file's own folder. The path of an interpreter is never made canonical: the `python` of a virtual
+    environment is a link, from which Python finds the environment.
     """
     try:
         return _as_listed(os.path.realpath(path))
-    except ValueError as error:  # a null byte, or half of a surrogate pair, which no file system takes
+    except ValueError as error:  # a null byte, or half a surrogate pair, which no file system allows
         raise ValueError(f"{os.fspath(path)[:200]!r} names no file: {error}") from None
 
 
 def canonical_of_absolute(path: str) -> str:
-    """`canonical` of what a program says, which knows no present folder; ValueError for a relative path too.
+    """`canonical_path` for a path from a program, which has no current folder; ValueError also for a relative one.
 
-    A link that leads to nothing, or to a device or a pipe, keeps its own name: why it is not read is told there. Trust
-    is asked of where it leads all the same, by `canonical`.
+    A broken link, or one to a device or a pipe, keeps its own name: reading it gives the error. Trust is looked up by
+    `canonical_path`, i.e. for its target, all the same.
     """
     if not Path(path).is_absolute():
         raise ValueError(f"path is {path[:200]!r}; it has to be absolute")
-    found = canonical(path)
+    found = canonical_path(path)
     if is_file(found) or is_folder(found) or not os.path.islink(path):  # noqa: PTH114 - not an error
         return found
     folder, name = os.path.split(path)
@@ -42,9 +42,9 @@ def canonical_of_absolute(path: str) -> str:
 
 
 def _as_listed(path: str) -> str:
-    """An absolute path with each name as its folder lists it: some file systems ignore case, and forms of Unicode."""
+    """An absolute path with each name as its folder lists it: some file systems ignore case and Unicode forms."""
     parent, _, name = path.rpartition("/")
-    if not name or os.name == "nt":  # there the system has told the listed names
+    if not name or os.name == "nt":  # Windows returns the listed names already
         return path
     parent = parent and _as_listed(parent)
     swapped = name.swapcase() if name.isascii() else name
@@ -55,9 +55,9 @@ def _as_listed(path: str) -> str:
             listed = {entry.name for entry in entries}
     except OSError:
         return f"{parent}/{name}"
-    alike = (each for each in listed if _folded(each) == _folded(name))
+    alike = (each for each in listed if _fold_name(each) == _fold_name(name))
     return f"{parent}/{name if name in listed else next(alike, name)}"
 
 
-def _folded(name: str) -> str:
+def _fold_name(name: str) -> str:
     return unicodedata.normalize("NFC", name.casefold())

@@ -1,13 +1,13 @@
-"""Folders and files that are this user's alone: made, checked, read, written whole, and changed by one at a time.
+"""Private folders and files of this user: create, check, read, write whole, and change them one process at a time.
 
-Whoever can write to a folder decides what is in it: what is kept there is believed, and some of it is executed, only
-if nobody else can. As with OpenSSH's StrictModes, the check covers the folders above as well, up to the home folder or
-the root: who can write to one of these can put another folder in the place of ours. Each has to belong to this user or
-to root, and nobody else may write to it, its user's private group aside; above, a sticky one such as /tmp will do,
-since nobody renames there what is not theirs. Where all of this holds, no other user can exchange anything between the
-check and the use.
+A user who can write to a folder controls its content. The server trusts files there, and executes some, only if nobody
+else can write to them. As with OpenSSH's StrictModes, the check includes the folders above, up to the home folder or
+the root: a user who can write to one of these can replace our folder. Each must belong to this user or to root, and
+nobody else may write to it, except the user's private group; folders above may also be sticky, like /tmp, because
+users cannot rename each other's files there. If all this holds, no other user can exchange anything between the check
+and the use.
 
-Standard library only: the trace child checks in a person's interpreter.
+Standard library only: the trace child makes these checks in a user's interpreter.
 """
 
 from __future__ import annotations
@@ -15,46 +15,50 @@ from __future__ import annotations
 import contextlib
 import errno
 import hmac
+import logging
 import os
 import secrets
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-#: Where a system has no such locks, processes take turns by a file that only one of them can make.
+import platformdirs
+
+#: Without such locks, processes take turns by a file that only one of them can create.
 _HAS_LOCKS = find_spec("fcntl") is not None
 _SHORTEST_TOKEN = 16
-#: What nobody else may do: write; or write, read and enter.
+#: Permissions that others must not have: to write; or to write, read and enter.
 _WRITE, _ANYTHING = 0o022, 0o077
-#: Seconds that one change waits for others at most, and between two tries.
+#: Maximum seconds that a change waits for others, and seconds between two attempts.
 _PATIENCE, _POLL = 20.0, 0.005
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class NotPrivate(OSError):
-    """Something that has to be this user's alone is not; the text says what, and what to do."""
+    """A path that must be this user's alone is not; the text says which, and what to do."""
 
 
 def own_folder(path: Path) -> Path:
-    """The folder `path`, made where it is not there. NotPrivate where somebody else can write to it; OSError."""
-    return _folder(path, _WRITE)
+    """The folder `path`, created if missing. NotPrivate if somebody else can write to it; OSError."""
+    return _check_folder(path, _WRITE)
 
 
 def private_folder(path: Path) -> Path:
-    """The same for what nobody else may read either, such as sockets and tokens."""
-    return _folder(path, _ANYTHING)
+    """The same for folders that others must not read either, such as those of sockets and tokens."""
+    return _check_folder(path, _ANYTHING)
 
 
-def _folder(path: Path, forbidden: int) -> Path:
+def _check_folder(path: Path, forbidden: int) -> Path:
     path = path.absolute()
     if os.name != "posix":
         path.mkdir(parents=True, exist_ok=True)
         return path
     _check_above(path)
-    _make(path)
+    _make_folder(path)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _NO_FOLLOW)
     except OSError as error:
@@ -62,21 +66,21 @@ def _folder(path: Path, forbidden: int) -> Path:
             raise NotPrivate(f"{path} is no folder; remove it") from error
         raise
     try:
-        _check(path, os.fstat(descriptor), "folder", forbidden)
+        _check_ownership(path, os.fstat(descriptor), "folder", forbidden)
     finally:
         os.close(descriptor)
     return path
 
 
-def _make(path: Path) -> None:
+def _make_folder(path: Path) -> None:
     if not path.parent.exists():
-        _make(path.parent)
+        _make_folder(path.parent)
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
 
 
 def _check_above(path: Path) -> None:
-    """NotPrivate where somebody else can exchange `path`, by its own name or through a link on the way to it."""
+    """Raise NotPrivate if somebody else can exchange `path`, by its own name or through a link on the way to it."""
     homes = {Path(os.path.expanduser("~")), Path(os.path.expanduser("~")).resolve()}  # noqa: PTH111 - never fails
     for nearest in dict.fromkeys((path.parent, path.parent.resolve())):
         for folder in (nearest, *nearest.parents):
@@ -100,8 +104,8 @@ def _check_one_above(path: Path, folder: Path, found: os.stat_result) -> None:
 
 
 def _is_of_one(found: os.stat_result) -> bool:
-    """Is the group of a folder the private one of its user: of the same name, and with nobody else in it?"""
-    import grp  # not on every system
+    """Is a folder's group the private one of its user, i.e. with the same name and no other member?"""
+    import grp  # not available on every system
     import pwd
 
     try:
@@ -111,7 +115,7 @@ def _is_of_one(found: os.stat_result) -> bool:
     return user.pw_gid == group.gr_gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
 
 
-def _check(path: Path, found: os.stat_result, kind: str, forbidden: int) -> None:
+def _check_ownership(path: Path, found: os.stat_result, kind: str, forbidden: int) -> None:
     if not (stat.S_ISDIR if kind == "folder" else stat.S_ISREG)(found.st_mode):
         raise NotPrivate(f"{path} is no {kind}; remove it")
     if os.name != "posix":
@@ -126,16 +130,16 @@ def _check(path: Path, found: os.stat_result, kind: str, forbidden: int) -> None
 
 
 def read_own(path: str | Path) -> bytes:
-    """The bytes of a file that nobody else can write; NotPrivate, or OSError where it is not there."""
-    return _read(Path(path), _WRITE, -1)
+    """The bytes of a file that nobody else can write; NotPrivate, or OSError if it is missing."""
+    return _read_checked(Path(path), _WRITE, -1)
 
 
 def read_private(path: Path, limit: int = 1 << 16) -> str:
-    """The text of a file that only this user can read; NotPrivate, or OSError where it is not there."""
-    return _read(path, _ANYTHING, limit).decode("utf-8", "replace")
+    """The text of a file that only this user can read; NotPrivate, or OSError if it is missing."""
+    return _read_checked(path, _ANYTHING, limit).decode("utf-8", "replace")
 
 
-def _read(path: Path, forbidden: int, limit: int) -> bytes:
+def _read_checked(path: Path, forbidden: int, limit: int) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
@@ -143,22 +147,25 @@ def _read(path: Path, forbidden: int, limit: int) -> bytes:
             raise NotPrivate(f"{path} is no file; remove it") from error
         raise
     with os.fdopen(descriptor, "rb") as file:
-        _check(path, os.fstat(descriptor), "file", forbidden)
+        _check_ownership(path, os.fstat(descriptor), "file", forbidden)
         return file.read(limit)
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file of mode 0600, whole or not at all, in place of what is there; OSError names it and says why not."""
+    """Write a file of mode 0600, completely or not at all, replacing an old one.
+
+    OSError names the file and the reason.
+    """
     try:
-        with _written(path, text) as made:
+        with _write_temporary(path, text) as made:
             made.replace(path)
     except OSError as error:
         raise OSError(error.errno, f"{path} cannot be written: {error.strerror}") from error
 
 
 @contextlib.contextmanager
-def _written(path: Path, text: str) -> Iterator[Path]:
-    """A file beside `path` with this text, gone at the end of the block if it still has its name."""
+def _write_temporary(path: Path, text: str) -> Iterator[Path]:
+    """A temporary file beside `path` with this text, removed at the end of the block unless it was renamed."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".new")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -170,15 +177,15 @@ def _written(path: Path, text: str) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def changing(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
-    """Read, change and write the kept file `path` in this block, while no other process of this user does.
+def change_file(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
+    """Read, change and write the stored file `path` in this block, while no other process of this user does.
 
-    Its folder is made where it is not there, and has to be this user's own. NotPrivate; TimeoutError after `patience`
-    seconds; OSError where nothing can be written.
+    Its folder is created if missing, and must be private. NotPrivate; TimeoutError after `patience` seconds;
+    OSError if writing fails.
     """
     lock = own_folder(path.parent) / f".{path.name}.{'lock' if _HAS_LOCKS else 'held'}"
     end = time.monotonic() + patience
-    while (held := _held(lock)) is None:
+    while (held := _try_to_hold(lock)) is None:
         if time.monotonic() > end:
             mend = "" if _HAS_LOCKS else f"; if there is none, remove {lock}"
             raise TimeoutError(errno.ETIMEDOUT, f"another process has been changing {path} for {patience:g} s{mend}")
@@ -191,23 +198,23 @@ def changing(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
         os.close(held)
 
 
-def _held(lock: Path) -> int | None:
-    """A descriptor that holds the lock until it is closed, however that comes to be; None while another one does."""
+def _try_to_hold(lock: Path) -> int | None:
+    """A descriptor that holds the lock until it is closed, even by a crash; None while another process holds it."""
     flags = os.O_RDWR | os.O_CREAT | _NO_FOLLOW
     if not _HAS_LOCKS:
         with contextlib.suppress(FileExistsError):
             return os.open(lock, flags | os.O_EXCL, 0o600)
         return None
     descriptor = os.open(lock, flags, 0o600)
-    if take(descriptor):
+    if try_lock(descriptor):
         return descriptor
     os.close(descriptor)
     return None
 
 
-def take(descriptor: int) -> bool:
-    """Take the lock of an open file, until it is closed; False where another process has it."""
-    import fcntl  # not on every system
+def try_lock(descriptor: int) -> bool:
+    """Take the lock of an open file until it is closed; False if another process has it."""
+    import fcntl  # not available on every system
 
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -217,13 +224,13 @@ def take(descriptor: int) -> bool:
 
 
 def token_of(path: Path) -> str:
-    """The token in a file, which is made with a fresh one where it is not there. ValueError for a short one."""
+    """The token in a file; a missing file is created with a fresh one. ValueError for a short token."""
     try:
         token = read_private(path).strip()
     except FileNotFoundError:
         try:
-            with contextlib.suppress(FileExistsError), _written(path, secrets.token_urlsafe(32) + "\n") as made:
-                path.hardlink_to(made)  # of two servers that begin at once, one makes it
+            with contextlib.suppress(FileExistsError), _write_temporary(path, secrets.token_urlsafe(32) + "\n") as made:
+                path.hardlink_to(made)  # if two servers start at once, one creates it
         except OSError as error:
             raise OSError(error.errno, f"cannot write a token: {path} cannot be written: {error.strerror}") from error
         token = read_private(path).strip()
@@ -233,6 +240,59 @@ def token_of(path: Path) -> str:
 
 
 def is_token(said: object, token: str) -> bool:
-    """Is what a client said the token? Takes as long for one that is nearly right."""
+    """Is the client's value the token? The comparison takes the same time for one that is nearly right."""
     text = said if isinstance(said, str) else ""
     return hmac.compare_digest(text.encode("utf-8", "replace"), token.encode())
+
+
+# The folders where the server keeps data between runs, by the system's conventions.
+
+_NAME = "mase-server"
+_LOG = logging.getLogger(__name__)
+
+
+def cache_dir() -> Path:
+    """The folder of data that can be made again: learned preloads, rewritten bytecode, simulation programs.
+
+    Some of it is executed. If somebody else could have written to the usual folder, a fresh one is used.
+    """
+    usual = usual_cache_dir()
+    try:
+        return own_folder(usual)
+    except NotPrivate as error:
+        return _instead_of_cache(str(error))
+    except OSError:
+        return usual  # it cannot be made; the code that stores something reports that
+
+
+def usual_cache_dir() -> Path:
+    """The usual cache folder, or a fresh one if others can write there."""
+    return _usual_or_fresh_folder(platformdirs.user_cache_dir, "cache")
+
+
+def state_dir() -> Path:
+    """The folder of the user's decisions, i.e. trust. Data that somebody else could have written is ignored."""
+    return _usual_or_fresh_folder(platformdirs.user_state_dir, "state")
+
+
+def _usual_or_fresh_folder(usual: Callable[..., str], kind: str) -> Path:
+    """The usual folder.
+
+    A user without a home, as in some containers, gets a fresh one, because others know fixed names.
+    """
+    with contextlib.suppress(RuntimeError):  # older versions of platformdirs return a relative path instead
+        if (path := Path(usual(_NAME, appauthor=False))).is_absolute():
+            return path
+    return Path(tempfile.mkdtemp(prefix=f"{_NAME}-{kind}-"))
+
+
+@cache
+def _instead_of_cache(why: str) -> Path:
+    _LOG.warning("nothing is kept from one run to the next: %s", why)
+    return Path(tempfile.mkdtemp(prefix="mase-scratch-cache-"))  # removed like scratch folders
+
+
+def describe_os_error(error: OSError) -> str:
+    """The text of an error for users, with the file that it is about, if known."""
+    said = error.strerror or str(error)
+    return f"{error.filename}: {said}" if error.filename else said

@@ -1,8 +1,8 @@
-"""Every program that is started is started here, so that nothing of the current folder runs in its place, or inside it.
+"""Start programs in isolation: nothing in the current folder runs in their place, or is imported by them.
 
-A shell's `PATH=$PATH:`, Python's own `sys.path[0]` and an empty entry of PYTHONPATH all mean the folder that a person
-happens to be in. What lies there may be anybody's: a program that is found there, or that imports from there, runs
-their code. Standard library only.
+A shell's `PATH=$PATH:`, Python's own `sys.path[0]` and an empty entry of PYTHONPATH all mean the current folder, which
+may contain other people's files: a program found there, or one that imports from there, would run their code. All
+programs are started through this module. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
-#: Variables that are lists of folders in which programs look for code.
+#: Variables with lists of folders in which programs look for code.
 _LISTS = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PERL5LIB")
-#: Keeps the folder of a script, and the current one, out of `sys.path` of Python 3.11 and newer, as -P does, which an
-#: older one refuses. `worker/boot.py` takes it away again, so that a person's code sees the environment as it was.
+#: Keeps the folder of a script, and the current one, out of `sys.path` of Python 3.11 and newer, like -P, which older
+#: ones reject. `worker/boot.py` removes it again, so that user code sees the original environment.
 _SAFE_PATH, _OURS = "PYTHONSAFEPATH", "mase-server"
-#: The first statements of a program that any Python may run: an older one has that folder first in `sys.path`.
+#: The first statements of a program for any Python: older ones have that folder first in `sys.path`.
 _WITHOUT_FOLDER = "import sys\nif not getattr(sys.flags, 'safe_path', False):\n    del sys.path[0]\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What is started: made by the functions of this module alone, which isolate it.
+    """A program to start. Only this module's functions create commands, because they isolate them.
 
-    words: the first is the absolute path of the program.
+    words: the first one is the absolute path of the program.
     """
 
     words: tuple[str, ...]
     environment: Mapping[str, str]
 
     def without(self, variables: Container[str]) -> Command:
-        """The same command, which does not get these environment variables."""
+        """The same command without these environment variables."""
         kept = {name: value for name, value in self.environment.items() if name not in variables}
         return Command(self.words, kept)
 
     def run(self, **options: Any) -> subprocess.CompletedProcess[Any]:
-        """Wait for its end; options as of `subprocess.run`. OSError where it does not start."""
+        """Run it and wait for its end; options as of `subprocess.run`. OSError if it does not start."""
         nothing = subprocess.DEVNULL
         done: subprocess.CompletedProcess[Any] = subprocess.run(
             self.words, env=self.environment, check=False, stdin=nothing, **options
@@ -53,52 +53,52 @@ class Command:
         return done
 
     def start(self, *, more: Mapping[str, str], **options: Any) -> subprocess.Popen[bytes]:
-        """Start it. more: further environment variables.  options: as of `subprocess.Popen`. OSError."""
+        """Start it. more: additional environment variables.  options: as of `subprocess.Popen`. OSError."""
         return subprocess.Popen(self.words, env={**self.environment, **more}, **options)
 
     async def start_async(self, *, more: Mapping[str, str] | None = None, **options: Any) -> Process:
-        """The same for the event loop; options as of `asyncio.create_subprocess_exec`. OSError."""
-        import asyncio  # not before it is needed: a command that asks a daemon is over sooner
+        """Start it on the event loop; options as of `asyncio.create_subprocess_exec`. OSError."""
+        import asyncio  # imported late, because a command that asks a daemon must be fast
 
         return await asyncio.create_subprocess_exec(*self.words, env={**self.environment, **(more or {})}, **options)
 
 
 def own_code(code: str) -> Command:
-    """The server's own interpreter with a program of our own, without the packages that the user added to it."""
-    return Command((sys.executable, "-I", "-c", code), _environment())
+    """The server's own interpreter with our own program text, without the packages that the user added to it."""
+    return Command((sys.executable, "-I", "-c", code), _isolated_environment())
 
 
 def own_server(*arguments: str) -> Command:
-    """This project's command line, by the interpreter that runs this, with the packages that it has."""
-    return Command((sys.executable, "-P", "-m", "mase_server", *arguments), _environment())
+    """This project's command line, in this process's interpreter, with its packages."""
+    return Command((sys.executable, "-P", "-m", "mase_server", *arguments), _isolated_environment())
 
 
 def person_code(interpreter: str, code: str, *arguments: str) -> Command:
-    """A person's interpreter, of whatever version, with a program of our own. OSError for a relative path."""
+    """A user's interpreter, of any version, with our own program text. OSError for a relative path."""
     return _of_a_person(interpreter, "", "-c", _WITHOUT_FOLDER + code, *arguments)
 
 
 def person_script(interpreter: str, script: Path, folder: str, *arguments: str) -> Command:
-    """A person's interpreter, of whatever version, with a script that begins as `worker/boot.py` does. OSError.
+    """A user's interpreter, of any version, with a script that begins like `worker/boot.py`. OSError.
 
-    folder: is trusted, so what PYTHONPATH names in it relative to the current folder stays.
+    folder: a trusted one, so entries of PYTHONPATH that are relative to it stay.
     """
     return _of_a_person(interpreter, folder, str(script), *arguments)
 
 
-def program(name: str | Path, *arguments: str | Path) -> Command:
-    """Any other program, by its path or its name; FileNotFoundError where there is none of that name."""
+def command_for_program(name: str | Path, *arguments: str | Path) -> Command:
+    """Any other program, by its path or name; FileNotFoundError if there is no such program."""
     found = str(name) if Path(name).is_absolute() else find_program(str(name))
     if found is None:
         raise FileNotFoundError(errno.ENOENT, "there is no such program on PATH", str(name))
-    return Command((found, *map(str, arguments)), _environment())
+    return Command((found, *map(str, arguments)), _isolated_environment())
 
 
 def find_program(name: str, *more: str, path: str | None = None) -> str | None:
-    """The absolute path of a program: a name is looked for in the absolute folders of PATH, and then in `more`.
+    """The absolute path of a program: a name is searched in the absolute folders of PATH, and then in `more`.
 
-    path: another PATH than that of this process.  A name with a slash, such as "./tools/verilator", was written by a
-    person, and is taken as it is. None where there is no such program.
+    path: another PATH than this process's.  A name with a slash, such as "./tools/verilator", is the user's own
+    choice, and is used as it is. None if there is no such program.
     """
     if Path(name).parent != Path():
         return shutil.which(str(Path(name).absolute()))
@@ -108,8 +108,8 @@ def find_program(name: str, *more: str, path: str | None = None) -> str | None:
 
 
 def isolate_libraries() -> None:
-    """Isolate what libraries start, too, such as `uname` and the processes of a cluster: they get our environment."""
-    isolated = _environment()
+    """Isolate programs that libraries start, too, such as `uname` and a cluster's processes: set our environment."""
+    isolated = _isolated_environment()
     for variable in set(_LISTS) - {"PYTHONPATH"}:
         os.environ.pop(variable, None)
         if variable in isolated:
@@ -120,23 +120,23 @@ def isolate_libraries() -> None:
 def _of_a_person(interpreter: str, folder: str, *arguments: str) -> Command:
     if not Path(interpreter).is_absolute():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), interpreter)
-    return Command((interpreter, *arguments), {_SAFE_PATH: _OURS, **_environment(folder)})
+    return Command((interpreter, *arguments), {_SAFE_PATH: _OURS, **_isolated_environment(folder)})
 
 
-def _environment(folder: str = "") -> dict[str, str]:
-    """This process's environment, without entries of lists that depend on the current folder.
+def _isolated_environment(folder: str = "") -> dict[str, str]:
+    """This process's environment, with its lists freed of entries that depend on the current folder.
 
-    folder: relative entries of PYTHONPATH that lie in it are kept, as absolute paths.
+    folder: relative entries of PYTHONPATH inside it are kept, as absolute paths.
     """
     made = {key: value for key, value in os.environ.items() if key not in _LISTS}
     for variable in _LISTS:
         kept = folder if variable == "PYTHONPATH" else ""
-        if entries := os.pathsep.join(_absolute(os.environ.get(variable, ""), kept)):
-            made[variable] = entries  # an empty list would mean the current folder, too
+        if entries := os.pathsep.join(_absolute_entries(os.environ.get(variable, ""), kept)):
+            made[variable] = entries  # an empty list would also mean the current folder
     return made
 
 
-def _absolute(entries: str, folder: str) -> Iterator[str]:
+def _absolute_entries(entries: str, folder: str) -> Iterator[str]:
     for entry in filter(None, entries.split(os.pathsep)):
         path = Path(entry)
         if path.is_absolute():

@@ -1,21 +1,21 @@
-"""What messages say of an unknown name: the nearest known one, and those there are. Standard library only."""
+"""Texts about an unknown name for messages: the nearest known name, and a list of the known ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-#: More names than this are not listed beside the nearest one: the reader would not find it among them.
+#: With more names than this, the nearest one is suggested without a list, which would be too long to search.
 _FEW = 12
-#: A list of names ends here.
+#: Maximum length of a list of names.
 _MOST = 20
 
 
 def suggest(word: object, known: Iterable[object], label: str = "there are", elsewhere: str = "") -> str:
     """The end of a message, after the unknown word: "; did you mean 'rank'? It takes rank, alpha".
 
-    known: in the order in which they are listed.  label: what stands before the list.  elsewhere: what to say in
-    place of a list that would be too long here.
+    known: in the order of the list.  label: the words before the list.  elsewhere: the text in place of a list that
+    would be too long.
 
     >>> suggest("ranks", ["rank", "alpha"], "it takes"), suggest("size", [], "it takes")
     ("; did you mean 'rank'? It takes rank, alpha", '; it takes none')
@@ -29,5 +29,5 @@ def suggest(word: object, known: Iterable[object], label: str = "there are", els
 
 
 def list_names(names: list[str]) -> str:
-    """Names with commas between, "none" for none, the last ones as a number where there are many."""
+    """Names with commas in between, "none" for none; a long list ends with the number of the others."""
     return ", ".join(names[:_MOST]) + (f" and {len(names) - _MOST} more" if len(names) > _MOST else "") or "none"

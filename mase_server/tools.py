@@ -9,14 +9,14 @@ _FORMAT = "%(levelname)-8s %(message)s"
 
 
 class _Stderr(logging.Handler):
-    """Writes to what sys.stderr is at the time, so that redirecting it works."""
+    """Writes to the current sys.stderr, so that redirecting it works."""
 
     def emit(self, record: logging.LogRecord) -> None:
         sys.stderr.write(self.format(record) + "\n")
 
 
 def get_logger(name: str) -> logging.Logger:
-    """The logger of this name, which writes to standard error; asking again gives the same one.
+    """The logger of this name, which writes to standard error; further calls return the same logger.
 
     name: as for logging.getLogger.
     Source: `chop.tools.get_logger`.

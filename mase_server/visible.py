@@ -1,8 +1,8 @@
-r"""Texts of others, made visible: names of files, folders and classes, keys of models, messages of exceptions.
+r"""Make texts of others visible: names of files, folders and classes, keys of models, messages of exceptions.
 
-Such a text may hold characters that steer a terminal, turn a line round, end it, or are not seen at all. `reveal`
-writes them as Python would (`\x1b`, `\u202e`, `\n`) and leaves everything that people read as it is, in any script.
-What a medium needs on top of that is here too, so that all writers escape alike: prompts, Markdown, XML, JSON.
+Such a text may contain characters that control a terminal, reverse or end a line, or are invisible. `reveal` writes
+them as Python would (`\x1b`, `\u202e`, `\n`) and keeps everything that people read, in any script. The additional
+escapes of each medium are also here, so that all writers escape alike: prompts, Markdown, XML, JSON.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ import unicodedata
 from html import escape
 from typing import Any
 
-#: `str.isprintable` takes these for something to be seen: fillers, joiners of graphemes, selectors of variants.
+#: `str.isprintable` counts these as visible: fillers, joiners of graphemes, selectors of variants.
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001da9b-\U0001daaf"
     "\U000e0100-\U000e01ef]"
 )
-#: Spaces that people write, which `str.isprintable` takes for nothing to be seen.
+#: Spaces in normal texts that `str.isprintable` counts as invisible.
 _SPACES = frozenset("\u00a0\u202f\u3000")
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]")
 _NON_JOINER, _JOINER, _AS_EMOJI = "\u200c", "\u200d", "\ufe0f"
-#: The combining class of signs, in scripts of India, that a joiner may follow.
+#: The combining class of signs in Indian scripts that a joiner may follow.
 _VIRAMA = 9
 
-#: What Markdown takes for more than text: its signs, entities, and what makes a link of a bare address.
+#: Special text in Markdown: its signs, entities, and the parts that turn a bare address into a link.
 _MARKS = re.compile(r"[\\`*_{}\[\]<>#|~&@]|^[-+=]|(?<=\bwww)\.|:(?=//)|(?<=\bmailto):|(?<=\bxmpp):", re.IGNORECASE)
 _NUMBERED = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
 _TICKS = re.compile("`+")
 _BLANKS = re.compile(r"[ \t\n]+")
-#: Characters of inline code.
+#: Maximum characters of inline code.
 _LONGEST_CODE = 300
 
 
 def reveal(text: str) -> str:
-    """The text on one line: what is not seen, ends a line or turns it round is written out."""
+    """The text on one line, with invisible characters and those that end or reverse a line written out."""
     if text.isprintable() and (text.isascii() or not _UNSEEN.search(text)):
         return text
     return _NOT_ASCII.sub(_write_out, text)
@@ -50,12 +50,12 @@ def reveal_lines(text: str) -> str:
 
 
 def reveal_prompt(text: str) -> str:
-    """`reveal_lines` for a message of an editor, which takes `[text](command:...)` for a link in its own words."""
+    """`reveal_lines` for messages in an editor, with its links, `[text](command:...)`, disabled."""
     return reveal_lines(text).replace("](", "] (")
 
 
 def reveal_within(value: Any) -> Any:
-    """Plain data with all its texts revealed, each with its lines."""
+    """Plain data with all its texts revealed, keeping their lines."""
     if isinstance(value, str):
         return reveal_lines(value)
     if isinstance(value, dict):
@@ -64,7 +64,7 @@ def reveal_within(value: Any) -> Any:
 
 
 def shorten_middle(text: str, limit: int) -> str:
-    """The text without its middle where it is longer than `limit` characters: the ends tell most of a path."""
+    """The text with its middle cut out if it is longer than `limit` characters: the ends tell most about a path."""
     if len(text) <= limit:
         return text
     kept = limit - 1
@@ -72,13 +72,13 @@ def shorten_middle(text: str, limit: int) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """The text as Markdown that means just that text, on one line, with single blanks."""
+    """Markdown that displays exactly this text, on one line, with single blanks."""
     marked = _MARKS.sub(r"\\\g<0>", reveal(_BLANKS.sub(" ", text).strip()))
     return _NUMBERED.sub(r"\1\\\2", marked)
 
 
 def escape_code(text: str) -> str:
-    """The text as inline code of Markdown that survives a table: bars escaped, backticks fenced, not endless."""
+    """The text as Markdown inline code that is safe in a table: escaped bars, fenced backticks, bounded length."""
     text = reveal(_BLANKS.sub(" ", text).strip())
     text = text if len(text) <= _LONGEST_CODE else text[: _LONGEST_CODE - 1] + "…"
     ticks = max(map(len, _TICKS.findall(text)), default=0)
@@ -87,12 +87,12 @@ def escape_code(text: str) -> str:
 
 
 def escape_markup(text: str) -> str:
-    """The text as XML and HTML have it, between elements and in quotes."""
+    """The text for XML and HTML, between elements and in quotes."""
     return escape(reveal_lines(text))
 
 
 def dump_json(value: Any, indent: int | None = None, default: Any = None) -> str:
-    """JSON in which nothing is lost and everything is seen: `\\u202e` stands for itself, letters stay letters."""
+    """JSON that keeps everything and shows everything: `\\u202e` stays an escape, letters stay letters."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=default)
     if text.isascii() and "\x7f" not in text:
         return text
@@ -107,7 +107,7 @@ def _write_out(found: re.Match[str], *, in_json: bool = False) -> str:
 
 
 def _is_needed(found: re.Match[str]) -> bool:
-    """Is it a joiner or a selector without which letters or a symbol beside it look like others?"""
+    """Is it a joiner or selector that changes the look of the letters or symbol beside it?"""
     text, each = found.string, found[0]
     before, after = text[: found.start()][-1:], text[found.end() :][:1]
     if not before:

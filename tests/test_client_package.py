@@ -5,10 +5,8 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from mase_server import __version__
-from mase_server.lsp.settings import SETTINGS, Settings, parse
+from mase_server.lsp.workspace import SETTINGS, Settings, parse_settings
 
 CLIENT = Path(__file__).resolve().parents[1] / "mase_client_vscode"
 PACKAGE = json.loads((CLIENT / "package.json").read_text())
@@ -31,24 +29,23 @@ def test_the_settings_are_those_that_the_server_reads() -> None:
 
 def test_the_defaults_are_the_servers_own() -> None:
     defaults = {name.removeprefix("mase."): schema["default"] for name, schema in PROPERTIES.items() if name not in OWN}
-    assert parse(defaults, Settings()) == Settings()
+    assert parse_settings(defaults, Settings()) == Settings()
 
 
-@pytest.mark.parametrize("name", PROPERTIES)
-def test_every_setting_has_a_description_and_a_scope(name: str) -> None:
-    schema = PROPERTIES[name]
-    assert (schema.get("description") or schema["markdownDescription"]).endswith(".")
-    assert schema["scope"] in {"resource", "window", "machine-overridable"}
+def test_every_setting_has_a_description_and_a_scope() -> None:
+    told = {name: schema.get("description") or schema["markdownDescription"] for name, schema in PROPERTIES.items()}
+    assert [name for name, text in told.items() if not text.endswith(".")] == []
+    assert {schema["scope"] for schema in PROPERTIES.values()} == {"resource", "window", "machine-overridable"}
 
 
-@pytest.mark.parametrize("name", ["mase.interpreter", "mase.server.command"])
-def test_what_names_a_program_is_set_per_machine(name: str) -> None:
-    assert PROPERTIES[name]["scope"] == "machine-overridable"
+def test_what_names_a_program_is_set_per_machine() -> None:
+    programs = ("mase.interpreter", "mase.server.command")
+    assert {PROPERTIES[name]["scope"] for name in programs} == {"machine-overridable"}
 
 
-@pytest.mark.parametrize("name", [*PROPERTIES, *(f"MASE: {command['title']}" for command in COMMANDS.values())])
-def test_the_readme_names_every_setting_and_command(name: str) -> None:
-    assert name in README
+def test_the_readme_names_every_setting_and_command() -> None:
+    names = [*PROPERTIES, *(f"MASE: {command['title']}" for command in COMMANDS.values())]
+    assert [name for name in names if name not in README] == []
 
 
 def test_an_untrusted_workspace_leaves_the_extension_off() -> None:
@@ -65,43 +62,18 @@ def test_the_lock_file_names_no_registry_and_pins_by_content() -> None:
     assert not [name for name, entry in packages.items() if name and "integrity" not in entry]
 
 
-def test_the_states_of_a_trace_are_the_servers() -> None:
-    from mase_server.daemon.status import STATES
+def test_the_types_of_the_servers_records_are_those_that_the_generator_writes() -> None:
+    from docs.typescript import FILE, typescript
+
+    assert FILE.read_text("utf-8") == typescript(), "run `make docs`"
+
+
+def test_each_notification_of_the_server_has_its_own_type_in_the_extension() -> None:
+    from mase_server.lsp.listener import NOTIFICATIONS
 
     source = (CLIENT / "src" / "protocol.ts").read_text()
-    union = source[source.index("type TraceState") : source.index(";", source.index("type TraceState"))]
-    assert set(re.findall(r"'(\w+)'", union)) == set(STATES)
-
-
-def test_the_kinds_of_arguments_are_the_servers() -> None:
-    from typing import get_args
-
-    from mase_server.arguments import Kind
-
-    source = (CLIENT / "src" / "protocol.ts").read_text()
-    union = source[source.index("type ArgumentKind") :].partition(";")[0]
-    assert set(re.findall(r"'(\w+)'", union)) == set(get_args(Kind))
-
-
-def test_what_the_extension_reads_of_a_pass_is_what_the_server_tells() -> None:
-    from mase_server.passes.registry import built_in
-
-    source = (CLIENT / "src" / "protocol.ts").read_text()
-    told = built_in()["quantize"].to_wire()
-    for name, known in (("PassArgument", told["arguments"][0]), ("Pass", told)):
-        body = source[source.index(f"interface {name} {{") :].partition("}")[0]
-        assert set(re.findall(r"^  (\w+)", body, re.MULTILINE)) <= set(known)
-
-
-def test_what_the_extension_reads_of_hardware_is_what_the_server_tells() -> None:
-    from mase_server.building import EMISSION_KEYS, SIMULATION_KEYS
-    from mase_server.lsp.builds import declared
-
-    source = (CLIENT / "src" / "protocol.ts").read_text()
-    told = {"Emission": {"uri", *EMISSION_KEYS}, "Simulation": {"summary", *SIMULATION_KEYS}, "BuildForm": declared({})}
-    for name, known in told.items():
-        body = source[source.index(f"interface {name} ") :].partition("}")[0]
-        assert set(re.findall(r"^  (\w+)", body, re.MULTILINE)) <= set(known)
+    typed = {name: kind for kind, name in re.findall(r"NotificationType<(\w+)>\('([^']+)'\)", source)}
+    assert typed == {name: record.__name__ for name, record in NOTIFICATIONS.items()}
 
 
 def test_every_command_about_passes_and_hardware_is_the_servers_too() -> None:

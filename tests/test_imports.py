@@ -2,92 +2,43 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "mase_server"
 
-COMPILER = ("ops", "tracing", "ir", "inputs", "formats", "passes", "hardware")
-SHARED = (
-    *(
-        "dependencies",
-        "visible",
-        "notebooks",
-        "paths",
-        "reading",
-        "private",
-        "snapshot",
-        "steps",
-        "arguments",
-        "building",
-        "kinds",
-        "suggestions",
-    ),
-    *("wire", "dtypes"),
-)
-#: part of the package -> the other parts that it may import.
+COMPILER = ("ops", "tracing", "ir", "formats", "passes", "hardware")
+#: What any part may use: what is said between processes, and how files and texts of others are read.
+SHARED = ("protocol", "dependencies", "visible", "notebooks", "paths", "reading", "private", "building", "suggestions")
+#: part of the package -> the other parts that it may import, from the bottom to the top.
 MAY_IMPORT = {
-    "snapshot": ("visible",),
-    "steps": (),
+    **dict.fromkeys(("dtypes", "programs", "reading", "suggestions", "tools", "visible", "descendants"), ()),
+    "private": (),
     "notebooks": ("reading",),
     "paths": ("reading",),
-    "reading": (),
-    "arguments": ("kinds", "suggestions"),
-    "suggestions": (),
-    "building": ("suggestions",),
-    "answers": (),
     "dependencies": ("reading",),
-    "kinds": (),
-    "visible": (),
-    "wire": (),
-    "dtypes": (),
-    "directories": ("private",),
-    "components": (),
-    "codes": (),
-    "observe": ("private", "visible"),
-    "priority": (),
-    "private": (),
-    "programs": (),
-    "descendants": (),
-    "ops": ("formats", "dtypes", "snapshot", "visible"),
-    "tracing": ("ops", *SHARED),
-    "ir": ("formats", "ops", "tracing", "inputs", *SHARED),
-    "inputs": ("ops", "tracing", "worker.request", "priority", *SHARED),
+    "building": ("protocol", "suggestions"),
+    "protocol": ("suggestions", "visible"),
+    "telemetry": ("private", "visible"),
     "formats": ("suggestions",),
-    "hardware": ("ops", "ir", "formats", "building", "components", "visible"),
-    "simulation": ("building", "priority", "private", "programs"),
-    "passes": ("ops", "tracing", "ir", "formats", "hardware", "tools", *SHARED),
-    "tools": (),
-    "worker": (*COMPILER, *SHARED, "priority", "descendants"),
-    "daemon": (
-        *(
-            "observe",
-            "priority",
-            "programs",
-            "private",
-            "descendants",
-            "answers",
-            "worker.request",
-            "worker.jobs",
-            "directories",
-            "simulation",
-        ),
-        *SHARED,
-    ),
-    "lsp": ("observe", "daemon", "rpc", *SHARED, "worker.request", "directories", "components"),
-    "rpc": ("observe", "daemon", *SHARED, "worker.request", "directories"),
-    "client": (*SHARED, "answers", "directories", "rpc.frames", "rpc.addresses", "rpc.registry"),
-    "sweep": ("daemon", "programs", *SHARED, "worker.request", "directories"),
+    "ops": ("formats", "visible"),
+    "tracing": ("ops", "dtypes", "descendants", *SHARED),
+    "ir": ("formats", "ops", "tracing", "dtypes", *SHARED),
+    "hardware": ("formats", "ops", "ir", "building", "protocol", "visible"),
+    "passes": ("formats", "ops", "tracing", "ir", "hardware", "tools", "dtypes", *SHARED),
+    "worker": (*COMPILER, "dtypes", "descendants", *SHARED),
+    "simulation": ("building", "private", "programs", "descendants"),
+    "daemon": ("telemetry", "programs", "descendants", "simulation", "worker.jobs", "dtypes", *SHARED),
+    "rpc": ("telemetry", "daemon", "descendants", *SHARED),
+    "client": ("rpc.frames", "rpc.registry", *SHARED),
+    "sweep": ("daemon", "programs", *SHARED),
+    "lsp": ("telemetry", "daemon", "rpc", "dtypes", *SHARED),
+    "cli": ("telemetry", "programs", "daemon", "lsp", "simulation", "client", "rpc", "sweep", *SHARED),
     "jupyter": ("programs", "cli.attached", "cli.reports", "rpc.registry", "lsp", "ir", *SHARED),
-    "cli": (
-        *("observe", "codes", "programs", "daemon", "lsp", "simulation", "client", "rpc", "sweep"),
-        *(*SHARED, "worker.request", "directories"),
-    ),
     "__main__": ("cli",),
 }
 #: library -> the parts that may import it.
@@ -131,37 +82,53 @@ def imports(path):
     return found
 
 
-FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+IMPORTS = {path: imports(path) for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_one_way(path):
-    part = part_of(path)
+def test_imports_point_one_way():
+    assert [
+        f"{path.relative_to(PACKAGE)} imports {module}"
+        for path, modules in IMPORTS.items()
+        for module in modules
+        if module.startswith("mase_server.") and not may_import(part_of(path), module.removeprefix("mase_server."))
+    ] == []
+
+
+def may_import(part, name):
+    """May this part of the package import that module, or something that a module has?"""
     allowed = {part, *MAY_IMPORT[part]}
-    for module in imports(path):
-        if not module.startswith("mase_server."):
-            continue
-        name = module.removeprefix("mase_server.")
-        fits = name.split(".")[0] in allowed or any(name == one or name.startswith(f"{one}.") for one in allowed)
-        holds = any(one.startswith(f"{name}.") for one in allowed)
-        assert fits or holds or name == "__version__", f"{part} imports {module}"
+    fits = name.split(".")[0] in allowed or any(name == one or name.startswith(f"{one}.") for one in allowed)
+    return fits or any(one.startswith(f"{name}.") for one in allowed) or name == "__version__"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_library_is_imported_only_where_it_belongs(path):
-    for module in imports(path):
-        library = module.split(".")[0]
-        if library in LIBRARIES:
-            assert part_of(path) in LIBRARIES[library], f"{path.name} imports {module}"
+def test_a_library_is_imported_only_where_it_belongs():
+    assert [
+        f"{path.relative_to(PACKAGE)} imports {module}"
+        for path, modules in IMPORTS.items()
+        for module in modules
+        if part_of(path) not in LIBRARIES.get(module.split(".")[0], (part_of(path),))
+    ] == []
 
 
 def test_the_rules_speak_of_every_part_of_the_package():
-    assert {part_of(path) for path in FILES} == set(MAY_IMPORT)
+    assert {part_of(path) for path in IMPORTS} == set(MAY_IMPORT)
+
+
+def test_the_architecture_page_has_the_same_rules():
+    page = (ROOT / "ARCHITECTURE.md").read_text("utf-8").partition("| package |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `(\w+)/` \| .* \| ([^|]*) \|$", page, re.M)
+    words = {"shared": SHARED, "the compiler half": COMPILER}
+    told = {
+        part: {*re.findall(r"`([\w.]+)`", cell)}.union(*(words[each] for each in words if each in cell))
+        for part, cell in rows
+    }
+    packages = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert told == {part: set(may) for part, may in MAY_IMPORT.items() if part in packages}
 
 
 def test_one_module_knows_the_units_of_columns():
     knows = [path for path in (PACKAGE / "lsp").glob("*.py") if "0x10000" in path.read_text()]
-    assert [path.name for path in knows] == ["encoding.py"]
+    assert [path.name for path in knows] == ["text.py"]
 
 
 def loaded_by(code):
@@ -188,3 +155,35 @@ def test_no_two_test_files_have_one_name():
     files = [file for file in Path(__file__).parent.rglob("test_*.py") if not (file.parent / "__init__.py").exists()]
     names = Counter(file.name for file in files)
     assert {name for name, count in names.items() if count > 1} == set()
+
+
+def test_no_import_runs_into_a_cycle_and_no_cycle_crosses_packages():
+    """Cycles of imports that run while modules load: none. With imports inside functions: within one package alone."""
+    modules = {
+        ".".join(path.with_suffix("").parts[len(ROOT.parts) :]).removesuffix(".__init__"): path
+        for path in PACKAGE.rglob("*.py")
+    }
+
+    def targets(path, eager):
+        tree = ast.parse(path.read_text())
+        nodes = tree.body if eager else ast.walk(tree)
+        for node in nodes:
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    yield f"{node.module}.{alias.name}" if f"{node.module}.{alias.name}" in modules else node.module
+
+    def reached(edges, start):
+        seen, waiting = set(), [start]
+        while waiting:
+            for each in edges[waiting.pop()] - seen:
+                seen.add(each)
+                waiting.append(each)
+        return seen
+
+    for eager in (True, False):
+        edges = {name: set(targets(path, eager)) & set(modules) - {name} for name, path in modules.items()}
+        reach = {name: reached(edges, name) for name in edges}
+        rings = [(one, other) for one in reach for other in reach[one] if one < other and one in reach[other]]
+        assert [each for each in rings if eager or len({name.split(".")[1] for name in each}) > 1] == []

@@ -17,9 +17,18 @@ NAMED = sorted(set(re.findall(r"(?:tests|benchmarks|docs)/[\w/]+\.py", MAKEFILE)
 FORMS = [path for path in sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")) if path.name != "config.yml"]
 
 
-@pytest.mark.parametrize("file", NAMED)
-def test_a_file_that_the_makefile_names_is_there(file):
-    assert (ROOT / file).is_file()
+def test_a_file_that_the_makefile_names_is_there():
+    assert NAMED
+    assert [file for file in NAMED if not (ROOT / file).is_file()] == []
+
+
+def test_make_quick_runs_a_test_of_every_package():
+    quick = {package: files for package, *files in map(str.split, (ROOT / "tests" / "quick.txt").open())}
+    packages = {path.parent for path in (ROOT / "mase_server").rglob("*.py")}
+    assert set(quick) == {".".join(path.relative_to(ROOT).parts) for path in packages}
+    assert [package for package, files in quick.items() if not files] == []
+    named = [name.partition("::") for names in quick.values() for name in names]
+    assert [file for file, _, test in named if f"def {test}" not in (ROOT / file).read_text()] == []
 
 
 def test_hosted_ci_runs_the_whole_check_with_the_oldest_supported_python():

@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mase_server.notebooks import FLAGS, MARK, NotebookError, cells_of, errors, is_script, read, runnable, script
+from mase_server.notebooks import (
+    FLAGS,
+    MARK,
+    NotebookError,
+    cell_errors,
+    cells_of,
+    is_script,
+    read_traced_bytes,
+    runnable_python,
+    script_from_cells,
+)
 
 transformer = pytest.importorskip("IPython.core.inputtransformer2")
 
@@ -22,7 +32,7 @@ def code(source, **metadata):
 
 def python_of(cell):
     """The lines of one cell as they are run."""
-    first, *lines, last = runnable(script([cell])).split("\n")
+    first, *lines, last = runnable_python(script_from_cells([cell])).split("\n")
     assert first in (MARK, "")
     assert last == ""
     return lines
@@ -80,15 +90,15 @@ def test_a_cell_of_another_language_is_no_python(cell):
 
 
 def test_a_cell_with_an_error_is_left_out_and_told_at_its_line():
-    source = script(["a = 1", "b = 2\ndef (:", "c = 3", "return 1"])
-    assert [line for line in runnable(source).split("\n") if line not in ("", MARK)] == ["a = 1", "c = 3"]
-    told = [(error.lineno, source.split("\n")[error.lineno - 1]) for error in errors(source)]
+    source = script_from_cells(["a = 1", "b = 2\ndef (:", "c = 3", "return 1"])
+    assert [line for line in runnable_python(source).split("\n") if line not in ("", MARK)] == ["a = 1", "c = 3"]
+    told = [(error.lineno, source.split("\n")[error.lineno - 1]) for error in cell_errors(source)]
     assert told == [(5, "def (:"), (9, "return 1")]
 
 
 def test_futures_of_any_cell_hold_for_the_whole():
-    source = script(["import os", "from __future__ import annotations\n\ndef f(x: Missing): ..."])
-    code = compile(runnable(source), "<script>", "exec", FLAGS)
+    source = script_from_cells(["import os", "from __future__ import annotations\n\ndef f(x: Missing): ..."])
+    code = compile(runnable_python(source), "<script>", "exec", FLAGS)
     names = {}
     exec(code, names)
     assert names["f"].__annotations__ == {"x": "Missing"}
@@ -115,7 +125,7 @@ def test_what_is_no_notebook_is_told_so(data, tmp_path):
         cells_of(data)
     path = tmp_path / "broken.ipynb"
     path.write_bytes(data)
-    assert read(str(path)) == data
+    assert read_traced_bytes(str(path)) == data
     assert is_script(data) == (not data)
 
 
@@ -124,9 +134,9 @@ texts = st.text(st.sampled_from("ab =%!?#'\"\\()[]{}\n:,.")) | st.sampled_from(M
 
 @given(st.lists(texts, max_size=4))
 def test_any_cells_keep_their_lines_and_give_python(cells):
-    source = script(cells)
+    source = script_from_cells(cells)
     assert cells_of(notebook(*map(code, cells))) == cells
-    told = runnable(source)
+    told = runnable_python(source)
     assert told.count("\n") == source.count("\n")
     compile(told, "<script>", "exec", FLAGS)
     assert is_script(source.encode())
@@ -138,7 +148,7 @@ def test_a_file_that_changes_is_read_again_however_alike(tmp_path):
         new = tmp_path / "new"
         new.write_bytes(notebook(code(text)))
         new.replace(path)
-        assert read(str(path)).decode() == script([text])
+        assert read_traced_bytes(str(path)).decode() == script_from_cells([text])
     path.unlink()
     with pytest.raises(FileNotFoundError):
-        read(str(path))
+        read_traced_bytes(str(path))

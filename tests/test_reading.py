@@ -42,7 +42,7 @@ KINDS = {
     open_socket: "This is a socket, not a file.",
     device: "This is a device, not a file.",
     loop: "This is a link that leads back to itself.",
-    dangling: "This is a link to {folder}/nowhere.py, which is not there.",
+    dangling: "This is a link to {folder}/nowhere.py, which does not exist.",
 }
 
 
@@ -58,7 +58,7 @@ def folder(tmp_path, monkeypatch):
 def test_what_is_no_file_is_told_and_never_waited_for(folder, kind, name):
     kind(folder / name)
     with pytest.raises(reading.UnreadableError) as told:
-        notebooks.read(str(folder / name))
+        notebooks.read_traced_bytes(str(folder / name))
     assert told.value.strerror == KINDS[kind].format(folder=folder)
     assert told.value.filename == str(folder / name)
 
@@ -67,10 +67,10 @@ def test_a_file_is_its_bytes_and_a_link_is_what_it_leads_to(folder):
     data = bytes(range(256)) * 100
     (folder / "net.py").write_bytes(data)
     (folder / "link.py").symlink_to("net.py")
-    assert reading.read(str(folder / "net.py")) == data
-    assert reading.read(str(folder / "link.py"), len(data)) == data
+    assert reading.read_file(str(folder / "net.py")) == data
+    assert reading.read_file(str(folder / "link.py"), len(data)) == data
     with pytest.raises(reading.UnreadableError):
-        reading.read(str(folder / "link.py"), len(data) - 1)
+        reading.read_file(str(folder / "link.py"), len(data) - 1)
 
 
 def test_a_file_that_is_too_large_says_how_large_it_is_and_is_not_read(folder):
@@ -78,24 +78,24 @@ def test_a_file_that_is_too_large_says_how_large_it_is_and_is_not_read(folder):
     path.write_bytes(b"")
     os.truncate(path, 1 << 40)  # no machine could read it
     with pytest.raises(reading.UnreadableError) as told:
-        reading.read(str(path), reading.MOST)
+        reading.read_file(str(path), reading.MOST)
     assert told.value.errno == errno.EFBIG
     assert told.value.strerror == (
-        "This file has more than 8 MiB, and is not traced. Move what is no code, such as data, to a file of its own."
+        "This file has more than 8 MiB, and is not traced. Move data and the like to a file of their own."
     )
 
 
 def test_what_has_no_size_before_it_is_read_is_bounded_all_the_same():
     assert os.stat("/proc/self/maps").st_size == 0  # noqa: PTH116
     with pytest.raises(reading.UnreadableError, match=r"This file has more than .* MiB, and is not traced"):
-        reading.read("/proc/self/maps", 1)
+        reading.read_file("/proc/self/maps", 1)
 
 
 def test_what_is_not_there_is_told_as_open_tells_it(folder):
     (folder / "file").write_text("")
     for path, kind in (("none.py", FileNotFoundError), ("file/net.py", NotADirectoryError)):
         with pytest.raises(kind):
-            reading.read(str(folder / path))
+            reading.read_file(str(folder / path))
 
 
 def test_a_file_that_may_not_be_read_says_so(folder):
@@ -105,8 +105,8 @@ def test_a_file_that_may_not_be_read_says_so(folder):
     before = os.geteuid()
     try:
         os.seteuid(before or NOBODY)
-        with pytest.raises(reading.UnreadableError, match=r"may not be read \(permission denied\); `chmod u\+r`"):
-            reading.read(str(path))
+        with pytest.raises(reading.UnreadableError, match=r"is not readable \(permission denied\); `chmod u\+r`"):
+            reading.read_file(str(path))
     finally:
         os.seteuid(before)
 
@@ -116,10 +116,10 @@ def test_a_notebook_whose_times_were_put_back_is_read_again(folder):
     cell = '{"cells": [{"cell_type": "code", "source": "%s", "metadata": {}}], "metadata": {}}'
     path.write_text(cell % "one")
     before = path.stat()
-    assert notebooks.read(str(path)) == b"# %%\none\n"
+    assert notebooks.read_traced_bytes(str(path)) == b"# %%\none\n"
     while path.stat().st_ctime_ns == before.st_ctime_ns:  # the clock of the file system has steps
         path.write_text(cell % "two")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_mtime_ns == before.st_mtime_ns
     assert path.stat().st_size == before.st_size
-    assert notebooks.read(str(path)) == b"# %%\ntwo\n"
+    assert notebooks.read_traced_bytes(str(path)) == b"# %%\ntwo\n"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mase_server import wire
+from mase_server.protocol import wire
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -119,7 +119,7 @@ package = types.ModuleType("_mase_msgpack")
 package.__path__ = [sys.argv[1]]
 sys.modules["_mase_msgpack"] = package
 importlib.import_module("_mase_msgpack.fallback")
-from mase_server import wire
+from mase_server.protocol import wire
 message = {"a": [1, -2, 2**40, "é", b"\\xff", None, True, 1.5, {"b": {}}]}
 decoder = wire.Decoder()
 decoder.feed(wire.encode(message))

@@ -1,8 +1,4 @@
-"""The running daemon of a workspace answers in place of one of our own, if there is one that can.
-
-Nothing here loads torch, pygls, typer, rich or asyncio: with a live file the whole command takes about as long as
-Python takes to start.
-"""
+"""The running daemon of a workspace answers in place of a new one, if there is one that can."""
 
 from __future__ import annotations
 
@@ -11,72 +7,76 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mase_server import __version__
 from mase_server.cli.reports import Report, report_of
 from mase_server.cli.terminal import say
-from mase_server.paths import canonical
+from mase_server.paths import canonical_path
+from mase_server.protocol.answers import Traced
 
 if TYPE_CHECKING:
     from mase_server.client.blocking import Client
     from mase_server.rpc.registry import Registration
 
-#: Seconds that a daemon may be silent: its event loop answers within milliseconds, also while it traces.
+#: Seconds that a daemon may be silent: its event loop answers within milliseconds, even while it traces.
 PATIENCE = 1.0
-#: How often a file is read again that is saved while it is asked for.
+
+#: How often a file is read again if it is saved during the query.
 _TRIES = 3
 
 
 class Detached(Exception):
-    """The daemon cannot answer; the text says why, in words for a person."""
+    """The daemon cannot answer; the text tells the user why."""
 
 
 @cache
-def reports(files: tuple[Path, ...], everything: bool = False) -> dict[Path, Report]:
-    """The reports of those files that running daemons have or make; notes on standard error say why others are not.
+def cached_reports(files: tuple[Path, ...], everything: bool = False) -> dict[Path, Report]:
+    """The reports that running daemons have or make for these files.
 
-    Asked once for each set of files, so that a command that tries early does not wait for a silent daemon twice.
+    Notes on standard error say why others are missing.
+
+    Cached for each set of files, so that a command which tries early does not wait for a silent daemon twice.
     """
-    return dict(each(files, everything))
+    return dict(stream_reports(files, everything))
 
 
-def each(files: Sequence[Path], everything: bool = False) -> Iterator[tuple[Path, Report]]:
-    """The same, one after the other."""
+def stream_reports(files: Sequence[Path], everything: bool = False) -> Iterator[tuple[Path, Report]]:
+    """The same reports, one after the other."""
     for registration, members in _by_daemon(files).items():
         try:
-            with connected(registration) as client:
+            with connect_daemon(registration) as client:
                 for file in members:
-                    found = report(client, file, everything)
+                    found = fetch_report(client, file, everything)
                     _compare_interpreters(found.told["interpreter"])
                     yield file, found
         except Detached as error:
-            note(f"{error}; traced without it")
+            print_note(f"{error}; traced without it")
 
 
-def note(text: str) -> None:
-    """One line for a person, on standard error."""
+def print_note(text: str) -> None:
+    """Print one line for people on standard error."""
     say(f"note: {text}", error=True)
 
 
 def daemon_of(path: Path) -> Registration | None:
-    """The daemon whose workspace holds a file or folder; None where there is none, or where nobody can tell."""
-    from mase_server.rpc.registry import find, runtime_dir
+    """The daemon whose workspace holds a file or folder; None if there is none or it cannot be determined."""
+    from mase_server.rpc.registry import find_registration, runtime_dir
 
     try:
-        return find(runtime_dir(), str(path.resolve()))
+        return find_registration(runtime_dir(), str(path.resolve()))
     except (OSError, ValueError):
         return None
 
 
 @contextmanager
-def connected(registration: Registration, patience: float | None = None) -> Iterator[Client]:
-    """A client of a daemon of our own version. Detached, here and inside, says why it is of no use.
+def connect_daemon(registration: Registration, patience: float | None = None) -> Iterator[Client]:
+    """A client of a daemon with our own version. Detached, here and in the body, says why it is not usable.
 
-    patience: seconds that it may be silent, `PATIENCE` by itself.
+    patience: seconds that it may be silent, by default `PATIENCE`.
     """
     from mase_server.client.blocking import Client
-    from mase_server.client.errors import ClientError, RpcError
+    from mase_server.client.stream import ClientError, RpcError
 
     name = f"the daemon of {registration.workspace}"
     if registration.version != __version__:
@@ -96,9 +96,9 @@ def connected(registration: Registration, patience: float | None = None) -> Iter
 _WHY = {"untrusted": "{} does not trust this folder", "unknown-method": "{} is of another version"}
 
 
-def report(client: Client, file: Path, everything: bool = False) -> Report:
-    """The report of a file, traced if it is not yet; Detached where the file does not come to rest."""
-    path = canonical(file)
+def fetch_report(client: Client, file: Path, everything: bool = False) -> Report:
+    """The report of a file, which is traced if necessary; Detached if the file keeps changing."""
+    path = canonical_path(file)
     for _ in range(_TRIES):
         open_file(client, path)
         found = report_now(client, file, everything)
@@ -109,12 +109,12 @@ def report(client: Client, file: Path, everything: bool = False) -> Report:
 
 
 def report_now(client: Client, file: Path, everything: bool = False) -> Report:
-    """The report of a file that is open; OSError where it is gone."""
-    return report_of(file, list(_pages(client, {"path": canonical(file), "all": everything})))
+    """The report of an open file; OSError if the file is gone."""
+    return report_of(file, list(_fetch_pages(client, canonical_path(file), everything)))
 
 
 def open_file(client: Client, path: str) -> None:
-    """Have the daemon look at a file, until its newest trace has ended; every second without news it is asked again.
+    """Make the daemon open a file and wait for its newest trace; it is asked again after every second without news.
 
     So a daemon that stops answering is noticed within two seconds, however long the trace takes.
     """
@@ -129,19 +129,19 @@ def open_file(client: Client, path: str) -> None:
     client.call("mase/unsubscribe", {"subscription": number})
 
 
-def _pages(client: Client, params: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _fetch_pages(client: Client, path: str, everything: bool) -> Iterator[Traced]:
     following: int | None = 1
     while following is not None:
-        page = client.call("mase/traced", params | {"first": following})
+        page = client.traced(path, all=everything, first=following)
         yield page
         following = page["next"]
 
 
-def _compare_interpreters(interpreter: str) -> None:
-    """An environment that is active in this terminal may be another than the workspace's: that is worth a note."""
+def _compare_interpreters(interpreter: str | None) -> None:
+    """Print a note if the environment active in this terminal is not the one that the daemon traces with."""
     active = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
     if active and interpreter and not Path(interpreter).is_relative_to(active):
-        note(f"the daemon traces with {interpreter}, not with the active {active}; --no-daemon takes that")
+        print_note(f"the daemon traces with {interpreter}, not with the active {active}; --no-daemon takes that")
 
 
 def _by_daemon(files: Sequence[Path]) -> dict[Registration, list[Path]]:

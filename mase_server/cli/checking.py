@@ -1,31 +1,52 @@
-"""`mase-server check`: what is wrong with the models of some files and folders."""
+"""`mase-server check`: find mistakes in the models of some files and folders, and apply proved fixes.
+
+The command counts problems, not files: a problem that several models report counts once, and a problem in a library is
+reported where the user's code calls it. A file without results is reported as not checked, never as clean.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import io
+import itertools
+import os
+import re
 import sys
-from collections.abc import Callable, Iterator
+import tokenize
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mase_server.cli.terminal import say
-from mase_server.reading import exists
+from mase_server import notebooks
+from mase_server.cli.reports import Report, move_problem_to_file
+from mase_server.cli.terminal import from_here, say
+from mase_server.daemon.discovery import discover_model
+from mase_server.lsp.text import Text, decode_python_source
+from mase_server.paths import canonical_path
+from mase_server.programs import command_for_program
+from mase_server.protocol.records import Edit, Fix
+from mase_server.protocol.snapshot import Problem
+from mase_server.reading import is_file, is_folder, path_exists
 from mase_server.visible import reveal
 
 if TYPE_CHECKING:
-    from mase_server.cli.checked import Checked
     from mase_server.cli.reports import Report
 
-#: How often fixes are applied: one may uncover the next error.
+
+#: How often fixes are applied: one fix may uncover the next error.
 _ROUNDS = 5
 
 
 class Output(StrEnum):
-    """How `check` prints."""
+    """The output format of `check`."""
 
     TEXT = "text"
     JSON = "json"
@@ -34,7 +55,7 @@ class Output(StrEnum):
 
 
 class Worst(StrEnum):
-    """From which severity on a problem makes the exit status 1."""
+    """The lowest severity that makes the exit status 1."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -70,43 +91,43 @@ def check(
 
     Exit status: 0 no problems, 1 problems found, 2 wrong usage.
     """
-    from mase_server.cli.files import found
 
-    files = found(paths or [Path()])
-    checked = _checked(files.models, len(files.others), python, daemon)
+    files = find_files(paths or [Path()])
+    checked = _check_files(files.models, len(files.others), python, daemon)
     for _ in range(_ROUNDS if fix else 0):
-        if not _mended(checked):
+        if not _apply_fixes(checked):
             break
-        checked = _checked(files.models, len(files.others), python, daemon)
-    _print(checked, output)
+        checked = _check_files(files.models, len(files.others), python, daemon)
+    _print_checked(checked, output)
     sys.stdout.flush()
     raise typer.Exit(1 if checked.fails(fail_on.value) else 0)
 
 
-def _checked(files: list[Path], others: int, python: str | None, daemon: bool) -> Checked:
-    from mase_server.cli.checked import Checked, in_order
+def _check_files(files: list[Path], others: int, python: str | None, daemon: bool) -> Checked:
 
-    with _progress(len(files)) as advance:
-        reports = dict(_reports(files, python, daemon, advance))
-    return Checked(in_order(files, reports), others, _root())
+    with _checking_progress(len(files)) as advance:
+        reports = dict(_gather_reports(files, python, daemon, advance))
+    return Checked(in_order(files, reports), others, _repository_root())
 
 
-def _reports(
+def _gather_reports(
     files: list[Path], python: str | None, daemon: bool, advance: Callable[[str], None]
 ) -> Iterator[tuple[Path, Report]]:
     from mase_server.cli import attached
 
     done = set()
-    for file, report in attached.each(files) if daemon and python is None else ():
+    for file, report in attached.stream_reports(files) if daemon and python is None else ():
         done.add(file)
         advance(report.file)
         yield file, report
     missing = tuple(file for file in files if file not in done)
     if missing:
-        yield from asyncio.run(_traced(missing, python, advance)).items()
+        yield from asyncio.run(_trace_missing(missing, python, advance)).items()
 
 
-async def _traced(files: tuple[Path, ...], python: str | None, advance: Callable[[str], None]) -> dict[Path, Report]:
+async def _trace_missing(
+    files: tuple[Path, ...], python: str | None, advance: Callable[[str], None]
+) -> dict[Path, Report]:
     from mase_server.cli.session import Wanted, trace_each
 
     found = {}
@@ -116,36 +137,35 @@ async def _traced(files: tuple[Path, ...], python: str | None, advance: Callable
     return found
 
 
-def _mended(checked: Checked) -> bool:
-    from mase_server.cli.fixing import mend
+def _apply_fixes(checked: Checked) -> bool:
 
-    mended = mend(checked)
+    mended = apply_proved_fixes(checked)
     for title in mended:
         say(f"fixed {title}", error=True)
     return bool(mended)
 
 
-def _print(checked: Checked, output: Output) -> None:
-    from mase_server.cli import check_data, check_sarif, check_text
+def _print_checked(checked: Checked, output: Output) -> None:
+    from mase_server.cli import check_text
 
     printers = {
         Output.TEXT: check_text.print_text,
-        Output.JSON: check_data.print_json,
-        Output.SARIF: check_sarif.print_sarif,
-        Output.GITHUB: check_data.print_github,
+        Output.JSON: check_text.print_json,
+        Output.SARIF: check_text.print_sarif,
+        Output.GITHUB: check_text.print_github,
     }
     printers[output](checked)
 
 
-def _root() -> Path:
-    """The root of the repository that one is in, or else this folder."""
+def _repository_root() -> Path:
+    """The root of the current repository, or else the current folder."""
     here = Path.cwd()
-    return next((folder for folder in (here, *here.parents) if exists(folder / ".git")), here)
+    return next((folder for folder in (here, *here.parents) if path_exists(folder / ".git")), here)
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    """A bar on standard error, on a terminal alone; gives what moves it on."""
+def _checking_progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on standard error, only on a terminal; yields the function that advances it."""
     if not sys.stderr.isatty() or total < 2:
         yield lambda file: None
         return
@@ -161,3 +181,203 @@ def _progress(total: int) -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda file: bar.update(task, advance=1, description=reveal(file))
+
+
+# The files that `mase-server check` checks: the named ones, and in folders those that define models.
+
+#: Folders of third-party or generated files.
+_NEVER = frozenset({"node_modules", "__pycache__", "site-packages", "dist-packages", "build", "dist"})
+#: Disables the programs that a repository's own configuration could make git start, such as a file monitor.
+_NO_PROGRAMS = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
+#: A file that Python cannot parse is reported only if it looks like a file with models.
+_MODELS = re.compile(rb"^\s*(import|from)\s+(torch|transformers|lightning|pytorch_lightning|timm)\b", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class Files:
+    """models: files that define or build an nn.Module.  others: named files that do not, and need no check."""
+
+    models: list[Path] = field(default_factory=list)
+    others: list[Path] = field(default_factory=list)
+
+
+def find_files(paths: Iterable[Path]) -> Files:
+    """The files among these files and folders, without duplicates, in order. Only their syntax trees are read."""
+    sorted_out, seen = Files(), set[str]()
+    for path in paths:
+        for file in sorted(_python_files(path)) if is_folder(path) else [path]:
+            if (key := canonical_path(file)) not in seen:
+                seen.add(key)
+                (sorted_out.models if _has_model(file) else sorted_out.others).append(file)
+    return sorted_out
+
+
+def _has_model(file: Path) -> bool:
+    """Does the file have a model? An OSError counts as yes, because the trace then reports it."""
+    try:
+        source = notebooks.read_traced_bytes(str(file))
+    except OSError:
+        return True
+    told = discover_model(str(file), source)
+    return told.has_model or (told.problem is not None and _MODELS.search(source) is not None)
+
+
+def _python_files(folder: Path) -> Iterator[Path]:
+    """The files that git would commit, so .gitignore applies.
+
+    Without git, all except hidden and third-party folders.
+    """
+    asked = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.py"]
+    try:
+        done = command_for_program("git", *_NO_PROGRAMS, "-C", folder, *asked).run(capture_output=True)
+    except OSError:
+        return _walk_python_files(folder)
+    if done.returncode:
+        return _walk_python_files(folder)
+    named = (folder / os.fsdecode(name) for name in set(done.stdout.split(b"\0")) if name)
+    return (file for file in named if is_file(file))
+
+
+def _walk_python_files(folder: Path) -> Iterator[Path]:
+    for where, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if _is_own(Path(where, name))]
+        yield from (Path(where, name) for name in names if name.endswith(".py"))
+
+
+def _is_own(folder: Path) -> bool:
+    return not folder.name.startswith(".") and folder.name not in _NEVER and not path_exists(folder / "pyvenv.cfg")
+
+
+# The findings of `mase-server check`: the problems of all files, without duplicates, at their places.
+
+#: The severities, the most severe first.
+SEVERITIES = ("error", "warning", "information", "hint")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The reports of the files with models, in order. others: the number of files without any.
+
+    root: of relative paths.
+    """
+
+    reports: Sequence[Report]
+    others: int = 0
+    root: Path = Path()
+
+    @cached_property
+    def problems(self) -> list[Problem]:
+        """The problems by file and position.
+
+        If several models report the same problem in a shared file, it counts once.
+        """
+        unique: dict[tuple[object, ...], Problem] = {}
+        for report in self.reports:
+            for problem in self._problems_of_report(report):
+                unique.setdefault((problem.file, problem.line, problem.column, problem.code, problem.message), problem)
+        return sorted(unique.values(), key=lambda each: (each.file, each.line, each.column))
+
+    def _problems_of_report(self, report: Report) -> Iterator[Problem]:
+        # A file that only looked like one with a model is not a mistake; `unchecked` lists it.
+        if not report.told["problems"] and report.state != "no_model":
+            yield from report.problems
+        for told in report.told["problems"]:
+            problem = Problem(**told)
+            yield (
+                problem if Path(problem.file).is_relative_to(self.root) else move_problem_to_file(problem, report.path)
+            )
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The number of problems of each severity."""
+        return Counter(problem.severity for problem in self.problems)
+
+    @property
+    def unchecked(self) -> list[Report]:
+        """The files without shapes for which no problem was reported."""
+        wrong = {problem.file for problem in self.problems if problem.severity == "error"}
+        return [each for each in self.reports if not each.models and each.path not in wrong]
+
+    def fails(self, worst: str) -> bool:
+        """Is there a problem at least as severe as `worst`?"""
+        return any(self.counts[severity] for severity in SEVERITIES[: SEVERITIES.index(worst) + 1])
+
+    def relative(self, path: str) -> str:
+        """The path for services: relative to the root if it is below it."""
+        return Path(path).relative_to(self.root).as_posix() if Path(path).is_relative_to(self.root) else path
+
+
+class Sources:
+    """The texts of files, read once; a file that cannot be read has no lines."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, Text] = {}
+
+    def text(self, path: str) -> Text:
+        """The text of one file."""
+        if path not in self._texts:
+            try:
+                self._texts[path] = Text(decode_python_source(notebooks.read_traced_bytes(path)))
+            except OSError:
+                self._texts[path] = Text("")
+        return self._texts[path]
+
+
+def in_order(files: Iterable[Path], reports: dict[Path, Report]) -> list[Report]:
+    """The reports in the order of the files."""
+    return [reports[file] for file in files if file in reports]
+
+
+# Quick fixes written to the files: only those that were proved by tracing the fixed text.
+
+Place = tuple[int, int]
+
+
+def apply_proved_fixes(checked: Checked) -> list[str]:
+    """Apply the first proved fix of each file; returns what was done, in words.
+
+    Only one at a time: it was proved with the rest of the file unchanged, and it often removes the next error, too.
+    """
+    done = []
+    for report in checked.reports:
+        own = (each for each in checked.problems if each.file == report.path)
+        for problem in own if _is_unchanged(report.path, report.told["sha256"]) else ():
+            fix = next((fix for fix in problem.fixes if fix["preferred"] and _is_within(fix, report.path)), None)
+            if fix is not None:
+                _write_edits(Path(report.path), fix["edits"])
+                done.append(f"{reveal(from_here(report.path))}:{problem.line}: {fix['title']}")
+                break
+    return done
+
+
+def _is_unchanged(path: str, sha256: str) -> bool:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest() == sha256
+    except OSError:
+        return False
+
+
+def _is_within(fix: Fix, path: str) -> bool:
+    """Does the fix touch only this file, and no place twice?"""
+    places = sorted(_edit_extent(edit) for edit in fix["edits"])
+    apart = all(before[1] <= after[0] for before, after in itertools.pairwise(places))
+    return bool(places) and apart and all(edit["file"] == path for edit in fix["edits"])
+
+
+def _edit_extent(edit: Edit) -> tuple[Place, Place]:
+    return (edit["line"] - 1, edit["column"]), (edit["end_line"] - 1, edit["end_column"])
+
+
+def _write_edits(path: Path, edits: list[Edit]) -> None:
+    source = path.read_bytes()
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+    text = Text(decode_python_source(source))
+    for (start, end), new in _from_the_end(edits):
+        text.replace(start, end, new)
+    path.write_bytes(str(text).encode(encoding))
+
+
+def _from_the_end(edits: list[Edit]) -> Iterator[tuple[tuple[Place, Place], str]]:
+    """The edits from the end of the file to its start, so that none moves the place of another."""
+    for edit in sorted(edits, key=_edit_extent, reverse=True):
+        yield _edit_extent(edit), edit["new_text"]

@@ -1,4 +1,4 @@
-"""The commands that a person types."""
+"""The `mase-server` commands with their options and help texts; the work is done in other modules."""
 
 from __future__ import annotations
 
@@ -12,14 +12,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mase_server.cli import calling, checking, doctor, graphing, inputs, serving, workers
-from mase_server.cli.completing import models, pass_names
+from mase_server.cli import checking, doctor, graphing, inputs, serving
+from mase_server.cli.steps import complete_models, pass_names
 from mase_server.cli.sweep import sweep
 from mase_server.cli.terminal import say
+from mase_server.daemon.trust import grant_trust, revoke_trust, warn_of_folder
+from mase_server.private import state_dir
 from mase_server.visible import reveal
 
 if TYPE_CHECKING:
     from mase_server.cli.reports import Report
+
+
+# `mase-server trust`: the user's permission to run the files of a folder.
+
+
+def keep_trust(folder: Path, taken_back: bool) -> str:
+    """Grant or revoke trust; returns a sentence about it. OSError if that cannot be stored."""
+    path = str(folder.resolve())
+    name = reveal(path)
+    if taken_back:
+        return f"{name} is no longer trusted." if revoke_trust(state_dir(), path) else f"{name} was not trusted."
+    grant_trust(state_dir(), path)
+    for warning in warn_of_folder(path):
+        say(f"warning: {warning} `--revoke` revokes the trust.", error=True)
+    return f"{name} is trusted: its model files run when an editor opens them."
+
 
 _HELP = """A live compiler explorer for PyTorch models.
 
@@ -38,9 +56,9 @@ app = typer.Typer(
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version, and end.")] = False,
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version and exit.")] = False,
 ) -> None:
-    """The options before a command."""
+    """Options before the command."""
     if version:
         from mase_server import __version__
 
@@ -52,7 +70,7 @@ _Files = Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, reada
 
 
 class Format(StrEnum):
-    """How `shapes` prints."""
+    """The output format of `shapes`."""
 
     TEXT = "text"
     JSON = "json"
@@ -62,10 +80,10 @@ class Format(StrEnum):
 def shapes(
     files: _Files,
     output: Annotated[
-        Format, typer.Option("--format", help="Source with hints, or JSON, one line for each file.")
+        Format, typer.Option("--format", help="Source with hints, or one line of JSON per file.")
     ] = Format.TEXT,
     inputs: Annotated[list[str] | None, typer.Option("--input", help="An input, e.g. 'x: f32[1,3,224,224]'.")] = None,
-    model: Annotated[str | None, typer.Option(help="The class to trace.", autocompletion=models)] = None,
+    model: Annotated[str | None, typer.Option(help="The class to trace.", autocompletion=complete_models)] = None,
     everything: Annotated[bool, typer.Option("--all", help="Show calls and sub-expressions, too.")] = False,
     python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
     daemon: Annotated[bool, typer.Option("--daemon/--no-daemon", help="Query a running daemon.")] = True,
@@ -89,11 +107,14 @@ def shapes(
 
     Exit status: 0 shown, 1 errors found, 2 wrong usage.
     """
-    from mase_server.cli.showing import Asked, show
-    from mase_server.cli.watching import watch
+    from mase_server.cli.showing import Asked, show_reports
 
     asked = Asked(tuple(files), everything, output is Format.JSON, model, tuple(inputs or ()), python, daemon, named)
-    raise typer.Exit(watch(asked) if watching else show(asked))
+    if watching:
+        from mase_server.cli.watching import watch_files
+
+        raise typer.Exit(watch_files(asked))
+    raise typer.Exit(show_reports(asked))
 
 
 @app.command()
@@ -114,14 +135,14 @@ def passes(
 
     Exit status: 0 listed, 1 they cannot be listed, 2 wrong usage.
     """
-    from mase_server.cli.passes import listed, print_json, print_passes
+    from mase_server.cli.applying import list_passes, print_passes, print_passes_json
     from mase_server.reading import is_file
 
     wanted = what or []
-    with _told_mistakes(), _progress() as tell:
-        found = listed(wanted, python, tell)
+    with _told_mistakes(), _command_progress() as tell:
+        found = list_passes(wanted, python, tell)
     if output is Format.JSON:
-        print_json(found)
+        print_passes_json(found)
     else:
         print_passes(found, whole=any(not word.endswith(".py") and not is_file(word) for word in wanted))
 
@@ -143,7 +164,8 @@ def apply(
         ),
     ],
     model: Annotated[
-        str | None, typer.Option(help="The model to apply them to, if the file has several.", autocompletion=models)
+        str | None,
+        typer.Option(help="The model to apply them to, if the file has several.", autocompletion=complete_models),
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="A table, or a JSON object.")] = Format.TEXT,
     show: Annotated[Show | None, typer.Option(help="Show the resulting code or shapes, too.")] = None,
@@ -161,19 +183,19 @@ def apply(
 
     Exit status: 0 applied, 1 a pass failed or there is no model, 2 wrong usage.
     """
-    from mase_server.cli import applied_report
+    from mase_server.cli import applying
     from mase_server.cli.applying import Request
-    from mase_server.cli.applying import apply as run
+    from mase_server.cli.applying import apply_passes as run
     from mase_server.cli.session import Wanted
-    from mase_server.cli.steps import parsed
+    from mase_server.cli.steps import parse_steps
 
-    with _told_mistakes(), _progress() as tell:
+    with _told_mistakes(), _command_progress() as tell:
         wanted = Wanted((file,), inputs=tuple(inputs or ()), python=python)
-        done = asyncio.run(run(Request(wanted, tuple(parsed(steps)), model, show is Show.CODE), tell))
+        done = asyncio.run(run(Request(wanted, tuple(parse_steps(steps)), model, show is Show.CODE), tell))
     if output is Format.JSON:
-        applied_report.print_json(done)
+        applying.print_json(done)
     else:
-        applied_report.print_text(done, everything)
+        applying.print_text(done, everything)
         _show_more(done.code, done.report if show is Show.SHAPES else None)
     sys.stdout.flush()
     raise typer.Exit(0 if done.was_applied else 1)
@@ -183,7 +205,7 @@ def _show_more(code: str | None, report: Report | None) -> None:
     if code is not None:
         say(f"\n{code.rstrip()}")
     if report is not None:
-        from mase_server.cli.listing import print_text
+        from mase_server.cli.showing import print_text
 
         say()
         print_text([report], False)
@@ -191,7 +213,7 @@ def _show_more(code: str | None, report: Report | None) -> None:
 
 @contextmanager
 def _told_mistakes() -> Iterator[None]:
-    """Mistakes in what was typed end the program with status 2, what cannot be done with status 1."""
+    """Turn usage errors into exit status 2 and failures into exit status 1."""
     from mase_server.cli.steps import UsageError
     from mase_server.daemon.pipelines import PassError
 
@@ -206,8 +228,8 @@ def _told_mistakes() -> Iterator[None]:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Gives what tells a person how far things are: on standard error, and only on a terminal."""
+def _command_progress() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows progress: on standard error, and only on a terminal."""
     from rich.console import Console
     from rich.text import Text
 
@@ -254,7 +276,7 @@ def verilog(
     inputs: Annotated[list[str] | None, typer.Option("--input", help="An input, e.g. 'x: f32[1,3,224,224]'.")] = None,
     python: Annotated[str | None, typer.Option(help="The interpreter that the model runs in.")] = None,
 ) -> None:
-    """Make SystemVerilog of a model: the top module on standard output, or with -o a folder that stands alone.
+    """Make SystemVerilog from a model: the top module on standard output, or with -o a folder that stands alone.
 
     The model needs no preparation: the command quantises what has no fixed-point format to --precision, by default
     to fixed(8,auto), whose points it calibrates on --data. Without --multipliers and --interval every layer has one
@@ -269,19 +291,19 @@ def verilog(
     Exit status: 0 made and, if simulated, equal; 1 the hardware gives other integers or stands still; 2 wrong usage,
     no hardware for a part, a design over the limits, or a missing tool.
     """
-    from mase_server.cli import verilog_report
+    from mase_server.cli import verilog as verilog_report
     from mase_server.cli.session import Wanted
-    from mase_server.cli.verilog import Request, emit
+    from mase_server.cli.verilog import Request, emit_hardware
 
     asked = {"precision": precision, "data": data, "multipliers": multipliers, "interval": interval, "scope": scope}
     asked |= {"max_multipliers": max_multipliers, "max_memory_bits": max_memory_bits}
-    with _told_mistakes(), _progress() as tell:
+    with _told_mistakes(), _command_progress() as tell:
         request = Request(
             Wanted((file,), inputs=tuple(inputs or ()), python=python),
             {key: value for key, value in asked.items() if value is not None},
             tuple(passes or ()), model, folder, overwrite, simulate, vectors, stall, reset, synthesize,
         )  # fmt: skip
-        made = asyncio.run(emit(request, tell))
+        made = asyncio.run(emit_hardware(request, tell))
     if output is Format.JSON:
         verilog_report.print_json(made)
     else:
@@ -305,13 +327,12 @@ def trust(
 
     Exit status: 0 saved, 1 it cannot be saved, 2 wrong usage.
     """
-    from mase_server.cli.trusting import keep
-    from mase_server.directories import why
+    from mase_server.private import describe_os_error
 
     try:
-        say(keep(folder, revoke))
+        say(keep_trust(folder, revoke))
     except OSError as error:
-        say(f"error: {why(error)}", error=True)
+        say(f"error: {describe_os_error(error)}", error=True)
         raise typer.Exit(1) from None
 
 
@@ -320,26 +341,26 @@ for command in (
     graphing.graph,
     graphing.draw,
     inputs.inputs,
-    workers.workers,
+    serving.workers,
     doctor.doctor,
     serving.serve,
 ):
     app.command()(command)
 app.command()(sweep)
-app.command(context_settings={"ignore_unknown_options": True})(calling.rpc)
+app.command(context_settings={"ignore_unknown_options": True})(serving.rpc)
 
 
 @app.command()
 def report() -> None:
-    """Collect facts for whoever helps you, without source code: see `mase-server report --help`."""
-    from mase_server.cli.collecting import main
+    """Collect facts for a bug report, without source code: see `mase-server report --help`."""
+    from mase_server.cli.collecting import run_report
 
-    main(sys.argv[2:])
+    run_report(sys.argv[2:])
 
 
 @app.command()
 def lsp() -> None:
     """Serve an editor: see `mase-server lsp --help`."""
-    from mase_server.cli.lsp import lsp as serve
+    from mase_server.cli.lsp import run_lsp as serve
 
     serve(sys.argv[2:])

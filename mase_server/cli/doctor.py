@@ -1,24 +1,25 @@
-"""`mase-server doctor`: what an environment lacks, and how to mend it."""
+"""`mase-server doctor`: find problems of the environment, and say how to solve them."""
 
 from __future__ import annotations
 
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from mase_server.cli.findings import Finding, examine_environment
 from mase_server.cli.terminal import say, say_json
 
-if TYPE_CHECKING:
-    from mase_server.cli.findings import Finding
+# The interpreter that would run a folder's models, chosen as the daemon does, and whether it can.
+
 
 _STYLE = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 class Output(StrEnum):
-    """How `doctor` prints."""
+    """The output format of `doctor`."""
 
     TEXT = "text"
     JSON = "json"
@@ -43,13 +44,12 @@ def doctor(
 
     Exit status: 0 no failures, though there may be warnings; 1 at least one failure; 2 wrong usage.
     """
-    from mase_server.cli.findings import examined
 
     found = []
-    for finding in examined(folder.resolve(), python):
+    for finding in examine_environment(folder.resolve(), python):
         found.append(finding)
         if output is Output.TEXT:
-            _print(finding)
+            _print_finding(finding)
     if output is Output.JSON:
         told = ("check", "state", "text", "mend")
         say_json([{key: getattr(each, key) for key in told} for each in found])
@@ -59,15 +59,15 @@ def doctor(
     raise typer.Exit(1 if any(each.state == "fail" for each in found) else 0)
 
 
-def _print(finding: Finding) -> None:
-    from mase_server.cli.lines import Line, print_lines
+def _print_finding(finding: Finding) -> None:
+    from mase_server.cli.terminal import Line, print_lines
 
     style = _STYLE[finding.state]
     first, *rest = finding.text.split("\n")
     lines = [Line(((f"{finding.state:4} ", style), (f"{finding.check:12} ", "bold"), (first, "")))]
     lines += [Line(((f"{'':18}{line}", ""),)) for line in rest]
     if finding.mend:
-        lines.append(Line(((f"{'':18}to mend it: ", "dim"), (finding.mend, ""))))
+        lines.append(Line(((f"{'':18}to fix it: ", "dim"), (finding.mend, ""))))
     print_lines(lines)
     sys.stdout.flush()
 
@@ -75,5 +75,8 @@ def _print(finding: Finding) -> None:
 def _print_summary(found: list[Finding]) -> None:
     states = [each.state for each in found]
     bad, odd = states.count("fail"), states.count("warn")
-    told = f"{bad} to mend, {odd} to know of" if bad else f"nothing to mend, {odd} to know of" if odd else "all well"
+    told = f"{bad} to fix, {odd} to note" if bad else f"nothing to fix, {odd} to note" if odd else "no problems"
     say(f"\n{told}")
+
+
+# The examinations of `mase-server doctor`: each function reports only what it has tried.

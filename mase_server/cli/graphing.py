@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from types import SimpleNamespace
+from typing import Annotated, Any
 
 import typer
 
-from mase_server.cli.completing import models
-from mase_server.cli.terminal import say
+from mase_server.cli.session import Subject, Talk, ask_daemon
+from mase_server.cli.showing import value_map
+from mase_server.cli.steps import complete_models
+from mase_server.cli.terminal import Line, align_table_columns, from_here, print_lines, say, say_json
+from mase_server.lsp.labels import has_tensor, label_values
+from mase_server.lsp.wording import format_with_prefix, lens_text
+from mase_server.protocol.records import Answer
+from mase_server.visible import reveal
 
 _File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A model file.")]
-_Model = Annotated[str | None, typer.Option(help="The model, if the file has several.", autocompletion=models)]
+_Model = Annotated[str | None, typer.Option(help="The model, if the file has several.", autocompletion=complete_models)]
 _Inputs = Annotated[list[str] | None, typer.Option("--input", help="An input, e.g. 'x: f32[1,3,224,224]'.")]
 _Python = Annotated[str | None, typer.Option(help="The interpreter that the model runs in.")]
 _Daemon = Annotated[bool, typer.Option("--daemon/--no-daemon", help="Query a running daemon.")]
 
 
 class Output(StrEnum):
-    """How `graph` prints."""
+    """The output format of `graph`."""
 
     TEXT = "text"
     JSON = "json"
@@ -58,17 +69,15 @@ def graph(
 
     Exit status: 0 shown, 1 there is no graph, 2 wrong usage.
     """
-    from mase_server.cli import graph_diagrams, graph_text
-    from mase_server.cli.asking import Subject
-    from mase_server.cli.graph_data import fetch
+    from mase_server.cli.session import Subject
 
     with _told():
-        found = fetch(Subject(file, tuple(inputs or ()), python, daemon), model, scope)
+        found = fetch_graph(Subject(file, tuple(inputs or ()), python, daemon), model, scope)
     printers = {
-        Output.TEXT: graph_text.print_text,
-        Output.JSON: graph_text.print_json,
-        Output.DOT: graph_diagrams.print_dot,
-        Output.MERMAID: graph_diagrams.print_mermaid,
+        Output.TEXT: print_text,
+        Output.JSON: print_json,
+        Output.DOT: print_dot,
+        Output.MERMAID: print_mermaid,
     }
     printers[output](found)
     sys.stdout.flush()
@@ -98,12 +107,11 @@ def draw(
 
     Exit status: 0 drawn, 1 there is no graph or it cannot be drawn, 2 wrong usage.
     """
-    from mase_server.cli.asking import Subject
-    from mase_server.cli.graph_data import drawing
+    from mase_server.cli.session import Subject
 
     place = {"model": model, "original": original or None, "colours": colours.value}
     with _told():
-        svg = drawing(Subject(file, tuple(inputs or ()), python, daemon), place)
+        svg = fetch_drawing(Subject(file, tuple(inputs or ()), python, daemon), place)
     if str(target) == "-":
         say(svg)
         return
@@ -115,14 +123,285 @@ def draw(
 
 
 class _told:
-    """A refusal ends the program with status 1."""
+    """End the program with status 1 on a refusal."""
 
     def __enter__(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        from mase_server.cli.asking import Refused
+        from mase_server.cli.session import Refused
 
         if isinstance(error, Refused):
             say(f"error: {error}", error=True)
             raise typer.Exit(1) from None
+
+
+# The graph of a model from the daemon's API, prepared for printing.
+
+#: The columns requested for each node.
+_COLUMNS = (
+    "name", "op", "target", "mase_op", "mase_type", "family", "scope", "value", "flops", "file", "line", "column",
+    "inputs", "format",
+)  # fmt: skip
+_TABLES = {"value": "values", "scope": "scopes", "file": "files"}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node. scope: the path of its module.  inputs: names.  place: file and line, if known."""
+
+    name: str
+    op: str
+    target: str
+    mase_op: str
+    mase_type: str
+    family: str
+    scope: str
+    value: Any
+    flops: int | None
+    file: str | None
+    line: int
+    inputs: tuple[str, ...]
+    format: str | None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """model: as in `mase/models`.  stale: it belongs to an older text.  types: of modules, by path."""
+
+    path: str
+    model: Mapping[str, Any]
+    nodes: tuple[Node, ...]
+    types: Mapping[str, str]
+    stale: bool = False
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Node]:
+        """The nodes by name; with a scope, inputs may be missing because they come from outside."""
+        return {node.name: node for node in self.nodes}
+
+
+def fetch_graph(subject: Subject, model: str | None, scope: str | None) -> Graph:
+    """The graph of a model or of one of its modules; Refused."""
+
+    def talk(path: str) -> Talk[Graph]:
+        wanted = {key: value for key, value in {"path": path, "model": model, "scope": scope}.items() if value}
+        pages = [(yield "mase/graph", {**wanted, "columns": list(_COLUMNS)})]
+        while (start := pages[-1]["next"]) is not None:
+            pages.append((yield "mase/graph", {**wanted, "columns": list(_COLUMNS), "start": start}))
+        known = yield "mase/models", {"path": path}
+        names = {}
+        if scope:
+            whole = yield "mase/graph", {**wanted, "scope": "", "columns": ["name"]}
+            names = dict(zip(whole["columns"]["row"], whole["columns"]["name"], strict=True))
+        told = next(each for each in known["models"] if each["title"] == pages[0]["model"])
+        return _graph_from_pages(path, told, pages, names)
+
+    return ask_daemon(subject, talk)
+
+
+def fetch_drawing(subject: Subject, place: Mapping[str, Any]) -> str:
+    """The SVG of a model; Refused."""
+
+    def talk(path: str) -> Talk[str]:
+        wanted = {key: value for key, value in place.items() if value is not None}
+        drawn = yield "mase/draw", {"path": path, **wanted}
+        return str(drawn["svg"])
+
+    return ask_daemon(subject, talk)
+
+
+#: A node as a page of `mase/graph` has it: the name of each column with its cell.
+NodeRow = dict[str, Any]
+
+
+def _graph_from_pages(path: str, model: Mapping[str, Any], pages: Sequence[Answer], names: dict[int, str]) -> Graph:
+    rows = [row for page in pages for row in _rows_from_columns(page)]
+    names = names | {row["row"]: row["name"] for row in rows}
+    nodes = tuple(_node_from_row(row, names) for row in rows)
+    types = {scope: kind for page in pages for scope, kind in page["scopes"]}
+    return Graph(path, model, nodes, types, pages[0]["stale"])
+
+
+def _rows_from_columns(page: Answer) -> list[NodeRow]:
+    """The columns of a page as rows, with indices replaced by values."""
+    columns = dict(page["columns"])
+    for name, table in _TABLES.items():
+        columns[name] = [page[table][index] if index >= 0 else None for index in columns[name]]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _node_from_row(row: NodeRow, names: Mapping[int, str]) -> Node:
+    facts = {key: row[key] for key in ("name", "op", "target", "mase_op", "mase_type", "family", "flops", "format")}
+    file = row["file"]["path"] if row["file"] else None
+    inputs = tuple(names[each] for each in row["inputs"] if each in names)
+    scope = row["scope"][0] if row["scope"] else ""
+    return Node(scope=scope, value=row["value"], file=file, line=row["line"], inputs=inputs, **facts)
+
+
+# Graphs for drawing programs: Graphviz and Mermaid. Modules are boxes around their nodes.
+
+_MARKS = re.compile(r'["#&<>`%\\]')
+
+
+@dataclass(slots=True)
+class Module:
+    """A module by its path, "" for the whole model, with its contents in order of execution."""
+
+    path: str
+    held: list[Module | Node] = field(default_factory=list)
+
+
+def print_dot(graph: Graph) -> None:
+    """Print for Graphviz."""
+    say("\n".join(_dot_lines(graph)))
+
+
+def print_mermaid(graph: Graph) -> None:
+    """Print for Markdown pages."""
+    say("\n".join(_mermaid_lines(graph)))
+
+
+def _module_tree(graph: Graph) -> Module:
+    modules = {"": Module("")}
+
+    def module(path: str) -> Module:
+        if path not in modules:
+            modules[path] = Module(path)
+            module(path.rpartition(".")[0]).held.append(modules[path])
+        return modules[path]
+
+    for node in graph.nodes:
+        module(node.scope).held.append(node)
+    return modules[""]
+
+
+def _box_title(graph: Graph, module: Module) -> str:
+    kind = graph.types.get(module.path, "")
+    return f"{module.path.rpartition('.')[2]}{': ' if kind else ''}{kind}"
+
+
+def _graph_edges(graph: Graph) -> Iterator[tuple[Node, Node]]:
+    known = graph.by_name
+    yield from ((known[name], node) for node in graph.nodes for name in node.inputs if name in known)
+
+
+def _dot_lines(graph: Graph) -> Iterator[str]:
+    yield f"digraph {_dot_text(graph.model['title'])} {{"
+    yield '  node [shape=box, style=rounded, fontname="sans-serif"];'
+    yield '  edge [fontname="sans-serif", fontsize=10];'
+    yield from _dot_module(graph, _module_tree(graph), "  ")
+    for before, after in _graph_edges(graph):
+        yield f"  {_dot_text(before.name)} -> {_dot_text(after.name)} [label={_dot_text(value_of(before))}];"
+    yield "}"
+
+
+def _dot_module(graph: Graph, module: Module, indent: str) -> Iterator[str]:
+    for each in module.held:
+        if isinstance(each, Node):
+            yield f"{indent}{_dot_text(each.name)} [label={_dot_text(_node_label(each))}];"
+        else:
+            yield f"{indent}subgraph {_dot_text(f'cluster_{each.path}')} {{ label={_dot_text(_box_title(graph, each))};"
+            yield from _dot_module(graph, each, indent + "  ")
+            yield f"{indent}}}"
+
+
+def _node_label(node: Node) -> str:
+    name = name_of(node)
+    return name if name == node.mase_op else f"{name}: {node.mase_op}"
+
+
+def _dot_text(text: str) -> str:
+    escaped = reveal(text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _mermaid_lines(graph: Graph) -> Iterator[str]:
+    numbers = {node.name: number for number, node in enumerate(graph.nodes)}
+    yield "flowchart TD"
+    yield from _mermaid_module(graph, _module_tree(graph), "  ", numbers)
+    for before, after in _graph_edges(graph):
+        shape = value_of(before)
+        arrow = f"-->|{_mermaid_text(shape)}|" if shape else "-->"
+        yield f"  n{numbers[before.name]} {arrow} n{numbers[after.name]}"
+
+
+def _mermaid_module(graph: Graph, module: Module, indent: str, numbers: dict[str, int]) -> Iterator[str]:
+    for each in module.held:
+        if isinstance(each, Node):
+            yield f"{indent}n{numbers[each.name]}[{_mermaid_text(_node_label(each))}]"
+        else:
+            yield f"{indent}subgraph {_mermaid_text(each.path)} [{_mermaid_text(_box_title(graph, each))}]"
+            yield from _mermaid_module(graph, each, indent + "  ", numbers)
+            yield f"{indent}end"
+
+
+def _mermaid_text(text: str) -> str:
+    """A text in Mermaid, with the special characters of Mermaid, Markdown and HTML escaped."""
+    escaped = _MARKS.sub(lambda found: f"#{ord(found[0])};", reveal(text))
+    return f'"{escaped}"'
+
+
+# A graph as a table by modules, and as JSON.
+
+_HEAD = ("node", "operator", "result", "from", "FLOPs", "format", "line")
+#: Maximum characters of the list of inputs in a row.
+_INPUTS = 40
+
+
+def print_text(graph: Graph) -> None:
+    """Print a row for each node, below its modules."""
+    lens = lens_text(SimpleNamespace(**graph.model), graph.stale)  # type: ignore[arg-type]
+    head = Line(((f"{graph.model['title']}", "bold"), (f" ({reveal(from_here(graph.path))}): {lens}", "")))
+    rows = list(_graph_rows(graph))
+    used = [place for place, name in enumerate(_HEAD) if name != "format" or any(row[place] for row in rows)]
+    table = align_table_columns(
+        [_HEAD[place] for place in used], [[row[place] for place in used] for row in rows], right={4}
+    )
+    is_node = [True, *(bool(row[1]) for row in rows)]
+    print_lines([head, *(Line(((text, "" if of else "dim"),)) for text, of in zip(table, is_node, strict=True))])
+
+
+def _graph_rows(graph: Graph) -> Iterator[tuple[str, ...]]:
+    shown: list[str] = []
+    for node in graph.nodes:
+        parts = node.scope.split(".") if node.scope else []
+        common = next((depth for depth, pair in enumerate(zip(shown, parts, strict=False)) if pair[0] != pair[1]),
+                      min(len(shown), len(parts)))  # fmt: skip
+        for depth in range(common, len(parts)):
+            kind = graph.types.get(".".join(parts[: depth + 1]), "")
+            yield "  " * depth + parts[depth] + (f": {kind}" if kind else ""), *[""] * (len(_HEAD) - 1)
+        shown = parts
+        yield _node_row(graph, node, len(parts))
+
+
+def _node_row(graph: Graph, node: Node, depth: int) -> tuple[str, ...]:
+    inputs = ", ".join(_input_name(graph.by_name.get(name), name, node.scope) for name in node.inputs)
+    inputs = inputs if len(inputs) <= _INPUTS else inputs[: _INPUTS - 1] + "…"
+    line = str(node.line) if node.file == graph.path else f"{Path(node.file).name}:{node.line}" if node.file else ""
+    flops = format_with_prefix(node.flops, "").strip() if node.flops else ""
+    return "  " * depth + name_of(node), node.mase_op, value_of(node), inputs, flops, node.format or "", line
+
+
+def name_of(node: Node) -> str:
+    """The name of a layer, or of the node for anything else."""
+    return node.target.rpartition(".")[2] if node.op == "call_module" else node.name
+
+
+def _input_name(node: Node | None, name: str, scope: str) -> str:
+    """An input's name in a row of this module: a layer's path, or its own name if it is in the same module."""
+    if node is None or node.op != "call_module":
+        return name
+    return name_of(node) if node.scope == scope else node.target
+
+
+def value_of(node: Node) -> str:
+    """The node's result, if it contains tensors."""
+    return label_values([node.value]) if has_tensor(node.value) else ""
+
+
+def print_json(graph: Graph) -> None:
+    """Print one JSON object: {"file", "model", "stale", "modules", "nodes"}."""
+    nodes = [asdict(node) | {"value": value_map(node.value), "inputs": list(node.inputs)} for node in graph.nodes]
+    told = {"file": graph.path, "model": graph.model["title"], "stale": graph.stale}
+    say_json({**told, "modules": dict(graph.types), "nodes": nodes})

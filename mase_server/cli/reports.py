@@ -1,12 +1,14 @@
 """The report on the trace of one file, from a running daemon or from a daemon of this process.
 
 This module loads neither the daemon nor rich, because a command that queries a daemon must start fast.
+
+Both ways make the same report of `mase/traced`, and tests compare them byte for byte.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,18 +16,19 @@ from types import SimpleNamespace
 from typing import Any
 
 from mase_server import notebooks
-from mase_server.lsp.text import Text, decode
+from mase_server.lsp.text import Text, decode_python_source
+from mase_server.protocol.answers import ModelFacts, Traced
+from mase_server.protocol.records import UnshownModel
+from mase_server.protocol.snapshot import Problem
 from mase_server.reading import UnreadableError
-from mase_server.snapshot import Problem
 
-_EXTENT = ("line", "column", "end_line", "end_column")
-#: End states that explain themselves only by their message.
+#: End states without shapes, which need their message as an explanation.
 _UNSHOWN = frozenset({"no_model", "no_environment", "crashed", "failed", "superseded", "untrusted"})
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value seen at a site, in the model of this title, so often, in the modules of these paths."""
+    """A value seen at a site: the title of its model, how often it was seen, and the paths of its modules."""
 
     value: Any
     model: str
@@ -35,7 +38,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place that held tensors, as `daemon.graph_snapshot.SiteView` is."""
+    """A place that held tensors, like `daemon.graph_snapshot.SiteView`."""
 
     line: int
     column: int
@@ -49,39 +52,50 @@ class Site:
 
 @dataclass(frozen=True)
 class Report:
-    """One file. file: as it was named.  source: its bytes.  told: the answer of `mase/traced`, all pages in one."""
+    """One file. file: as given.  source: its bytes.  told: the answer of `mase/traced`, with all pages joined."""
 
     file: str
     path: str
     source: bytes
-    told: Mapping[str, Any]
+    told: Traced
 
     @cached_property
     def text(self) -> Text:
         """The source as text."""
-        return Text(decode(self.source))
+        return Text(decode_python_source(self.source))
 
     @property
     def state(self) -> str:
         """The end state of the trace, see `daemon.status`."""
-        return str((self.told["status"] or {}).get("state", "failed"))
+        return "failed" if self.told["status"] is None else self.told["status"]["state"]
 
     @property
-    def models(self) -> list[dict[str, Any]]:
+    def models(self) -> list[ModelFacts]:
         """Maps of `snapshot.MODEL_KEYS`, with "title" and "path"."""
-        found: list[dict[str, Any]] = self.told["models"]
-        return found
+        return self.told["models"]
+
+    @property
+    def unshown(self) -> list[UnshownModel]:
+        """The models of the file that are not shown, each with the reason and what would help."""
+        return [] if self.told["status"] is None else self.told["status"]["unshown"]
 
     @property
     def lenses(self) -> list[Any]:
-        """The models whose class stands in this very file, with attributes in place of keys."""
+        """The models whose class is in this file, with attributes in place of keys."""
         return [SimpleNamespace(**model) for model in self.models if model["path"] == self.path]
 
     def sites(self, kinds: Collection[str]) -> list[Site]:
         """The places of these kinds, in order."""
         return [
             Site(
-                **{**site, "values": tuple(Value(**{**one, "scopes": tuple(one["scopes"])}) for one in site["values"])}
+                site["line"],
+                site["column"],
+                site["end_line"],
+                site["end_column"],
+                site["name"],
+                site["kind"],
+                site["function"],
+                tuple(Value(one["value"], one["model"], one["count"], tuple(one["scopes"])) for one in site["values"]),
             )
             for site in self.told["sites"]
             if site["kind"] in kinds
@@ -89,57 +103,54 @@ class Report:
 
     @property
     def told_problems(self) -> list[Problem]:
-        """The problems of the trace, in its order, each at a place of this file."""
-        return [here(Problem(**problem), self.path) for problem in self.told["problems"]]
+        """The problems of the trace, in its order, each moved to a place of this file."""
+        return [move_problem_to_file(Problem(**problem), self.path) for problem in self.told["problems"]]
 
     @cached_property
     def problems(self) -> list[Problem]:
-        """The problems by position; if there are no shapes, at least the reason."""
+        """The problems by position; without shapes, at least one that gives the reason."""
         found = self.told_problems
         if self.told["python"] is None and self.state in _UNSHOWN and not found:
             code = self.state.replace("_", "-")
-            message = str(self.told["status"]["message"]) or code
+            message = (self.told["status"] and self.told["status"]["message"]) or code
             found.append(Problem(self.path, 1, 0, 1, len(self.text.line(0)), "error", code, message))
         return sorted(found, key=lambda problem: (problem.line, problem.column))
 
     @property
     def has_errors(self) -> bool:
-        """Was anything wrong, or nothing shown?"""
+        """Did the trace find an error, or show nothing?"""
         return not self.models or any(problem.severity == "error" for problem in self.problems)
 
     @property
     def was_misused(self) -> bool:
-        """Could the inputs that the command line gave not be read?"""
+        """Were the inputs from the command line unreadable?"""
         return any(problem.code == "bad-inputs" for problem in self.problems)
 
     @property
     def same_text(self) -> bool:
-        """Do the positions speak of `text`?"""
+        """Do the positions refer to `text`?"""
         return bool(self.told["sha256"] == hashlib.sha256(self.source).hexdigest())
 
 
-def report_of(file: Path, pages: Sequence[Mapping[str, Any]]) -> Report:
-    """The report of a file, of all pages of `mase/traced`; OSError where the file is gone."""
+def report_of(file: Path, pages: Sequence[Traced]) -> Report:
+    """The report of a file from all pages of `mase/traced`; OSError if the file is gone."""
     sites = [site for page in pages for site in page["sites"]]
     return Report(str(file), pages[0]["path"], source_of(file), {**pages[0], "sites": sites})
 
 
 def source_of(file: Path) -> bytes:
-    """The text of a file; nothing of one that is there and cannot be read, which a problem tells.
-
-    OSError where it is gone.
-    """
+    """The text of a file; empty if it is unreadable, because a problem reports that. OSError if it is gone."""
     try:
-        return notebooks.read(str(file))
+        return notebooks.read_traced_bytes(str(file))
     except UnreadableError:
         return b""
 
 
-def here(problem: Problem, path: str) -> Problem:
-    """A problem of another file, told at the place in this file that led to it."""
+def move_problem_to_file(problem: Problem, path: str) -> Problem:
+    """A problem of another file, moved to the place in this file that led to it."""
     if problem.file == path:
         return problem
     message = f"{problem.file}:{problem.line}: {problem.message}"
     place = next((place for place in problem.related if place["file"] == path), None)
-    line, column, end_line, end_column = (place[key] for key in _EXTENT) if place else (1, 0, 1, 0)
-    return Problem(path, line, column, end_line, end_column, problem.severity, problem.code, message, problem.related)
+    at = (1, 0, 1, 0) if place is None else (place["line"], place["column"], place["end_line"], place["end_column"])
+    return Problem(path, *at, problem.severity, problem.code, message, problem.related)

@@ -1,30 +1,36 @@
-"""A daemon for one command: the named files are traced once, side by side."""
+"""A daemon for one command: it traces the named files once, several at a time; or a running daemon is asked."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from mase_server.cli.reports import Report, here, report_of, source_of
+from mase_server.cli.attached import Detached, connect_daemon, daemon_of, open_file, print_note
+from mase_server.cli.reports import Report, move_problem_to_file, report_of, source_of
 from mase_server.daemon.api import API, Api
 from mase_server.daemon.daemon import Daemon
-from mase_server.daemon.projects import project_of as project_of
-from mase_server.daemon.quiet import Quiet
-from mase_server.daemon.status import FolderSettings, Listener, Status
+from mase_server.daemon.environment import project_of as project_of
+from mase_server.daemon.status import FolderSettings, Listener, Quiet, Status
 from mase_server.daemon.store import GraphSnapshot
-from mase_server.directories import cache_dir, state_dir
-from mase_server.lsp.text import Text, decode
-from mase_server.paths import canonical
-from mase_server.snapshot import Problem
-from mase_server.worker.request import EVERY, TraceOptions
+from mase_server.lsp.text import Text, decode_python_source
+from mase_server.paths import canonical_path
+from mase_server.private import cache_dir, state_dir
+from mase_server.protocol.records import Answer, Params
+from mase_server.protocol.request import EVERY, TraceOptions
+from mase_server.protocol.snapshot import Problem
+
+if TYPE_CHECKING:
+    from mase_server.client.blocking import Client
+    from mase_server.rpc.registry import Registration
+
 
 _METHODS = {method.name: method for method in API}
-#: End states that explain themselves only by their message.
+#: End states without shapes, which need their message as an explanation.
 _UNSHOWN = frozenset({"no_model", "no_environment", "crashed", "failed", "superseded", "untrusted"})
 
 
@@ -49,32 +55,32 @@ class Outcome:
     problems: tuple[Problem, ...]
 
 
-async def trace(wanted: Wanted, everything: bool = False) -> list[Report]:
-    """Trace every file; the reports in the order of the files. everything: with expressions."""
+async def trace_files(wanted: Wanted, everything: bool = False) -> list[Report]:
+    """Trace every file; returns the reports in the order of the files. everything: include expressions."""
     async with daemon_for(wanted, Quiet()) as daemon:
-        return [await traced(daemon, file, everything) for file in wanted.files]
+        return [await report_once_traced(daemon, file, everything) for file in wanted.files]
 
 
 async def trace_each(wanted: Wanted) -> AsyncIterator[Report]:
-    """The reports of many files, each as soon as it is there; a few at once, so that few processes are alive."""
+    """The reports of many files, each as soon as it is available; few run at once, so that few processes are alive."""
     turns = asyncio.Semaphore(os.cpu_count() or 1)
     async with daemon_for(replace(wanted, files=()), Quiet()) as daemon:
 
         async def one(file: Path) -> Report:
             async with turns:
-                daemon.opened(canonical(file))
+                daemon.opened(canonical_path(file))
                 try:
-                    return await traced(daemon, file)
+                    return await report_once_traced(daemon, file)
                 finally:
-                    daemon.closed(canonical(file))
+                    daemon.closed(canonical_path(file))
 
         for done in asyncio.as_completed([one(file) for file in wanted.files]):
             yield await done
 
 
-async def traced(daemon: Daemon, file: Path, everything: bool = False, passes: bool = False) -> Report:
-    """The report of a file that the daemon has open, once it is traced. passes: as its passes made it."""
-    path = canonical(file)
+async def report_once_traced(daemon: Daemon, file: Path, everything: bool = False, passes: bool = False) -> Report:
+    """The report of an open file, once the daemon has traced it. passes: as its passes changed it."""
+    path = canonical_path(file)
     await daemon.wait(path)
     params = {"path": path, "all": everything, "passes": passes}
     pages = [await call(daemon, "mase/traced", params)]
@@ -83,21 +89,21 @@ async def traced(daemon: Daemon, file: Path, everything: bool = False, passes: b
     return report_of(file, pages)
 
 
-async def call(daemon: Daemon, name: str, params: dict[str, Any]) -> Any:
-    """The answer of a function of the API."""
+async def call(daemon: Daemon, name: str, params: Params) -> Any:
+    """The answer of an API function."""
     return await _METHODS[name].call(Api(daemon), params)
 
 
-async def told(daemon: Daemon, name: str, params: dict[str, Any]) -> dict[str, Any]:
-    """The same as a map, as it crosses a wire."""
+async def call_api_as_map(daemon: Daemon, name: str, params: Params) -> Answer:
+    """The same answer as a map, as connections receive it."""
     return _METHODS[name].as_map(await call(daemon, name, params))
 
 
 @asynccontextmanager
 async def daemon_for(wanted: Wanted, listener: Listener, folder: str | None = None) -> AsyncIterator[Daemon]:
-    """A daemon that traces the files, which are trusted by being named, and that ends with the context.
+    """A daemon that traces the files and ends with the context. Naming files on the command line trusts them.
 
-    folder: of the project that they belong to; without it each file's own.
+    folder: the project of the files; by default each file's own.
     """
     settings = FolderSettings(trusted=True, interpreter=wanted.python)
     daemon = Daemon(
@@ -113,10 +119,10 @@ async def daemon_for(wanted: Wanted, listener: Listener, folder: str | None = No
         inputs_from="option" if wanted.inputs else "settings",
         sets={} if wanted.set is None else {EVERY: wanted.set},
     )
-    # The daemon is not started: that would watch files, and every file is traced once here.
+    # The daemon is not started: it would watch files, but each file is traced once here.
     try:
         for file in wanted.files:
-            daemon.opened(canonical(file), options)
+            daemon.opened(canonical_path(file), options)
         yield daemon
     finally:
         await daemon.shutdown()
@@ -124,12 +130,106 @@ async def daemon_for(wanted: Wanted, listener: Listener, folder: str | None = No
 
 def outcome_of(daemon: Daemon, file: Path, status: Status, overlays: bool = False) -> Outcome:
     """The present result of tracing a file, from the daemon. overlays: include the problems of passes and hardware?"""
-    path = canonical(file)
-    text = Text(decode(source_of(file)))
+    path = canonical_path(file)
+    text = Text(decode_python_source(source_of(file)))
     entry = daemon.store.entry(path)
-    problems = [here(problem, path) for problem in (entry.told if overlays else entry.problems)]
+    problems = [move_problem_to_file(problem, path) for problem in (entry.told if overlays else entry.problems)]
     if entry.shown is None and status.state in _UNSHOWN and not problems:
         code = status.state.replace("_", "-")
         problems.append(Problem(path, 1, 0, 1, len(text.line(0)), "error", code, status.message or code))
     problems.sort(key=lambda problem: (problem.line, problem.column))
     return Outcome(str(file), path, entry.shown, tuple(problems))
+
+
+# Queries about one traced file, sent to a running daemon, or to a daemon of this process if there is none.
+
+T = TypeVar("T")
+#: A sequence of queries: yields a method and its parameters, receives the answer, and returns the final result.
+Talk = Generator[tuple[str, Params], Answer, T]
+Tell = Callable[[str], None]
+
+#: Maximum seconds for passes and drawings.
+_LONG = 600.0
+_SLOW = frozenset({"mase/draw"})
+
+
+class Refused(Exception):
+    """The query has no answer; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The file of a query. inputs, python: given for this command only, so that no running daemon can answer."""
+
+    file: Path
+    inputs: tuple[str, ...] = ()
+    python: str | None = None
+    daemon: bool = True
+
+    @property
+    def path(self) -> str:
+        """The absolute path of the file."""
+        return canonical_path(self.file)
+
+
+def ask_daemon(subject: Subject, talk: Callable[[str], Talk[T]], tell: Tell = lambda text: None) -> T:
+    """The result of a sequence of queries about the file, once it is traced; Refused. tell: receives the progress."""
+    if subject.daemon and not subject.inputs and subject.python is None:
+        registration = daemon_of(subject.file)
+        try:
+            if registration is not None:
+                return _ask_running_daemon(registration, subject, talk)
+        except Detached as error:
+            print_note(f"{error}; traced without it")
+    return asyncio.run(_ask_own_daemon(subject, talk, tell))
+
+
+def _ask_running_daemon(registration: Registration, subject: Subject, talk: Callable[[str], Talk[T]]) -> T:
+    from mase_server.client.stream import RpcError
+
+    with connect_daemon(registration) as client:
+        path = canonical_path(subject.file)
+        open_file(client, path)
+        try:
+            return _drive_talk(talk(path), lambda method, params: _call_with_timeout(client, method, params))
+        except RpcError as error:
+            raise Refused(str(error)) from error
+
+
+def _call_with_timeout(client: Client, method: str, params: Params) -> Answer:
+    return client.call(method, params, timeout=_LONG if method in _SLOW else None)
+
+
+def _drive_talk(talk: Talk[T], call: Callable[[str, Params], Answer]) -> T:
+    try:
+        question = next(talk)
+        while True:
+            question = talk.send(call(*question))
+    except StopIteration as end:
+        found: T = end.value
+        return found
+
+
+async def _ask_own_daemon(subject: Subject, talk: Callable[[str], Talk[T]], tell: Tell) -> T:
+    from mase_server.cli.applying import Reporter
+    from mase_server.daemon.pipelines import PassError
+
+    wanted = Wanted((subject.file,), inputs=subject.inputs, python=subject.python)
+    async with daemon_for(wanted, Reporter(tell)) as daemon:
+        await daemon.wait(subject.path)
+        talking = talk(subject.path)
+        try:
+            question = next(talking)
+            while True:
+                question = talking.send(await call_api_as_map(daemon, *question))
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        except (ValueError, PassError) as error:
+            raise Refused(str(error)) from error
+
+
+# Let the running daemon of a workspace answer in place of a new one, if it can.
+#
+# This module loads neither torch, pygls, typer, rich nor asyncio: if the daemon has traced the file, the whole command
+# takes about as long as Python takes to start.

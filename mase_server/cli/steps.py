@@ -1,33 +1,35 @@
-"""The passes that a command line names: `quantize default=fixed(8,4) remove_dropout` is two steps."""
+"""Read passes from a command line: `quantize default=fixed(8,4) remove_dropout` is two steps."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mase_server.arguments import Argument, Checker
-from mase_server.steps import Step
+import typer
+
+from mase_server.protocol.answers import Pass
+from mase_server.protocol.arguments import Argument, Checker, Step
 from mase_server.suggestions import suggest
 
-#: A pass as `mase/passes` tells it.
-Told = Mapping[str, Any]
+#: A pass as in `mase/passes`.
 
 
 class UsageError(Exception):
-    """The typed words make no sense; the text says what would."""
+    """The command line is wrong; the text suggests a correct one."""
 
 
-def parsed(words: Sequence[str]) -> list[Step]:
-    """A step for each word that is no `key=value`; those after it are its arguments, texts so far.
+def parse_steps(words: Sequence[str]) -> list[Step]:
+    """A step for each word without `=`; the `key=value` words after it are its arguments, still as texts.
 
-    A step may be written as a pipeline has it, too: "quantize(default='fixed(8,4)')".
+    A step may also be written as in a pipeline: "quantize(default='fixed(8,4)')".
     """
     found: list[Step] = []
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or "(" in key:
-            found.append(_step(word))
+            found.append(_parse_step(word))
         elif not found:
             raise UsageError(f"{word!r} stands before any pass; write: mase-server apply FILE PASS {word}")
         elif key in found[-1].arguments:
@@ -39,24 +41,24 @@ def parsed(words: Sequence[str]) -> list[Step]:
     return found
 
 
-def _step(word: str) -> Step:
+def _parse_step(word: str) -> Step:
     try:
         return Step.parse(word)
     except ValueError as error:
         raise UsageError(str(error)) from None
 
 
-def meant(steps: Iterable[Step], passes: Sequence[Told]) -> list[Step]:
-    """The steps with their passes' proper names and with values in place of texts.
+def resolve_steps(steps: Iterable[Step], passes: Sequence[Pass]) -> list[Step]:
+    """Resolve the names of passes, and convert texts to values.
 
-    UsageError for a pass or an argument that there is not, and for values that do not fit; number formats are left to
-    the pass. Paths are made absolute: passes run elsewhere.
+    UsageError for an unknown pass or argument and for unfitting values; number formats are checked by the pass. Paths
+    are made absolute, because passes run in another process.
     """
-    return [_meant(step, found(step.name, passes)) for step in steps]
+    return [_resolve_step(step, find_pass(step.name, passes)) for step in steps]
 
 
-def found(name: str, passes: Sequence[Told]) -> Told:
-    """The pass of a name, or of MASE's name for its function; UsageError with the nearest name."""
+def find_pass(name: str, passes: Sequence[Pass]) -> Pass:
+    """The pass of a name, or of MASE's name for its function; UsageError suggests the nearest name."""
     known = {key: each for each in passes for key in (each["mase"], each["name"])}
     if name not in known:
         raise UsageError(
@@ -65,7 +67,7 @@ def found(name: str, passes: Sequence[Told]) -> Told:
     return known[name]
 
 
-def _meant(step: Step, told: Told) -> Step:
+def _resolve_step(step: Step, told: Pass) -> Step:
     arguments = [Argument.from_wire(each) for each in told["arguments"]]
     others = None if told["others"] is None else Argument.from_wire(told["others"])
     checker = Checker(told["name"], arguments, others)
@@ -75,13 +77,60 @@ def _meant(step: Step, told: Told) -> Step:
         raise UsageError(str(error)) from None
     files = {each.name for each in arguments if each.kind == "file"}
     given = {key: value for key, value in values.items() if _is_given(key, step.arguments)}
-    return Step(told["name"], {key: _absolute(value) if key in files else value for key, value in given.items()})
+    return Step(told["name"], {key: _absolute_path(value) if key in files else value for key, value in given.items()})
 
 
 def _is_given(key: str, arguments: Mapping[str, Any]) -> bool:
-    """Was an argument typed, by its dotted name or in a map? Defaults are left to the pass."""
+    """Was an argument given, by its dotted name or in a map? Defaults are left to the pass."""
     return any(key == typed or key.startswith(f"{typed}.") for typed in arguments)
 
 
-def _absolute(value: Any) -> Any:
+def _absolute_path(value: Any) -> Any:
     return str(Path(value).absolute()) if isinstance(value, str) else value
+
+
+# Shell completion for models of the named file, and for passes.
+
+
+def complete_models(context: typer.Context, incomplete: str) -> list[str]:
+    """The matching classes of the named files, from their syntax trees: completion must not run code."""
+    given: Any = context.params.get("file") or context.params.get("files") or []
+    files = given if isinstance(given, list | tuple) else [given]
+    # After an option that still lacks its value, the words are not assigned to parameters: search them all.
+    words = [word for word in context.args if word.endswith(".py")]
+    found: dict[str, None] = {}
+    for file in (*files, *words):
+        found |= dict.fromkeys(_read_class_names(Path(file)))
+    return [name for name in found if name.startswith(incomplete)]
+
+
+def _read_class_names(file: Path) -> list[str]:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return []
+    return [node.name for node in tree.body if isinstance(node, ast.ClassDef) and node.bases]
+
+
+def pass_names(context: typer.Context, incomplete: str) -> list[str]:
+    """The matching built-in passes, from their declarations: importing them would load torch."""
+    return [name for name in _built_in() if name.startswith(incomplete)]
+
+
+def _built_in() -> list[str]:
+    folder = Path(__file__).parents[1] / "passes"
+    found = []
+    for file in sorted(folder.rglob("*.py")):
+        source = file.read_text("utf-8")
+        if "= Pass(" in source:
+            values = (node.value for node in ast.parse(source).body if isinstance(node, ast.Assign))
+            found += [name for value in values if isinstance(value, ast.Call) for name in _declared_name(value)]
+    return sorted(found)
+
+
+def _declared_name(call: ast.Call) -> list[str]:
+    """The name in `Pass("quantize", ...)` or `Pass(name="quantize", ...)`; [] for other calls."""
+    if not isinstance(call.func, ast.Name) or call.func.id != "Pass":
+        return []
+    named = [each.value for each in call.keywords if each.arg == "name"] + call.args[:1]
+    return [each.value for each in named[:1] if isinstance(each, ast.Constant) and isinstance(each.value, str)]

@@ -1,4 +1,4 @@
-"""`mase-server shapes --watch`: shows again whenever a file, or what it imports, is saved."""
+"""`mase-server shapes --watch`: shows the shapes again whenever a file, or one that it imports, is saved."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from typing import TYPE_CHECKING
 
 from mase_server.cli import attached
 from mase_server.cli.reports import Report
-from mase_server.cli.session import Wanted, daemon_for, traced
+from mase_server.cli.session import Wanted, daemon_for, report_once_traced
 from mase_server.cli.showing import Asked, print_reports
 from mase_server.cli.terminal import say
-from mase_server.daemon.quiet import Quiet
-from mase_server.daemon.status import END_STATES, Status
-from mase_server.paths import canonical
+from mase_server.daemon.status import END_STATES, Quiet, Status
+from mase_server.paths import canonical_path
 from mase_server.reading import is_file
 from mase_server.visible import reveal
 
 if TYPE_CHECKING:
     from mase_server.client.blocking import Client
 
-#: Seconds after which it is looked whether a file is gone or back: nobody tells of that.
+
+#: Seconds between checks whether a file is gone or back, because nothing reports that.
 _LOOK = 1.0
-#: An editor that writes by renaming leaves a moment without the file, in seconds.
+#: Seconds without the file that are normal when an editor saves by renaming.
 _MOMENT = 0.2
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
-#: What a drawing shows: whether each file is there, and which of its texts was traced.
+#: The state that a drawing shows: for each file whether it exists, and the number of its traced text.
 Look = tuple[tuple[bool, int], ...]
 
 
-def watch(asked: Asked) -> int:
-    """Show at every save, until interrupted; the exit status."""
+def watch_files(asked: Asked) -> int:
+    """Show the files at every save, until interrupted; returns the exit status."""
     screen = _Screen(asked)
     with contextlib.suppress(KeyboardInterrupt):
         if asked.is_plain:
@@ -47,7 +47,7 @@ def watch(asked: Asked) -> int:
 
 @dataclass(slots=True)
 class _Screen:
-    """The last drawing; the screen is drawn again only when it changes."""
+    """The last drawing; it is drawn again only when the state changes."""
 
     asked: Asked
     seen: Look = ()
@@ -55,7 +55,7 @@ class _Screen:
     gone: list[Path] = field(default_factory=list)
 
     def look(self, number_of: Callable[[Path], int | None]) -> bool:
-        """Is there something else to be seen? number_of: the number of a file's newest trace, None while it runs."""
+        """Has the state changed? number_of: the number of a file's newest trace, None while it runs."""
         files = self.asked.files
         numbers = [number_of(file) for file in files]
         self.gone = [file for file in files if not _is_there(file)]
@@ -67,7 +67,7 @@ class _Screen:
         return changed
 
     def draw(self, reports: Sequence[Report]) -> None:
-        """On a terminal in place of what was there; else as a further block."""
+        """Draw: on a terminal in place of the previous output, else below it."""
         asked = self.asked
         if sys.stdout.isatty():
             sys.stdout.write(_CLEAR)
@@ -90,32 +90,32 @@ def _is_there(file: Path) -> bool:
 
 
 def _watch_attached(screen: _Screen) -> None:
-    """With the daemon that serves all of the files, as long as it answers."""
+    """Watch through the daemon that serves all files, as long as it answers."""
     found = {attached.daemon_of(file) for file in screen.asked.files}
     registration = found.pop() if len(found) == 1 else None
     if registration is None:
         return
     try:
-        with attached.connected(registration) as client:
-            paths = [canonical(file) for file in screen.asked.files]
+        with attached.connect_daemon(registration) as client:
+            paths = [canonical_path(file) for file in screen.asked.files]
             for path in paths:
                 client.call("mase/subscribe", {"topics": ["worker"], "path": path})
                 attached.open_file(client, path)
             while True:
-                if screen.look(lambda file: _number(client, canonical(file))):
-                    screen.draw(_reports(client, screen))
+                if screen.look(lambda file: _finished_generation(client, canonical_path(file))):
+                    screen.draw(_current_reports(client, screen))
                 next(client.events(timeout=_LOOK), None)
     except attached.Detached as error:
-        attached.note(f"{error}; traced without it from now on")
+        attached.print_note(f"{error}; traced without it from now on")
         screen.seen = ()
 
 
-def _number(client: Client, path: str) -> int | None:
+def _finished_generation(client: Client, path: str) -> int | None:
     status = client.call("mase/fileStatus", {"path": path})
     return int(status["generation"]) if status["state"] in END_STATES else None
 
 
-def _reports(client: Client, screen: _Screen) -> list[Report]:
+def _current_reports(client: Client, screen: _Screen) -> list[Report]:
     found = []
     for file in screen.asked.files:
         with contextlib.suppress(FileNotFoundError):
@@ -124,7 +124,7 @@ def _reports(client: Client, screen: _Screen) -> list[Report]:
 
 
 class _Told(Quiet):
-    """Wakes who waits when a trace ended."""
+    """Wakes waiting tasks when a trace ends."""
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
@@ -140,16 +140,16 @@ async def _watch_alone(screen: _Screen) -> None:
     wanted = Wanted(asked.files, asked.model, asked.inputs, asked.python, asked.set)
     async with daemon_for(wanted, told) as daemon:
         await daemon.start()
-        daemon.opened(canonical(asked.files[0]))  # a file that is opened before the start is not watched yet
+        daemon.opened(canonical_path(asked.files[0]))  # a file opened before the start is not watched yet
 
         def number_of(file: Path) -> int | None:
-            status = daemon.status(canonical(file))
+            status = daemon.status(canonical_path(file))
             return status.generation if status is not None and status.ended else None
 
         while True:
             told.ended.clear()
             if screen.look(number_of):
                 there = [file for file in asked.files if file not in screen.gone]
-                screen.draw([await traced(daemon, file, asked.everything) for file in there])
+                screen.draw([await report_once_traced(daemon, file, asked.everything) for file in there])
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(told.ended.wait(), _LOOK)

@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from mase_server.client.arrays import Array, fetch, fetch_async
 from mase_server.client.blocking import Client
-from mase_server.client.errors import ClientError, RpcError
+from mase_server.client.stream import Array, ClientError, RpcError, fetch, fetch_async
 
 if TYPE_CHECKING:
     from mase_server.client.asynchronous import AsyncClient
@@ -13,7 +12,7 @@ __all__ = ["Array", "AsyncClient", "Client", "ClientError", "RpcError", "fetch",
 
 
 def __getattr__(name: str) -> Any:
-    """The asynchronous client when it is asked for: asyncio is most of what an import of all would take."""
+    """Import the asynchronous client only on use: asyncio would take most of the import time."""
     if name != "AsyncClient":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from mase_server.client.asynchronous import AsyncClient

@@ -1,4 +1,8 @@
-"""The client for event loops: any number of calls at once over one connection."""
+"""The client for event loops: any number of calls at once over one connection.
+
+The end of a connection closes the files that it opened. After a reconnect the client opens them again, and asks again
+only what changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +13,39 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from mase_server.client.async_methods import AsyncMethods
-from mase_server.client.errors import ClientError, RpcError
-from mase_server.client.finding import Target
-from mase_server.client.kept import REPEATABLE, Kept
-from mase_server.client.stream import AUTHENTICATE, DROPPED, EVENT, GREETING_SECONDS, NEWS, RETRY, reader
-from mase_server.rpc.addresses import UnixAddress
-from mase_server.rpc.frames import FrameError, Message, Response, notification, request
+from mase_server.client.methods import AsyncMethods
+from mase_server.client.stream import (
+    AUTHENTICATE,
+    GREETING_SECONDS,
+    NEWS,
+    REPEATABLE,
+    RETRY,
+    ClientError,
+    Kept,
+    RpcError,
+    Target,
+    make_reader,
+    read_notification,
+)
+from mase_server.protocol.records import Answer, Event, Params
+from mase_server.rpc.frames import FrameError, Message, Response, pack_notification, pack_request
+from mase_server.rpc.registry import UnixAddress
 
 
 class _Lost(Exception):
-    """The connection ended before the answer came."""
+    """The connection ended before the answer arrived."""
 
 
 class _Stream(asyncio.Protocol):
-    """One connection. taken: is called with each message, as its bytes come, since a task of its own would be a turn
-    of the event loop later.  ended: is called at the end, with why.
+    """One connection. taken: called with each message as soon as its bytes arrive, because a task would come a turn of
+    the event loop later.  ended: called at the end, with the reason.
     """
 
     def __init__(self, taken: Callable[[Message], None], ended: Callable[[str], None]) -> None:
         self._taken, self._ended = taken, ended
-        self._incoming, self._why = reader(), ""
+        self._incoming, self._explain_entry = make_reader(), ""
         self._transport: asyncio.Transport | None = None
         self.writable, self.lost = asyncio.Event(), asyncio.Event()
         self.writable.set()
@@ -45,13 +59,13 @@ class _Stream(asyncio.Protocol):
             for message in self._incoming.feed(data):
                 self._taken(message)
         except FrameError as error:
-            self._why = str(error)
+            self._explain_entry = str(error)
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.writable.set()
         self.lost.set()
-        self._ended(self._why or (str(exc) if exc else "the daemon closed it"))
+        self._ended(self._explain_entry or (str(exc) if exc else "the daemon closed it"))
 
     def pause_writing(self) -> None:
         self.writable.clear()
@@ -60,12 +74,12 @@ class _Stream(asyncio.Protocol):
         self.writable.set()
 
     def write(self, data: bytes) -> None:
-        """Send it, or keep it until it can be sent."""
+        """Send data, or keep it until it can be sent."""
         if self._transport is not None:
             self._transport.write(data)
 
     def close(self) -> None:
-        """Hear no more, and end."""
+        """Close the connection; later data is ignored."""
         if self._transport is not None:
             self._transport.close()
 
@@ -95,9 +109,9 @@ class AsyncClient(AsyncMethods):
         self._connecting = asyncio.Lock()
         self._stream: _Stream | None = None
         self._answers: dict[int, asyncio.Future[Response]] = {}
-        self._news: deque[dict[str, Any]] = deque(maxlen=NEWS)
+        self._news: deque[Event] = deque(maxlen=NEWS)
         self._heard = asyncio.Event()
-        self._why = self._told = ""
+        self._explain_entry = self._told = ""
         self._kept = Kept()
 
     async def __aenter__(self) -> Self:
@@ -115,10 +129,8 @@ class AsyncClient(AsyncMethods):
             stream.close()
             await stream.lost.wait()
 
-    async def call(
-        self, method: str, params: dict[str, Any] | None = None, *, timeout: float | None = None
-    ) -> dict[str, Any]:
-        """The answer. RpcError is the daemon's refusal; ClientError a lost connection or a time that is over."""
+    async def call(self, method: str, params: Params | None = None, *, timeout: float | None = None) -> Answer:
+        """The answer. RpcError if the daemon refuses; ClientError for a lost connection or a timeout."""
         given, seconds = params or {}, timeout or self._timeout
         try:
             if seconds is None:
@@ -131,7 +143,7 @@ class AsyncClient(AsyncMethods):
         self._kept.note(method, given, result)
         return result
 
-    async def _tried(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def _tried(self, method: str, params: Params) -> Answer:
         was_connected = self._stream is not None
         try:
             if not was_connected:
@@ -146,7 +158,7 @@ class AsyncClient(AsyncMethods):
         except _Lost as error:
             raise ClientError(f"{method}: the connection was lost: {error}") from error
 
-    async def events(self) -> AsyncIterator[dict[str, Any]]:
+    async def events(self) -> AsyncIterator[Event]:
         """The subscribed events as they arrive, for ever.
 
         After a lost connection, {"topic": "reconnected"} comes first: events in between are lost.
@@ -156,31 +168,31 @@ class AsyncClient(AsyncMethods):
                 yield self._news.popleft()
             if self._stream is None:
                 if not self._reconnect:
-                    raise ClientError(f"the connection was lost: {self._why}")
+                    raise ClientError(f"the connection was lost: {self._explain_entry}")
                 await self._connect()
                 self._news.append({"topic": "reconnected"})
                 continue
             self._heard.clear()
             await self._heard.wait()
 
-    async def _asked(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def _asked(self, method: str, params: Params) -> Answer:
         stream, ident = self._stream, next(self._numbers) % (1 << 32)
         if stream is None:
-            raise _Lost(self._why)
+            raise _Lost(self._explain_entry)
         answered = self._answers[ident] = asyncio.get_running_loop().create_future()
         try:
-            stream.write(request(ident, method, params))
+            stream.write(pack_request(ident, method, params))
             if not stream.writable.is_set():
                 await stream.writable.wait()
             answer = await answered
         except asyncio.CancelledError:
-            stream.write(notification("mase/cancel", {"id": ident}))
+            stream.write(pack_notification("mase/cancel", {"id": ident}))
             raise
         finally:
             self._answers.pop(ident, None)
         if answer.error is not None:
             raise RpcError(answer.error)
-        result: dict[str, Any] = answer.result
+        result: Answer = answer.result
         return result
 
     async def _connect(self) -> None:
@@ -211,17 +223,17 @@ class AsyncClient(AsyncMethods):
                 if not stream.lost.is_set():
                     self._stream = stream
                     return token
-                last = ClientError(f"the connection was lost at once: {self._why}")
+                last = ClientError(f"the connection was lost at once: {self._explain_entry}")
             except (OSError, ClientError) as error:
                 last = error
         raise last if isinstance(last, ClientError) else ClientError(f"cannot connect to the daemon: {last}")
 
     def _ended(self, why: str) -> None:
-        self._why, self._stream = self._told or why, None
+        self._explain_entry, self._stream = self._told or why, None
         self._told = ""
         for answer in self._answers.values():
             if not answer.done():
-                answer.set_exception(_Lost(self._why))
+                answer.set_exception(_Lost(self._explain_entry))
         self._heard.set()
 
     def _take(self, message: Message) -> None:
@@ -230,9 +242,8 @@ class AsyncClient(AsyncMethods):
             if answer is not None and not answer.done():
                 answer.set_result(message)
             return
-        params = message.params[0] if isinstance(message.params, list) and message.params else {}
-        if message.method == EVENT:
-            self._news.append(params)
+        event, ended = read_notification(message)
+        if event is not None:
+            self._news.append(event)
             self._heard.set()
-        elif message.method == DROPPED:
-            self._told = f"the daemon ended it: {params.get('message')}"
+        self._told = ended or self._told

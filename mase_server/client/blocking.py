@@ -10,14 +10,24 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from mase_server.client.errors import ClientError, RpcError
-from mase_server.client.finding import Target
-from mase_server.client.kept import REPEATABLE, Kept
 from mase_server.client.methods import BlockingMethods
-from mase_server.client.stream import AUTHENTICATE, DROPPED, EVENT, GREETING_SECONDS, NEWS, RETRY, reader
-from mase_server.rpc.frames import FrameError, Request, Response, request
+from mase_server.client.stream import (
+    AUTHENTICATE,
+    GREETING_SECONDS,
+    NEWS,
+    REPEATABLE,
+    RETRY,
+    ClientError,
+    Kept,
+    RpcError,
+    Target,
+    make_reader,
+    read_notification,
+)
+from mase_server.protocol.records import Answer, Event, Params
+from mase_server.rpc.frames import FrameError, Request, Response, pack_request
 
 _RECEIVE = 256 << 10
 _LOST = (OSError, FrameError, EOFError)
@@ -27,8 +37,8 @@ class Client(BlockingMethods):
     """One connection to a daemon; safe to use from several threads, one call at a time.
 
     address: e.g. "unix:/run/user/1000/mase-server/x.sock"; without it the daemon of `workspace` is found.  timeout:
-    seconds that a call waits at most.  reconnect: after a lost connection the next call connects again, opens what was
-    open, and subscribes to what was subscribed to; what only reads is then asked again.
+    maximum seconds for a call.  reconnect: after a lost connection the next call connects again, opens the same files
+    and subscribes to the same events; a call that only reads is then repeated.
 
     >>> with Client(workspace="~/project") as client:  # doctest: +SKIP
     ...     client.open("/home/me/project/net.py")
@@ -50,8 +60,8 @@ class Client(BlockingMethods):
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._socket: socket.socket | None = None
-        self._reader = reader()
-        self._news: deque[dict[str, Any]] = deque(maxlen=NEWS)
+        self._reader = make_reader()
+        self._news: deque[Event] = deque(maxlen=NEWS)
         self._answers: dict[int, Response] = {}
         self._kept = Kept()
 
@@ -72,10 +82,8 @@ class Client(BlockingMethods):
                 self._socket.close()
                 self._socket = None
 
-    def call(
-        self, method: str, params: dict[str, Any] | None = None, *, timeout: float | None = None
-    ) -> dict[str, Any]:
-        """The answer. RpcError is the daemon's refusal; ClientError a lost connection or a time that is over."""
+    def call(self, method: str, params: Params | None = None, *, timeout: float | None = None) -> Answer:
+        """The answer. RpcError if the daemon refuses; ClientError for a lost connection or a timeout."""
         given, seconds = params or {}, timeout or self._timeout
         with self._lock:
             was_connected = self._socket is not None
@@ -84,19 +92,19 @@ class Client(BlockingMethods):
             except _LOST as error:
                 self.close_connection()
                 if not (self._reconnect and was_connected and method in REPEATABLE):
-                    raise _lost(method, error) from error
+                    raise _connection_lost_error(method, error) from error
                 result = self._asked_again(method, given, seconds)
             self._kept.note(method, given, result)
             return result
 
-    def _asked_again(self, method: str, params: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+    def _asked_again(self, method: str, params: Params, timeout: float | None) -> Answer:
         try:
             return self._asked(method, params, timeout)
         except _LOST as error:
             self.close_connection()
-            raise _lost(method, error) from error
+            raise _connection_lost_error(method, error) from error
 
-    def events(self, timeout: float | None = None) -> Iterator[dict[str, Any]]:
+    def events(self, timeout: float | None = None) -> Iterator[Event]:
         """The subscribed events as they arrive; ends when none has arrived for `timeout` seconds.
 
         After a lost connection, {"topic": "reconnected"} comes first: events in between are lost.
@@ -111,42 +119,42 @@ class Client(BlockingMethods):
                 except _LOST as error:
                     self.close_connection()
                     if not self._reconnect:
-                        raise _lost("events", error) from error
+                        raise _connection_lost_error("events", error) from error
                     self._connect()
                     self._news.append({"topic": "reconnected"})
             while self._news:
                 yield self._news.popleft()
 
     def _wait_for_news(self, timeout: float | None) -> None:
-        end = _end(timeout)
+        end = _deadline_after(timeout)
         while not self._news:
             self._receive(end)
 
-    def _asked(self, method: str, params: dict[str, Any], timeout: float | None) -> dict[str, Any]:
-        end = _end(timeout)
+    def _asked(self, method: str, params: Params, timeout: float | None) -> Answer:
+        end = _deadline_after(timeout)
         self._connect()
         ident = self._send(method, params)
         try:
             while ident not in self._answers:
                 self._receive(end)
         except TimeoutError as error:
-            self.close_connection()  # its answer would come one day
+            self.close_connection()  # the late answer would still arrive
             raise ClientError(f"{method} had no answer within {timeout:g} s") from error
         answer = self._answers.pop(ident)
         if answer.error is not None:
             raise RpcError(answer.error)
-        result: dict[str, Any] = answer.result
+        result: Answer = answer.result
         return result
 
-    def _send(self, method: str, params: dict[str, Any]) -> int:
+    def _send(self, method: str, params: Params) -> int:
         ident = next(self._numbers) % (1 << 32)
         assert self._socket is not None
         self._socket.settimeout(None)
         try:
-            self._socket.sendall(request(ident, method, params))
+            self._socket.sendall(pack_request(ident, method, params))
         except ConnectionError:
-            while True:  # until the daemon's last words, or the end
-                self._receive(_end(GREETING_SECONDS))
+            while True:  # read until the daemon's last notification, or the end
+                self._receive(_deadline_after(GREETING_SECONDS))
         return ident
 
     def _receive(self, end: float | None) -> None:
@@ -165,17 +173,17 @@ class Client(BlockingMethods):
                 self._told(message)
 
     def _told(self, message: Request) -> None:
-        params = message.params[0] if isinstance(message.params, list) and message.params else {}
-        if message.method == EVENT:
-            self._news.append(params)
-        elif message.method == DROPPED:
-            raise EOFError(f"the daemon ended it: {params.get('message')}")
+        event, ended = read_notification(message)
+        if event is not None:
+            self._news.append(event)
+        if ended:
+            raise EOFError(ended)
 
     def _connect(self) -> None:
         if self._socket is not None:
             return
         token = self._reach()
-        self._reader = reader()
+        self._reader = make_reader()
         self._answers.clear()
         if token:
             self._asked(AUTHENTICATE, {"token": token}, GREETING_SECONDS)
@@ -183,7 +191,7 @@ class Client(BlockingMethods):
             self._asked(method, params, self._timeout)
 
     def _reach(self) -> str:
-        """Connect; the token that has to be said."""
+        """Connect; returns the token to send."""
         last: Exception | None = None
         for pause in RETRY if self._reconnect else RETRY[:1]:
             time.sleep(pause)
@@ -196,9 +204,9 @@ class Client(BlockingMethods):
         raise last if isinstance(last, ClientError) else ClientError(f"cannot connect to the daemon: {last}")
 
 
-def _end(timeout: float | None) -> float | None:
+def _deadline_after(timeout: float | None) -> float | None:
     return None if timeout is None else time.monotonic() + timeout
 
 
-def _lost(method: str, error: BaseException) -> ClientError:
+def _connection_lost_error(method: str, error: BaseException) -> ClientError:
     return ClientError(f"{method}: the connection was lost: {error or type(error).__name__}")

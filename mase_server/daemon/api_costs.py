@@ -1,77 +1,78 @@
-"""The API function that tells what each part of a model costs, as the rows of a tree."""
+"""The API function for the cost of each part of a model, and the tree of rows that it answers with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from mase_server import answers
-from mase_server.daemon.api_graphs import MADE, head, rows_of, shown
-from mase_server.daemon.cost_rows import CostRow, CostTree
+from mase_server.daemon.api_graphs import MADE, describe_model_trace, find_shown_model, rows_of
 from mase_server.daemon.graph_snapshot import GraphSnapshot
 from mase_server.daemon.methods import Api, ApiMethod, Params
-from mase_server.daemon.slices import Slices, sliced
+from mase_server.daemon.slots import Slices, iterate_in_slices
 from mase_server.dtypes import tensor_bytes
-from mase_server.snapshot import tensors
-from mase_server.wire import unpack_blobs
+from mase_server.protocol import answers
+from mase_server.protocol.records import Estimate, Extent, WeightColumns
+from mase_server.protocol.snapshot import effect_texts, iterate_tensor_values
+from mase_server.protocol.wire import unpack_blobs
 
-#: Nodes that are unpacked before it is looked whether others should get their turn.
+#: Nodes that are unpacked before the event loop gets its next turn.
 _AT_ONCE = 32
-#: Nodes that compute nothing: they count, but have no row of their own.
+#: Nodes that compute nothing: they are counted but have no row of their own.
 _HIDDEN = frozenset({"placeholder", "output", "get_attr"})
 _PLACE = ("line", "column", "end_line", "end_column")
-_TOTALS = {"multipliers": "multipliers", "luts": "luts", "memory_bits": "memory_bits", "cycles": "interval"}
 
 
-async def cost_table(api: Api, params: Params) -> dict[str, Any]:
-    """What each module, operator and parameter of a model costs: {"path", "model", ..., "rows"}; see `answers`.
+async def cost_table(api: Api, params: Params) -> answers.CostTable:
+    """The cost of each module, operator and parameter of a model: {"path", "model", ..., "rows"}; see `answers`.
 
-    A row comes behind the one that holds it (`parent`, its number; the first is the whole model) and counts all below
-    it.  id: a module's path, or "path/name" of an operator or a parameter that stands in it.  kind: "scope", "layer",
-    "operator" (all calls of one in a module) or "parameter".  parameters, parameter_bytes: each counted once in every
-    row, also where layers share it; None where nobody knows.  shared: the other modules that have some of them.
-    flops, nodes: as `mase/costs` tells.  traffic: bytes read and written.  results: bytes of what operators wrote,
-    views not among them.  formats, bits: of results after passes; bits is None where they have several.  sqnr,
-    max_error: of the last result of the row.  hardware: {"multipliers", "luts", "memory_bits", "cycles"} of what was
-    emitted, cycles being those of the slowest part; None where nothing was, or of another text, and where a node in it
-    has no hardware.  places: where it is
-    called, or where the class of a module is; the first ones.
+    A row comes after the row that holds it (`parent`, its number; the first row is the whole model) and counts
+    everything below it.  id: a module's path, or "path/name" of an operator or a parameter in that module.  kind:
+    "scope", "layer", "operator" (all calls of one operator in a module) or "parameter".  parameters, parameter_bytes:
+    each parameter counts once in every row, even if layers share it; None if unknown.  shared: the other modules that
+    use some of them.  flops, nodes: as `mase/costs` has them.  traffic: bytes read and written.  results: bytes that
+    operators wrote, without views.  formats, bits: of results after passes; bits is None if there are several.  sqnr,
+    max_error: of the last result of the row.  passes: what passes did to a layer, an operator or the whole model, in
+    words, e.g. "50 % of the weight pruned"; "" for nothing.  hardware: {"multipliers", "luts", "memory_bits", "cycles"}
+    of the emitted hardware, cycles being those of the slowest part; None if nothing was emitted, if it belongs to
+    another text, or if a node in the row has no hardware.  places: the first places where it is called, or where the
+    class of a module is.
     """
-    snapshot, model = shown(api, params)
+    snapshot, model = find_shown_model(api, params)
     types = {path: kind for of, path, kind in snapshot.payload["scopes"] if of == model}
     tree = CostTree(snapshot.titles[model], types)
-    leaves = await _count(snapshot, model, tree)
+    leaves = await _count_nodes(snapshot, model, tree)
     weights = (snapshot.payload.get("weights") or [])[model : model + 1]
     if weights:
         tree.weigh(weights[0])
-    _build(snapshot, model, tree, leaves)
+    _add_hardware_costs(snapshot, model, tree, leaves)
     _place_classes(snapshot, tree)
-    told: Mapping[str, Any] = snapshot.transforms[model].told if model in snapshot.transforms else {}
+    told = snapshot.transforms[model].told if model in snapshot.transforms else None
     return {
-        **head(api, snapshot, model),
-        "steps": list(told.get("texts", ())),
-        "rows": await _told(tree, weights[0] if weights else None, told),
+        **describe_model_trace(api, snapshot, model),
+        "steps": [] if told is None else list(told["texts"]),
+        "rows": await _describe_rows(tree, weights[0] if weights else None, told),
     }
 
 
-async def _count(snapshot: GraphSnapshot, model: int, tree: CostTree) -> dict[int, CostRow]:
-    """Count every node; the row of each that has one."""
+async def _count_nodes(snapshot: GraphSnapshot, model: int, tree: CostTree) -> dict[int, CostRow]:
+    """Count every node; returns the row of each node that has one."""
     rows, leaves = rows_of(snapshot, model, None), dict[int, CostRow]()
     slices = Slices()
     for start in range(0, len(rows), _AT_ONCE):
         page = rows[start : start + _AT_ONCE]
         details = unpack_blobs([snapshot.payload["nodes"]["blob"][row] for row in page])
         for row, detail in zip(page, details, strict=True):
-            leaf = _leaf(snapshot, row, tree)
-            _node(snapshot, model, row, leaf, int(detail.get("bytes", 0)))
+            leaf = _find_leaf_row(snapshot, row, tree)
+            _add_node_costs(snapshot, model, row, leaf, int(detail.get("bytes", 0)))
             if leaf.kind != "scope":
                 leaves[row] = leaf
         await slices.pause()
     return leaves
 
 
-def _leaf(snapshot: GraphSnapshot, row: int, tree: CostTree) -> CostRow:
-    path, operator = _where(snapshot, row)
+def _find_leaf_row(snapshot: GraphSnapshot, row: int, tree: CostTree) -> CostRow:
+    path, operator = _locate_operator(snapshot, row)
     if operator:
         return tree.within(path, operator, "operator")
     layer = snapshot.payload["nodes"]["op"][row] == "call_module"
@@ -80,8 +81,8 @@ def _leaf(snapshot: GraphSnapshot, row: int, tree: CostTree) -> CostRow:
     return found
 
 
-def _where(snapshot: GraphSnapshot, row: int) -> tuple[str, str]:
-    """The path of the module that a node calls, or stands in, and then what it computes; "" where that is nothing."""
+def _locate_operator(snapshot: GraphSnapshot, row: int) -> tuple[str, str]:
+    """The path of the module that a node calls or belongs to, and the name of its computation; "" if there is none."""
     nodes, scope = snapshot.payload["nodes"], snapshot.payload["nodes"]["scope"][row]
     if nodes["op"][row] == "call_module":
         return str(nodes["target"][row]), ""
@@ -90,12 +91,12 @@ def _where(snapshot: GraphSnapshot, row: int) -> tuple[str, str]:
 
 
 async def row_ids(snapshot: GraphSnapshot, model: int, only: Sequence[str]) -> list[str]:
-    """The ids of the rows that names of nodes and paths of modules mean; see `cost_table`."""
+    """The ids of the rows that these names of nodes and paths of modules refer to; see `cost_table`."""
     nodes, wanted = snapshot.payload["nodes"], set(only)
     paths = {path for of, path, _ in snapshot.payload["scopes"] if of == model}
     found = {path: None for path in only if path in paths}
-    async for row in sliced(rows_of(snapshot, model, None)):
-        path, operator = _where(snapshot, row)
+    async for row in iterate_in_slices(rows_of(snapshot, model, None)):
+        path, operator = _locate_operator(snapshot, row)
         if path in wanted and not operator:
             found[path] = None
         elif nodes["name"][row] in wanted:
@@ -103,25 +104,35 @@ async def row_ids(snapshot: GraphSnapshot, model: int, only: Sequence[str]) -> l
     return list(found)
 
 
-def _node(snapshot: GraphSnapshot, model: int, row: int, leaf: CostRow, traffic: int) -> None:
+def _add_node_costs(snapshot: GraphSnapshot, model: int, row: int, leaf: CostRow, traffic: int) -> None:
     nodes = snapshot.payload["nodes"]
     found, value = list[Any](), nodes["value"][row]
     if value >= 0 and traffic and nodes["op"][row] not in _HIDDEN:
-        found = list(tensors(snapshot.payload["values"][value]))
+        found = list(iterate_tensor_values(snapshot.payload["values"][value]))
     leaf.ran(nodes["flops"][row] or 0, traffic, sum(map(tensor_bytes, found)))
     if (file := nodes["file"][row]) >= 0 and leaf.kind != "scope":
-        place = {key: nodes[key][row] for key in _PLACE}
-        leaf.at({"file": snapshot.payload["files"][file]["path"], **place})
+        line, column, end_line, end_column = (nodes[key][row] for key in _PLACE)
+        extent: Extent = {"line": line, "column": column, "end_line": end_line, "end_column": end_column}
+        leaf.at(_make_place(snapshot.payload["files"][file]["path"], extent))
     transform = snapshot.transforms.get(model)
     if transform is not None:
         facts = dict(zip(MADE, transform.node(row), strict=True)) if row in transform.places else {}
         kinds = {tensor[0] for tensor in found if str(tensor[0]).startswith(("f", "bf"))}
         format = facts.get("format") or (kinds.pop() if len(kinds) == 1 else None)
-        leaf.became(format, (facts.get("sqnr"), facts.get("max_error")))
+        leaf.note_passes(format, (facts.get("sqnr"), facts.get("max_error")))
+        if facts.get("note"):
+            leaf.notes[facts["note"]] = None
 
 
-def _build(snapshot: GraphSnapshot, model: int, tree: CostTree, leaves: Mapping[int, CostRow]) -> None:
-    """Hardware, each operation in one row: that of the first node that it computes."""
+def _make_place(file: str, extent: Extent) -> answers.CostPlace:
+    return {
+        "file": file, "line": extent["line"], "column": extent["column"],
+        "end_line": extent["end_line"], "end_column": extent["end_column"],
+    }  # fmt: skip
+
+
+def _add_hardware_costs(snapshot: GraphSnapshot, model: int, tree: CostTree, leaves: Mapping[int, CostRow]) -> None:
+    """Add hardware costs; each operation counts in one row, that of the first node that it computes."""
     emission = snapshot.hardware.get(model)
     if emission is None or emission.stale or emission.told["refusal"]:
         return
@@ -129,59 +140,64 @@ def _build(snapshot: GraphSnapshot, model: int, tree: CostTree, leaves: Mapping[
         known = (leaves[row] for row in operation["rows"] if row in leaves)
         scope = operation["scope"]
         row = next(known, tree.module(scope) if scope in tree else tree.root)
-        row.built({key: value or 0 for key, value in operation["estimate"].items()})
+        row.built(operation["estimate"])
     totals = emission.told["totals"]
     if tree.root.hardware is not None and totals:
-        tree.root.hardware = {key: totals[name] for key, name in _TOTALS.items()}
+        tree.root.hardware = {
+            "multipliers": totals["multipliers"], "luts": totals["luts"],
+            "memory_bits": totals["memory_bits"], "cycles": totals["interval"],
+        }  # fmt: skip
     for missing in emission.told["unsupported"]:
         for row in leaves.get(missing["row"], tree.root).lineage:
             row.hardware = None
 
 
 def _place_classes(snapshot: GraphSnapshot, tree: CostTree) -> None:
-    """A module that holds others is at its class; where that is no file of the workspace, where it begins to run."""
-    classes: dict[str, list[dict[str, Any]]] = {}
+    """Give a module that holds others the place of its class, or of its first node if no traced file has the class."""
+    classes: dict[str, list[answers.CostPlace]] = {}
     for each in snapshot.payload.get("classes") or ():
         file = snapshot.payload["files"][each["file_index"]]["path"]
-        classes.setdefault(each["name"], []).append({"file": file, **{key: each[key] for key in _PLACE}})
+        classes.setdefault(each["name"], []).append(_make_place(file, each))
     for row in reversed([row for row, _ in tree.rows() if row.kind == "scope"]):
-        begins: list[Mapping[str, Any]] = [below.places[0] for below in row.below if below.places]
+        begins: list[answers.CostPlace] = [below.places[0] for below in row.below if below.places]
         for place in classes.get(row.type) or begins[:1]:
             row.at(place)
 
 
-async def _told(
-    tree: CostTree, weights: Mapping[str, Sequence[Any]] | None, transform: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    holders = _holders(tree)
-    bits = transform.get("formats") or {}
-    summary = transform.get("summary") or {}
-    if summary.get("sqnr") is not None:
+async def _describe_rows(
+    tree: CostTree, weights: WeightColumns | None, transform: answers.Transform | None
+) -> list[answers.CostRow]:
+    holders = _find_holders(tree)
+    bits = {} if transform is None else transform.get("formats") or {}
+    summary = None if transform is None else transform["summary"]
+    if summary and summary.get("sqnr") is not None:
         tree.root.error = summary["sqnr"], summary["max_error"]
-    found = []
-    async for row, parent in sliced(tree.rows()):
-        found.append(_row(row, parent, weights, bits) | {"shared": _shared(row, holders)})
+    if effects := effect_texts(summary):
+        tree.root.notes = {" · ".join(effects): None}
+    found: list[answers.CostRow] = []
+    async for row, parent in iterate_in_slices(tree.rows()):
+        found.append(_cost_row_to_map(row, parent, weights, bits, _list_sharing_rows(row, holders)))
     return found
 
 
-def _row(
-    row: CostRow, parent: int, weights: Mapping[str, Sequence[Any]] | None, bits: Mapping[str, float]
-) -> dict[str, Any]:
+def _cost_row_to_map(
+    row: CostRow, parent: int, weights: WeightColumns | None, bits: Mapping[str, float], shared: list[str]
+) -> answers.CostRow:
     formats = list(row.formats)
-    sizes: dict[str, int | None] = dict.fromkeys(("parameters", "parameter_bytes"))
-    if weights is not None:
-        sums = (sum(weights[key][index] for index in row.weights) for key in ("elements", "bytes"))
-        sizes = dict(zip(sizes, sums, strict=True))
     return {
         "id": row.ident, "parent": parent, "name": row.name, "kind": row.kind, "type": row.type,
-        "nodes": row.nodes, **sizes, "flops": row.flops, "traffic": row.traffic, "results": round(row.results),
+        "nodes": row.nodes,
+        "parameters": None if weights is None else sum(weights["elements"][index] for index in row.weights),
+        "parameter_bytes": None if weights is None else sum(weights["bytes"][index] for index in row.weights),
+        "shared": shared, "flops": row.flops, "traffic": row.traffic, "results": round(row.results),
         "formats": formats, "bits": bits.get(formats[0]) if len(formats) == 1 else None,
         "sqnr": row.error[0], "max_error": row.error[1], "hardware": row.hardware, "places": row.places,
+        "passes": "; ".join([*row.notes][:_NOTES]),
     }  # fmt: skip
 
 
-def _holders(tree: CostTree) -> dict[int, list[str]]:
-    """Which layers, or modules of a parameter, have each parameter."""
+def _find_holders(tree: CostTree) -> dict[int, list[str]]:
+    """For each parameter, the paths of the layers or modules that use it."""
     holders: dict[int, list[str]] = {}
     for row, _ in tree.rows():
         if row.kind != "scope":
@@ -190,8 +206,8 @@ def _holders(tree: CostTree) -> dict[int, list[str]]:
     return {index: idents for index, idents in holders.items() if len(idents) > 1}
 
 
-def _shared(row: CostRow, holders: Mapping[int, list[str]]) -> list[str]:
-    """Who has some of the parameters of a row that is no scope too."""
+def _list_sharing_rows(row: CostRow, holders: Mapping[int, list[str]]) -> list[str]:
+    """The paths of the other modules that use some of the parameters of a row that is no scope."""
     if row.kind == "scope" or not holders:
         return []
     others = {ident: None for index in sorted(row.weights) for ident in holders.get(index, ()) if ident != row.ident}
@@ -199,3 +215,134 @@ def _shared(row: CostRow, holders: Mapping[int, list[str]]) -> list[str]:
 
 
 COSTS = (ApiMethod("mase/costTable", {"path": str, "model?": str}, cost_table, answers.CostTable),)
+
+
+# The rows of a model's cost table: its modules as a tree, with the operators and parameters in them.
+
+#: Maximum number of places in one row.
+_PLACES = 8
+#: Maximum number of different notes of passes in one row.
+_NOTES = 4
+
+
+@dataclass(slots=True)
+class CostRow:
+    """One row. ident: a module's path, or "path/name" of a part of it.  kind: scope, layer, operator, parameter.
+
+    weights: the parameters in it, as indices of their first names.  error: (sqnr, max error) of its last result.
+    notes: what passes did to it, each text once.
+    """
+
+    ident: str
+    name: str
+    kind: str
+    above: CostRow | None = None
+    type: str = ""
+    nodes: int = 0
+    flops: int = 0
+    traffic: int = 0
+    results: float = 0
+    weights: set[int] = field(default_factory=set)
+    formats: dict[str, None] = field(default_factory=dict)
+    error: tuple[Any, Any] = (None, None)
+    notes: dict[str, None] = field(default_factory=dict)
+    hardware: answers.CostHardware | None = None
+    places: list[answers.CostPlace] = field(default_factory=list)
+    below: list[CostRow] = field(default_factory=list)
+
+    @property
+    def lineage(self) -> Iterator[CostRow]:
+        """This row, and all rows that hold it."""
+        row: CostRow | None = self
+        while row is not None:
+            yield row
+            row = row.above
+
+    def ran(self, flops: int, traffic: int, results: float) -> None:
+        """Count one node in this row and in all rows that hold it."""
+        for row in self.lineage:
+            row.nodes += 1
+            row.flops += flops
+            row.traffic += traffic
+            row.results += results
+
+    def note_passes(self, format: str | None, error: tuple[Any, Any]) -> None:
+        """Note the format and the error of a node's result; a module keeps the error of its last result."""
+        for row in self.lineage:
+            if format is not None:
+                row.formats[format] = None
+            if error != (None, None):
+                row.error = error
+
+    def built(self, estimate: Estimate) -> None:
+        """Count hardware. Operations run side by side, so the slowest determines the cycles of a sample."""
+        for row in self.lineage:
+            found = row.hardware or {"multipliers": 0, "luts": 0, "memory_bits": 0, "cycles": 0}
+            row.hardware = {
+                "multipliers": found["multipliers"] + (estimate["multipliers"] or 0),
+                "luts": found["luts"] + (estimate["luts"] or 0),
+                "memory_bits": found["memory_bits"] + (estimate["memory_bits"] or 0),
+                "cycles": max(found["cycles"], estimate["cycles"] or 0),
+            }
+
+    def at(self, place: answers.CostPlace) -> None:
+        """Add a place to this row."""
+        if place not in self.places and len(self.places) < _PLACES:
+            self.places.append(place)
+
+
+class CostTree:
+    """The rows of one model. types: the types of its modules, by path."""
+
+    def __init__(self, title: str, types: Mapping[str, str]) -> None:
+        self.types = types
+        self.root = CostRow("", title, "scope", type=types.get("", ""))
+        self._rows = {"": self.root}
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._rows
+
+    def module(self, path: str, kind: str = "scope") -> CostRow:
+        """The row of a module; creates it and the rows that hold it if needed."""
+        if (found := self._rows.get(path)) is not None:
+            return found
+        above, _, name = path.rpartition(".")
+        return self._add_row(path, name, kind, self.module(above), self.types.get(path, ""))
+
+    def within(self, path: str, name: str, kind: str) -> CostRow:
+        """The row of an operator or a parameter in a module."""
+        ident = f"{path}/{name}"
+        return self._rows.get(ident) or self._add_row(ident, name, kind, self.module(path), "")
+
+    def _add_row(self, ident: str, name: str, kind: str, above: CostRow, type_name: str) -> CostRow:
+        row = self._rows[ident] = CostRow(ident, name, kind, above, type_name)
+        above.below.append(row)
+        return row
+
+    def weigh(self, weights: WeightColumns) -> None:
+        """Put each parameter into its layer; a parameter that a module has beside its layers gets a row of its own."""
+        for name, same in zip(weights["name"], weights["same"], strict=True):
+            owner, _, last = name.rpartition(".")
+            row = self._find_layer(owner)
+            if row is None and (owner in self.types or not owner):
+                row = self.within(owner, last, "parameter")
+            for each in (row or self.module(owner, "layer")).lineage:
+                each.weights.add(same)
+
+    def _find_layer(self, path: str) -> CostRow | None:
+        """The path of the layer that a module is or is a part of; None for a module that holds layers."""
+        while path:
+            found = self._rows.get(path)
+            if found is not None and found.kind == "layer":
+                return found
+            path = path.rpartition(".")[0]
+        return None
+
+    def rows(self) -> Iterator[tuple[CostRow, int]]:
+        """Every row, after the row that holds it, with the number of that row, -1 for the whole model."""
+        waiting, number = [(self.root, -1)], 0
+        while waiting:
+            row, above = waiting.pop()
+            yield row, above
+            waiting += [(each, number) for each in reversed(row.below)]
+            number += 1

@@ -1,14 +1,14 @@
-"""API functions on files: open and close them, where their traces are, and which inputs they are traced with."""
+"""API functions on files: open and close them, report the state of their traces, and choose their inputs."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from mase_server import answers
 from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
+from mase_server.protocol import answers
+from mase_server.protocol.request import TraceOptions
 from mase_server.reading import is_file
-from mase_server.worker.request import TraceOptions
 
 if TYPE_CHECKING:
     from mase_server.daemon.tracked import Tracked
@@ -17,51 +17,51 @@ _EDITOR = "editor"
 
 
 def tracked_of(api: Api, path: str) -> Tracked:
-    """What the daemon has of a model file; ApiError `not-open` where it was never opened."""
+    """The daemon's record of a model file; ApiError `not-open` if it was never opened."""
     if (found := api.daemon.file(path)) is None:
         raise not_open(path)
     return found
 
 
 def not_open(path: str) -> ApiError:
-    """What is answered to a question about a file that nobody looks at."""
+    """The error for a question about a file that no client has open."""
     return ApiError("not-open", f"{path} is not open: open it with mase/open first", {"path": path})
 
 
 def is_open(api: Api, path: str) -> bool:
-    """Does somebody look at the file `path`, or at a model file whose trace says something about it?"""
+    """Does a client have the file `path` open, or a model file whose trace covers it?"""
     own = api.daemon.file(path)
     if own is not None and own.open:
         return True
     return any(path in api.daemon.store.entry(each.path).paths() for each in api.daemon.files() if each.open)
 
 
-async def open_file(api: Api, params: Params) -> dict[str, Any]:
-    """Look at the model file `path` until `mase/close` or the connection's end: it is traced now and at every save.
+async def open_file(api: Api, params: Params) -> answers.FileStatus:
+    """Open the model file `path` until `mase/close` or the end of the connection: it is traced now and at every save.
 
-    Its status once that trace has ended, as `mase/status` has it; at once with `wait` false.  model, inputs: as
-    `mase/setInputs` has them.
+    Returns its status, as `mase/status` has it, once that trace has ended, or at once if `wait` is false.  model,
+    inputs: as in `mase/setInputs`.
     """
     path = params["path"]
     if not is_file(path):
         raise ApiError("not-found", f"there is no file {path}", {"path": path})
     given = {key: params[key] for key in ("model", "inputs") if key in params}
-    api.daemon.opened(path, _options(TraceOptions(), given) if given else None, by=opener(api, path))
+    api.daemon.opened(path, _merge_options(TraceOptions(), given) if given else None, by=get_opener_name(api, path))
     if params.get("wait", True):
-        return asdict(await api.daemon.wait(path))
-    return await status(api, params)
+        return {**(await api.daemon.wait(path)).to_wire()}
+    return await get_status(api, params)
 
 
-def opener(api: Api, path: str) -> str:
-    """Under which name whoever asks opens files; a connection closes them at its end."""
+def get_opener_name(api: Api, path: str) -> str:
+    """The name under which the asking front opens files; a connection closes its files when it ends."""
     if api.session is None:
         return _EDITOR
     api.session.opened.add(path)
     return api.session.ident
 
 
-async def close_file(api: Api, params: Params) -> dict[str, Any]:
-    """Look at a file no longer: {"path", "open": does somebody else?}. What was traced stays for a while."""
+async def close_file(api: Api, params: Params) -> answers.Closed:
+    """Close a file: {"path", "open": does another client have it open?}. Its trace is kept for a while."""
     path = params["path"]
     found = tracked_of(api, path)
     who = _EDITOR if api.session is None else api.session.ident
@@ -73,25 +73,31 @@ async def close_file(api: Api, params: Params) -> dict[str, Any]:
     return {"path": path, "open": found.open}
 
 
-async def files(api: Api, params: Params) -> list[dict[str, Any]]:
-    """Every file that somebody looks at or looked at: {"path", "folder", "open", "status"} each."""
+async def list_files(api: Api, params: Params) -> list[answers.File]:
+    """Every file that is or was open: {"path", "folder", "open", "status"} each."""
     return [
-        {"path": each.path, "folder": each.folder, "open": each.open, "status": each.status and asdict(each.status)}
+        {
+            "path": each.path,
+            "folder": each.folder,
+            "open": each.open,
+            "status": None if each.status is None else each.status.to_wire(),
+        }
         for each in api.daemon.files()
     ]
 
 
-async def status(api: Api, params: Params) -> dict[str, Any]:
-    """Where the newest trace of the file `path` is: `daemon.status.Status` as a map."""
+async def get_status(api: Api, params: Params) -> answers.FileStatus:
+    """The state of the newest trace of the file `path`: `daemon.status.Status` as a map."""
     found = tracked_of(api, params["path"])
-    return {} if found.status is None else asdict(found.status)
+    return {} if found.status is None else {**found.status.to_wire()}
 
 
-async def inputs(api: Api, params: Params) -> list[dict[str, Any]]:
-    """With which inputs a file's models are traced: {"model", "inputs", "inputs_from", "found", "text", "sets", "set"}.
+async def list_inputs(api: Api, params: Params) -> list[answers.Inputs]:
+    """The inputs of a file's models: {"model", "inputs", "inputs_from", "found", "text", "sets", "set"} each.
 
-    text: the `# mase:` comment, without its `#`, that asks for the same; None where it has no text.  sets: the names of
-    the sets of inputs that comments give the model; set: the one that is used, "" for none.
+    text: the `# mase:` comment, without its `#`, that asks for the same inputs; None if no comment can.  sets: the
+    names of the sets of inputs that comments give the model; set: the one in use, "" for none.  builders: calls of
+    functions of the file that build it; builder: the one that built it.
     """
     tracked_of(api, params["path"])
     snapshot = api.daemon.store.snapshot(params["path"])
@@ -99,8 +105,14 @@ async def inputs(api: Api, params: Params) -> list[dict[str, Any]]:
         [
             {
                 "model": title,
-                **{key: model[key] for key in ("inputs", "inputs_from", "found", "sets", "set")},
-                "text": (model.get("comment") or {}).get("inputs"),
+                "inputs": model["inputs"],
+                "inputs_from": model["inputs_from"],
+                "found": model["found"],
+                "sets": model["sets"],
+                "set": model["set"],
+                "builders": model["builders"],
+                "builder": model["builder"],
+                "text": model["comment"].get("inputs"),
             }
             for title, model in zip(snapshot.titles, snapshot.payload["models"], strict=True)
         ]
@@ -109,18 +121,18 @@ async def inputs(api: Api, params: Params) -> list[dict[str, Any]]:
     )
 
 
-async def set_inputs(api: Api, params: Params) -> dict[str, Any]:
-    """Trace a file with other inputs, from now on: texts such as "x: f32[1, 3, 224, 224]"; [] finds them again.
+async def set_inputs(api: Api, params: Params) -> answers.Status:
+    """Trace a file with other inputs from now on: texts such as "x: f32[1, 3, 224, 224]"; [] finds them anew.
 
-    model: the class to trace, "" for whichever there are.  The status once it is traced.
+    model: the class to trace, "" for all that are found.  Returns the status once the file is traced.
     """
     path = params["path"]
     found = tracked_of(api, path)
-    api.daemon.opened(path, _options(found.options or TraceOptions(), params), by=opener(api, path))
-    return asdict(await api.daemon.wait(path))
+    api.daemon.opened(path, _merge_options(found.options or TraceOptions(), params), by=get_opener_name(api, path))
+    return (await api.daemon.wait(path)).to_wire()
 
 
-def _options(before: TraceOptions, params: Params) -> TraceOptions:
+def _merge_options(before: TraceOptions, params: Params) -> TraceOptions:
     texts = params.get("inputs", list(before.inputs))
     model = params.get("model", before.model) or None
     return replace(before, inputs=tuple(texts), model=model, inputs_from="option" if texts else "settings")
@@ -135,9 +147,9 @@ FILES = (
         executes=True,
     ),
     ApiMethod("mase/close", {"path": str}, close_file, answers.Closed),
-    ApiMethod("mase/files", {}, files, list[answers.File], answer="files"),
-    ApiMethod("mase/fileStatus", {"path": str}, status, answers.FileStatus),
-    ApiMethod("mase/inputs", {"path": str}, inputs, list[answers.Inputs], answer="inputs"),
+    ApiMethod("mase/files", {}, list_files, list[answers.File], answer="files"),
+    ApiMethod("mase/fileStatus", {"path": str}, get_status, answers.FileStatus),
+    ApiMethod("mase/inputs", {"path": str}, list_inputs, list[answers.Inputs], answer="inputs"),
     ApiMethod(
         "mase/setInputs", {"path": str, "inputs": list[str], "model?": str}, set_inputs, answers.Status, executes=True
     ),

@@ -1,4 +1,4 @@
-"""The graph of a model as columns, and what of it other API functions need."""
+"""The API function for a model's graph as columns, and helpers on graphs for other API functions."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from mase_server import answers
 from mase_server.daemon.api_files import tracked_of
-from mase_server.daemon.graph_snapshot import GraphSnapshot
+from mase_server.daemon.graph_snapshot import UNTOUCHED, GraphSnapshot
 from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
 from mase_server.daemon.store import FileView
-from mase_server.daemon.transform import UNTOUCHED
-from mase_server.snapshot import COLUMNS, TRANSFORM_NODES
+from mase_server.protocol import answers
+from mase_server.protocol.records import InsertedNode
+from mase_server.protocol.snapshot import COLUMNS, TRANSFORM_NODES
+from mase_server.protocol.wire import unpack_blobs
 from mase_server.suggestions import suggest
-from mase_server.wire import unpack_blobs
 
-#: Rows that are worked on in one turn of the event loop.
+#: Rows that are processed in one turn of the event loop.
 AT_ONCE = 128
 _MOST = 100_000
-#: Columns of `mase/graph` as a trace has them, what passes made of them, and what has to be unpacked first.
+#: Columns of `mase/graph` as a trace has them, then the results of passes, then those that must be unpacked first.
 _TRACED = tuple(name for name in COLUMNS["nodes"] if name not in ("blob", "model"))
 MADE = TRANSFORM_NODES[1:]
 _UNPACKED = ("inputs", "details")
@@ -28,8 +28,8 @@ _USUAL = (*_TRACED, "inputs")
 _inputs: WeakKeyDictionary[GraphSnapshot, list[list[int]]] = WeakKeyDictionary()
 
 
-def shown(api: Api, params: Params) -> tuple[GraphSnapshot, int]:
-    """The snapshot of the file `path` and the index of its model `model`; ApiError where there is none."""
+def find_shown_model(api: Api, params: Params) -> tuple[GraphSnapshot, int]:
+    """The snapshot of the file `path` and the index of its model `model`; ApiError if there is none."""
     path, title = params["path"], params.get("model")
     snapshot = api.daemon.store.snapshot(path)
     if snapshot is None or not snapshot.titles:
@@ -42,8 +42,8 @@ def shown(api: Api, params: Params) -> tuple[GraphSnapshot, int]:
     return snapshot, 0 if title is None else snapshot.titles.index(title)
 
 
-def head(api: Api, snapshot: GraphSnapshot, model: int) -> dict[str, Any]:
-    """Which model of which trace an answer is of: an `answers.ModelTrace`."""
+def describe_model_trace(api: Api, snapshot: GraphSnapshot, model: int) -> answers.ModelTrace:
+    """The model and the trace that an answer belongs to: an `answers.ModelTrace`."""
     return {
         "path": snapshot.path, "model": snapshot.titles[model], "sha256": snapshot.sha256,
         "generation": snapshot.generation, "stale": api.daemon.store.entry(snapshot.path).stale,
@@ -52,7 +52,7 @@ def head(api: Api, snapshot: GraphSnapshot, model: int) -> dict[str, Any]:
 
 
 def view_of(api: Api, path: str) -> FileView:
-    """What is known about a source file; ApiError where that is nothing."""
+    """The view of a source file; ApiError if nothing is known about it."""
     view = api.daemon.store.view(path)
     if view is None:
         tracked_of(api, path)
@@ -60,31 +60,40 @@ def view_of(api: Api, path: str) -> FileView:
     return view
 
 
-async def graph(api: Api, params: Params) -> dict[str, Any]:
-    """The graph of a model as columns, in order of execution: all of it, of a module (`scope`), or a page of it.
+async def read_graph_columns(api: Api, params: Params) -> answers.Graph:
+    """The graph of a model as columns, in order of execution: the whole graph, one module (`scope`), or a page.
 
     {"path", "model", "sha256", "generation", "stale", "complete", "total", "start", "next", "columns", "values",
     "scopes", "files"}.  columns: name -> list; "row" is a node's number, and "inputs" are such numbers; "value",
-    "scope" and "file" are indices into the lists beside it, -1 for none.  next: where the next page starts, or None.
-    columns that are asked for: those of `snapshot.COLUMNS`, "inputs", "details" (maps of `snapshot.NODE_BLOB`), and
-    "format", "sqnr", "max_error", "note", "saturated" of what passes made; without it all but details and these.
+    "scope" and "file" are indices into the lists beside it, -1 for none.  next: the start of the next page, or None.
+    The parameter columns chooses from `snapshot.COLUMNS`, "inputs", "details" (maps of `snapshot.NODE_BLOB`), and the
+    results of passes: "format", "sqnr", "max_error", "note", "saturated". Without it: all but details and these.
+    Operations that passes inserted have the numbers after the last traced node, and no place in a file.
     """
-    snapshot, model = shown(api, params)
-    names = _names(params.get("columns"))
-    rows = rows_of(snapshot, model, params.get("scope"))
+    snapshot, model = find_shown_model(api, params)
+    names = _choose_columns(params.get("columns"))
+    rows = _with_inserted(snapshot, model, rows_of(snapshot, model, params.get("scope")))
     start, count = params.get("start", 0), min(params.get("count", _MOST), _MOST)
     if start < 0 or count < 1:
         raise ApiError("invalid-params", f"start is {start} and count {count}; they begin at 0 and 1")
     page = rows[start : start + count]
-    told = head(api, snapshot, model)
-    told |= {"total": len(rows), "start": start, "next": start + len(page) if start + len(page) < len(rows) else None}
-    columns: dict[str, Any] = {"row": list(page)}
+    columns: dict[str, list[Any]] = {"row": list(page)}
     for name in names:
-        columns[name] = await _column(snapshot, model, name, page)
-    return {**told, **await _tables(snapshot, columns), "columns": columns}
+        columns[name] = await _read_column(snapshot, model, name, page)
+    tables = await _build_tables(snapshot, model, columns)
+    return {
+        **describe_model_trace(api, snapshot, model),
+        "total": len(rows),
+        "start": start,
+        "next": start + len(page) if start + len(page) < len(rows) else None,
+        "values": tables["values"],
+        "scopes": tables["scopes"],
+        "files": tables["files"],
+        "columns": columns,
+    }
 
 
-def _names(asked: Sequence[Any] | None) -> Sequence[str]:
+def _choose_columns(asked: Sequence[Any] | None) -> Sequence[str]:
     known = (*_TRACED, *_UNPACKED, *MADE)
     if asked is None:
         return _USUAL
@@ -94,7 +103,7 @@ def _names(asked: Sequence[Any] | None) -> Sequence[str]:
 
 
 def rows_of(snapshot: GraphSnapshot, model: int, scope: str | None) -> Sequence[int]:
-    """The nodes of a model, or of one of its modules with all below it."""
+    """The nodes of a model, or of one of its modules including everything below it."""
     nodes, scopes = snapshot.payload["nodes"], snapshot.payload["scopes"]
     own: Sequence[int] = [row for row, of in enumerate(nodes["model"]) if of == model]
     if own and len(own) == own[-1] - own[0] + 1:
@@ -107,34 +116,69 @@ def rows_of(snapshot: GraphSnapshot, model: int, scope: str | None) -> Sequence[
     return [row for row in own if nodes["scope"][row] in inside]
 
 
-async def _column(snapshot: GraphSnapshot, model: int, name: str, rows: Sequence[int]) -> list[Any]:
+def _with_inserted(snapshot: GraphSnapshot, model: int, rows: Sequence[int]) -> Sequence[int]:
+    """The rows with those that passes inserted, each behind the row that it comes after."""
+    if model not in snapshot.transforms or not (inserted := snapshot.transforms[model].inserted):
+        return rows
+    count, after = len(snapshot.payload["nodes"]["name"]), dict[int, list[int]]()
+    for number, node in enumerate(inserted):
+        after.setdefault(node["after"], []).append(count + number)
+    return [each for row in rows for each in (row, *after.get(row, ()))]
+
+
+async def _read_column(snapshot: GraphSnapshot, model: int, name: str, rows: Sequence[int]) -> list[Any]:
+    count, transform = len(snapshot.payload["nodes"]["name"]), snapshot.transforms.get(model)
+    if transform is None or not transform.inserted:
+        return await _read_traced(snapshot, model, name, rows)
+    traced = [row for row in rows if row < count]
+    cells = dict(zip(traced, await _read_traced(snapshot, model, name, traced), strict=True))
+    for row in rows:
+        if row >= count:
+            cells[row] = _read_inserted(snapshot, transform.inserted[row - count], row - count, name)
+        inputs = transform.inserted[row - count]["inputs"] if row >= count else transform.rewired.get(row)
+        if name == "inputs" and inputs is not None:
+            cells[row] = [each if each >= 0 else count - 1 - each for each in inputs]
+    return [cells[row] for row in rows]
+
+
+def _read_inserted(snapshot: GraphSnapshot, node: InsertedNode, number: int, name: str) -> Any:
+    cells: Mapping[str, Any] = {
+        **node, "scope": snapshot.payload["nodes"]["scope"][node["after"]], "file": -1,
+        "value": -1 if node["value"] is None else len(snapshot.payload["values"]) + number,
+        **dict.fromkeys(("line", "column", "end_line", "end_column"), 0), "details": {},
+        "note": f"inserted by {node['inserted_by']}",
+    }  # fmt: skip
+    return cells.get(name)
+
+
+async def _read_traced(snapshot: GraphSnapshot, model: int, name: str, rows: Sequence[int]) -> list[Any]:
     await asyncio.sleep(0)
     if name == "inputs":
         every = await inputs_of(snapshot)
-        return _taken(every, rows)
+        return _take_rows(every, rows)
     if name == "details":
-        return [details async for details in _details(snapshot, rows)]
+        return [details async for details in _iterate_details(snapshot, rows)]
     if name in MADE:
         transform, place = snapshot.transforms.get(model), MADE.index(name)
         return [(UNTOUCHED if transform is None else transform.node(row))[place] for row in rows]
-    return _taken(snapshot.payload["nodes"][name], rows)
+    return _take_rows(snapshot.payload["nodes"][name], rows)
 
 
-def _taken(column: list[Any], rows: Sequence[int]) -> list[Any]:
+def _take_rows(column: list[Any], rows: Sequence[int]) -> list[Any]:
     return column[rows.start : rows.stop] if isinstance(rows, range) else [column[row] for row in rows]
 
 
 async def inputs_of(snapshot: GraphSnapshot) -> list[list[int]]:
-    """For each node of all models the nodes that it takes; unpacked once for each trace."""
+    """For each node of all models, the nodes that it takes as inputs; unpacked once per trace."""
     if (known := _inputs.get(snapshot)) is not None:
         return known
     rows = range(len(snapshot.payload["nodes"]["name"]))
-    found = [details.get("input_nodes", []) async for details in _details(snapshot, rows)]
+    found = [details.get("input_nodes", []) async for details in _iterate_details(snapshot, rows)]
     _inputs[snapshot] = found
     return found
 
 
-async def _details(snapshot: GraphSnapshot, rows: Sequence[int]) -> AsyncIterator[Mapping[str, Any]]:
+async def _iterate_details(snapshot: GraphSnapshot, rows: Sequence[int]) -> AsyncIterator[Mapping[str, Any]]:
     blobs = snapshot.payload["nodes"]["blob"]
     for start in range(0, len(rows), AT_ONCE):
         for details in unpack_blobs([blobs[row] for row in rows[start : start + AT_ONCE]]):
@@ -142,12 +186,17 @@ async def _details(snapshot: GraphSnapshot, rows: Sequence[int]) -> AsyncIterato
         await asyncio.sleep(0)
 
 
-async def _tables(snapshot: GraphSnapshot, columns: dict[str, Any]) -> dict[str, list[Any]]:
-    """What the columns refer to, by new indices that leave out what they do not."""
+async def _build_tables(snapshot: GraphSnapshot, model: int, columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """The tables that the columns refer to, with entries that are not referred to removed; renumbers the columns."""
     payload = snapshot.payload
     scopes = [[path, kind] for _, path, kind in payload["scopes"]]
-    files = [{key: file[key] for key in ("path", "library")} for file in payload["files"]]
-    made = {"values": ("value", payload["values"]), "scopes": ("scope", scopes), "files": ("file", files)}
+    files: list[answers.GraphFile] = [{"path": file["path"], "library": file["library"]} for file in payload["files"]]
+    transform = snapshot.transforms.get(model)
+    values: Sequence[Any] = payload["values"]
+    if transform is not None and transform.inserted:
+        values = [*values, *(node["value"] for node in transform.inserted)]
+    made: Mapping[str, tuple[str, Sequence[Any]]]
+    made = {"values": ("value", values), "scopes": ("scope", scopes), "files": ("file", files)}
     tables: dict[str, list[Any]] = {}
     for table, (name, every) in made.items():
         await asyncio.sleep(0)
@@ -164,7 +213,7 @@ GRAPHS = (
     ApiMethod(
         "mase/graph",
         {"path": str, "model?": str, "scope?": str, "start?": int, "count?": int, "columns?": list[str]},
-        graph,
+        read_graph_columns,
         answers.Graph,
     ),
 )

@@ -1,4 +1,4 @@
-"""Does a file define or build an nn.Module? Decided from its syntax tree alone; nothing of it runs."""
+"""Decide from the syntax tree alone whether a file defines or builds an nn.Module. No code of the file runs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,46 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from mase_server import notebooks
-from mase_server.daemon.elsewhere import WORTH, ElsewhereError, elsewhere
-from mase_server.snapshot import Problem
+from mase_server.programs import own_code
+from mase_server.protocol.snapshot import Problem
+
+# Process big texts in a short-lived process of our own, because Python's parser blocks all threads until it is done.
+#
+# Ten thousand lines take the parser a tenth of a second. That process only parses; it runs no user code.
+
+#: Texts of at least so many characters or bytes are parsed in another process.
+WORTH = 64 << 10
+_ROOT = str(Path(__file__).parents[2])
+_CODE = (
+    "import sys; sys.path.insert(0, {root!r}); from {module} import {function}; "
+    "sys.stdout.buffer.write({function}(sys.stdin.buffer.read()))"
+)
+
+
+class ElsewhereError(Exception):
+    """The process could not be started or failed; the caller may do the same work in this process."""
+
+
+async def run_elsewhere(module: str, function: str, data: bytes) -> bytes:
+    """Run `function`, which takes and returns bytes, from a module of this project on `data`. ElsewhereError."""
+    code = _CODE.format(root=_ROOT, module=module, function=function)
+    pipe = asyncio.subprocess.PIPE
+    try:
+        process = await own_code(code).start_async(stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL)
+    except OSError as error:
+        raise ElsewhereError(str(error)) from error
+    try:
+        found, _ = await process.communicate(data)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    if process.returncode:
+        raise ElsewhereError(f"{module}.{function} ended with {process.returncode}")
+    return found
+
 
 _BIG = 8 << 10
 _CACHED = 256
@@ -32,7 +68,7 @@ _LIBRARIES = ("torch", "transformers", "torchvision", "timm", "diffusers", "ligh
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What the syntax tree says: is there a model, or is it no Python (`problem`)?"""
+    """The result of looking at the syntax tree: is there a model? `problem`: why it is not valid Python, or None."""
 
     has_model: bool
     problem: Problem | None = None
@@ -48,52 +84,54 @@ class Discoverer:
         """The discovery of `source`, whose hash is `sha256`."""
         key = (path, sha256)
         if key not in self._known:
-            self._known[key] = await _discovered(path, source)
+            self._known[key] = await _discover_without_blocking(path, source)
         self._known.move_to_end(key)
         while len(self._known) > _CACHED:
             self._known.popitem(last=False)
         return self._known[key]
 
 
-async def _discovered(path: str, source: bytes) -> Discovery:
+async def _discover_without_blocking(path: str, source: bytes) -> Discovery:
     if len(source) < _BIG:
-        return discover(path, source)
+        return discover_model(path, source)
     if len(source) >= WORTH:
         with contextlib.suppress(ElsewhereError):
             asked = os.fsencode(path) + b"\0" + source
-            told = json.loads(await elsewhere(__name__, "discovered", asked))
+            told = json.loads(await run_elsewhere(__name__, "discovered", asked))
             return Discovery(told["has_model"], Problem(**told["problem"]) if told["problem"] else None)
-    return await asyncio.to_thread(discover, path, source)
+    return await asyncio.to_thread(discover_model, path, source)
 
 
 def discovered(asked: bytes) -> bytes:
-    """`discover` as JSON, of a path, a zero byte, and the source."""
+    """`discover` for another process: takes a path, a zero byte and the source, returns JSON."""
     path, _, source = asked.partition(b"\0")
-    return json.dumps(asdict(discover(os.fsdecode(path), source))).encode()
+    return json.dumps(asdict(discover_model(os.fsdecode(path), source))).encode()
 
 
-def discover(path: str, source: bytes) -> Discovery:
-    """Parse `source`; a syntax error is a Problem at its place, but in a notebook, whose other cells run without it."""
+def discover_model(path: str, source: bytes) -> Discovery:
+    """Parse `source`. A syntax error is a Problem at its place, except in a notebook, whose other cells still run."""
     if notebooks.is_notebook(path):
         if not notebooks.is_script(source):
             return Discovery(False, Problem(path, 1, 0, 2, 0, "error", "not-text", _NO_NOTEBOOK))
-        source = notebooks.runnable(source.decode()).encode()
+        source = notebooks.runnable_python(source.decode()).encode()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # Parsed as text, because of bytes Python tells the columns of errors in bytes.
+            # Parse decoded text: from bytes, Python reports the columns of errors in bytes.
             encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
             tree = ast.parse(source.decode(encoding), path)
     except SyntaxError as error:
-        return Discovery(False, _unreadable(path, source) or _syntax_problem(path, error))
+        return Discovery(False, _find_text_problem(path, source) or _syntax_problem(path, error))
     except (ValueError, RecursionError, MemoryError) as error:
         text = f"This file cannot be parsed: {str(error).rstrip('.')}. {_AGAIN}"
-        return Discovery(False, _unreadable(path, source) or Problem(path, 1, 0, 2, 0, "error", "syntax-error", text))
-    return Discovery(_marked(source) or _File(tree).has_model())
+        return Discovery(
+            False, _find_text_problem(path, source) or Problem(path, 1, 0, 2, 0, "error", "syntax-error", text)
+        )
+    return Discovery(_has_mase_comment(source) or _File(tree).has_model())
 
 
-def _unreadable(path: str, source: bytes) -> Problem | None:
-    """Why these bytes are no Python text, at the first that is not; None if they are."""
+def _find_text_problem(path: str, source: bytes) -> Problem | None:
+    """The problem at the first byte that is not valid text; None if all are."""
     if b"\0" in source:
         return Problem(path, 1, 0, 2, 0, "error", "not-text", f"This is no text but a binary file. {_AGAIN}")
     try:
@@ -107,11 +145,11 @@ def _unreadable(path: str, source: bytes) -> Problem | None:
     try:
         source.decode(encoding)
     except UnicodeDecodeError as error:
-        return _undecodable(path, source, error)
+        return _make_encoding_problem(path, source, error)
     return None
 
 
-def _undecodable(path: str, source: bytes, error: UnicodeDecodeError) -> Problem:
+def _make_encoding_problem(path: str, source: bytes, error: UnicodeDecodeError) -> Problem:
     line = source.count(b"\n", 0, error.start) + 1
     before = source[source.rfind(b"\n", 0, error.start) + 1 : error.start].decode(error.encoding, "replace")
     text = (
@@ -131,7 +169,7 @@ def _syntax_problem(path: str, error: SyntaxError) -> Problem:
     return Problem(path, line, column, end_line, end_column, "error", "syntax-error", text)
 
 
-def _marked(source: bytes) -> bool:
+def _has_mase_comment(source: bytes) -> bool:
     if not _COMMENT.search(source):
         return False
     try:
@@ -142,23 +180,23 @@ def _marked(source: bytes) -> bool:
 
 
 class _File:
-    """One syntax tree, and where its imported names come from."""
+    """One syntax tree, and the origins of its imported names."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._nodes = list(ast.walk(tree))
-        self._origins = dict(self._imports())
+        self._iterate_origins = dict(self._iterate_imports())
 
     def has_model(self) -> bool:
-        """Does any class or call in it make a module?"""
-        if not self._origins:
+        """Does any class or call in it create a module?"""
+        if not self._iterate_origins:
             return False
         return any(
-            self._defines(node) if isinstance(node, ast.ClassDef) else self._builds(node)
+            self._is_module_definition(node) if isinstance(node, ast.ClassDef) else self._is_module_call(node)
             for node in self._nodes
             if isinstance(node, ast.ClassDef | ast.Call)
         )
 
-    def _imports(self) -> Iterator[tuple[str, str]]:
+    def _iterate_imports(self) -> Iterator[tuple[str, str]]:
         for node in self._nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
@@ -168,28 +206,28 @@ class _File:
                 for alias in node.names:
                     yield alias.asname or alias.name, f"{'.' * node.level}{node.module or ''}.{alias.name}"
 
-    def _origin(self, expression: ast.expr) -> str:
-        """The dotted origin of a name such as `nn.Module`: "torch.nn.Module"; "" where it is not imported."""
+    def _resolve_origin(self, expression: ast.expr) -> str:
+        """The dotted origin of a name such as `nn.Module`: "torch.nn.Module"; "" if it is not imported."""
         parts: list[str] = []
         while isinstance(expression, ast.Attribute):
             parts.append(expression.attr)
             expression = expression.value
         if isinstance(expression, ast.Subscript):
-            return self._origin(expression.value)
-        if not isinstance(expression, ast.Name) or expression.id not in self._origins:
+            return self._resolve_origin(expression.value)
+        if not isinstance(expression, ast.Name) or expression.id not in self._iterate_origins:
             return ""
-        return ".".join([self._origins[expression.id], *reversed(parts)])
+        return ".".join([self._iterate_origins[expression.id], *reversed(parts)])
 
-    def _defines(self, node: ast.ClassDef) -> bool:
-        origins = [self._origin(base) for base in node.bases]
+    def _is_module_definition(self, node: ast.ClassDef) -> bool:
+        origins = [self._resolve_origin(base) for base in node.bases]
         if any(_is_module_class(origin) for origin in origins):
             return True
-        # A base from another file of the workspace may be anything; a `forward` beside it tells.
+        # A base class from another file of the workspace may be anything; a `forward` method decides.
         methods = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
         return "forward" in methods and any(origins)
 
-    def _builds(self, call: ast.Call) -> bool:
-        origin = self._origin(call.func)
+    def _is_module_call(self, call: ast.Call) -> bool:
+        origin = self._resolve_origin(call.func)
         if origin.partition(".")[0] not in _LIBRARIES:
             return False
         names = origin.split(".")

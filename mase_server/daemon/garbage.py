@@ -1,8 +1,8 @@
-"""When Python looks for cycles: the old generation is looked through while nobody waits, never in the middle of a turn.
+"""Run Python's cycle collector on the old generation only while the server is quiet, never during a request.
 
-A snapshot of a big model is a hundred thousand objects. Looking through them took the event loop 50 to 200 ms, several
-times while one arrived. So the old generation is left alone while the server works. Once nobody has wanted anything for
-half a minute it is looked through, and what is in use is set aside (`gc.freeze`): the next look is at what is new.
+A snapshot of a big model is a hundred thousand objects. Scanning them blocked the event loop for 50 to 200 ms, several
+times while one arrived. So the old generation is not scanned while the server works. After half a minute without
+requests it is scanned once, and the surviving objects are set aside (`gc.freeze`): the next scan covers new ones only.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import gc
 import sys
 import time
 
-#: Seconds between two looks at whether the server is quiet, and CPU seconds that it may have used in them.
+#: Length of a period in seconds, and the CPU seconds that the server may use in a quiet one.
 _PERIOD = 5.0
 _QUIET = 0.05
-#: Quiet periods in a row, after which it is done; after the second number of them also what was set aside is looked at.
+#: Quiet periods in a row before a collection; after the second number of them, frozen objects are scanned too.
 _AFTER, _ALL_AFTER = 6, 60
-#: Periods after which it is done also where the server is never quiet.
+#: Periods after which a collection runs even if the server is never quiet.
 _LONGEST = 24
 _NEVER = 1_000_000
-#: Looks at the young generation for each at the middle one: Python's ten take up to six milliseconds at once.
+#: Scans of the young generation per scan of the middle one: Python's default of ten takes up to six milliseconds.
 _MIDDLE = 4
-#: Parameters of the C library's `mallopt`: from which size memory is the system's own, and how much is kept when free.
+#: Parameters of the C library's `mallopt`: when free memory is returned, what is mapped alone, how many arenas exist.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _LARGE = 128 << 10
 
 
 async def collect_when_quiet() -> None:
-    """Run as long as the server does."""
+    """Decide about collections for as long as the server runs."""
     young, _, _ = gc.get_threshold()
     gc.set_threshold(young, _MIDDLE, _NEVER)
     collector = Collector()
@@ -41,10 +41,10 @@ async def collect_when_quiet() -> None:
 
 
 def give_back_memory() -> None:
-    """Have the C library give memory back: it would raise these bounds itself, and keep an arena for each thread.
+    """Make the C library return free memory: by default it raises these bounds itself and keeps an arena per thread.
 
-    Two thousand saves made the server a sixth larger, though it held no more objects. Does nothing where there is no
-    glibc.
+    Without this, two thousand saves made the server a sixth larger, though it held no more objects. Does nothing
+    without glibc.
     """
     if sys.platform != "linux":
         return
@@ -55,14 +55,14 @@ def give_back_memory() -> None:
 
 
 class Collector:
-    """Decides when to look for cycles. `period` is told the CPU seconds of each period."""
+    """Decides when to collect. `period` receives the CPU seconds used in each period."""
 
     def __init__(self) -> None:
         self._periods = 0
         self._quiet = 0
 
     def period(self, worked: float) -> None:
-        """Another period has gone by."""
+        """Note that another period has passed; collect if it is time."""
         self._periods += 1
         self._quiet = self._quiet + 1 if worked < _QUIET else 0
         if self._quiet == _ALL_AFTER:

@@ -1,4 +1,4 @@
-"""Runs one generation of one model file: discover, trust, launch, trace, and put what came of it into the store."""
+"""Runs one generation of one model file: discover, trust, launch, trace, and put the result into the store."""
 
 from __future__ import annotations
 
@@ -13,26 +13,32 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mase_server.daemon.death import make_refused_problem
 from mase_server.daemon.discovery import Discoverer
-from mase_server.daemon.environment import Candidate, candidates, environment_problem, version_of
+from mase_server.daemon.environment import Candidate, environment_problem, list_interpreters, version_of
 from mase_server.daemon.launcher import with_child
 from mase_server.daemon.passes import Passes
-from mase_server.daemon.picked_sets import PickedSets
 from mase_server.daemon.pool import NoInterpreter, Pool
-from mase_server.daemon.refused import refused
 from mase_server.daemon.slots import Slots
 from mase_server.daemon.slowness import Slowness
-from mase_server.daemon.source import is_library, unreadable
-from mase_server.daemon.status import FolderSettings, Listener, Status
+from mase_server.daemon.status import FolderSettings, Listener, Status, describe_unshown
 from mase_server.daemon.store import Entry, GraphSnapshot, Store
 from mase_server.daemon.supervisor import Events, Limits, Outcome, TraceWorker
-from mase_server.daemon.tracked import CRASH_SECONDS, CRASHES, Tracked, make_scratch
+from mase_server.daemon.tracked import (
+    CRASH_SECONDS,
+    CRASHES,
+    Tracked,
+    is_library,
+    make_scratch,
+    make_unreadable_problem,
+)
+from mase_server.daemon.trials import PickedSets
 from mase_server.daemon.verilog import Verilog
-from mase_server.observe.metrics import Metrics
-from mase_server.observe.records import event, within
-from mase_server.snapshot import Payload, Problem
-from mase_server.wire import Message
-from mase_server.worker.request import EVERY, TraceOptions, TraceRequest
+from mase_server.protocol.request import EVERY, TraceOptions, TraceRequest
+from mase_server.protocol.snapshot import Payload, Problem
+from mase_server.protocol.wire import Message
+from mase_server.telemetry.metrics import Metrics
+from mase_server.telemetry.records import log_event, path_in_log
 
 _PREPARE_OFF_LOOP = 4000
 _REREADS = 3
@@ -44,7 +50,7 @@ UNTRUSTED = "This folder is not trusted: nothing of it is executed. Trust it in 
 
 @dataclass(slots=True)
 class Services:
-    """What every generation uses."""
+    """The services that every generation uses."""
 
     listener: Listener
     store: Store
@@ -65,7 +71,7 @@ class Services:
 
 
 class Generation:
-    """One generation, from the content asked for to its one end state."""
+    """One generation, from the requested content to its single end state."""
 
     def __init__(self, services: Services, tracked: Tracked) -> None:
         self._services = services
@@ -81,12 +87,12 @@ class Generation:
         self._no_model = ""
 
     async def run(self) -> None:
-        """Run to the end state. Cancelling it ends its child; whoever cancels says `superseded`."""
+        """Run to the end state. Cancelling ends the child; the canceller then reports `superseded`."""
         tracked, services = self._tracked, self._services
         if is_library(tracked.path):
             return self._end_without(Entry(tracked.path), "no_model", _LIBRARY)
         if self._source.unreadable:
-            problem = unreadable(tracked.path, self._source.unreadable)
+            problem = make_unreadable_problem(tracked.path, self._source.unreadable)
             return self._fail("failed", (problem,), problem.message)
         found = await services.discoverer.discover(tracked.path, self._source.data, self._source.sha256)
         if found.problem is not None and not self._is_newer_syntax():
@@ -102,37 +108,38 @@ class Generation:
             await self._launch_and_trace(crowded)
 
     def fail_inside(self, error: Exception) -> None:
-        """End with an error of our own, so that nobody waits for ever."""
+        """End with an internal error, so that nobody waits for ever."""
         text = f"The server failed while it traced this file: {type(error).__name__}: {error}. Its log has the details."
         problem = Problem(self._tracked.path, 1, 0, 2, 0, "error", "internal-error", text)
         self._fail("failed", (problem,), text)
 
     def _is_newer_syntax(self) -> bool:
-        """May the user's Python read what ours cannot? Then it, not we, says whether this is an error."""
-        version = version_of(self._candidates()[-1].path)
+        """Could the user's Python parse what ours cannot? Then its verdict on the syntax counts."""
+        version = version_of(self._find_interpreters()[-1].path)
         return version is not None and version > sys.version_info[:2] and b"torch" in self._source.data
 
-    def _candidates(self) -> list[Candidate]:
-        return candidates(self._tracked.folder, self._tracked.path, self._settings.interpreter, os.environ)
+    def _find_interpreters(self) -> list[Candidate]:
+        return list_interpreters(self._tracked.folder, self._tracked.path, self._settings.interpreter, os.environ)
 
     async def _launch_and_trace(self, crowded: bool) -> None:
         tracked, services = self._tracked, self._services
-        self._say("starting")
-        found = self._candidates()
+        self._report_state("starting")
+        found = self._find_interpreters()
         try:
             handshake, child = await services.pool.child(tracked.folder, tracked.path, found)
-            request = await with_child(child, lambda: self._request(crowded))
+            request = await with_child(child, lambda: self._make_request(crowded))
         except NoInterpreter as error:
             problem = environment_problem(tracked.path, error.code, error.tried)
             return self._fail("no_environment", (problem,), problem.message)
         except OSError as error:
-            problem = refused(tracked.path, error)
+            problem = make_refused_problem(tracked.path, error)
             return self._fail("failed", (problem,), problem.message)
         limits = Limits(self._settings.time_limit, self._settings.memory_limit)
-        events = Events(self._on_payload, self._on_stage, self._on_phase)
+        events = Events(self._on_payload, self._on_stage, self._on_phase, self._on_end)
         worker = self._worker = TraceWorker(child, request, limits, events)
         tracked.interpreter = handshake.executable
-        self._say("tracing", f"Python {handshake.python}, torch {handshake.torch} ({handshake.executable})")
+        python = f"Python {handshake.python}, torch {handshake.torch} ({handshake.executable})"
+        self._report_state("tracing", f"{python}, chosen by {services.pool.reason_of(tracked.path)}")
         kept = False
         try:
             outcome = await worker.trace()
@@ -140,18 +147,18 @@ class Generation:
                 await self._swap
             kept = self._finish(outcome, worker)
         finally:
-            self._worker = None  # it knows us: every save would leave a cycle with all that it read
+            self._worker = None  # the worker refers to this object: each save would leave a reference cycle
             if not kept:
                 services.in_background(worker)
 
-    def _request(self, crowded: bool) -> TraceRequest:
+    def _make_request(self, crowded: bool) -> TraceRequest:
         tracked = self._tracked
         return TraceRequest(
             path=tracked.path,
             folder=tracked.folder,
             sha256=self._source.sha256,
             generation=self._number,
-            options=self._options(),
+            options=self._make_options(),
             fit=tracked.fit,
             instrument=tracked.instrument,
             scratch=make_scratch(),
@@ -161,7 +168,7 @@ class Generation:
             gently=crowded,
         )
 
-    def _options(self) -> TraceOptions:
+    def _make_options(self) -> TraceOptions:
         options = self._tracked.options or TraceOptions()
         pipelines = {title: [step.to_wire() for step in steps] for title, steps in self._pipelines.items()}
         options = replace(options, run_main=options.run_main and self._settings.run_main, pipelines=pipelines)
@@ -179,23 +186,26 @@ class Generation:
         if self._worker is not None and self._is_newest:
             self._services.slowness.heard(self._tracked.path, message, self._worker.place)
 
+    def _on_end(self, why: str) -> None:
+        self._services.listener.worker_ended(self._tracked.path, why)
+
     def _on_payload(self, payload: Payload) -> None:
         if payload["sha256"] != self._source.sha256:
             self._mismatch = True  # the file changed between our reading and the child's: a newer save is on its way
             return
         snapshot = GraphSnapshot(payload)
         if snapshot.size < _PREPARE_OFF_LOOP and self._swap is None:
-            self._show(snapshot)
+            self._show_snapshot(snapshot)
         else:
             self._swap = asyncio.create_task(self._show_later(snapshot, self._swap))
 
     async def _show_later(self, snapshot: GraphSnapshot, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await before
-        self._show(await asyncio.to_thread(snapshot.prepare))
-        gc.freeze()  # so many objects, all of them in use: looking through them would hold up the event loop
+        self._show_snapshot(await asyncio.to_thread(snapshot.prepare))
+        gc.freeze()  # many objects, all in use: scanning them would block the event loop
 
-    def _show(self, snapshot: GraphSnapshot) -> None:
+    def _show_snapshot(self, snapshot: GraphSnapshot) -> None:
         tracked = self._tracked
         if not self._is_newest:
             return
@@ -203,7 +213,7 @@ class Generation:
         tracked.fit = snapshot.payload["fit"] or tracked.fit
         old = self._services.store.entry(tracked.path)
         snapshot = self._services.verilog.adopt(self._services.passes.adopt(snapshot, self._pipelines))
-        # A trace that found no tensor says less than the last good one, if it says why.
+        # A trace without tensors that says why does not replace the last good trace.
         if _has_no_model(snapshot):
             entry, self._no_model = Entry(tracked.path, self._source.sha256), snapshot.problems[0].message
         elif not _is_empty(snapshot) or old.shown is None or not _says_why(snapshot.problems):
@@ -220,7 +230,7 @@ class Generation:
             return False
         if self._mismatch and not self._shown and tracked.rereads < _REREADS:
             tracked.rereads += 1
-            self._say("superseded", "the file changed while it was being read")
+            self._report_state("superseded", "the file changed while it was being read")
             self._services.on_mismatch(tracked)
             return False
         if outcome.state == "crashed":
@@ -230,20 +240,21 @@ class Generation:
                 self._services.in_background(tracked.worker)
             tracked.worker = worker
         if any(problem.code == "unreadable" for problem in outcome.problems):
-            # It went between our reading and the child's: even the same content is traced once it is there again.
+            # The file was deleted between our reading and the child's: trace even the same content once it exists
+            # again.
             tracked.source = replace(tracked.source, unreadable=outcome.problems[0].message)
         if outcome.problems:
             shown = entry.problems if entry.sha256 == self._source.sha256 and self._shown else ()
             self._put(replace(entry, sha256=self._source.sha256, stale=not self._shown and entry.shown is not None,
                               problems=(*shown, *outcome.problems)))  # fmt: skip
-        self._say(*self._end_state(outcome))
+        self._report_state(*self._end_state(outcome))
         if tracked.worker is worker:
             self._services.passes.traced(tracked.path)
             self._services.verilog.traced(tracked.path)
         return tracked.worker is worker
 
     def _end_state(self, outcome: Outcome) -> tuple[str, str]:
-        """The end state and its message: where nothing can be shown, a warning that says why is a failure too."""
+        """The end state and its message. If nothing can be shown, a warning that explains it is a failure too."""
         entry = self._services.store.entry(self._tracked.path)
         if self._no_model and not outcome.problems:
             return "no_model", self._no_model
@@ -251,10 +262,13 @@ class Generation:
         nothing = entry.stale or (entry.shown is not None and _is_empty(entry.shown))
         told = errors or [one for one in entry.problems if nothing and _says_why((one,))]
         state = "failed" if outcome.state == "ready" and told else outcome.state
-        return state, told[0].message.replace("\n", " ") if told else ""
+        if told:
+            return state, told[0].message.replace("\n", " ")
+        unshown = entry.shown.payload["unshown"] if entry.shown is not None and state == "ready" else ()
+        return state, " ".join(text for _, text in describe_unshown(unshown))
 
     def _fail(self, state: str, problems: tuple[Problem, ...], message: str) -> None:
-        """End without a trace: what was shown stays, stale if it is of another content."""
+        """End without a trace: the shown results stay, marked stale if they belong to another content."""
         entry = self._services.store.entry(self._tracked.path)
         stale = entry.shown is not None and (entry.stale or entry.shown.sha256 != self._source.sha256)
         self._end_without(replace(entry, sha256=self._source.sha256, stale=stale, problems=problems), state, message)
@@ -262,11 +276,11 @@ class Generation:
     def _end_without(self, entry: Entry, state: str, message: str) -> None:
         if entry != self._services.store.entry(entry.path):
             self._put(entry)
-        self._say(state, message)
+        self._report_state(state, message)
 
     @property
     def _is_newest(self) -> bool:
-        """Is there none after it? One that was cancelled gets here where what it waited for ended at that moment."""
+        """Is this the newest one? A cancelled generation can get here if what it awaited ended at that moment."""
         return self._number == self._tracked.generation
 
     def _put(self, entry: Entry) -> None:
@@ -274,37 +288,44 @@ class Generation:
             return
         self._services.listener.views_changed(self._services.store.put(entry))
 
-    def _say(self, state: str, message: str = "") -> None:
+    def _report_state(self, state: str, message: str = "") -> None:
         if not self._is_newest:
             return
-        say(self._services, self._tracked, state, message)
+        report_status(self._services, self._tracked, state, message)
 
 
-def say(services: Services, tracked: Tracked, state: str, message: str = "") -> None:
-    """Report a state of the file's newest generation."""
+def report_status(services: Services, tracked: Tracked, state: str, message: str = "") -> None:
+    """Report a state of the newest generation of a file."""
     entry = services.store.entry(tracked.path)
     shown = entry.shown.sha256 if entry.shown is not None else None
     seconds = time.monotonic() - tracked.asked_at
     sha256 = tracked.source.sha256
-    status = Status(tracked.path, state, tracked.generation, sha256, shown, entry.stale, tracked.live, seconds, message)
+    found = None if entry.shown is None or entry.stale else entry.shown.payload
+    models, unshown = (tuple(one["name"] for one in found["models"]), tuple(found["unshown"])) if found else ((), ())
+    status = Status(
+        tracked.path, state, tracked.generation, sha256, shown, entry.stale, tracked.live, seconds, message, models,
+        unshown,
+    )  # fmt: skip
     tracked.status = status
     if status.ended:
-        _count(services, tracked, status)
+        _count_trace(services, tracked, status)
     services.listener.status_changed(status)
     if status.ended and state != "superseded":
         tracked.ended.set()
 
 
-def _count(services: Services, tracked: Tracked, status: Status) -> None:
+def _count_trace(services: Services, tracked: Tracked, status: Status) -> None:
     died = status.state == "crashed"
     services.metrics.traces.add(status.state, status.seconds, failed=died)
     facts = {"state": status.state, "generation": status.generation, "seconds": status.seconds}
     facts |= {"phases": services.slowness.phases(tracked.path), "request": tracked.request}
-    event("trace", logging.WARNING if died else logging.INFO, path=within(tracked.path, tracked.folder), **facts)
+    log_event(
+        "trace", logging.WARNING if died else logging.INFO, path=path_in_log(tracked.path, tracked.folder), **facts
+    )
 
 
 def settings_inputs(settings: FolderSettings, path: str, folder: str) -> tuple[str, ...]:
-    """The input texts that settings give for this file, by a glob on its path or its name."""
+    """The input texts that settings give this file, by a glob on its path or its name."""
     relative = os.path.relpath(path, folder)
     for pattern, texts in settings.inputs.items():
         if fnmatch.fnmatch(relative, pattern) or fnmatch.fnmatch(Path(path).name, pattern):
@@ -313,12 +334,12 @@ def settings_inputs(settings: FolderSettings, path: str, folder: str) -> tuple[s
 
 
 def _says_why(problems: tuple[Problem, ...]) -> bool:
-    """Is there a problem that may be the reason why nothing can be shown?"""
+    """Does one of these problems possibly explain why nothing can be shown?"""
     return any(problem.severity in ("error", "warning") for problem in problems)
 
 
 def _has_no_model(snapshot: GraphSnapshot) -> bool:
-    """Did running the file show that there is no model in it after all? That is no fault of the file."""
+    """Did running the file show that it has no model after all? That is not an error of the file."""
     told = [(problem.code, problem.severity) for problem in snapshot.problems]
     told = [each for each in told if each != ("missing-package", "warning")]
     return told == [("no-model", "information")] and _is_empty(snapshot)

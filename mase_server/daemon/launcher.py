@@ -1,4 +1,4 @@
-"""Launchers give trace children of one (folder, interpreter): forked from a warm parent, or taken from a spare."""
+"""Launchers give trace children for one (folder, interpreter), forked from a warm parent or taken from a spare."""
 
 from __future__ import annotations
 
@@ -13,32 +13,31 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mase_server.daemon.channel import Channel
-from mase_server.daemon.heartbeat import IDLE_SECONDS, LOOK_SECONDS, Heartbeat
-from mase_server.daemon.log import OutputLog
+from mase_server.daemon.limits import IDLE_SECONDS, LOOK_SECONDS, Heartbeat
 from mase_server.daemon.process import (
     TERM_SECONDS,
     BootedProcess,
     Handshake,
     LaunchFailed,
-    boot,
+    OutputLog,
+    boot_worker,
     end_groups,
-    signal_group,
     wire_and_log,
 )
-from mase_server.descendants import end_descendants
-from mase_server.observe.records import event
-from mase_server.wire import Message
+from mase_server.descendants import end_descendants, signal_group
+from mase_server.protocol.wire import Message
+from mase_server.telemetry.records import log_event
 
 if TYPE_CHECKING:
-    from mase_server.worker.request import TraceRequest
+    from mase_server.protocol.request import TraceRequest
 
-#: Seconds until the end of a warm parent is noticed, at most, where a message to it could not be sent.
+#: Seconds at most to notice the end of a warm parent that a message could not be sent to.
 _END_SECONDS = 1.0
 
 
 @dataclass(slots=True)
 class ChildProcess:
-    """A process that waits for its trace request. `exited` gets its wait status, as `os.waitpid` gives it."""
+    """A process that waits for its trace request. `exited` receives its wait status, as `os.waitpid` returns it."""
 
     pid: int
     channel: Channel
@@ -48,7 +47,7 @@ class ChildProcess:
 
     @property
     def alive(self) -> bool:
-        """Has it not been seen to end, nor been told to?"""
+        """True until it was seen to end or was told to end."""
         return not self.exited.done() and not self.stopping
 
     def signal(self, number: signal.Signals) -> None:
@@ -57,9 +56,9 @@ class ChildProcess:
             signal_group(self.pid, number)
 
     def ask_line(self, *, at_once: bool = False) -> None:
-        """Have it write the Python line it is at to its fault file. Only to the child: others would die of it.
+        """Make it write its current Python line to its fault file. Only for the child: other processes would die.
 
-        at_once: even inside C code or where it was stopped, at the risk of its life.
+        at_once: even inside C code or while it is stopped, at the risk of killing it.
         """
         if not self.exited.done():
             with contextlib.suppress(ProcessLookupError):
@@ -68,7 +67,7 @@ class ChildProcess:
                     os.kill(self.pid, signal.SIGCONT)
 
     async def stop(self) -> None:
-        """End it and all that it started: TERM, 0.7 s, KILL."""
+        """End it and everything it started: TERM, 0.7 s, KILL."""
         if not self.stopping:
             self.stopping = True
             if not self.exited.done():
@@ -78,7 +77,7 @@ class ChildProcess:
 
 
 async def with_child(child: ChildProcess, request: Callable[[], TraceRequest]) -> TraceRequest:
-    """The request for a child, which ends where there can be none: OSError says why."""
+    """Make the request for a child; if that fails, end the child, and OSError says why."""
     try:
         return request()
     except OSError:
@@ -87,7 +86,7 @@ async def with_child(child: ChildProcess, request: Callable[[], TraceRequest]) -
 
 
 class _Start:
-    """A fork that was asked for."""
+    """A requested fork."""
 
     def __init__(self, channel: Channel, log: OutputLog) -> None:
         self.channel = channel
@@ -108,7 +107,7 @@ class Launcher(Protocol):
     settled: asyncio.Event
 
     async def launch(self, needs: Sequence[str] = ()) -> ChildProcess:
-        """A fresh child; LaunchFailed when the launcher's process is gone."""
+        """Give a fresh child; LaunchFailed when the launcher's process is gone."""
         ...
 
     @property
@@ -143,26 +142,26 @@ class ForkLauncher:
         self._ids = itertools.count(1)
         self._starting: dict[int, _Start] = {}
         self._children: dict[int, ChildProcess] = {}
-        self._reader = asyncio.create_task(self._read())
+        self._reader = asyncio.create_task(self._read_messages())
         self._wake = asyncio.Event()
-        self._watcher = asyncio.create_task(self._watch())
+        self._watcher = asyncio.create_task(self._watch_parent())
 
     @classmethod
     async def start(cls, interpreter: str, folder: str, job: str, preload: Sequence[str] = ()) -> ForkLauncher:
         """Boot a warm parent and ask it to import `preload`; NoEnvironment when the interpreter cannot be used."""
-        launcher = cls(await boot(interpreter, "parent", folder, job), folder)
+        launcher = cls(await boot_worker(interpreter, "parent", folder, job), folder)
         with contextlib.suppress(OSError):
             await launcher._booted.channel.send({"op": "preload", "modules": list(preload)})
         return launcher
 
     @property
     def alive(self) -> bool:
-        """Is the warm parent still there?"""
+        """Is the warm parent still running?"""
         return not self._reader.done()
 
     @property
     def idle(self) -> bool:
-        """Has every child of it ended?"""
+        """Have all its children ended?"""
         return not self._children and not self._starting
 
     async def launch(self, needs: Sequence[str] = ()) -> ChildProcess:
@@ -180,41 +179,41 @@ class ForkLauncher:
             start.log.handed_over()
             return await start.child
         except BaseException as error:
-            start.child.cancel()  # nobody waits for it any more: what is forked after all is ended
+            start.child.cancel()  # nobody waits for it any more: a child forked later is ended
             start.channel.close()
             start.log.close()
             if isinstance(error, OSError):
-                # Its end is read a moment later; until then it would pass for alive, and be asked again.
+                # Its end is read a moment later; until then it would seem alive and be asked again.
                 await asyncio.wait((self._reader,), timeout=_END_SECONDS)
                 raise LaunchFailed(str(error)) from error
             raise
 
-    async def _read(self) -> None:
+    async def _read_messages(self) -> None:
         while (message := await self._booted.channel.read()) is not None:
-            for key, handle in self._handlers().items():
+            for key, handle in self._get_handlers().items():
                 if key in message:
                     handle(message)
         self._lose_children()
 
-    async def _watch(self) -> None:
-        """End the warm parent when it is stopped or stuck: what it should have answered is then asked of another."""
+    async def _watch_parent(self) -> None:
+        """End the warm parent when it is stopped or stuck; another one then gets its open requests."""
         heartbeat = Heartbeat(self._booted.process.pid)
-        while not (why := heartbeat.look(asked := self._asked())):
+        while not (why := heartbeat.look(asked := self._get_first_question())):
             self._wake.clear()
             if asked is not None or heartbeat.doubted:
                 await asyncio.sleep(LOOK_SECONDS)
                 continue
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), IDLE_SECONDS)
-        event("parent-ended", logging.WARNING, component=f"warm parent {heartbeat.pid}", why=why)
-        await self._kill()
+        log_event("parent-ended", logging.WARNING, component=f"warm parent {heartbeat.pid}", why=why)
+        await self._kill_parent()
 
-    def _asked(self) -> int | None:
-        """What the warm parent has to answer first: a fork, or 0 for what it imports ahead."""
+    def _get_first_question(self) -> int | None:
+        """The first request that the warm parent has to answer: a fork, or 0 for the preload."""
         return next(iter(self._starting), None if self.settled.is_set() else 0)
 
-    async def _kill(self) -> None:
-        """Kill the warm parent with all below it, since it does not do that itself."""
+    async def _kill_parent(self) -> None:
+        """Kill the warm parent and its descendants, because it cannot do so itself."""
         pid = self._booted.process.pid
         await asyncio.to_thread(end_descendants, pid)
         signal_group(pid, signal.SIGKILL)
@@ -226,13 +225,13 @@ class ForkLauncher:
                 start.child.set_exception(LaunchFailed(f"the warm parent of {self.folder} has ended"))
         self._starting.clear()
         for child in self._children.values():
-            # Linux has killed it along with its parent; what it started is killed here.
+            # Linux has killed the child along with its parent; the processes it started are killed here.
             child.signal(signal.SIGKILL)
             if not child.exited.done():
                 child.exited.set_result(signal.SIGKILL)
         self._children.clear()
 
-    def _handlers(self) -> dict[str, Callable[[Message], None]]:
+    def _get_handlers(self) -> dict[str, Callable[[Message], None]]:
         return {"forked": self._on_forked, "refused": self._on_refused, "exited": self._on_exited,
                 "preloaded": self._on_preloaded}  # fmt: skip
 
@@ -265,18 +264,18 @@ class ForkLauncher:
 
     async def close(self) -> None:
         """End the children's groups and the warm parent: TERM, 0.7 s, KILL."""
-        await cancelled(self._watcher)
-        await cancelled(self._reader)
+        await cancel_and_wait(self._watcher)
+        await cancel_and_wait(self._reader)
         pids = [child.pid for child in self._children.values()]
         for child in self._children.values():
             child.stopping = True
-        # At the end of its wire the warm parent ends its children itself, strays among them, and then leaves.
+        # When its wire closes, the warm parent ends its children itself, strays included, and then exits.
         self._booted.channel.close()
         parent = self._booted.process
         try:
             await asyncio.wait_for(parent.wait(), TERM_SECONDS)
         except TimeoutError:
-            await self._kill()
+            await self._kill_parent()
         for pid in pids:
             signal_group(pid, signal.SIGKILL)
         await parent.wait()
@@ -284,8 +283,8 @@ class ForkLauncher:
         self._booted.log.close()
 
 
-async def cancelled(task: asyncio.Task[Any]) -> None:
-    """Cancel a task and wait until it has ended, however it ends."""
+async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait until it has ended, whatever its result."""
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError, Exception):
         await task

@@ -1,36 +1,52 @@
-"""What an API function is: its name, parameters and result, all described by the declared types themselves."""
+"""API functions as data: name, parameters and result, all described by declared types, and their JSON schemas."""
 
 from __future__ import annotations
 
 import dis
 import inspect
 import reprlib
-from collections.abc import Awaitable, Callable, Mapping
+import types
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Protocol,
+    Required,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
-from mase_server.daemon.schemas import parameters_schema, schema_of
 from mase_server.paths import canonical_of_absolute
+from mase_server.protocol import answers
+from mase_server.protocol.answers.files import Schema
+from mase_server.protocol.records import Answer
+from mase_server.protocol.records import Params as Params
 from mase_server.visible import reveal
 
 if TYPE_CHECKING:
     from mase_server.daemon.daemon import Daemon
 
-Params = Mapping[str, Any]
 
-#: The parameters that name a model: of a file that has one alone, the file is enough.
+#: The parameters that select a model; `path` is enough for a file with a single one.
 MODEL = {"path": str, "model?": str}
 
-#: Parameters that are titles of models.
+#: Parameters whose values are titles of models.
 _NAMES = frozenset({"model", "root"})
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 120
 
 
 class ApiError(ValueError):
-    """A refusal with a stable code, e.g. "not-open", and the text for a person. data: plain values that explain it."""
+    """A refusal with a stable code, e.g. "not-open", and a text for users. data: plain values that explain it."""
 
     def __init__(self, code: str, message: str, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -39,9 +55,9 @@ class ApiError(ValueError):
 
 
 class Session(Protocol):
-    """One connection that may open files and hear of events.
+    """One connection that may open files and subscribe to events.
 
-    ident: names it as an opener.  opened: files.  errors: how it is told of errors, "map" or "pair".
+    ident: its name as an opener.  opened: files.  errors: the form of its errors, "map" or "pair".
     """
 
     ident: str
@@ -49,18 +65,18 @@ class Session(Protocol):
     errors: str
 
     def subscribe(self, topics: frozenset[str], path: str | None) -> int:
-        """Hear of these topics, of one file or of all; the subscription's number."""
+        """Subscribe to these topics, of one file or of all; returns the subscription's number."""
 
     def unsubscribe(self, number: int) -> bool:
-        """Hear no more; was there such a subscription?"""
+        """End a subscription; returns whether there was one."""
 
-    def statistics(self) -> dict[str, Any]:
-        """What the front that holds this session counted."""
+    def statistics(self) -> dict[str, float]:
+        """The counters of the front that holds this session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """What an API function works on. session: who asks; None for the editor, which is told by notifications."""
+    """The context of an API function. session: the asking connection; None for the editor, which gets notifications."""
 
     daemon: Daemon
     session: Session | None = None
@@ -70,9 +86,9 @@ class Api:
 class ApiMethod:
     """One function: its name on the wire, its parameters with their types (optional ones end in "?"), and itself.
 
-    gives: the type of its result, see `answers`.  since: the version that it came with.  answer: the name that a
-    result which is no map has where results must be maps.  executes: does it have code of the file `path` run, so that
-    its folder must be trusted?
+    gives: the type of its result, see `answers`.  since: the version that introduced it.  answer: the key that holds a
+    result which is not a map where results must be maps.  executes: does it run code of the file `path`, so that its
+    folder must be trusted?
     """
 
     name: str
@@ -86,21 +102,21 @@ class ApiMethod:
     _required: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        # Every request looks at these.
+        # Every request looks these up.
         object.__setattr__(self, "_known", {key.removesuffix("?"): kind for key, kind in self.params.items()})
         object.__setattr__(self, "_required", tuple(key for key in self.params if not key.endswith("?")))
 
     @property
     def waits(self) -> bool:
         """Can the function wait for anything? If not, it is answered without a task."""
-        return _waits(self.function)
+        return _can_wait(self.function)
 
     async def call(self, api: Api, params: Params) -> Any:
-        """Check the parameters and run; ValueError says which parameter is missing, unknown or of another type."""
+        """Check the parameters and run; ValueError says which one is missing, unknown or of the wrong type."""
         return await self.function(api, self.checked(api, params))
 
     def run_at_once(self, api: Api, params: Params) -> Any:
-        """Run a function that waits for nothing, with parameters that were checked."""
+        """Run a function that never waits, with checked parameters."""
         try:
             self.function(api, params).__await__().send(None)
         except StopIteration as end:
@@ -108,62 +124,115 @@ class ApiMethod:
         raise RuntimeError(f"{self.name} waits")
 
     def checked(self, api: Api, params: Params) -> Params:
-        """The parameters with the canonical `path`, and a model's name as it is shown; ValueError as of `call`."""
+        """The parameters with the canonical `path` and the shown title of a model; ValueError as in `call`."""
         for key, value in params.items():
             if key not in self._known:
-                raise ValueError(f"{self.name} has no parameter {key!r}; it takes {_listed(self.params)}")
-            if not _fits(value, kind := self._known[key]):
-                raise ValueError(f"{self.name}: {key} is {_SHORT.repr(value)}, expected {_named(kind)}")
+                raise ValueError(f"{self.name} has no parameter {key!r}; it takes {_format_parameters(self.params)}")
+            if not _is_fitting(value, kind := self._known[key]):
+                raise ValueError(f"{self.name}: {key} is {_SHORT.repr(value)}, expected {_format_kind(kind)}")
         for key in self._required:
             if key not in params:
-                raise ValueError(f"{self.name}: parameter {key!r} is missing; it takes {_listed(self.params)}")
+                raise ValueError(
+                    f"{self.name}: parameter {key!r} is missing; it takes {_format_parameters(self.params)}"
+                )
         for key in _NAMES & params.keys():
             if isinstance(name := params[key], str) and name != (title := reveal(name)):
                 params = {**params, key: title}
         if "path" not in params or api.daemon.file(params["path"]) is not None:
-            return params  # the daemon has files under their canonical paths
+            return params  # the daemon keys files by their canonical paths
         try:
             return {**params, "path": canonical_of_absolute(params["path"])}
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> answers.Method:
         """{"name", "since", "description", "params", "result"}; params and result are JSON schemas."""
         result = schema_of(self.gives)
         if self.answer:
             result = {"type": "object", "properties": {self.answer: result}, "required": [self.answer]}
-        told = {"name": self.name, "since": self.since, "description": inspect.getdoc(self.function) or ""}
-        return {**told, "params": parameters_schema(self.params), "result": result}
+        return {
+            "name": self.name,
+            "since": self.since,
+            "description": inspect.getdoc(self.function) or "",
+            "params": parameters_schema(self.params),
+            "result": result,
+        }
 
-    def as_map(self, result: Any) -> dict[str, Any]:
-        """The result where every result must be a map."""
+    def as_map(self, result: Any) -> Answer:
+        """Wrap a result for clients that need a map."""
         return {self.answer: result} if self.answer else dict(result or {})
 
 
 @cache
-def _waits(function: Callable[..., Awaitable[Any]]) -> bool:
-    """A coroutine function without an instruction that hands over to something awaited runs through in one go."""
+def _can_wait(function: Callable[..., Awaitable[Any]]) -> bool:
+    """Does the coroutine function contain an instruction that awaits? If not, it runs through in one go."""
     return not inspect.iscoroutinefunction(function) or any(each.opname == "SEND" for each in dis.Bytecode(function))
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def _is_fitting(value: Any, kind: Any) -> bool:
     if kind is dict:
         return isinstance(value, dict) and all(isinstance(key, str) for key in value)
     if type(value) is kind:
         return True
     inner = get_args(kind)
     if isinstance(kind, UnionType):
-        return any(_fits(value, one) for one in inner)
+        return any(_is_fitting(value, one) for one in inner)
     if inner:
-        return isinstance(value, get_origin(kind)) and all(_fits(each, inner[0]) for each in value)
+        return isinstance(value, get_origin(kind)) and all(_is_fitting(each, inner[0]) for each in value)
     if kind in (int, float) and isinstance(value, bool):
         return False
     return isinstance(value, (int, float) if kind is float else kind)
 
 
-def _named(kind: Any) -> str:
+def _format_kind(kind: Any) -> str:
     return str(kind) if get_args(kind) else str(getattr(kind, "__name__", kind))
 
 
-def _listed(params: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}: {_named(kind)}" for key, kind in params.items()) or "none"
+def _format_parameters(params: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}: {_format_kind(kind)}" for key, kind in params.items()) or "none"
+
+
+# JSON schemas of declared types, so that any client can read what a function takes and returns.
+
+_PLAIN: dict[Any, Schema] = {
+    str: {"type": "string"}, int: {"type": "integer"}, float: {"type": "number"}, bool: {"type": "boolean"},
+    bytes: {"type": "string", "contentEncoding": "binary"}, type(None): {"type": "null"}, None: {"type": "null"},
+    dict: {"type": "object"}, list: {"type": "array"}, tuple: {"type": "array"}, Any: {}, object: {},
+}  # fmt: skip
+
+
+def schema_of(kind: Any) -> Schema:
+    """The JSON schema of a type: plain ones, list, dict, tuple, unions, Literal and TypedDict; else TypeError."""
+    if kind in _PLAIN:
+        return dict(_PLAIN[kind])
+    if kind in answers.OPEN:
+        return schema_of(dict[str, Any])
+    if is_typeddict(kind):
+        return _schema_of_record(kind)
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [schema_of(one) for one in inner]}
+    if origin is Literal:
+        return {"enum": list(inner)}
+    if origin in (list, tuple, Sequence):
+        return {"type": "array", "items": schema_of(inner[0])}
+    if origin in (dict, Mapping):
+        return {"type": "object", "additionalProperties": schema_of(inner[1])}
+    if origin in (NotRequired, Required, Annotated):
+        return schema_of(inner[0])
+    raise TypeError(f"{kind!r} has no JSON schema; declare it as a plain type, a list, a dict or a TypedDict")
+
+
+def parameters_schema(params: Mapping[str, Any]) -> Schema:
+    """The schema of a map of parameters; the names of optional ones end in "?"."""
+    properties = {key.removesuffix("?"): schema_of(kind) for key, kind in params.items()}
+    required = [key for key in params if not key.endswith("?")]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _schema_of_record(kind: Any) -> Schema:
+    hints = get_type_hints(kind, include_extras=True)
+    # With annotations as texts, the class itself does not know which keys are NotRequired.
+    required = [key for key in kind.__required_keys__ if get_origin(hints[key]) is not NotRequired]
+    properties = {key: schema_of(one) for key, one in hints.items()}
+    return {"type": "object", "properties": properties, "required": sorted(required)}

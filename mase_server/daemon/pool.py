@@ -1,21 +1,24 @@
-"""One launcher for each folder and interpreter: replaced when it is stale or lacks what files import."""
+"""One launcher for each folder and interpreter, replaced when it is stale or lacks modules that files import."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import json
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mase_server.daemon.environment import Candidate
-from mase_server.daemon.launcher import ChildProcess, ForkLauncher, Launcher
-from mase_server.daemon.learned import Learned
-from mase_server.daemon.process import Handshake, LaunchFailed, NoEnvironment
-from mase_server.daemon.spare import SpareLauncher
-from mase_server.observe.records import event
+from mase_server.daemon.launcher import ChildProcess, ForkLauncher, Launcher, cancel_and_wait
+from mase_server.daemon.process import BootedProcess, Handshake, LaunchFailed, NoEnvironment, boot_worker, end_groups
+from mase_server.private import change_file, read_own, write_whole
+from mase_server.reading import path_exists
+from mase_server.telemetry.records import log_event
 
 Start = Callable[[str, str, str, Sequence[str]], Awaitable[Launcher]]
 
@@ -25,12 +28,12 @@ _STATS_AT_ONCE = 500
 
 
 def fork_is_safe() -> bool:
-    """Only on Linux: macOS frameworks break in forked children, and Windows has no fork."""
+    """Is fork safe here? Only on Linux: macOS frameworks break in forked children, and Windows has no fork."""
     return sys.platform == "linux"
 
 
 class NoInterpreter(Exception):
-    """None of the candidates can trace; `tried` holds each with the reason."""
+    """No candidate can trace; `tried` holds each with the reason."""
 
     def __init__(self, code: str, tried: list[tuple[Candidate, str]]) -> None:
         super().__init__(tried[0][1])
@@ -47,7 +50,7 @@ class Pool:
         self._start: Start = start or (ForkLauncher if fork_is_safe() else SpareLauncher).start
         self._seats: dict[tuple[str, ...], _Seat] = {}
         self._seat_of: dict[str, _Seat] = {}
-        #: How many processes were started, and how many children they gave.
+        #: Counters of the started processes and the children they gave.
         self.booted = self.forked = 0
 
     async def child(self, folder: str, path: str, found: Sequence[Candidate]) -> tuple[Handshake, ChildProcess]:
@@ -64,8 +67,12 @@ class Pool:
                 continue
         raise NoInterpreter("import-failed", [(found[0], "its warm process ended again and again")])
 
+    def reason_of(self, path: str) -> str:
+        """Why the interpreter that runs the file `path` was chosen."""
+        return self._seat_of[path].reason
+
     def learned(self, path: str, modules: Iterable[str]) -> None:
-        """The file `path` imported these third-party modules: have them ready next time."""
+        """The file `path` imported these third-party modules: preload them next time."""
         if (seat := self._seat_of.get(path)) is not None:
             seat.learned(path, modules)
 
@@ -75,17 +82,20 @@ class Pool:
         await asyncio.gather(*(seat.close() for seat in seats))
 
     async def boot(self, interpreter: str, folder: str, preload: Sequence[str]) -> Launcher:
-        """Start one launcher; NoEnvironment when this interpreter cannot be used, LaunchFailed to be tried again."""
+        """Start one launcher.
+
+        NoEnvironment if the interpreter is unusable, LaunchFailed if another attempt may work.
+        """
         began = time.monotonic()
         launcher = await self._start(interpreter, folder, self._job, preload)
         self.booted += 1
         told = launcher.handshake
         seconds = time.monotonic() - began
-        event("environment", worker=told.pid, python=told.python, torch=told.torch, seconds=seconds)
+        log_event("environment", worker=told.pid, python=told.python, torch=told.torch, seconds=seconds)
         return launcher
 
     def memory(self, folder: str, interpreter: str) -> Learned:
-        """What was learned for this folder and interpreter."""
+        """The learned preload of this folder and interpreter."""
         return Learned(self._cache_dir, folder, interpreter)
 
 
@@ -105,30 +115,35 @@ class _Seat:
     async def launcher(self, found: Sequence[Candidate]) -> Launcher:
         """The running launcher if it is still right, else a fresh one."""
         async with self._lock:
-            await self._sweep()
+            await self._close_idle()
             running = self._launcher
-            if running is not None and await self._usable(running):
+            if running is not None and await self._is_usable(running):
                 return running
             if running is not None:
                 self._retired.append(running)
                 self._launcher = None
-            return await self._first(found)
+            return await self._boot_first(found)
+
+    @property
+    def reason(self) -> str:
+        """Why its interpreter was chosen; "" before it is."""
+        return self._candidate.reason if self._candidate is not None else ""
 
     def needs(self, path: str) -> list[str]:
-        """What the file `path` imported last time."""
+        """The modules that the file `path` imported last time."""
         return self._learned.needs(path) if self._learned is not None else []
 
     def learned(self, path: str, modules: Iterable[str]) -> None:
-        """Remember, and begin to replace the launcher if it lacks any."""
+        """Remember these modules, and begin to replace the launcher if it lacks any."""
         if self._learned is None:
             return
         self._learned.learn(path, modules)
         busy = self._replacing is not None and not self._replacing.done()
-        if self._missing() and not busy:
-            self._replacing = asyncio.create_task(self._replace())
+        if self._list_missing() and not busy:
+            self._replacing = asyncio.create_task(self._replace_launcher())
 
     async def close(self) -> None:
-        """End everything."""
+        """End all its processes."""
         if self._replacing is not None:
             self._replacing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -137,18 +152,18 @@ class _Seat:
         self._launcher, self._retired = None, []
         await asyncio.gather(*(launcher.close() for launcher in launchers))
 
-    async def _usable(self, launcher: Launcher) -> bool:
+    async def _is_usable(self, launcher: Launcher) -> bool:
         if self._learned is not None and launcher.harmful:
             self._learned.ban(launcher.harmful)
         if self._learned is not None and launcher.preloads and not launcher.alive and not launcher.reported:
-            self._learned.forget()  # perhaps one of them killed it; learned again, it is first tried in a replacement
+            self._learned.forget()  # perhaps one of them killed it; learned again, each is tried in a replacement first
         if not launcher.alive or launcher.harmful:
             return False
         stamps = list(launcher.preloaded.values())
         many = len(stamps) > _STATS_AT_ONCE
         return not (await asyncio.to_thread(_is_stale, stamps) if many else _is_stale(stamps))
 
-    async def _first(self, found: Sequence[Candidate]) -> Launcher:
+    async def _boot_first(self, found: Sequence[Candidate]) -> Launcher:
         tried: list[tuple[Candidate, str]] = []
         code = ""
         for candidate in found:
@@ -163,20 +178,20 @@ class _Seat:
             return launcher
         raise NoInterpreter(code, tried)
 
-    def _missing(self) -> list[str]:
+    def _list_missing(self) -> list[str]:
         if self._learned is None or self._launcher is None or not self._launcher.preloads:
             return []
         known = {*self._launcher.preloaded, *self._launcher.failed}
         return [name for name in self._learned.modules() if name not in known]
 
-    async def _replace(self) -> None:
-        # Files that open together are learned together, and the first traces get the processor to themselves.
+    async def _replace_launcher(self) -> None:
+        # Files that open together are learned together, and the first traces keep the processor to themselves.
         await asyncio.sleep(_SETTLE_SECONDS)
         old, candidate, learned = self._launcher, self._candidate, self._learned
         if old is None or candidate is None or learned is None:
             return
         await old.settled.wait()
-        if not self._missing():
+        if not self._list_missing():
             return
         try:
             fresh = await self._pool.boot(candidate.path, self._folder, learned.modules())
@@ -200,19 +215,157 @@ class _Seat:
         learned.ban(fresh.harmful)
         return fresh.alive and not fresh.harmful
 
-    async def _sweep(self) -> None:
+    async def _close_idle(self) -> None:
         for launcher in [one for one in self._retired if one.idle]:
             self._retired.remove(launcher)
             await launcher.close()
 
 
 def _is_stale(stamps: Iterable[list[Any]]) -> bool:
-    return any(stamp and not _same(*stamp) for stamp in stamps)
+    return any(stamp and not _is_same_file(*stamp) for stamp in stamps)
 
 
-def _same(path: str, mtime_ns: int, size: int) -> bool:
+def _is_same_file(path: str, mtime_ns: int, size: int) -> bool:
     try:
         stat = Path(path).stat()
     except OSError:
         return False
     return (stat.st_mtime_ns, stat.st_size) == (mtime_ns, size)
+
+
+# The learned preload: third-party modules that the files of a folder imported, kept for the next warm parent.
+
+_MAX_MODULES = 4000
+#: Seconds to wait for another server that writes the same file.
+_PATIENCE = 0.5
+
+
+class Learned:
+    """For one (folder, interpreter): modules by file, and those that must never be imported before a fork."""
+
+    def __init__(self, cache_dir: Path, folder: str, interpreter: str) -> None:
+        key = hashlib.sha256(f"{folder}\0{interpreter}".encode("utf-8", "surrogatepass")).hexdigest()[:24]
+        self._path = cache_dir / "preload" / f"{key}.json"
+        self._files: dict[str, list[str]] = {}
+        self._harmful: set[str] = set()
+        self._read_kept()
+
+    def _read_kept(self) -> None:
+        """Merge the stored modules: other servers of the folder learn as well."""
+        try:
+            data = json.loads(read_own(self._path))
+            files = {str(path): [str(one) for one in names] for path, names in data["files"].items()}
+            harmful = {str(one) for one in data["harmful"]}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return
+        self._files = files | self._files
+        self._harmful |= harmful
+
+    def modules(self) -> list[str]:
+        """Every module to preload, in the order learned."""
+        every = dict.fromkeys(name for names in self._files.values() for name in names)
+        return [name for name in every if not self._is_harmful(name)][:_MAX_MODULES]
+
+    def needs(self, path: str) -> list[str]:
+        """The modules that the file `path` imported last time."""
+        return [name for name in self._files.get(path, ()) if not self._is_harmful(name)]
+
+    def learn(self, path: str, names: Iterable[str]) -> None:
+        """Remember what the file `path` imported beyond the modules already there."""
+        known = self._files.get(path, [])
+        found = list(dict.fromkeys([*known, *names]))
+        if found != known:
+            self._change_kept(lambda: self._files.update({path: found}))
+
+    def forget(self) -> None:
+        """Begin anew, but keep the harmful modules."""
+        self._change_kept(lambda: self._files.clear())
+
+    def ban(self, names: Iterable[str]) -> None:
+        """Never preload these modules or their submodules again."""
+        new = set(names) - self._harmful
+        if new:
+            self._change_kept(lambda: self._harmful.update(new))
+
+    def _is_harmful(self, name: str) -> bool:
+        return any(name == one or name.startswith(f"{one}.") for one in self._harmful)
+
+    def _change_kept(self, change: Callable[[], None]) -> None:
+        change()  # it applies to this process even if it cannot be stored: a cache costs time, not correctness
+        with contextlib.suppress(OSError), change_file(self._path, _PATIENCE):
+            self._read_kept()
+            change()
+            self._files = {path: names for path, names in self._files.items() if path_exists(path)}
+            write_whole(self._path, json.dumps({"files": self._files, "harmful": sorted(self._harmful)}))
+
+
+# Trace children without fork: a process booted ahead becomes the next child.
+
+
+class SpareLauncher:
+    """Keeps one booted process in reserve as the next child, for platforms where fork is not safe."""
+
+    preloads = False
+
+    def __init__(self, interpreter: str, folder: str, job: str, first: BootedProcess) -> None:
+        self.handshake = first.handshake
+        self.folder = folder
+        self.preloaded: dict[str, list[Any]] = {}
+        self.harmful: list[str] = []
+        self.failed: dict[str, str] = {}
+        self.reported = False
+        self.settled = asyncio.Event()
+        self.settled.set()
+        self._boot = partial(boot_worker, interpreter, "spare", folder, job)
+        self._spare: asyncio.Task[BootedProcess] = asyncio.create_task(_return_booted(first))
+        self._children: list[ChildProcess] = []
+        self._taking = asyncio.Lock()
+        self._closed = False
+
+    @classmethod
+    async def start(cls, interpreter: str, folder: str, job: str, preload: Sequence[str] = ()) -> SpareLauncher:
+        """Boot the first spare; NoEnvironment when the interpreter cannot be used. A spare preloads nothing yet."""
+        return cls(interpreter, folder, job, await boot_worker(interpreter, "spare", folder, job))
+
+    @property
+    def alive(self) -> bool:
+        """A spare launcher can always boot another process."""
+        return not self._closed
+
+    @property
+    def idle(self) -> bool:
+        """Have all its children ended?"""
+        return not any(child.alive for child in self._children)
+
+    async def launch(self, needs: Sequence[str] = ()) -> ChildProcess:
+        """Take the spare, and boot the next one in the background."""
+        async with self._taking:  # otherwise two callers that wait for the same spare would both get it
+            try:
+                booted = await asyncio.shield(self._spare)
+            finally:
+                if self._spare.done():
+                    self._spare = asyncio.create_task(self._boot())
+        exited = asyncio.ensure_future(_wait_status(booted.process))
+        child = ChildProcess(booted.process.pid, booted.channel, booted.log, exited)
+        self._children = [one for one in self._children if one.alive] + [child]
+        return child
+
+    async def close(self) -> None:
+        """End the children and the spare."""
+        self._closed = True
+        await asyncio.gather(*(child.stop() for child in self._children))
+        if self._spare.done() and not self._spare.cancelled() and self._spare.exception() is None:
+            booted = self._spare.result()
+            booted.channel.close()
+            await end_groups([booted.process.pid], booted.process.wait())
+            booted.log.close()
+        await cancel_and_wait(self._spare)
+
+
+async def _return_booted(booted: BootedProcess) -> BootedProcess:
+    return booted
+
+
+async def _wait_status(process: asyncio.subprocess.Process) -> int:
+    code = await process.wait()
+    return -code if code < 0 else code << 8

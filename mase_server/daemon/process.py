@@ -1,4 +1,4 @@
-"""Starting a worker in a user's interpreter, and ending processes with all that they started."""
+"""Start a worker in a user's interpreter, keep the end of its output, and end processes with their descendants."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import time
+from collections import deque
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,30 +16,91 @@ from pathlib import Path
 import msgpack  # type: ignore[import-untyped]
 
 from mase_server.daemon.channel import Channel
-from mase_server.daemon.heartbeat import Heartbeat
-from mase_server.daemon.log import OutputLog
-from mase_server.daemon.refused import is_of_the_system
-from mase_server.priority import waited
+from mase_server.daemon.death import is_of_the_system
+from mase_server.daemon.limits import Heartbeat
+from mase_server.descendants import seconds_waited, signal_group
 from mase_server.programs import person_script
-from mase_server.wire import PROTOCOL, Message
+from mase_server.protocol.wire import PROTOCOL, Message
+
+# Output of workers: read as fast as it comes; only its end is kept.
+
+_KEEP = 64 << 10
+_READ = 64 << 10
+#: Maximum reads before the event loop gets a turn: the writer may go on for ever.
+_AT_ONCE = 16
+
+
+class OutputLog:
+    """The last 64 KiB written to one pipe. Reading never stops, so that a flood cannot block the writer."""
+
+    def __init__(self) -> None:
+        self._read_fd, self._write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+        self._chunks: deque[bytes] = deque()
+        self._size = 0
+        self.total = 0
+        asyncio.get_running_loop().add_reader(self._read_fd, self._drain_pipe)
+
+    @property
+    def write_fd(self) -> int:
+        """The end that a worker inherits; call `handed_over` once the worker has it."""
+        return self._write_fd
+
+    def handed_over(self) -> None:
+        """Close the server's copy of the writing end, so that the end of the stream can be seen."""
+        if self._write_fd >= 0:
+            os.close(self._write_fd)
+            self._write_fd = -1
+
+    def _drain_pipe(self) -> bool:
+        """Read what has arrived; returns whether there was anything."""
+        try:
+            data = os.read(self._read_fd, _READ)
+        except BlockingIOError:
+            return False
+        if not data:
+            self.close()
+            return False
+        self.total += len(data)
+        self._size += len(data)
+        self._chunks.append(data)
+        while self._size - len(self._chunks[0]) >= _KEEP:
+            self._size -= len(self._chunks.popleft())
+        return True
+
+    def text(self, limit: int = 4000) -> str:
+        """The last `limit` bytes as text, with the newest ones: a worker's end may be seen before its output."""
+        for _ in range(_AT_ONCE):
+            if self._read_fd < 0 or not self._drain_pipe():
+                break
+        return b"".join(self._chunks)[-limit:].decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Stop reading; the kept output can still be read."""
+        if self._read_fd >= 0:
+            asyncio.get_running_loop().remove_reader(self._read_fd)
+            os.close(self._read_fd)
+            self._read_fd = -1
+        self.handed_over()
+
 
 BOOT = Path(__file__).resolve().parent.parent / "worker" / "boot.py"
 HANDSHAKE_SECONDS = 60.0
 TERM_SECONDS = 0.7
 DEFAULT_JOB = "mase_server.worker.job:trace"
 
-#: A process that forks must not have made threads. (A child that wants more raises torch's own count.)
+#: A process that forks must not have created threads. (A child that wants more raises torch's own count.)
 SINGLE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-#: Threads that a child makes later wait for each other asleep: where others work too, spinning takes many times longer.
+#: A child's later threads sleep while they wait: if other programs run too, spinning is many times slower.
 ASLEEP = {"OMP_WAIT_POLICY": "PASSIVE"}
-#: A hub's client reads this when it is imported, which may be ahead of the file; it would try again and again.
+#: The Hugging Face hub client reads this when imported, possibly before the file runs; else it retries for long.
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
-#: These name the folder of the server's socket and token (`rpc.registry`), which are no business of a person's code.
+#: These name the folder of the server's socket and token (`rpc.registry`), which user code must not see.
 _OURS = ("MASE_RUNTIME_DIR", "XDG_RUNTIME_DIR")
 
 
 class NoEnvironment(Exception):
-    """An interpreter that cannot trace; `code` is from its handshake, or `no-interpreter` where it did not start."""
+    """An interpreter that cannot trace. `code` is from its handshake, or `no-interpreter` if it did not start."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -51,7 +113,7 @@ class LaunchFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """What a worker said of its interpreter."""
+    """A worker's report about its interpreter."""
 
     python: str
     executable: str
@@ -62,7 +124,7 @@ class Handshake:
 
 @dataclass(slots=True)
 class BootedProcess:
-    """A worker that shook hands: its process, its wire and what it prints."""
+    """A worker after its handshake: its process, its wire and its output."""
 
     process: asyncio.subprocess.Process
     channel: Channel
@@ -71,7 +133,7 @@ class BootedProcess:
 
 
 def wire_and_log() -> tuple[Channel, socket.socket, OutputLog]:
-    """Both ends of a worker's wire and what it prints to. OSError where no descriptor is left; then none stays open."""
+    """Both ends of a worker's wire, and its output log. OSError if no descriptor is left; then none stays open."""
     log = OutputLog()
     try:
         ours, theirs = socket.socketpair()
@@ -81,15 +143,15 @@ def wire_and_log() -> tuple[Channel, socket.socket, OutputLog]:
     return Channel(ours), theirs, log
 
 
-async def boot(interpreter: str, role: str, folder: str, job: str) -> BootedProcess:
+async def boot_worker(interpreter: str, role: str, folder: str, job: str) -> BootedProcess:
     """Start `interpreter` on the boot file and wait for its handshake; NoEnvironment says why it cannot be used.
 
-    LaunchFailed where the process had to be ended, which says nothing of the interpreter.
+    LaunchFailed if the process had to be ended, which says nothing about the interpreter.
     """
     channel, theirs, log = wire_and_log()
     try:
         with theirs:
-            process = await _spawn(interpreter, role, folder, job, theirs.fileno(), log.write_fd)
+            process = await _spawn_worker(interpreter, role, folder, job, theirs.fileno(), log.write_fd)
     except OSError as error:
         channel.close()
         log.close()
@@ -99,7 +161,7 @@ async def boot(interpreter: str, role: str, folder: str, job: str) -> BootedProc
     log.handed_over()
     try:
         greeting = await _first_message(process.pid, channel)
-        return BootedProcess(process, channel, log, _handshake(greeting, interpreter, log))
+        return BootedProcess(process, channel, log, _read_handshake(greeting, interpreter, log))
     except BaseException as error:
         await end_groups([process.pid], process.wait())
         channel.close()
@@ -111,13 +173,13 @@ async def boot(interpreter: str, role: str, folder: str, job: str) -> BootedProc
 
 
 async def _first_message(pid: int, channel: Channel) -> Message | None:
-    """TimeoutError after `HANDSHAKE_SECONDS`, without what the process waited for a processor meanwhile."""
+    """The first message; TimeoutError after `HANDSHAKE_SECONDS`, not counting the time waited for a processor."""
     started = time.monotonic()
     message = asyncio.ensure_future(channel.read())
     missed = asyncio.ensure_future(Heartbeat(pid).missed("handshake"))
     try:
         while not (message.done() or missed.done()):
-            left = HANDSHAKE_SECONDS + waited(pid) - (time.monotonic() - started)
+            left = HANDSHAKE_SECONDS + seconds_waited(pid) - (time.monotonic() - started)
             if left <= 0:
                 raise TimeoutError
             await asyncio.wait((message, missed), timeout=left, return_when=asyncio.FIRST_COMPLETED)
@@ -129,7 +191,7 @@ async def _first_message(pid: int, channel: Channel) -> Message | None:
         missed.cancel()
 
 
-async def _spawn(
+async def _spawn_worker(
     interpreter: str, role: str, folder: str, job: str, wire_fd: int, log_fd: int
 ) -> asyncio.subprocess.Process:
     codec = str(Path(msgpack.__file__).parent)
@@ -143,7 +205,7 @@ async def _spawn(
     )  # fmt: skip
 
 
-def _handshake(message: dict[str, object] | None, interpreter: str, log: OutputLog) -> Handshake:
+def _read_handshake(message: dict[str, object] | None, interpreter: str, log: OutputLog) -> Handshake:
     if message is None:
         text = log.text(400).strip()
         raise NoEnvironment("import-failed", f"{interpreter} ended before it could trace. Its last words: {text}")
@@ -155,14 +217,8 @@ def _handshake(message: dict[str, object] | None, interpreter: str, log: OutputL
     return Handshake(facts["python"], facts["executable"], facts["torch"], facts["pid"], facts["codec"])
 
 
-def signal_group(pid: int, number: signal.Signals) -> None:
-    """Signal every process of the group that `pid` leads; nothing where it is gone."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
-
-
 async def end_groups(pids: list[int], gone: Awaitable[object]) -> None:
-    """TERM, 0.7 s at most until `gone` is done, then KILL, to whole process groups."""
+    """Send TERM to whole process groups, wait at most 0.7 s until `gone` is done, then send KILL."""
     for pid in pids:
         signal_group(pid, signal.SIGTERM)
     with contextlib.suppress(TimeoutError):

@@ -1,6 +1,6 @@
-"""Why a trace is slow, while it is: one line from the moment that a person begins to wonder until it is over.
+"""Say why a trace is slow while it runs: one line, from the moment a user begins to wonder until the trace ends.
 
-The seconds are those that the person waited, by the clock: a busy machine makes a trace slow, too.
+Seconds are by the clock, as the user waits them: a busy machine makes a trace slow, too.
 """
 
 from __future__ import annotations
@@ -8,26 +8,118 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mase_server.daemon.death import Place
-from mase_server.daemon.phases import Phase, Phases, in_seconds, in_words
-from mase_server.daemon.quiet import Quiet
-from mase_server.daemon.status import Status
-from mase_server.wire import Message
+from mase_server.daemon.status import Quiet, Status
+from mase_server.protocol.wire import Message
+
+# The time of one trace by phase, and a text about the longest phase.
+
+#: Maximum number of different phases in one trace; a further one counts for the phase around it.
+_PHASES = 64
+_DEPTH = 32
+#: Seconds from which on a phase is logged.
+_LEAST = 0.01
+_NAME = 60
+
+#: kind of phase -> its name in texts; {of} is its subject.
+WORDS = {
+    "queued": "waiting for its turn",
+    "starting": "start of Python with torch",
+    "import": "import of {of}",
+    "running": "running {of}",
+    "constructor": "constructor",
+    "inputs": "search for inputs of {of}",
+    "forward": "forward of {of}",
+    "sizes": "forward of {of} at other sizes",
+    "proof": "trying the fix",
+    "passes": "passes",
+    "rest": "everything else",
+}
+#: kind of phase -> what a user can do about it.
+ADVICE = {"inputs": "give them with # mase:"}
+
+Phase = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Phases:
+    """Seconds of each phase, without the phases inside it. since: time.monotonic() of the last change."""
+
+    since: float
+    stack: list[Phase] = field(default_factory=lambda: [("queued", "")])
+    seconds: dict[Phase, float] = field(default_factory=dict)
+
+    def become(self, kind: str, at: float) -> None:
+        """The trace as a whole enters this phase."""
+        self._add_seconds(at)
+        self.stack = [(kind, "")]
+
+    def enter(self, kind: str, of: str, at: float) -> None:
+        """A phase begins inside the running one.
+
+        The number of phases is bounded here, because a child may send anything.
+        """
+        self._add_seconds(at)
+        known = kind in WORDS and len(self.stack) < _DEPTH
+        self.stack.append((kind, of[:_NAME]) if known else self.stack[-1])
+
+    def leave(self, at: float) -> None:
+        """The innermost phase ends."""
+        self._add_seconds(at)
+        if len(self.stack) > 1:
+            self.stack.pop()
+
+    def longest(self, now: float) -> tuple[Phase, float]:
+        """The longest phase so far, and its seconds."""
+        self._add_seconds(now)
+        phase = max(self.seconds, key=lambda one: self.seconds[one], default=self.stack[-1])
+        return phase, self.seconds.get(phase, 0.0)
+
+    def told(self) -> dict[str, float]:
+        """Seconds by kind of phase, for the log: with names of imported modules, without names from the user's code."""
+        told: dict[str, float] = {}
+        for (kind, of), took in self.seconds.items():
+            name = f"import {of}" if kind == "import" else kind
+            told[name] = told.get(name, 0.0) + took
+        return {name: took for name, took in told.items() if took >= _LEAST}
+
+    def _add_seconds(self, at: float) -> None:
+        phase = self.stack[-1]
+        if phase not in self.seconds and len(self.seconds) >= _PHASES:
+            phase = ("rest", "")
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + max(0.0, at - self.since)
+        self.since = max(self.since, at)
+
+
+def in_words(phase: Phase, seconds: float, place: Place | None = None) -> str:
+    """A phase as a part of a sentence, e.g. "import of transformers 9.1 s". place: its place in the user's code."""
+    kind, of = phase
+    inside = f" in {place.function}" if place and place.function not in ("", "<module>") else ""
+    notes = [f"line {place.line}{inside}"] if place else []
+    notes += [ADVICE[kind]] if kind in ADVICE else []
+    told = f"{WORDS.get(kind, kind).format(of=of)} {in_seconds(seconds)}"
+    return f"{told} ({'; '.join(notes)})" if notes else told
+
+
+def in_seconds(seconds: float) -> str:
+    """Seconds to a tenth, from a minute on to whole seconds."""
+    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds:.0f} s"
+
 
 #: Seconds after which a trace is slow.
 SLOW = 2.0
 #: Seconds between two lines about the same trace.
 AGAIN = 1.0
-#: The stage under which listeners are told.
+#: The stage that listeners are given.
 STAGE = "slow"
 
 
 @dataclass(slots=True)
 class _Watched:
-    """One generation. asked: time.monotonic() when somebody wanted it.  told: was anything said about it?"""
+    """One generation. asked: time.monotonic() when it was requested.  told: was a line about it sent?"""
 
     generation: int
     asked: float
@@ -38,9 +130,9 @@ class _Watched:
 
 
 class Slowness(Quiet):
-    """Hears how traces go and says why one is slow.
+    """Listens to the progress of traces and says why one is slow.
 
-    tell: is given the path and the line.  before: how many traces are to begin before that of a path; 0 where it runs.
+    tell: receives the path and the line.  before: how many traces come before that of a path; 0 if it runs.
     """
 
     def __init__(self, tell: Callable[[str, str], None], before: Callable[[str], int], slow: float = SLOW) -> None:
@@ -48,10 +140,10 @@ class Slowness(Quiet):
         self._watched: dict[str, _Watched] = {}
 
     def status_changed(self, status: Status) -> None:
-        """A generation begins, goes on, ends."""
+        """A generation begins, goes on or ends."""
         now = time.monotonic()
         if status.state == "queued":
-            self._forget(status.path)
+            self._forget_trace(status.path)
             loop = asyncio.get_running_loop()
             watched = self._watched[status.path] = _Watched(status.generation, now, Phases(now))
             watched.timer = loop.call_later(self._slow, self._look, status.path)
@@ -59,13 +151,13 @@ class Slowness(Quiet):
             return
         elif status.ended:
             if found.told:
-                self._say(status.path, found, found.phases.longest(now), now)
-            self._forget(status.path)
+                self._say_why(status.path, found, found.phases.longest(now), now)
+            self._forget_trace(status.path)
         else:
             found.phases.become("starting" if status.state == "starting" else "rest", now)
 
     def heard(self, path: str, message: Message, place: Callable[[], Place | None]) -> None:
-        """The child of a trace tells a phase. place: where in the person's code it was when it was asked last."""
+        """A child reports a phase of its trace. place: its last known place in the user's code."""
         watched = self._watched.get(path)
         if watched is None:
             return
@@ -77,7 +169,7 @@ class Slowness(Quiet):
         watched.place = place
 
     def phases(self, path: str) -> dict[str, float]:
-        """What the time of a trace that runs went to."""
+        """The seconds of a running trace by phase."""
         watched = self._watched.get(path)
         if watched is None:
             return {}
@@ -93,10 +185,10 @@ class Slowness(Quiet):
         longest = watched.phases.longest(now)
         present = watched.phases.stack[-1]
         seconds = watched.phases.seconds.get(present, 0.0)
-        # What goes on now matters more than what took longer before, once it takes long itself.
-        self._say(path, watched, (present, seconds) if seconds >= SLOW else longest, now)
+        # The present phase matters more than a longer one before, once it takes long itself.
+        self._say_why(path, watched, (present, seconds) if seconds >= SLOW else longest, now)
 
-    def _say(self, path: str, watched: _Watched, why: tuple[Phase, float], now: float) -> None:
+    def _say_why(self, path: str, watched: _Watched, why: tuple[Phase, float], now: float) -> None:
         watched.told = True
         whole = f"{Path(path).name}: {in_seconds(now - watched.asked)}"
         if watched.phases.stack == [("queued", "")] and (before := self._before(path)):
@@ -106,7 +198,7 @@ class Slowness(Quiet):
         runs = phase == watched.phases.stack[-1] and phase[0] in ("running", "constructor")
         self._tell(path, f"{whole}: {in_words(phase, seconds, watched.place() if runs else None)}")
 
-    def _forget(self, path: str) -> None:
+    def _forget_trace(self, path: str) -> None:
         watched = self._watched.pop(path, None)
         if watched is not None and watched.timer is not None:
             watched.timer.cancel()

@@ -1,7 +1,7 @@
-"""Which folders may run their code: kept in the user's state directory, never in the workspace.
+"""The folders whose code may run, kept in the user's state directory and never in the workspace.
 
-Grants and revocations are made one after the other, whichever processes make them: a revocation takes back what was
-granted before it, and a grant loses no other.
+Grants and revocations take place one after the other, even from different processes: a revocation covers every
+earlier grant, and no grant is lost.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from mase_server.private import NotPrivate, changing, own_folder, read_own, write_whole
+from mase_server.private import NotPrivate, change_file, own_folder, read_own, write_whole
 from mase_server.visible import reveal, shorten_middle
 
 _FILE = "trusted.json"
 #: Folders for temporary files of all users.
 _SHARED = ("/tmp", "/var/tmp", "/dev/shm")
-#: Characters of a folder's name in a question.
+#: Maximum number of characters of a folder's name in a question.
 _LONGEST_NAME = 120
 _LOG = logging.getLogger(__name__)
 
 
 def is_trusted(state_dir: Path, folder: str) -> bool:
-    """Was `folder`, or a folder that holds it, granted trust?"""
+    """Was trust granted to `folder` or to a folder around it?"""
     where = Path(folder).resolve()
-    return any(where.is_relative_to(granted) for granted in _read(state_dir))
+    return any(where.is_relative_to(granted) for granted in _read_granted(state_dir))
 
 
-def grant(state_dir: Path, folder: str) -> None:
-    """Trust `folder` and all below it from now on; OSError when that cannot be kept."""
-    _change(state_dir, lambda granted: granted | {str(Path(folder).resolve())})
+def grant_trust(state_dir: Path, folder: str) -> None:
+    """Trust `folder` and everything below it from now on; OSError if that cannot be stored."""
+    _change_granted(state_dir, lambda granted: granted | {str(Path(folder).resolve())})
 
 
-def revoke(state_dir: Path, folder: str) -> bool:
-    """Take back what was granted to exactly `folder`; was there anything? OSError when that cannot be kept."""
+def revoke_trust(state_dir: Path, folder: str) -> bool:
+    """Revoke the grant for exactly `folder`; returns whether there was one. OSError if that cannot be stored."""
     where = str(Path(folder).resolve())
-    return where in _change(state_dir, lambda granted: granted - {where})
+    return where in _change_granted(state_dir, lambda granted: granted - {where})
 
 
 def name_folder(folder: str) -> str:
-    """A folder as a question names it: on one line, visible, and no longer than anybody reads."""
+    """A folder's name for a question: on one line, with visible characters only, and not too long to read."""
     return shorten_middle(reveal(folder), _LONGEST_NAME)
 
 
 def warn_of_folder(folder: str) -> list[str]:
-    """Sentences on why trust in `folder` reaches further than a person may think; none for a usual project."""
+    """Sentences that warn if trust in `folder` reaches further than users may think; none for a usual project."""
     where, home = Path(folder).resolve(), Path.home().resolve()
     if where == Path(where.anchor):
         return ["This is the root of the file system: every file of this machine lies below it."]
@@ -68,21 +68,21 @@ def _is_open_to_all(folder: Path) -> bool:
         return False
 
 
-def _change(state_dir: Path, change: Callable[[set[str]], set[str]]) -> set[str]:
-    """What was granted before."""
-    with changing(state_dir / _FILE):
-        before = _read(state_dir)
+def _change_granted(state_dir: Path, change: Callable[[set[str]], set[str]]) -> set[str]:
+    """Change the granted folders; returns those granted before."""
+    with change_file(state_dir / _FILE):
+        before = _read_granted(state_dir)
         write_whole(state_dir / _FILE, json.dumps(sorted(change(before)), indent=1))
     return before
 
 
-def _read(state_dir: Path) -> set[str]:
+def _read_granted(state_dir: Path) -> set[str]:
     try:
         if not state_dir.exists():
             return set()
         found = json.loads(read_own(own_folder(state_dir) / _FILE))
     except NotPrivate as error:
-        _warn(str(error))
+        _warn_once(str(error))
         return set()
     except (OSError, ValueError, RecursionError):
         return set()
@@ -90,6 +90,6 @@ def _read(state_dir: Path) -> set[str]:
 
 
 @cache
-def _warn(why: str) -> None:
-    """Say it once: trust is asked for at every turn."""
+def _warn_once(why: str) -> None:
+    """Log it once, because trust is looked up all the time."""
     _LOG.warning("no folder is trusted: %s, then grant trust again", why)

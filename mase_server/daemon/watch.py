@@ -1,4 +1,8 @@
-"""Saves by anything: watches the folders of open files and of what they depend on."""
+"""Notice saves by any program: watch the folders of open files and of their dependencies.
+
+A watched folder is identified by its inode, not its name: the watcher checks once a second whether it was moved or
+re-created, because the system does not report that, and then treats everything in it as changed.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +25,11 @@ from mase_server import notebooks
 
 _log = logging.getLogger(__name__)
 _DEBOUNCE = 0.03
-#: Seconds after which it is seen that a folder was moved away, deleted or made again: the system does not tell.
+#: Seconds until a moved, deleted or re-created folder is noticed, because the system does not report that.
 _LOOK = 1.0
-#: Seconds between two looks at every file, where the system watches no more folders.
+#: Seconds between two looks at every file, if the system watches no more folders.
 _POLL = 0.5
-#: What the system says when it watches no more: too many folders, watchers of one user, or open files.
+#: Why the system watches no more: too many folders, watchers of one user, or open files.
 _LIMITS = {
     errno.ENOSPC: "its limit of watched folders is reached; `sysctl fs.inotify.max_user_watches=524288` raises it",
     errno.EMFILE: "its limit of open files or of watchers is reached; `ulimit -n 4096` raises the first, and "
@@ -35,8 +39,8 @@ _LIMITS = {
 }
 _NEVER = frozenset({".venv", "venv", ".git", "node_modules", "__pycache__", "site-packages", "dist-packages"})
 _SUFFIXES = (".py", notebooks.SUFFIX)
-#: watchdog's complaint of a thread that was about to read, or had just read, when its folder was given up: no error,
-#: since it ends then. That the thread of a wanted folder has ended is seen by looking.
+#: watchdog reports this when its thread reads a folder that was just given up. It is harmless: the thread ends then.
+#: A thread that ended though its folder is wanted is found by looking.
 _ENDING = "queue_events() called when the thread is inactive"
 _COMINGS_AND_GOINGS = frozenset({"created", "moved", "deleted"})
 _KINDS = _COMINGS_AND_GOINGS | {"attrib", "modified", "closed"}
@@ -44,28 +48,28 @@ _KINDS = _COMINGS_AND_GOINGS | {"attrib", "modified", "closed"}
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """A folder as it was when the system began to watch it: (device, inode)."""
+    """The identity of a folder when the system began to watch it: (device, inode)."""
 
     watch: ObservedWatch
     identity: tuple[int, int]
 
 
 class Watcher:
-    """Calls `changed(path)` on the event loop, once a burst of events, for what is of interest in the watched folders.
+    """Calls `changed(path)` on the event loop, once per burst of events, for interesting paths in the watched folders.
 
-    Of interest are Python files and notebooks, and whatever `watch` names. `warned(text)` is called where the system
+    Interesting paths are Python files, notebooks, and those given to `watch`. `warned(text)` is called if the system
     watches no more folders, so that they are polled.
     """
 
     def __init__(self, changed: Callable[[str], None], warned: Callable[[str], None] = lambda text: None) -> None:
         self._changed, self._warned = changed, warned
-        self._loop = asyncio.get_running_loop()
+        self._rewrite_loop = asyncio.get_running_loop()
         self._pending: dict[str, asyncio.TimerHandle] = {}
         self._wanted: set[str] = set()
-        self._paths: frozenset[str] = frozenset()
+        self._paths_of_mention: frozenset[str] = frozenset()
         self._listed: frozenset[str] = frozenset()
         self._watches: dict[str, _Watched] = {}
-        #: Folders that were not there: once they are, their files may be others.
+        #: Folders that were missing: when they appear, their files may have changed.
         self._lost: set[str] = set()
         self._handler = _Handler(self._from_thread, self._is_of_interest)
         self._observer: BaseObserver | None = None
@@ -74,15 +78,15 @@ class Watcher:
     def watch(
         self, folders: set[str], paths: frozenset[str] = frozenset(), listed: frozenset[str] = frozenset()
     ) -> None:
-        """Watch exactly these folders, not what is below them; also those that are made again later.
+        """Watch exactly these folders, without their subfolders, even if they are re-created later.
 
-        paths: of interest besides Python files and notebooks.  listed: folders in which every name is.
+        paths: interesting besides Python files and notebooks.  listed: folders in which every name is interesting.
         """
         needed = listed | {os.path.dirname(path) for path in paths}  # noqa: PTH120 - hundreds of them
-        self._paths, self._listed = paths, listed
+        self._paths_of_mention, self._listed = paths, listed
         self._wanted = {folder for folder in folders if folder in needed or not _NEVER & set(Path(folder).parts)}
         self._lost &= self._wanted
-        self._look()
+        self._update_watches()
 
     def close(self) -> None:
         """Stop watching."""
@@ -96,54 +100,54 @@ class Watcher:
             self._observer.stop()
             self._observer = None
 
-    def _look(self) -> None:
-        """Watch what is wanted and there. A folder that was made again is another one, whatever its name."""
+    def _update_watches(self) -> None:
+        """Watch the wanted folders that exist. A re-created folder is a new one, whatever its name."""
         if self._next_look is not None:
             self._next_look.cancel()
-        now = {folder: _identity(folder) for folder in self._wanted}
-        alive = self._alive()
+        now = {folder: _identify_folder(folder) for folder in self._wanted}
+        alive = self._get_alive()
         for folder, watched in list(self._watches.items()):
             if now.get(folder) != watched.identity or watched.watch not in alive:
-                self._drop(folder)
+                self._drop_watch(folder)
         for folder, identity in now.items():
             if identity is None:
                 self._lost.add(folder)
             elif folder not in self._watches:
-                self._add(folder, identity)
+                self._add_watch(folder, identity)
         if self._wanted:
-            self._next_look = self._loop.call_later(_LOOK, self._look)
+            self._next_look = self._rewrite_loop.call_later(_LOOK, self._update_watches)
 
-    def _alive(self) -> set[ObservedWatch]:
-        """Those that still watch: a folder that is made again may get the number of the one that was deleted."""
+    def _get_alive(self) -> set[ObservedWatch]:
+        """The watches that still work: a re-created folder may get the number of the deleted one."""
         emitters = () if self._observer is None else self._observer.emitters
         return {emitter.watch for emitter in emitters if emitter.is_alive()}
 
-    def _drop(self, folder: str) -> None:
+    def _drop_watch(self, folder: str) -> None:
         with contextlib.suppress(KeyError, OSError):
-            self._running().unschedule(self._watches.pop(folder).watch)
+            self._get_observer().unschedule(self._watches.pop(folder).watch)
         if folder in self._wanted:
             self._lost.add(folder)
             self._tell_all(folder)
 
-    def _running(self) -> BaseObserver:
+    def _get_observer(self) -> BaseObserver:
         if self._observer is None:
             logging.getLogger("watchdog.observers.inotify").addFilter(_is_news)
-            self._observer = self._started(Observer())
+            self._observer = self._start_observer(Observer())
         return self._observer
 
-    def _started(self, observer: BaseObserver) -> BaseObserver:
+    def _start_observer(self, observer: BaseObserver) -> BaseObserver:
         observer.daemon = True
         observer.start()
         return observer
 
-    def _add(self, folder: str, identity: tuple[int, int]) -> None:
+    def _add_watch(self, folder: str, identity: tuple[int, int]) -> None:
         try:
-            watch = self._running().schedule(self._handler, folder)
+            watch = self._get_observer().schedule(self._handler, folder)
         except OSError as error:
             if error.errno not in _LIMITS or isinstance(self._observer, PollingObserver):
-                return  # it is gone again, or may not be read: the next look tries it once more
+                return  # it is gone again or unreadable: the next look tries once more
             self._poll_instead(error)
-            return self._add(folder, identity)
+            return self._add_watch(folder, identity)
         self._watches[folder] = _Watched(watch, identity)
         if folder in self._lost:
             self._lost.discard(folder)
@@ -153,39 +157,39 @@ class Watcher:
         why = f"The system watches no more folders: {_LIMITS[error.errno or 0]}"
         _log.warning(text := f"{why}. Files are looked at every {_POLL:g} s instead.")
         self._warned(text)
-        old, self._observer = self._observer, self._started(PollingObserver(timeout=_POLL))
+        old, self._observer = self._observer, self._start_observer(PollingObserver(timeout=_POLL))
         if old is not None and old.is_alive():
             old.stop()
         watched, self._watches = self._watches, {}
         for folder, one in watched.items():
-            self._add(folder, one.identity)
+            self._add_watch(folder, one.identity)
 
     def _tell_all(self, folder: str) -> None:
-        """A folder is there again, or is gone: whatever it holds may have changed."""
-        for path in self._paths:
+        """A folder is back or gone: everything in it may have changed."""
+        for path in self._paths_of_mention:
             if os.path.dirname(path) == folder:  # noqa: PTH120 - as above
-                self._seen(path)
+                self._debounce_change(path)
         if folder in self._listed:
-            self._seen(folder)
+            self._debounce_change(folder)
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(_SUFFIXES):
-                    self._seen(entry.path)
+                    self._debounce_change(entry.path)
 
     def _is_of_interest(self, path: str) -> bool:
-        """May be called in any thread."""
-        return path in self._paths or os.path.dirname(path) in self._listed  # noqa: PTH120 - as above
+        """Is the path interesting? May be called in any thread."""
+        return path in self._paths_of_mention or os.path.dirname(path) in self._listed  # noqa: PTH120 - as above
 
     def _from_thread(self, path: str) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._seen, path)
+            self._rewrite_loop.call_soon_threadsafe(self._debounce_change, path)
 
-    def _seen(self, path: str) -> None:
+    def _debounce_change(self, path: str) -> None:
         if (waiting := self._pending.pop(path, None)) is not None:
             waiting.cancel()
-        self._pending[path] = self._loop.call_later(_DEBOUNCE, self._tell, path)
+        self._pending[path] = self._rewrite_loop.call_later(_DEBOUNCE, self._tell_change, path)
 
-    def _tell(self, path: str) -> None:
+    def _tell_change(self, path: str) -> None:
         self._pending.pop(path, None)
         self._changed(path)
 
@@ -194,7 +198,7 @@ def _is_news(record: logging.LogRecord) -> bool:
     return _ENDING not in record.getMessage()
 
 
-def _identity(folder: str) -> tuple[int, int] | None:
+def _identify_folder(folder: str) -> tuple[int, int] | None:
     try:
         found = Path(folder).stat()
     except OSError:
@@ -203,10 +207,10 @@ def _identity(folder: str) -> tuple[int, int] | None:
 
 
 class _Handler(FileSystemEventHandler):
-    """Runs in watchdog's thread. An editor that saves by renaming shows up as a move onto the file."""
+    """Runs in watchdog's thread. An editor that saves by renaming appears as a move onto the file."""
 
     def __init__(self, tell: Callable[[str], None], is_of_interest: Callable[[str], bool]) -> None:
-        self._tell, self._is_of_interest = tell, is_of_interest
+        self._tell_change, self._is_of_interest = tell, is_of_interest
 
     def on_any_event(self, event: FileSystemEvent) -> None:
         if event.event_type not in _KINDS or (event.is_directory and event.event_type not in _COMINGS_AND_GOINGS):
@@ -216,4 +220,4 @@ class _Handler(FileSystemEventHandler):
             if is_source and notebooks.is_notebook(path):
                 notebooks.read_ahead(path)
             if is_source or self._is_of_interest(path):
-                self._tell(path)
+                self._tell_change(path)

@@ -9,11 +9,9 @@ Nothing here knows of graphs: a format takes a tensor and gives one of the same 
 
 from __future__ import annotations
 
-from mase_server.formats.configuration import check_config, from_config
-from mase_server.formats.format import NumberFormat, Range
+from mase_server.formats.format import AUTO, NumberFormat, Open, Range
 from mase_server.formats.functional import quantise, round_gradient, with_parameters
-from mase_server.formats.open import AUTO, Open
-from mase_server.formats.registry import FORMATS, parse, register
+from mase_server.formats.registry import FORMATS, check_config, from_config, parse, register
 
 __all__ = [
     "AUTO",

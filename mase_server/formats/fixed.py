@@ -1,4 +1,4 @@
-"""Fixed point: whole multiples of a power of two."""
+"""Fixed point: integer multiples of a power of two."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from mase_server.formats.format import NumberFormat, Range, check, check_rounding
-from mase_server.formats.rounding import clamp, to_grid_, to_whole_
-from mase_server.formats.scaling import powers
+from mase_server.formats.format import NumberFormat, Range, check_rounding, check_whole_number
+from mase_server.formats.rounding import clamp_to_range, to_grid_, to_whole_
+from mase_server.formats.scale_integer import powers_that_hold
 
-#: Single and double precision hold all integers below these: scaled by a power of two nothing is lost.
+#: Float32 and float64 hold all integers below these exactly; scaling by a power of two then loses nothing.
 _SINGLES, _DOUBLES = 1 << 24, 1 << 53
 
 
@@ -35,8 +35,8 @@ class FixedPoint(NumberFormat):
     calibrated: ClassVar[str] = "fraction_width"
 
     def __post_init__(self) -> None:
-        check(self, "width", 2 if self.is_signed else 1, 64)
-        check(self, "fraction_width", -64, 64)
+        check_whole_number(self, "width", 2 if self.is_signed else 1, 64)
+        check_whole_number(self, "fraction_width", -64, 64)
         check_rounding(self, self.rounding)
 
     def __eq__(self, other: object) -> bool:
@@ -59,34 +59,34 @@ class FixedPoint(NumberFormat):
 
     @property
     def range(self) -> Range:
-        """All integers over 2**fraction_width."""
+        """The range of all integers over 2**fraction_width."""
         low, high = self.integers
         step = 2.0**-self.fraction_width
         return Range(low * step, high * step, step)
 
     def choices(self, low: float, high: float) -> list[Any]:
-        """Fraction widths."""
-        return powers(self, low, high, (-64, 64))
+        """Fraction widths that hold the data, see `NumberFormat.choices`."""
+        return powers_that_hold(self, low, high, (-64, 64))
 
     def nearest(self, values: Tensor) -> Tensor:
         """Saturate, then round."""
         limits = self.range
-        return to_grid_(clamp(values, limits.lowest, limits.highest), self.fraction_width, self.rounding)
+        return to_grid_(clamp_to_range(values, limits.lowest, limits.highest), self.fraction_width, self.rounding)
 
     def encode(self, values: Tensor) -> Tensor:
-        """The integers of the nearest values, int64. NaN has none: ValueError."""
+        """The integers of the nearest values, int64. ValueError for NaN, which has none."""
         if not values.is_meta and values.numel() and bool(torch.aminmax(values.detach())[0].isnan()):
             raise ValueError(f"{self} has no integer for NaN; the tensor {list(values.shape)} holds one")
         exact = values.detach() if values.dtype is torch.float32 and self.integers[1] < _SINGLES else values.double()
         (low, high), steps = self.integers, to_whole_(exact.detach() * 2.0**self.fraction_width, self.rounding)
         if high < _DOUBLES:
             return steps.clamp_(low, high).to(torch.int64)
-        # As a double the highest one would be the next power of two, which may be no integer of 64 bits.
+        # As a double the highest integer would round up to the next power of two, which may not fit into 64 bits.
         inside = steps.clamp(low, nextafter(float(high), 0.0)).to(torch.int64)
         return torch.where(steps >= float(high), high, inside)
 
     def decode(self, integers: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-        """The values of integers in an element type, the nearest where it does not hold them."""
+        """The values of integers, in an element type; the nearest value where that type cannot hold one exactly."""
         if dtype is torch.float32 and self.integers[1] < _SINGLES:
             return integers.to(dtype).mul_(2.0**-self.fraction_width)
         return integers.to(torch.float64).mul_(2.0**-self.fraction_width).to(dtype)
@@ -94,6 +94,6 @@ class FixedPoint(NumberFormat):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Integer(FixedPoint):
-    """Fixed point under the name that MASE's configurations and metadata have for it; equal to `FixedPoint`."""
+    """Fixed point under the name that MASE's configurations and metadata use; equal to `FixedPoint`."""
 
     name: ClassVar[str] = "integer"

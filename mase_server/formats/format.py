@@ -13,15 +13,20 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from mase_server.formats.rounding import ROUNDINGS, clamp
+from mase_server.formats.rounding import ROUNDINGS, clamp_to_range
 
 #: Element types that are wide enough to round in; narrower ones are computed in float32.
 _WIDE = (torch.float32, torch.float64)
 
+#: The parameters of a format by the names of its fields.
+FormatParameters = dict[str, Any]
+#: The parameters of a format under MASE's keys, and "name", the format's own.
+FormatConfiguration = dict[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What a format can hold: its lowest and highest finite value, and its smallest positive one."""
+    """The values that a format can hold: the lowest and highest finite one, and the smallest positive one."""
 
     lowest: float
     highest: float
@@ -39,14 +44,15 @@ class NumberFormat(ABC):
 
     #: MASE's name in metadata and configurations.
     name: ClassVar[str]
-    #: Keys that MASE has for it besides those of its parameters (see `of_keys`).
+    #: Further keys that MASE has for it, besides those of its parameters (see `of_keys`).
     further_keys: ClassVar[tuple[str, ...]] = ()
-    #: The parameter that data may choose (see `open`); "" for none.
+    #: The parameter that can be chosen from data (see `open`); "" for none.
     calibrated: ClassVar[str] = ""
 
     @classmethod
     def parse(cls, text: str) -> NumberFormat:
-        """The format of its text, the inverse of `str`. ValueError, quoting it, for a text that does not fit."""
+        """The format that a text names, the inverse of `str`. Raises ValueError, which quotes it, for a text that does
+        not fit."""
         from mase_server.formats.registry import of_text
 
         return of_text(text)
@@ -58,33 +64,38 @@ class NumberFormat(ABC):
     @property
     @abstractmethod
     def bits(self) -> float:
-        """Bits of an element on average, its share of what a block or a tensor shares included (scales of whole
-        tensors or channels are not counted)."""
+        """Average bits of an element, including its share of the bits that a block stores once.
+
+        Scales of whole tensors or channels are not counted.
+        """
 
     @property
     def range(self) -> Range | None:
-        """What it can hold; None where the data decide, or nobody has said."""
+        """The range of the format; None where it depends on the data or is not known."""
         return None
 
     @property
     def precision(self) -> list[int]:
-        """MASE's `precision` of a tensor in this format: its whole numbers, the width first; its bits where it has
-        none."""
+        """MASE's `precision` of a tensor in this format: its whole-number parameters, the width first, or else its
+        bits."""
         found = [value for value in self._values().values() if isinstance(value, int) and not isinstance(value, bool)]
         return found or [math.ceil(self.bits)]
 
     def passes_gradient(self, values: Tensor) -> Tensor | None:
-        """Where the gradient goes through, as a mask; None for everywhere. Saturated values learn nothing."""
+        """A mask of the values that pass the gradient; None if all do. Saturated values pass none."""
         limits = self.range
         return None if limits is None else (values >= limits.lowest) & (values <= limits.highest)
 
     def choices(self, low: float, high: float) -> list[Any]:
-        """Values of the calibrated parameter for data from low to high: first the one with which all of it is held, as
-        finely as can be, then finer ones, which saturate the largest."""
+        """Values of the calibrated parameter for data from low to high, the coarsest first.
+
+        The first one holds all data, as finely as possible; the later ones are finer and saturate the largest
+        values.
+        """
         raise ValueError(f"{self.name} has no parameter that data may choose")
 
     def quantise(self, values: Tensor) -> Tensor:
-        """The nearest values of the format; the gradient goes straight through. TypeError for integer tensors."""
+        """Round to the nearest values; the gradient goes straight through. TypeError for integer tensors."""
         if not values.is_floating_point():
             raise TypeError(f"{self} rounds floating-point tensors, not {values.dtype}: convert it with .float() first")
         if not (values.requires_grad and torch.is_grad_enabled()):
@@ -92,30 +103,33 @@ class NumberFormat(ABC):
         return _StraightThrough.apply(values, self)  # type: ignore[no-any-return, no-untyped-call]
 
     def round(self, values: Tensor) -> Tensor:
-        """`quantise` without a gradient."""
+        """Round without a gradient."""
         given = values.detach()
         if given.dtype in _WIDE:
             return self.nearest(given)
         rounded, limits = self.nearest(given.float()).to(values.dtype), self.range
-        # A narrow carrier may round the ends of the range to the outside.
-        return rounded if limits is None else clamp(rounded, limits.lowest, limits.highest)
+        # A narrow element type may round the ends of the range outwards.
+        return rounded if limits is None else clamp_to_range(rounded, limits.lowest, limits.highest)
 
     @classmethod
-    def of_keys(cls, values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters of a configuration of MASE. values: those whose own keys it has.  given: all that it has for
-        the argument, by key, `further_keys` among them."""
+    def of_keys(cls, values: FormatParameters, given: Mapping[str, Any]) -> FormatParameters:
+        """The parameters of a MASE configuration.
+
+        values: the parameters found under their own keys.  given: all entries for the argument by key,
+        `further_keys` included.
+        """
         return values
 
-    def to_config(self) -> dict[str, Any]:
+    def to_config(self) -> FormatConfiguration:
         """The parameters under MASE's keys, without the argument's prefix."""
         keys = {each.name: key_of(each) for each in dataclasses.fields(self)}
         return {"name": self.name, **{keys[name]: value for name, value in self._values().items()}}
 
-    def _values(self) -> dict[str, Any]:
+    def _values(self) -> FormatParameters:
         return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
 
     def __str__(self) -> str:
-        return written(self)
+        return format_to_text(self)
 
 
 def key_of(field: dataclasses.Field[Any]) -> str:
@@ -123,15 +137,16 @@ def key_of(field: dataclasses.Field[Any]) -> str:
     return str(field.metadata.get("key", field.name))
 
 
-def written(format: NumberFormat, other: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """The text of a format, with other values for some of its parameters."""
+def format_to_text(format: NumberFormat, other: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """The text of a format, with some parameters replaced by those in `other`."""
     values = {**format._values(), **other}
-    shown = [_text(each, values[each.name]) for each in dataclasses.fields(format)]
+    shown = [_parameter_text(each, values[each.name]) for each in dataclasses.fields(format)]
     return f"{format.name}({','.join(filter(None, shown))})" if any(shown) else format.name
 
 
-def _text(field: dataclasses.Field[Any], value: Any) -> str:
-    """A parameter that has no default stands by itself, another one by name, where it differs."""
+def _parameter_text(field: dataclasses.Field[Any], value: Any) -> str:
+    """The text of a parameter: its bare value if it has no default, else `name=value`, and "" where it has its
+    default."""
     if field.default is dataclasses.MISSING:
         return str(value)
     return "" if value == field.default else f"{field.name}={value!r}".replace(" ", "")
@@ -150,13 +165,97 @@ class _StraightThrough(torch.autograd.Function):
 
 
 def check_rounding(format: NumberFormat, rounding: object) -> None:
-    """ValueError, quoting it, for a way of rounding that there is not."""
+    """Raise ValueError, which quotes it, for an unknown way of rounding."""
     if rounding not in ROUNDINGS:
         raise ValueError(f"{format.name}: rounding is {rounding!r}, expected {', '.join(ROUNDINGS)}")
 
 
-def check(format: NumberFormat, parameter: str, low: float, high: float) -> None:
-    """ValueError, quoting it, where a parameter is not a whole number within bounds (both included)."""
+def check_whole_number(format: NumberFormat, parameter: str, low: float, high: float) -> None:
+    """Raise ValueError, which quotes it, if a parameter is not a whole number from low to high, both included."""
     value = getattr(format, parameter)
     if type(value) is not int or not low <= value <= high:
         raise ValueError(f"{format.name}: {parameter} is {value!r}, expected a whole number from {low} to {high}")
+
+
+# A format whose parameter is to be chosen from data: `fixed(8,auto)`.
+
+
+class _Auto(str):
+    """The word `auto`, as a value that is not a string."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+#: Written in a text or a configuration in place of the parameter.
+AUTO = _Auto("auto")
+
+
+@dataclass(frozen=True, slots=True)
+class Open(NumberFormat):
+    """A format whose calibrated parameter is not chosen yet. On meta it acts like any other; it does not round real
+    values.
+
+    example: the format with some value for it.  ValueError for a format that has no such parameter.
+    """
+
+    example: NumberFormat
+
+    def __post_init__(self) -> None:
+        self.example.choices(-1.0, 1.0)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The format's name."""
+        return self.example.name
+
+    @property
+    def bits(self) -> float:
+        """The format's bits."""
+        return self.example.bits
+
+    @property
+    def range(self) -> None:
+        """Return None: the range depends on the open parameter."""
+        return
+
+    @property
+    def precision(self) -> list[int]:
+        """The known part of the precision."""
+        fields = dataclasses.fields(self.example)
+        known = [getattr(self.example, each.name) for each in fields if each.name != self.parameter]
+        return [value for value in known if isinstance(value, int) and not isinstance(value, bool)]
+
+    @property
+    def parameter(self) -> str:
+        """The name of the open parameter."""
+        return self.example.calibrated
+
+    def choices(self, low: float, high: float) -> list[Any]:
+        """The format's choices."""
+        return self.example.choices(low, high)
+
+    def closed(self, value: Any) -> NumberFormat:
+        """The format with this value of the parameter."""
+        return dataclasses.replace(self.example, **{self.parameter: value})
+
+    def fits(self, format: NumberFormat) -> bool:
+        """Is `format` this one with some value of the parameter?"""
+        return isinstance(format, type(self.example)) and self.closed(getattr(format, self.parameter)) == format
+
+    def nearest(self, values: Tensor) -> Tensor:
+        """On meta, return the values themselves; ValueError for real ones."""
+        with torch._C.DisableTorchFunction():  # modes that record on meta show another device
+            if values.is_meta:
+                return values.clone()
+        raise ValueError(f"{self} rounds nothing yet: data must choose its {self.parameter}, as quantize does")
+
+    def to_config(self) -> FormatConfiguration:
+        """The parameters under MASE's keys, one of them open."""
+        (field,) = (each for each in dataclasses.fields(self.example) if each.name == self.parameter)
+        return {**self.example.to_config(), key_of(field): AUTO}
+
+    def __str__(self) -> str:
+        return format_to_text(self.example, {self.parameter: AUTO})

@@ -1,4 +1,4 @@
-"""Rounding as functions that stand in graphs: readable, and kept by checkpoints."""
+"""Rounding as functions that graphs can call: readable, and kept by checkpoints."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from mase_server.formats.registry import parse
 
 
 def quantise(values: Tensor, format: str) -> Tensor:
-    """The nearest values of a format, same shape and element type; the gradient goes straight through.
+    """Round to the nearest values of a format: same shape and element type; the gradient goes straight through.
 
-    format: its text, e.g. "fixed(8,4)".  ValueError for a text that names none, TypeError for an integer tensor.
+    format: its text, e.g. "fixed(8,4)".  ValueError for a text that names no format, TypeError for an integer
+    tensor.
     """
     if torch.compiler.is_dynamo_compiling():
         return _rounded(values, format)  # type: ignore[no-any-return]
@@ -24,16 +25,16 @@ def quantise(values: Tensor, format: str) -> Tensor:
 
 
 def round_gradient(values: Tensor, format: str) -> Tensor:
-    """The same values; on the way back their gradient is rounded to a format. Errors as of `quantise`."""
+    """Return the values unchanged; in the backward pass, round their gradient to a format. Errors as of `quantise`."""
     if torch.compiler.is_dynamo_compiling():
         return _with_rounded_gradient(values, format)  # type: ignore[no-any-return]
     return _RoundedGradient.apply(values, parse(format))  # type: ignore[no-any-return, no-untyped-call]
 
 
 def with_parameters(layer: nn.Module, parameters: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> Any:
-    """What a layer gives with other parameters in place of its own, by name; its buffers stay its own.
+    """Call a layer with other parameters, given by name, in place of its own; its buffers stay its own.
 
-    For layers that have a state or a forward that no single function computes.
+    For layers that have a state, or a forward that no single function computes.
     """
     return functional_call(layer, dict(parameters), args, kwargs)
 
@@ -49,8 +50,8 @@ class _RoundedGradient(torch.autograd.Function):
         return ctx.format.round(gradients[0]), None
 
 
-# What torch.compile sees of a rounding: one operator, whose kernel is the one that runs without it, so that values are
-# the same to the bit, and whoever wrote the format need not know what can be compiled.
+# torch.compile sees each rounding as one operator. Its kernel is the eager one, so values are the same to the bit, and
+# the author of a format need not know what can be compiled.
 
 
 @torch.library.custom_op("mase_server::rounded", mutates_args=(), schema="(Tensor values, str format) -> Tensor")

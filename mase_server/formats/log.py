@@ -1,4 +1,4 @@
-"""Signed powers of two."""
+"""Logarithmic numbers: signed powers of two."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from mase_server.formats.format import NumberFormat, Range, check
+from mase_server.formats.format import NumberFormat, Range, check_whole_number
 from mase_server.formats.rounding import to_powers
-from mase_server.formats.scaling import powers
+from mase_server.formats.scale_integer import powers_that_hold
 
 
 @dataclass(frozen=True, slots=True)
 class Log(NumberFormat):
     """A sign and an exponent: +-2**(code - exponent_bias), with code 0 for zero.
 
-    width: bits, sign included, 3..9.  exponent_bias: None for 2**(width - 2) - 1.  Rounds to the nearest exponent (that
-    of |x| on a logarithmic scale), saturates; below the lowest power less half an exponent it is zero.
+    width: bits, sign included, 3..9.  exponent_bias: None for 2**(width - 2) - 1.  Rounds |x| to the nearest
+    exponent on a logarithmic scale and saturates; values more than half an exponent below the lowest power become
+    zero.
     Source: MASE's `log` quantiser, which has no zero.
     """
 
@@ -28,9 +29,9 @@ class Log(NumberFormat):
     calibrated: ClassVar[str] = "exponent_bias"
 
     def __post_init__(self) -> None:
-        check(self, "width", 3, 9)
+        check_whole_number(self, "width", 3, 9)
         if self.exponent_bias is not None:
-            check(self, "exponent_bias", -127, 127)
+            check_whole_number(self, "exponent_bias", -127, 127)
 
     @property
     def exponents(self) -> tuple[int, int]:
@@ -51,9 +52,9 @@ class Log(NumberFormat):
         return Range(-(2.0**high), 2.0**high, 2.0**low)
 
     def choices(self, low: float, high: float) -> list[Any]:
-        """Exponent biases."""
-        return powers(self, low, high, (-127, 127))
+        """Exponent biases that hold the data, see `NumberFormat.choices`."""
+        return powers_that_hold(self, low, high, (-127, 127))
 
     def nearest(self, values: Tensor) -> Tensor:
-        """The nearest power."""
+        """Round to the nearest power."""
         return to_powers(values, *self.exponents)

@@ -1,4 +1,4 @@
-"""What small floating-point formats share: their fields and their width."""
+"""Small floating-point formats: with and without a hidden leading one, and the fields and width that both share."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from abc import ABC
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mase_server.formats.format import NumberFormat, check, check_rounding
-from mase_server.formats.scaling import powers
+from torch import Tensor
+
+from mase_server.formats.format import NumberFormat, Range, check_rounding, check_whole_number
+from mase_server.formats.rounding import to_float
+from mase_server.formats.scale_integer import powers_that_hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +27,23 @@ class Minifloat(NumberFormat, ABC):
     rounding: str = "nearest"
 
     calibrated: ClassVar[str] = "exponent_bias"
-    #: The highest bias that may be asked for.
+    #: The highest exponent bias that is accepted.
     highest_bias: ClassVar[int]
 
     def __post_init__(self) -> None:
-        check(self, "exponent_width", 2, 8)
+        check_whole_number(self, "exponent_width", 2, 8)
         check_rounding(self, self.rounding)
-        check(self, "width", self.exponent_width + 2, self.exponent_width + 24)
+        check_whole_number(self, "width", self.exponent_width + 2, self.exponent_width + 24)
         if self.exponent_bias is not None:
-            check(self, "exponent_bias", *self._biases)
+            check_whole_number(self, "exponent_bias", *self._biases)
 
     @property
     def _biases(self) -> tuple[int, int]:
         return -127 + (1 << self.exponent_width), self.highest_bias
 
     def choices(self, low: float, high: float) -> list[Any]:
-        """Exponent biases."""
-        return powers(self, low, high, self._biases)
+        """Exponent biases that hold the data, see `NumberFormat.choices`."""
+        return powers_that_hold(self, low, high, self._biases)
 
     @property
     def mantissa_width(self) -> int:
@@ -49,10 +52,71 @@ class Minifloat(NumberFormat, ABC):
 
     @property
     def bias(self) -> int:
-        """What is subtracted from an exponent's code."""
+        """The bias: subtracted from an exponent's code."""
         return (1 << (self.exponent_width - 1)) - 1 if self.exponent_bias is None else self.exponent_bias
 
     @property
     def bits(self) -> float:
         """The width."""
         return float(self.width)
+
+
+# Without a hidden leading one.
+
+
+@dataclass(frozen=True, slots=True)
+class MinifloatDenorm(Minifloat):
+    """Sign, exponent, mantissa read as 0.m: +-2**(code - exponent_bias) * m / 2**mantissa_width. No infinity, no NaN.
+
+    Saturates.  Source: MASE's `minifloat_denorm` quantiser.
+    """
+
+    name: ClassVar[str] = "minifloat_denorm"
+    highest_bias: ClassVar[int] = 125
+
+    @property
+    def exponents(self) -> tuple[int, int]:
+        """The lowest and the highest exponent that the mantissa is multiplied with."""
+        return -self.bias, (1 << self.exponent_width) - 1 - self.bias
+
+    @property
+    def range(self) -> Range:
+        """The range; the smallest value has a mantissa of one step."""
+        low, high = self.exponents
+        highest = (1.0 - 2.0**-self.mantissa_width) * 2.0**high
+        return Range(-highest, highest, 2.0 ** (low - self.mantissa_width))
+
+    def nearest(self, values: Tensor) -> Tensor:
+        """The nearest value: a mantissa 0.1xx is a float with a hidden one and one bit less."""
+        return to_float(values, self.mantissa_width - 1, self.exponents[0] - 1, self.range.highest, self.rounding)
+
+
+# As IEEE 754 lays it out, with a hidden leading one.
+
+
+@dataclass(frozen=True, slots=True)
+class MinifloatIeee(Minifloat):
+    """Sign, exponent, mantissa with a hidden one, subnormals; the highest exponent is reserved for infinity and NaN.
+
+    Saturates at the highest finite value.
+    `minifloat_ieee(8,5)` holds the values of torch.float8_e5m2.  Source: MASE's `minifloat_ieee` quantiser.
+    """
+
+    name: ClassVar[str] = "minifloat_ieee"
+    highest_bias: ClassVar[int] = 127
+
+    @property
+    def exponents(self) -> tuple[int, int]:
+        """The exponents of the lowest and of the highest normal values."""
+        return 1 - self.bias, (1 << self.exponent_width) - 2 - self.bias
+
+    @property
+    def range(self) -> Range:
+        """The range; the smallest value is subnormal."""
+        low, high = self.exponents
+        highest = (2.0 - 2.0**-self.mantissa_width) * 2.0**high
+        return Range(-highest, highest, 2.0 ** (low - self.mantissa_width))
+
+    def nearest(self, values: Tensor) -> Tensor:
+        """The nearest value."""
+        return to_float(values, self.mantissa_width, self.exponents[0], self.range.highest, self.rounding)

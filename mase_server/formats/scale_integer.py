@@ -1,18 +1,52 @@
-"""Integers times a scale that the data decide."""
+"""Integers times a scale from the data, and the search for parameters with which a format holds given data."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from mase_server.formats.format import NumberFormat, Range, check
-from mase_server.formats.rounding import finite
+from mase_server.formats.format import NumberFormat, Range, check_whole_number
+from mase_server.formats.rounding import make_finite
 
-#: Scales that are tried: the largest, then by this factor less each time, to about a tenth.
+# Choosing a parameter that scales a format by powers of two.
+
+#: The number of finer values to try: each one saturates at half the magnitude that the one before holds.
+FINER = 6
+
+
+def powers_that_hold(format: NumberFormat, low: float, high: float, bounds: tuple[int, int]) -> list[int]:
+    """`NumberFormat.choices` for an integer parameter that divides all values by a power of two.
+
+    bounds: of the parameter, both included; ValueError if they contain no value.
+    """
+    values = range(bounds[0], bounds[1] + 1)
+    if not values:
+        raise ValueError(f"{format} leaves no {format.calibrated} to choose")
+    low, high = (low, high) if low < 0 or high > 0 else (-1.0, 1.0)
+    missed = bisect_left(values, True, key=lambda value: not _can_hold(_with_parameter(format, value), low, high))
+    return list(values[max(missed - 1, 0) :][: FINER + 1])
+
+
+def _with_parameter(format: NumberFormat, value: int) -> NumberFormat:
+    return dataclasses.replace(format, **{format.calibrated: value})
+
+
+def _can_hold(format: NumberFormat, low: float, high: float) -> bool:
+    """Does the format hold low and high with an error of at most half a step? A format without negative values cannot
+    hold them."""
+    limits = format.range
+    assert limits is not None
+    half = limits.smallest / 2
+    return high <= limits.highest + half and (limits.lowest == 0 or low >= limits.lowest - half)
+
+
+#: Scales to try: the largest, then each smaller by this factor, to about a tenth.
 _SHRINK, _STEPS = 0.93, 32
 #: The smallest scale: the smallest normal number of float32.
 _LEAST = 2.0**-126
@@ -22,9 +56,9 @@ _LEAST = 2.0**-126
 class ScaleInteger(NumberFormat):
     """Symmetric integers: value = integer * scale, where scale = largest magnitude / (2**(width-1) - 1).
 
-    width: bits, sign included, 2..24.  axis: the dimension whose every index has a scale of its own (per channel);
-    None for one scale for the tensor.  scale: a scale that is the same whatever the data; what it does not reach
-    saturates.  Rounds half to even.  Source: MASE's `scale_integer` quantiser, which has no scale of that kind.
+    width: bits, sign included, 2..24.  axis: the dimension along which each index has its own scale (per channel);
+    None for one scale for the tensor.  scale: a fixed scale that does not depend on the data; larger values
+    saturate. Rounds half to even.  Source: MASE's `scale_integer` quantiser, which has no fixed scale.
     """
 
     width: int
@@ -35,7 +69,7 @@ class ScaleInteger(NumberFormat):
     calibrated: ClassVar[str] = "scale"
 
     def __post_init__(self) -> None:
-        check(self, "width", 2, 24)
+        check_whole_number(self, "width", 2, 24)
         if self.scale is not None and not (type(self.scale) is float and 0 < self.scale < math.inf):
             raise ValueError(f"{self.name}: scale is {self.scale!r}, expected a number above 0, e.g. 0.125")
         if self.scale is not None and self.axis is not None:
@@ -53,7 +87,7 @@ class ScaleInteger(NumberFormat):
 
     @property
     def range(self) -> Range | None:
-        """All integers times the scale; where that is not given, the data decide."""
+        """The range of all integers times the fixed scale; None where the data decide."""
         if self.scale is None:
             return None
         return Range(-self.highest * self.scale, self.highest * self.scale, self.scale)
@@ -66,28 +100,28 @@ class ScaleInteger(NumberFormat):
     def nearest(self, values: Tensor) -> Tensor:
         """Divide by the scale, round, multiply."""
         scale = self.scale_of(values) if self.scale is None else self.scale
-        # The quotient of the largest value may be a hair over the highest integer, its product over the finite ones.
-        return finite((values / scale).round_().clamp_(-self.highest, self.highest).mul_(scale), nan=math.nan)
+        # The largest value's quotient may slightly exceed the highest integer, and its product the finite range.
+        return make_finite((values / scale).round_().clamp_(-self.highest, self.highest).mul_(scale), nan=math.nan)
 
     def choices(self, low: float, high: float) -> list[Any]:
-        """Scales with which the largest magnitude is the highest integer, and a little less each time; of five digits,
-        so that texts stay short."""
+        """Scales, the largest first: it maps the largest magnitude to the highest integer. Five digits keep texts
+        short."""
         largest = (max(abs(low), abs(high)) or 1.0) / self.highest
         return [float(f"{max(largest * _SHRINK**step, _LEAST):.5g}") for step in range(_STEPS)]
 
     def scale_of(self, values: Tensor) -> Tensor:
-        """The scale of each channel, or of the tensor, broadcasting over it; 1 where all is zero."""
-        largest = reduced(finite(values.abs(), nan=0.0), self.axis, "amax")
+        """The scale of each channel, or of the tensor, broadcasting over it; 1 where all values are zero."""
+        largest = reduce_other_axes(make_finite(values.abs(), nan=0.0), self.axis, "amax")
         scale = largest / self.highest
         return torch.where(scale > 0, scale, torch.ones_like(scale))
 
 
-def reduced(values: Tensor, axis: int | None, how: str) -> Tensor:
-    """amax, mean or sum over all but `axis`, broadcasting over the tensor. IndexError where it has no such axis."""
+def reduce_other_axes(values: Tensor, axis: int | None, how: str) -> Tensor:
+    """amax, mean or sum over all dimensions but `axis`, broadcasting over the tensor. IndexError for a missing axis."""
     if values.numel() == 0:
         return values.new_zeros(())
     # Sums of values near the end of the range must not overflow.
-    options: dict[str, Any] = {} if how == "amax" else {"dtype": torch.float64}
+    options: dict[str, torch.dtype] = {} if how == "amax" else {"dtype": torch.float64}
     if axis is None or values.dim() == 0:
         return getattr(values, how)(**options).to(values.dtype)  # type: ignore[no-any-return]
     if not -values.dim() <= axis < values.dim():

@@ -1,1 +1,1 @@
-"""What a model becomes in hardware: the arithmetic of every component, and (with the emission) its Verilog."""
+"""Hardware for a model: the arithmetic of every component, its design, its estimates and its Verilog."""

@@ -1,4 +1,4 @@
-"""What every node of a graph becomes: its instance, and that one's parameters under MASE's names."""
+"""The instance in hardware of every node of a graph, with its parameters under MASE's names."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
-from mase_server.hardware.design import Design, Operation, Stream
+from mase_server.hardware.design import Design, Fold, Operation, Stream
 from mase_server.hardware.folding import Folding
-from mase_server.hardware.folds import Fold
-from mase_server.hardware.kinds.settings import image_order
-from mase_server.hardware.library import components
-from mase_server.hardware.netlist import netlist
-from mase_server.hardware.wiring import Instance, Netlist, Parameters, Wide, precision
+from mase_server.hardware.kinds.kind import image_order
+from mase_server.hardware.netlist import build_netlist
+from mase_server.hardware.verilog import Instance, Netlist, Parameters, Wide, find_components, precision_parameters
 
 
 @dataclass(frozen=True, slots=True)
 class Becomes:
-    """What a node becomes. instance: the component's, which other nodes may be part of; "" where there is none.
+    """The hardware of a node. instance: the component's, which may contain other nodes too; "" if there is none.
 
-    is_own: does the instance have its name from this node?  lanes: elements of a beat of the result.
+    is_own: is the instance named after this node?  lanes: elements of a beat of the result.
     """
 
     instance: str
@@ -32,25 +30,25 @@ class Becomes:
     files: tuple[str, ...]
 
 
-def described(graph: fx.Graph, design: Design, folding: Folding) -> dict[str, Becomes]:
-    """What the nodes of a graph become, by their names; those that need no hardware are missing."""
-    made = netlist(design, folding)
+def describe_instances(graph: fx.Graph, design: Design, folding: Folding) -> dict[str, Becomes]:
+    """The hardware of a graph's nodes, by their names; nodes that need none are missing."""
+    made = build_netlist(design, folding)
     widths = {wires.name: wires.width for wires in made.wires} | {tap.data: tap.width for tap in made.inputs}
     found: dict[str, Becomes] = {}
     for operation in design.operations.values():
-        instance = _main(made, operation)
+        instance = _main_instance(made, operation)
         if instance is not None:
-            own = _described(design, folding, operation, instance, widths)
+            own = _describe_operation(design, folding, operation, instance, widths)
             found |= {name: own if name == operation.nodes[0] else _part_of(own) for name in operation.nodes}
     missing = {each.node for each in design.unsupported}
-    return found | _rest([node for node in graph.nodes if node.name not in missing], found)
+    return found | _describe_rest([node for node in graph.nodes if node.name not in missing], found)
 
 
-def _rest(nodes: Sequence[fx.Node], found: Mapping[str, Becomes]) -> dict[str, Becomes]:
-    """What only moves elements is part of what gave them; what rounds a parameter, of what reads it."""
+def _describe_rest(nodes: Sequence[fx.Node], found: Mapping[str, Becomes]) -> dict[str, Becomes]:
+    """A node that only moves elements belongs to its source's instance; a rounding of a parameter, to its user's."""
     rest: dict[str, Becomes] = {}
     computed = [node for node in nodes if node.op not in ("placeholder", "get_attr", "output")]
-    for ordered, neighbours in ((computed, _sources), (computed[::-1], _users)):
+    for ordered, neighbours in ((computed, _source_names), (computed[::-1], _user_names)):
         for node in ordered:
             known = {**found, **rest}
             near = next((known[each] for each in neighbours(node) if each in known), None)
@@ -59,11 +57,11 @@ def _rest(nodes: Sequence[fx.Node], found: Mapping[str, Becomes]) -> dict[str, B
     return rest
 
 
-def _sources(node: fx.Node) -> list[str]:
+def _source_names(node: fx.Node) -> list[str]:
     return [each.name for each in node.all_input_nodes]
 
 
-def _users(node: fx.Node) -> list[str]:
+def _user_names(node: fx.Node) -> list[str]:
     return [each.name for each in node.users]
 
 
@@ -71,12 +69,13 @@ def _part_of(own: Becomes) -> Becomes:
     return Becomes(own.instance, own.module, False, {}, own.lanes, ())
 
 
-def _main(made: Netlist, operation: Operation) -> Instance | None:
-    """The instance that computes; others convert, fork and wait for it. None for what only moves."""
+def _main_instance(made: Netlist, operation: Operation) -> Instance | None:
+    """The instance that computes; others convert, fork and buffer for it. None for an operation that only moves
+    elements."""
     return next((each for each in made.instances if each.name == f"{operation.name}_i"), None)
 
 
-def _described(
+def _describe_operation(
     design: Design, folding: Folding, operation: Operation, instance: Instance, widths: Mapping[str, int]
 ) -> Becomes:
     fold = folding.folds.get(operation.name)
@@ -88,27 +87,33 @@ def _described(
     for name, constant in operation.constants.items():
         sizes = tuple(reversed(constant.shape))
         lanes = _of_constant(operation.kind, fold, len(sizes))
-        found |= {**_plain(precision(name.upper(), constant.format)), **_of_tensor(name.upper(), sizes, lanes)}
+        found |= {
+            **_plain_parameter_values(precision_parameters(name.upper(), constant.format)),
+            **_of_tensor(name.upper(), sizes, lanes),
+        }
     lanes_out = widths[instance.ports["data_out_0"]] // operation.out.format.width
-    found |= _of_stream("DATA_OUT_0", operation.out, lanes_out) | _plain(instance.parameters)
-    files = tuple(path.name for path in components(instance.module))
+    found |= _of_stream("DATA_OUT_0", operation.out, lanes_out) | _plain_parameter_values(instance.parameters)
+    files = tuple(path.name for path in find_components(instance.module))
     return Becomes(instance.name, instance.module, True, found, lanes_out, files)
 
 
-def _plain(parameters: Parameters | Mapping[str, int | str | Wide]) -> dict[str, int | str]:
+def _plain_parameter_values(parameters: Parameters | Mapping[str, int | str | Wide]) -> dict[str, int | str]:
     return {name: value.value if isinstance(value, Wide) else value for name, value in parameters.items()}
 
 
 def _of_stream(name: str, stream: Stream, lanes: int) -> dict[str, int | str]:
-    """Dimension 0 is the one whose elements come one after the other: the last, of images the channels."""
+    """Dimension 0 is the one along which elements flow: the last one, or the channels of images."""
     shape = stream.shape
     if stream.order is not None and len(shape) == 3 and torch.equal(stream.order, image_order(shape)):
         shape = (*shape[1:], shape[0])
-    return {**_plain(precision(name, stream.format)), **_of_tensor(name, shape[::-1], (lanes,))}
+    return {
+        **_plain_parameter_values(precision_parameters(name, stream.format)),
+        **_of_tensor(name, shape[::-1], (lanes,)),
+    }
 
 
 def _of_constant(kind: str, fold: Fold | None, rank: int) -> tuple[int, ...]:
-    """Elements that are read at once, of each dimension."""
+    """The number of elements read at once, for each dimension."""
     if fold is None:
         return ()
     if kind == "conv2d" and rank == 4:

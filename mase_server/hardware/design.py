@@ -1,11 +1,17 @@
-"""A model as hardware computes it: operations on streams of integers; how parallel they are is not said here."""
+"""A model as hardware computes it: operations on streams of integers, whatever their parallelism.
+
+Images flow pixel by pixel, all else row-major, and a view or a permutation changes only the names of elements
+(`Stream.order`). An operator that moves elements is run on indices, so all of them are served alike. Constants are
+rounded when their integers are read, so a refusal costs no more than shapes do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
+from math import isqrt, prod
 from typing import Any
 
 import torch
@@ -13,12 +19,44 @@ from torch import Tensor
 
 from mase_server.formats.fixed import FixedPoint
 
+# The ways to build one operation.
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """One way to build an operation. par_in, par_out: elements per beat.  cycles: from one sample to the next.
+
+    taps: rows and columns of a kernel that are worked on at once.
+    """
+
+    par_in: int
+    par_out: int
+    cycles: int
+    multipliers: int
+    taps: tuple[int, int] = (1, 1)
+
+    @property
+    def area(self) -> int:
+        """The area to minimise: lanes in times lanes out."""
+        return self.par_in * self.par_out
+
+
+def find_divisors(number: int) -> list[int]:
+    """All divisors, the smallest first."""
+    small = [each for each in range(1, isqrt(number) + 1) if number % each == 0]
+    return sorted({*small, *(number // each for each in small)})
+
+
+def products_of_mean(count: int) -> int:
+    """Multiplications in a mean of `count` numbers, by the reciprocal and back; a power of two is a shift."""
+    return 0 if count & (count - 1) == 0 else 2
+
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What flows between two operations: a tensor of each sample. shape: without the batch.
+    """The stream between two operations: one tensor for each sample. shape: without the batch.
 
-    order: the row-major index of each element in the order in which they flow; None for row-major itself.
+    order: the row-major index of each element in the order in which they flow; None for row-major order.
     """
 
     format: FixedPoint
@@ -36,18 +74,18 @@ class Stream:
         return rows if self.order is None else rows[:, self.order]
 
     def same_order(self, other: Stream) -> bool:
-        """Do the elements of two streams come in the same order?"""
+        """Do the elements of two streams flow in the same order?"""
         return torch.equal(self.indices, other.indices)
 
     @property
     def indices(self) -> Tensor:
-        """`order`, also where it is row-major."""
+        """`order`, with row-major order written out."""
         return torch.arange(self.size) if self.order is None else self.order
 
     def moved(self, places: Tensor, shape: tuple[int, ...]) -> Stream:
-        """The same elements under other indices; none flows at another time.
+        """The same elements under other indices, in the same order in time.
 
-        places: for each row-major index of the new shape, the one that its element had; a permutation.
+        places: for each row-major index of the new shape, the old index of its element; a permutation.
         """
         now = torch.empty(self.size, dtype=torch.int64)
         now[places] = torch.arange(self.size)
@@ -55,16 +93,16 @@ class Stream:
 
 
 def row_major(order: Tensor) -> Tensor | None:
-    """An order, None where it is row-major."""
+    """The order; None if it is row-major."""
     return None if torch.equal(order, torch.arange(len(order))) else order
 
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """Integers that stand in the hardware: weights, biases, tables.
+    """Integers stored in the hardware: weights, biases, tables.
 
-    given: the integers, int64, or real values without NaN, which are rounded when somebody reads the integers: what is
-    too large to be emitted is refused before.
+    given: the integers, int64, or real values without NaN, which are rounded when the integers are first read: a
+    constant that is too large to be emitted is refused before that.
     """
 
     given: Tensor
@@ -72,22 +110,23 @@ class Constant:
 
     @cached_property
     def integers(self) -> Tensor:
-        """int64."""
+        """The integers, int64."""
         return self.format.encode(self.given) if self.given.is_floating_point() else self.given
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the integers."""
+        """The shape of the integers."""
         return tuple(self.given.shape)
 
     def moved(self, function: Callable[[Tensor], Tensor]) -> Constant:
-        """With elements that stand elsewhere."""
+        """The constant with its elements rearranged by a function."""
         return Constant(function(self.given), self.format)
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation. kind: a row of `kinds.KINDS`.  inputs: names of operations.  nodes: the graph's nodes that it is.
+    """One operation. kind: a key of `kinds.KINDS`.  inputs: names of operations.  nodes: the graph's nodes that it
+    implements.
 
     name is an identifier, and the instance's name in the hardware.
     """
@@ -103,7 +142,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """A node that has no hardware. why: what it is, and what would be needed."""
+    """A node that has no hardware. why: the reason, and a remedy."""
 
     node: str
     operator: str
@@ -114,8 +153,8 @@ class Unsupported:
 class Design:
     """All operations in the order of the data; those of kind "input" come first. outputs: names of operations.
 
-    unsupported: nodes that are missing; then there is no hardware of the whole, and `operations` is what there is.
-    cut: of it, inputs that stand for what a missing node would give, and outputs that one would read.
+    unsupported: nodes that are missing; `operations` is then only a part of the model.
+    cut: the inputs that replace a missing node's result, and the outputs that a missing node would read.
     """
 
     operations: Mapping[str, Operation]
@@ -137,5 +176,84 @@ class Design:
         return tuple(each for each in self.operations.values() if each.kind == "input")
 
     def users(self, name: str) -> tuple[Operation, ...]:
-        """The operations that read what another one gives, once for each reading."""
+        """The operations that read another one's result, once for each reading."""
         return self._users.get(name, ())
+
+
+# Errors of a kind while hardware is made: the operation is blamed, and the rest is made without it.
+
+
+class OperationError(Exception):
+    """Making hardware of an operation failed. The text is one line."""
+
+    def __init__(self, operation: Operation, error: Exception) -> None:
+        super().__init__(describe_failure(error))
+        self.operation = operation
+
+    def node(self, design: Design) -> str | None:
+        """The graph's node that the operation implements; for an inserted one, that of its first reader. None if there
+        is none."""
+        operation = self.operation
+        while not operation.nodes and (users := design.users(operation.name)):
+            operation = users[0]
+        return operation.nodes[0] if operation.nodes else None
+
+
+@contextmanager
+def blame_operation(operation: Operation) -> Iterator[None]:
+    """Raise any inner exception as an OperationError."""
+    try:
+        yield
+    # The border to kinds: one that fails must not take the others with it.
+    except Exception as error:
+        raise OperationError(operation, error) from error
+
+
+def describe_failure(error: Exception) -> str:
+    """An unexpected error, as a reason."""
+    return f"its lowering failed with {type(error).__name__}: {error}".partition("\n")[0]
+
+
+# A part of a design as a design of its own: the streams that flow into it become its inputs.
+
+
+def cut_part(design: Design, names: Container[str], nodes: Container[str] = ()) -> Design:
+    """The operations of these names, with the buffers and constants before them that serve only them.
+
+    Streams keep format, shape and order.  Streams that others read, or that the whole design gives, are its outputs.
+    nodes: the nodes without hardware that belong to the part.
+    """
+    kept = _kept_operations(design, names)
+    operations: dict[str, Operation] = {}
+    for operation in kept.values():
+        for source in operation.inputs:
+            if source not in kept:
+                operations.setdefault(source, _input_in_place_of(design.operations[source]))
+        operations[operation.name] = operation
+    outputs = [name for name in kept if _is_read_outside(design, kept, name)]
+    missing = tuple(each for each in design.unsupported if each.node in nodes)
+    cut = design.cut.intersection(operations) if missing else frozenset[str]()
+    return Design(operations, tuple(outputs), missing, cut)
+
+
+def _kept_operations(design: Design, names: Container[str]) -> dict[str, Operation]:
+    kept: dict[str, Operation] = {}
+    for operation in reversed(list(design.operations.values())):
+        serves = operation.kind == "constant" or not operation.nodes
+        if operation.name in names or (serves and any(user.name in kept for user in design.users(operation.name))):
+            kept[operation.name] = operation
+    return dict(reversed(list(kept.items())))
+
+
+def _input_in_place_of(operation: Operation) -> Operation:
+    """An input that gives the same stream as an operation."""
+    options = operation.options if operation.kind == "input" else {}
+    return Operation(operation.name, "input", (), operation.out, operation.nodes, options=options)
+
+
+def _is_read_outside(design: Design, kept: Container[str], name: str) -> bool:
+    """Does something outside read this? A buffer that serves both sides is no result."""
+    if not design.operations[name].nodes or design.operations[name].kind == "constant":
+        return False
+    users = design.users(name)
+    return name in design.outputs or not users or any(user.name not in kept for user in users)

@@ -1,52 +1,90 @@
-"""A folder that stands alone: top module, components, memories, vectors, a simulation and a Makefile."""
+"""The emitted folder: top module, components, memories, vectors, README, a simulation and a Makefile."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
+from string import Template
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mase_server.hardware.bench import bench_files
-from mase_server.hardware.design import Design
+from mase_server.building import rtl_folder
+from mase_server.hardware.design import Design, Operation, Stream
 from mase_server.hardware.estimates import Estimates, estimate
 from mase_server.hardware.folding import Folding
-from mase_server.hardware.library import components
-from mase_server.hardware.memories import hexadecimal
-from mase_server.hardware.names import identifier
-from mase_server.hardware.netlist import netlist
-from mase_server.hardware.page import page, template
-from mase_server.hardware.vectors import expected
-from mase_server.hardware.verilog import Text, top_text
-from mase_server.hardware.wiring import Netlist
+from mase_server.hardware.kinds.kind import image_order
+from mase_server.hardware.memories import pack_rows, words_to_hexadecimal
+from mase_server.hardware.netlist import build_netlist
+from mase_server.hardware.twin import integer_graph
+from mase_server.hardware.verilog import Netlist, Tap, Text, find_components, make_identifier, top_text
+from mase_server.protocol.records import Accuracy, Totals
+from mase_server.visible import escape_markdown
+
+# The samples that a simulation compares: their usual number, and the expected outputs.
+
+#: The number of samples for a small model, and for any model: two show the time between results.
+_MOST, _VECTORS_LEAST = 100, 2
+#: Products that all samples together may take: about a second.
+_PRODUCTS = 1_000_000_000
+#: Numbers of one operation that are computed at once.
+_AT_ONCE = 1 << 22
+
+
+def usual_count(folding: Folding) -> int:
+    """The default number of samples of a simulation: fewer for large models."""
+    products = sum(fold.multipliers * fold.cycles for fold in folding.folds.values())
+    return min(_MOST, max(_VECTORS_LEAST, _PRODUCTS // max(products, 1)))
+
+
+def expected_outputs(design: Design, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The integers of each output for those of each input, [samples, ...]; computed a few samples at a time."""
+    model = integer_graph(design).model
+    largest = max(_count_held_numbers(operation) for operation in design.operations.values())
+    count = max(1, _AT_ONCE // largest)
+    starts = range(0, len(inputs[0]), count)
+    found = [_as_tuple(model(*(values[start : start + count] for values in inputs))) for start in starts]
+    return [torch.cat(parts) for parts in zip(*found, strict=True)]
+
+
+def _as_tuple(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _count_held_numbers(operation: Operation) -> int:
+    """Numbers that are held for one sample: windows are laid out side by side."""
+    windows = operation.options.get("windows")
+    return operation.out.size * (1 if windows is None else prod(windows.kernel))
 
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """What was emitted. files: text by relative path.  top: the top module, with the lines of each operation."""
+    """The emitted files. files: text by relative path.  top: the top module, with the lines of each operation."""
 
     name: str
     files: Mapping[str, str]
     top: Text
 
     def write(self, folder: Path) -> None:
-        """Write every file; what else is in the folder stays. OSError names the first that cannot be written."""
+        """Write every file; other files in the folder stay. OSError names the first that cannot be written."""
         for path, text in self.files.items():
             place = folder / path
             try:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_text(text, encoding="utf-8")
             except OSError as error:
-                told = f"cannot write {place}: {error.strerror}. The folder is not whole: emit again once it can be"
+                told = f"cannot write {place}: {error.strerror}. The folder is incomplete: emit again later"
                 raise OSError(error.errno, told) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """The top module of a design, without what its memories hold."""
+    """The top module of a design, without the content of its memories."""
 
     name: str
     title: str
@@ -55,39 +93,39 @@ class Top:
     text: Text
 
     def component(self, operation: str) -> str:
-        """The component that an operation is; "" for one that only names or widens streams."""
+        """The component of an operation; "" for one that only renames or widens streams."""
         own = [each for each in self.made.instances if each.operation == operation]
         return next((each.module for each in own if each.name == f"{operation}_i"), own[0].module if own else "")
 
 
-def top(design: Design, folding: Folding, name: str, weights: str = "") -> Top:
-    """The top module. name: of the model; the module gets it in snake case.  weights: whose they are, in words."""
-    made, module = netlist(design, folding), module_name(name, design.operations)
-    return Top(module, name, folding, made, top_text(module, made, _about(name, design, folding, weights)))
+def build_top(design: Design, folding: Folding, name: str, weights: str = "") -> Top:
+    """Build the top module. name: of the model; the module gets it in snake case.  weights: their source, in words."""
+    made, module = build_netlist(design, folding), module_name(name, design.operations)
+    return Top(module, name, folding, made, top_text(module, made, _describe_top(name, design, folding, weights)))
 
 
-def emit(design: Design, folding: Folding, name: str, inputs: list[Tensor]) -> Emitted:
-    """The folder of a design: `whole` of its `top`."""
-    return whole(design, top(design, folding, name), inputs)
+def emit_folder(design: Design, folding: Folding, name: str, inputs: list[Tensor]) -> Emitted:
+    """The folder of a design: `build_folder` of its `build_top`."""
+    return build_folder(design, build_top(design, folding, name), inputs)
 
 
-def whole(design: Design, made: Top, inputs: list[Tensor], figures: Estimates | None = None) -> Emitted:
-    """The folder around a top module. figures: its estimates, where they are there already.
+def build_folder(design: Design, made: Top, inputs: list[Tensor], figures: Estimates | None = None) -> Emitted:
+    """The folder around a top module. figures: its estimates, if they exist already.
 
-    inputs: integers for each input, [vectors, ...]; what has to come out is `vectors.expected`.
-    A design that is not whole has streams in place of what is missing.  The same design gives the same bytes.
+    inputs: integers for each input, [vectors, ...]; the simulation's results are checked against `expected_outputs`.
+    An incomplete design has streams in place of its missing nodes.  The same design gives the same bytes.
     """
-    outputs = expected(design, inputs)
-    needed = components(*dict.fromkeys(instance.module for instance in made.made.instances))
+    outputs = expected_outputs(design, inputs)
+    needed = find_components(*dict.fromkeys(instance.module for instance in made.made.instances))
     bench = bench_files(made.name, made.made, design, made.folding, inputs, outputs)
     files = {f"{made.name}.sv": made.text.text}
     files |= {f"rtl/{path.name}": path.read_text(encoding="utf-8") for path in needed}
-    files |= {memory.file: hexadecimal(memory.words, memory.width) for memory in made.made.memories}
+    files |= {memory.file: words_to_hexadecimal(memory.words, memory.width) for memory in made.made.memories}
     files |= {f"sim/{path}": content for path, content in bench.items()}
     files["files.f"] = "".join(f"{path}\n" for path in (*(f"rtl/{path.name}" for path in needed), f"{made.name}.sv"))
-    files["Makefile"] = template("Makefile").replace("@TOP@", made.name)
+    files["Makefile"] = read_template("Makefile").replace("@TOP@", made.name)
     figures = estimate(design, made.folding, made.made) if figures is None else figures
-    files["README.md"] = page(made.title, made.name, design, made.made, figures)
+    files["README.md"] = readme_text(made.title, made.name, design, made.made, figures)
     return Emitted(made.name, files, made.text)
 
 
@@ -103,34 +141,264 @@ def random_inputs(design: Design, vectors: int, seed: int = 0) -> list[Tensor]:
 
 
 def module_name(name: str, taken: Container[str] = ()) -> str:
-    """A model's name as the name of a module, which is not taken: `JetMLP` is jet_mlp."""
+    """A model's name as an unused name of a module: `JetMLP` is jet_mlp."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
-    return identifier(re.sub(r"\W+", "_", words, flags=re.ASCII).strip("_").lower() or "model", taken)
+    return make_identifier(re.sub(r"\W+", "_", words, flags=re.ASCII).strip("_").lower() or "model", taken)
 
 
-def _about(name: str, design: Design, folding: Folding, weights: str) -> list[str]:
+def _describe_top(name: str, design: Design, folding: Folding, weights: str) -> list[str]:
     about = [
         f"{name}: {len(design.operations)} operations, {folding.multipliers} multipliers.",
-        f"A sample takes {folding.interval} cycles; the slowest: {_first(folding.bottlenecks) or 'its streams'}.",
+        f"A sample takes {folding.interval} cycles; the slowest: {_list_first(folding.bottlenecks) or 'its streams'}.",
         *([f"Its memories hold {weights}."] if weights else []),
     ]
-    return about + (_lacks(design) if design.unsupported else [])
+    return about + (_describe_missing(design) if design.unsupported else [])
 
 
-def _first(names: Sequence[str], most: int = 3) -> str:
-    """Some names, and how many more there are."""
+def _list_first(names: Sequence[str], most: int = 3) -> str:
+    """Some names, and the number of further ones."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _lacks(design: Design) -> list[str]:
-    """What is missing, and which ports are in its place."""
-    told = ["It is not whole. Without hardware:"]
+def _describe_missing(design: Design) -> list[str]:
+    """The missing nodes, and the ports that replace them."""
+    told = ["It is incomplete. Without hardware:"]
     told += [f"- {each.node} ({each.operator}): {' '.join(each.why.split())}" for each in design.unsupported]
     for index, operation in enumerate(design.inputs):
         if operation.name in design.cut:
-            told.append(f"data_in_{index} takes what {operation.nodes[0]} would give.")
+            told.append(f"data_in_{index} takes the missing result of {operation.nodes[0]}.")
     for index, output in enumerate(design.outputs):
         if output in design.cut:
-            told.append(f"data_out_{index} gives what of {output} a missing node would read.")
+            told.append(f"data_out_{index} gives the part of {output} that a missing node would read.")
     return told
+
+
+# The README of an emitted folder: its ports, its pace, the cost of each operation, and the commands to run.
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_FIGURES = ("multipliers", "luts", "memory_bits", "cycles", "latency")
+
+
+def readme_text(title: str, module: str, design: Design, made: Netlist, told: Estimates) -> str:
+    """The README's text. title: of the model.  module: its top module."""
+    totals = told.totals
+    costs = "{multipliers:,} multipliers, {luts:,} LUTs of four inputs, {memory_bits:,} bits of memory"
+    return Template(read_template("README.md")).substitute(
+        name=escape_markdown(title),
+        module=module,
+        ports="\n".join(_port_rows(design, made)),
+        costs=costs.format_map(totals),
+        pace=_pace_sentence(totals),
+        operations="\n".join(_operation_rows(design, made, told)),
+        missing="".join(_missing_lines(design)),
+    )
+
+
+def describe_losses(accuracy: Accuracy, weights: str) -> str:
+    """The last section of the README: the error that the formats cause. accuracy: a map of `building.ACCURACY_KEYS`."""
+    said = []
+    if accuracy["sqnr"] is not None:
+        exact = accuracy["sqnr"] == "inf"
+        said.append(
+            "The outputs equal the model's." if exact else f"The outputs have an SQNR of {accuracy['sqnr']:.1f} dB."
+        )
+    if accuracy["saturated"] is not None:
+        said.append(f"{accuracy['saturated']:.2%} of the rounded values do not fit their format and saturate.")
+    if said:
+        said.append(f"Measured on {accuracy['inputs']}{f', with {weights}' if weights else ''}.")
+    if accuracy["calibrated"]:
+        said.append(f"The formats are calibrated on {accuracy['calibrated']}.")
+    if accuracy["problem"]:
+        said.append(f"The loss is not known: {accuracy['problem']}.")
+    return f"\n## What it loses\n\n{escape_markdown(' '.join(said))}\n" if said else ""
+
+
+def read_template(name: str) -> str:
+    """The text of a file in the folder `templates`."""
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _pace_sentence(totals: Totals) -> str:
+    interval, latency = totals["interval"], totals["latency"]
+    known = f", and comes out {latency} cycles after its first beat" if latency else ""
+    return f"A sample takes {interval} cycles once the pipeline is full{known}"
+
+
+def _port_rows(design: Design, made: Netlist) -> Iterator[str]:
+    outputs = [design.operations[name] for name in design.outputs]
+    for kind, operations, taps in (("in", design.inputs, made.inputs), ("out", outputs, made.outputs)):
+        for index, (operation, tap) in enumerate(zip(operations, taps, strict=True)):
+            yield _readme_row(
+                f"`data_{kind}_{index}`", _port_meaning(kind, operation, design), *_stream_cells(operation.out, tap)
+            )
+
+
+def _port_meaning(kind: str, operation: Operation, design: Design) -> str:
+    """The meaning of a port: an input or a result of the model, or a replacement for a missing node."""
+    if operation.name not in design.cut:
+        return operation.name
+    return f"the missing result of {operation.nodes[0]}" if kind == "in" else f"{operation.name}, for a missing node"
+
+
+def _stream_cells(stream: Stream, tap: Tap) -> tuple[str, str, str, str]:
+    """Shape and order, format, content of a beat, beats of a sample."""
+    shape = f"{'x'.join(map(str, stream.shape))}, {_order_in_words(stream)}" if stream.shape else "one number"
+    beat = f"{tap.lanes} element{'s' * (tap.lanes > 1)} of {tap.bits} bits"
+    return shape, f"`{stream.format}`", beat, str(stream.size // tap.lanes)
+
+
+def _order_in_words(stream: Stream) -> str:
+    """The order in which the elements of a sample flow, in words."""
+    if stream.order is None:
+        return "row-major"
+    pixels = len(stream.shape) in (2, 3) and torch.equal(stream.order, image_order(stream.shape))
+    return "rows, columns, channels" if pixels else "in the order of `sim/streams.json`"
+
+
+def _operation_rows(design: Design, made: Netlist, told: Estimates) -> Iterator[str]:
+    modules: dict[str, list[str]] = {}
+    for instance in made.instances:
+        modules.setdefault(instance.operation, []).append(instance.module)
+    for name, operation in design.operations.items():
+        used = ", ".join(f"`{module}`" for module in dict.fromkeys(modules.get(name, ())))
+        sizes: Mapping[str, Any] = told.operations[name]
+        figures = (_figure_text(key, sizes[key]) for key in _FIGURES)
+        yield _readme_row(name, used, f"`{operation.out.format}`", *figures)
+
+
+def _figure_text(key: str, value: int) -> str:
+    """A figure as text; "" for a time that is unknown or zero."""
+    return str(value) if value or key not in ("cycles", "latency") else ""
+
+
+def _missing_lines(design: Design) -> Iterable[str]:
+    if not design.unsupported:
+        return []
+    rows: Sequence[str] = [
+        f"- {escape_markdown(f'{each.node} ({each.operator}): {each.why}')}\n" for each in design.unsupported
+    ]
+    return ["\n**Not the whole model.** Without hardware, and so cut off:\n\n", *rows]
+
+
+def _readme_row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+# The simulation in an emitted folder: all streams are driven from files and compared with files.
+
+_WORD = 32
+#: The least width of a vector: Verilator uses another type up to 64 bits.
+_LEAST = 96
+_SOURCES = ("driver.cpp", "driver.h", "glue.cpp")
+_COCOTB = "cocotb_bench.py"
+#: Cycles that any design may go without a beat.
+_PATIENCE = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Port:
+    """A stream of the top module. word, bit: the positions of its data and of its handshake in the bench."""
+
+    kind: str
+    name: str
+    tap: Tap
+    stream: Stream
+    word: int
+    bit: int
+
+    @property
+    def plan(self) -> str:
+        """The line that tells the driver about it."""
+        beats = self.stream.size // self.tap.lanes
+        return f"{self.kind} {self.name} {self.word} {self.tap.width} sim/{self.name}.hex {beats}\n"
+
+    @property
+    def about(self) -> Mapping[str, object]:
+        """The properties that turn beats into values. order: as `Stream.order`."""
+        format, order = self.stream.format, self.stream.order
+        return {
+            "kind": self.kind,
+            "lanes": self.tap.lanes,
+            "width": format.width,
+            "fraction_width": format.fraction_width,
+            "shape": list(self.stream.shape),
+            "order": None if order is None else order.tolist(),
+        }
+
+
+def bench_files(
+    name: str, made: Netlist, design: Design, folding: Folding, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> Mapping[str, str]:
+    """The files under `sim/`: the driver, the module `bench` around the module `name`, the plan and the vectors.
+
+    inputs, outputs: integers for each input, and the expected ones of each output, [samples, ...].
+    """
+    files = {source: _read_bench_source(source) for source in _SOURCES} | {
+        f"test_{name}.py": _read_bench_source(_COCOTB)
+    }
+    ports = list(_bench_ports(made, design))
+    files["bench.sv"] = _bench_module(name, ports)
+    for port, values in zip(ports, (*inputs, *outputs), strict=True):
+        files[f"{port.name}.hex"] = words_to_hexadecimal(
+            pack_beats(port.stream.flowing(values), port.tap), port.tap.width
+        )
+    patience = _PATIENCE + 2 * sum(fold.cycles for fold in folding.folds.values())
+    files["plan"] = f"patience {patience}\n" + "".join(port.plan for port in ports)
+    files["streams.json"] = _json_by_lines({port.name: port.about for port in ports})
+    return files
+
+
+def _read_bench_source(name: str) -> str:
+    return (rtl_folder() / "simulation" / name).read_text(encoding="utf-8")
+
+
+def _json_by_lines(entries: Mapping[str, object]) -> str:
+    """JSON with one line for each entry."""
+    return "{\n" + ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items()) + "\n}\n"
+
+
+def pack_beats(values: Tensor, tap: Tap) -> list[int]:
+    """The beats of some samples, in the order in which they flow."""
+    return pack_rows(values.reshape(-1, tap.lanes), tap.bits)
+
+
+def _bench_ports(made: Netlist, design: Design) -> Iterator[_Port]:
+    results = (design.operations[name] for name in design.outputs)
+    for kind, taps, operations in (("in", made.inputs, design.inputs), ("out", made.outputs, tuple(results))):
+        word = 0
+        for index, (tap, operation) in enumerate(zip(taps, operations, strict=True)):
+            yield _Port(kind, f"data_{kind}_{index}", tap, operation.out, word, index)
+            word += (tap.width + _WORD - 1) // _WORD
+
+
+def _bench_module(name: str, ports: Sequence[_Port]) -> str:
+    connections = ["      .clk(clk)", "      .rst(rst)"]
+    for port in ports:
+        connections.append(f"      .{port.name}({port.kind}_data[{_WORD * port.word}+:{port.tap.width}])")
+        connections += [f"      .{port.name}_{wire}({port.kind}_{wire}[{port.bit}])" for wire in ("valid", "ready")]
+    listed = ",\n".join(connections)
+    return f"""/// All streams of {name} side by side, as 32-bit words; made for simulation/driver.cpp.
+module bench (
+    input  logic clk,
+    input  logic rst,
+    input  logic [{_count_data_bits(ports, "in") - 1}:0] in_data,
+    input  logic [{_count_flags(ports, "in") - 1}:0] in_valid,
+    output logic [{_count_flags(ports, "in") - 1}:0] in_ready,
+    output logic [{_count_data_bits(ports, "out") - 1}:0] out_data,
+    output logic [{_count_flags(ports, "out") - 1}:0] out_valid,
+    input  logic [{_count_flags(ports, "out") - 1}:0] out_ready
+);
+  {name} dut (
+{listed}
+  );
+endmodule
+"""
+
+
+def _count_data_bits(ports: Sequence[_Port], kind: str) -> int:
+    return max(_LEAST, sum((port.tap.width + _WORD - 1) // _WORD * _WORD for port in ports if port.kind == kind))
+
+
+def _count_flags(ports: Sequence[_Port], kind: str) -> int:
+    return max(_LEAST, sum(port.kind == kind for port in ports))

@@ -1,4 +1,8 @@
-"""How parallel each operation is: the fewest multipliers for an interval, or the shortest interval for a budget."""
+"""Choosing the parallelism of each operation: the fewest multipliers for an interval, or the shortest interval for a
+number of multipliers.
+
+Layers are independent once the interval is given, so both answers are found by looking, not by solving, and are exact.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
 
-from mase_server.hardware.design import Design, Operation
-from mase_server.hardware.faults import made
-from mase_server.hardware.folds import Fold
+from mase_server.hardware.design import Design, Fold, Operation, blame_operation
 from mase_server.hardware.kinds import KINDS
 
 
 class FoldingError(ValueError):
-    """No folding keeps to the interval and the budget; the text says what would."""
+    """No folding satisfies the interval and the budget; the text says what would be possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folding:
     """A fold for every operation.
 
-    interval: cycles from one sample to the next, those of the slowest operation, or of a converter of beats before one.
+    interval: cycles from one sample to the next: those of the slowest operation, or of the width converter before
+    one.
     """
 
     folds: Mapping[str, Fold]
@@ -30,89 +33,100 @@ class Folding:
 
     @property
     def bottlenecks(self) -> tuple[str, ...]:
-        """The operations that no other one is slower than."""
+        """The slowest operations."""
         return tuple(name for name, fold in self.folds.items() if fold.cycles == self.interval)
 
 
-def fold(design: Design, *, interval: int | None = None, multipliers: int | None = None) -> Folding:
-    """The folding of a design.
+def fold_design(design: Design, *, interval: int | None = None, multipliers: int | None = None) -> Folding:
+    """Choose the folding of a design.
 
-    interval: at most so many cycles from one sample to the next, with as few multipliers as that takes.  multipliers:
-    at most so many, and as fast as they allow; all that multiply count.  Neither: each layer as small as it can be.
-    FoldingError where both cannot be kept, or the budget is below the smallest that there is.
+    interval: at most this many cycles from one sample to the next, with as few multipliers as possible.
+    multipliers: at most this many, and as fast as they allow; all multipliers count.  Neither: each layer as small
+    as possible. FoldingError if both cannot be satisfied, or the budget is below the minimum.
     """
     ways = {}
     for name, operation in design.operations.items():
-        with made(operation):
+        with blame_operation(operation):
             folds = tuple(KINDS[operation.kind].folds(design, operation))
         if folds:
             ways[name] = folds
     if interval is not None:
-        found = _at(design, ways, interval)
+        found = _fold_within_interval(design, ways, interval)
         if multipliers is None or found.multipliers <= multipliers:
             return found
-        possible = _within(design, ways, multipliers)
+        possible = _fold_within_budget(design, ways, multipliers)
         text = f"an interval of {interval} cycles takes {found.multipliers} multipliers, {multipliers} are allowed"
         raise FoldingError(f"{text}; with those {possible.interval} cycles are possible")
-    return _at(design, ways, _slowest(ways)) if multipliers is None else _within(design, ways, multipliers)
+    return (
+        _fold_within_interval(design, ways, _slowest_interval(ways))
+        if multipliers is None
+        else _fold_within_budget(design, ways, multipliers)
+    )
 
 
 _Ways = Mapping[str, tuple[Fold, ...]]
 
 
-def _at(design: Design, ways: _Ways, interval: int) -> Folding:
+def _fold_within_interval(design: Design, ways: _Ways, interval: int) -> Folding:
     """The smallest folding within an interval."""
-    chosen = _chosen(design, ways, interval)
-    slowest = max((_cycles(design, ways, chosen, name) for name in chosen), default=1)
-    return Folding(chosen, slowest, sum(each.multipliers for each in chosen.values()) + _products(design, chosen))
+    chosen = _choose_folds(design, ways, interval)
+    slowest = max((_cycles_with_converter(design, ways, chosen, name) for name in chosen), default=1)
+    return Folding(
+        chosen, slowest, sum(each.multipliers for each in chosen.values()) + _count_product_multipliers(design, chosen)
+    )
 
 
-def _within(design: Design, ways: _Ways, budget: int) -> Folding:
+def _fold_within_budget(design: Design, ways: _Ways, budget: int) -> Folding:
     """The folding with the shortest interval within a budget."""
-    least = _at(design, ways, _slowest(ways)).multipliers
+    least = _fold_within_interval(design, ways, _slowest_interval(ways)).multipliers
     if budget < least:
         raise FoldingError(f"{budget} multipliers are too few: the {len(ways)} layers need {least} at least")
-    fastest = _fastest(ways)
-    intervals = sorted(each for each in _intervals(design, ways) if each >= fastest)
-    # Fewer cycles never take fewer multipliers of layers; what goes at the pace of its neighbours may take a few more.
-    first = bisect_left(intervals, True, key=lambda each: _least(ways, each) <= budget) if intervals else 0
-    found = (_at(design, ways, each) for each in intervals[first:])
-    return next((each for each in found if each.multipliers <= budget), _at(design, ways, _slowest(ways)))
+    fastest = _fastest_interval(ways)
+    intervals = sorted(each for each in _possible_intervals(design, ways) if each >= fastest)
+    # Fewer cycles never need fewer multipliers in layers; operations at the pace of their neighbours may need a few
+    # more.
+    first = bisect_left(intervals, True, key=lambda each: _least_multipliers(ways, each) <= budget) if intervals else 0
+    found = (_fold_within_interval(design, ways, each) for each in intervals[first:])
+    return next(
+        (each for each in found if each.multipliers <= budget),
+        _fold_within_interval(design, ways, _slowest_interval(ways)),
+    )
 
 
-def _intervals(design: Design, ways: _Ways) -> set[int]:
+def _possible_intervals(design: Design, ways: _Ways) -> set[int]:
     """Every number of cycles that an operation, or a converter before it, may take."""
     found = {each.cycles for folds in ways.values() for each in folds}
     for name, folds in ways.items():
         operation = design.operations[name]
-        source = _source(operation, design, ways)
+        source = _folded_source(operation, design, ways)
         widths = set() if source is None else {each.par_out for each in ways[source]}
         reads = {each.par_in: each for each in folds}
-        found |= {_converted(design, operation, before, each) for before in widths for each in reads.values()}
+        found |= {_converter_cycles(design, operation, before, each) for before in widths for each in reads.values()}
     return found
 
 
-def _slowest(ways: _Ways) -> int:
+def _slowest_interval(ways: _Ways) -> int:
     return max((max(each.cycles for each in folds) for folds in ways.values()), default=1)
 
 
-def _fastest(ways: _Ways) -> int:
-    """No interval is shorter than the fastest fold of the slowest layer."""
+def _fastest_interval(ways: _Ways) -> int:
+    """The fastest fold of the slowest layer: no interval is shorter."""
     return max((min(each.cycles for each in folds) for folds in ways.values()), default=1)
 
 
-def _least(ways: _Ways, interval: int) -> int:
+def _least_multipliers(ways: _Ways, interval: int) -> int:
     """The fewest multipliers of layers for an interval."""
     return sum(min(each.multipliers for each in folds if each.cycles <= interval) for folds in ways.values())
 
 
-def _chosen(design: Design, ways: _Ways, interval: int) -> dict[str, Fold]:
-    """The smallest folds within the interval: the fewest multipliers of all together, then the fewest tables.
+def _choose_folds(design: Design, ways: _Ways, interval: int) -> dict[str, Fold]:
+    """The smallest folds within the interval: the fewest multipliers in total, then the fewest tables.
 
-    What a fold costs depends on the width of what it reads alone, so the best of what follows is found from the end.
+    A fold's cost depends only on the width of its input, so the search finds the best choices from the end
+    backwards.
     """
-    fitting = {name: _fitting(name, folds, interval) for name, folds in ways.items()}
-    sources = {name: _source(design.operations[name], design, ways) for name in ways}
+    fitting = {name: _fitting_folds(name, folds, interval) for name, folds in ways.items()}
+    sources = {name: _folded_source(design.operations[name], design, ways) for name in ways}
     readers: dict[str | None, list[str]] = {name: [] for name in (None, *ways)}
     for name, source in sources.items():
         readers[source].append(name)
@@ -121,8 +135,8 @@ def _chosen(design: Design, ways: _Ways, interval: int) -> dict[str, Fold]:
         source, operation = sources[name], design.operations[name]
         for before in (None,) if source is None else {each.par_out for each in fitting[source]}:
             costs = {
-                each: _total(
-                    _cost(design, operation, before, each, interval),
+                each: _add_costs(
+                    _fold_cost(design, operation, before, each, interval),
                     *(best[reader, each.par_out][0] for reader in readers[name]),
                 )
                 for each in fitting[name]
@@ -135,15 +149,15 @@ def _chosen(design: Design, ways: _Ways, interval: int) -> dict[str, Fold]:
     return chosen
 
 
-def _cycles(design: Design, ways: _Ways, chosen: Mapping[str, Fold], name: str) -> int:
+def _cycles_with_converter(design: Design, ways: _Ways, chosen: Mapping[str, Fold], name: str) -> int:
     """Cycles of a sample through an operation and the converter before it."""
     operation, own = design.operations[name], chosen[name]
-    source = _source(operation, design, ways)
+    source = _folded_source(operation, design, ways)
     before = None if source is None else chosen[source].par_out
-    return max(own.cycles, _converted(design, operation, before, own))
+    return max(own.cycles, _converter_cycles(design, operation, before, own))
 
 
-def _fitting(name: str, folds: tuple[Fold, ...], interval: int) -> list[Fold]:
+def _fitting_folds(name: str, folds: tuple[Fold, ...], interval: int) -> list[Fold]:
     fitting = [each for each in folds if each.cycles <= interval]
     if not fitting:
         fastest = min(each.cycles for each in folds)
@@ -151,8 +165,8 @@ def _fitting(name: str, folds: tuple[Fold, ...], interval: int) -> list[Fold]:
     return fitting
 
 
-def _source(operation: Operation, design: Design, ways: _Ways) -> str | None:
-    """What is folded and decides the width of what an operation reads."""
+def _folded_source(operation: Operation, design: Design, ways: _Ways) -> str | None:
+    """The folded operation that decides the width of an operation's input."""
     while operation.inputs:
         operation = design.operations[operation.inputs[0]]
         if operation.name in ways:
@@ -160,37 +174,37 @@ def _source(operation: Operation, design: Design, ways: _Ways) -> str | None:
     return None
 
 
-def _total(*costs: tuple[int, ...]) -> tuple[int, ...]:
+def _add_costs(*costs: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(map(sum, zip(*costs, strict=True)))
 
 
-def _cost(design: Design, operation: Operation, before: int | None, fold: Fold, interval: int) -> tuple[int, ...]:
-    """Whether the stream waits for a converter, then the size."""
-    return int(_converted(design, operation, before, fold) > interval), *_size(operation, before, fold)
+def _fold_cost(design: Design, operation: Operation, before: int | None, fold: Fold, interval: int) -> tuple[int, ...]:
+    """Whether the stream has to wait for a converter, then the size."""
+    return int(_converter_cycles(design, operation, before, fold) > interval), *_fold_size(operation, before, fold)
 
 
-def _size(operation: Operation, before: int | None, fold: Fold) -> tuple[int, int, int, int]:
-    """What is to be small, in this order: multipliers, tables of lanes and of what converts beats, cycles."""
+def _fold_size(operation: Operation, before: int | None, fold: Fold) -> tuple[int, int, int, int]:
+    """The quantities to minimise, in this order: multipliers, tables of lanes and converters, cycles."""
     tables = _OF_LANE.get(operation.kind, _OF_OTHER_LANES) * fold.par_out
     if before is not None and before != fold.par_in:
         tables += _OF_NARROWER * before if before > gcd(before, fold.par_in) else _OF_WIDER
     return fold.multipliers, tables, fold.cycles, -fold.par_in
 
 
-#: Tables of a lane of results, of a lane that a converter makes narrower, and of one that makes wider; about.
+#: Approximate tables of a lane of results, of a lane that a converter narrows, and of a converter that widens.
 _OF_LANE = {"norm": 600, "softmax": 250, "linear": 80, "conv2d": 80, "matmul": 80}
 _OF_OTHER_LANES, _OF_NARROWER, _OF_WIDER = 20, 16, 10
 
 
-def _converted(design: Design, operation: Operation, before: int | None, fold: Fold) -> int:
-    """Cycles of a sample through a converter, which goes by the greatest common divisor of both widths."""
+def _converter_cycles(design: Design, operation: Operation, before: int | None, fold: Fold) -> int:
+    """Cycles of a sample through a converter, which moves the greatest common divisor of both widths at a time."""
     if before is None or not operation.inputs:
         return 0
     return design.operations[operation.inputs[0]].out.size // gcd(before, fold.par_in)
 
 
-def _products(design: Design, chosen: Mapping[str, Fold]) -> int:
-    """Multipliers of products that nobody folds: as many as their widest operand has lanes."""
+def _count_product_multipliers(design: Design, chosen: Mapping[str, Fold]) -> int:
+    """Multipliers of products without a fold: as many as their widest operand has lanes."""
     lanes: dict[str, int] = {}
     found = 0
     for name, operation in design.operations.items():

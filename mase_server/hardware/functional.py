@@ -1,4 +1,5 @@
-"""The arithmetic of components as functions that stand in graphs; formats are texts, so that checkpoints hold them."""
+"""The arithmetic of components as functions that graphs can call; formats are texts, so that checkpoints can hold
+them."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware import arithmetic
 from mase_server.hardware.arithmetic import Affine, Norm, Windows
 
-#: Of values, weight, bias and result.
+#: The formats of values, weight, bias and result.
 Formats = tuple[str, str, str | None, str]
 #: The same, where weight and bias may be missing.
 MaybeAffine = tuple[str, str | None, str | None, str]
-#: Of two operands.
+#: The formats of two operands.
 Both = tuple[str, str]
 #: Kernel, stride, padding and dilation, rows before columns.
 Places = tuple[tuple[int, int], tuple[int, int], tuple[int, int], tuple[int, int]]
@@ -24,14 +25,14 @@ Places = tuple[tuple[int, int], tuple[int, int], tuple[int, int], tuple[int, int
 
 def integer_linear(values: Tensor, weight: Tensor, bias: Tensor | None, formats: Formats, relu: bool = False) -> Tensor:
     """activation(values @ weight.T + bias) in integers; formats: of values, weight, bias and result."""
-    return arithmetic.linear(values, weight, bias, _affine(formats, relu))
+    return arithmetic.linear(values, weight, bias, _affine_formats(formats, relu))
 
 
 def integer_conv2d(
     values: Tensor, weight: Tensor, bias: Tensor | None, formats: Formats, places: Places, groups: int, relu: bool
 ) -> Tensor:
-    """activation(conv2d(values, weight) + bias) in integers, [N, C, H, W]; places: where windows lie."""
-    return arithmetic.conv2d(values, weight, bias, _affine(formats, relu), Windows(*places), groups)
+    """activation(conv2d(values, weight) + bias) in integers, [N, C, H, W]; places: the windows."""
+    return arithmetic.conv2d(values, weight, bias, _affine_formats(formats, relu), Windows(*places), groups)
 
 
 def integer_max_pool2d(values: Tensor, places: Places) -> Tensor:
@@ -40,51 +41,53 @@ def integer_max_pool2d(values: Tensor, places: Places) -> Tensor:
 
 
 def integer_average_pool2d(values: Tensor, before: str, after: str, places: Places) -> Tensor:
-    """The mean of each window, zeros at the border counted, rounded once."""
-    return arithmetic.average_pool2d(values, fixed(before), fixed(after), Windows(*places))
+    """The mean of each window, counting zeros at the border, rounded once."""
+    return arithmetic.average_pool2d(values, parse_fixed(before), parse_fixed(after), Windows(*places))
 
 
-def _affine(formats: Formats, relu: bool) -> Affine:
+def _affine_formats(formats: Formats, relu: bool) -> Affine:
     data, of_weight, of_bias, out = formats
-    bias = None if of_bias is None else fixed(of_bias)
-    return Affine(fixed(data), fixed(of_weight), bias, fixed(out), relu=relu)
+    bias = None if of_bias is None else parse_fixed(of_bias)
+    return Affine(parse_fixed(data), parse_fixed(of_weight), bias, parse_fixed(out), relu=relu)
 
 
 def integer_requantise(values: Tensor, before: str, after: str, relu: bool = False) -> Tensor:
-    """Integers of one format in another."""
-    return arithmetic.requantise(values, fixed(before).fraction_width, fixed(after), relu=relu)
+    """Convert integers from one format to another."""
+    return arithmetic.requantise(values, parse_fixed(before).fraction_width, parse_fixed(after), relu=relu)
 
 
 def integer_add(
     first: Tensor, second: Tensor, before: Both, after: str, relu: bool = False, subtract: bool = False
 ) -> Tensor:
     """The sum of integers in two formats, or their difference, rounded once."""
-    formats = fixed(before[0]), fixed(before[1])
-    return arithmetic.add(first, second, formats, fixed(after), subtract=subtract, relu=relu)
+    formats = parse_fixed(before[0]), parse_fixed(before[1])
+    return arithmetic.add(first, second, formats, parse_fixed(after), subtract=subtract, relu=relu)
 
 
 def integer_multiply(first: Tensor, second: Tensor, before: Both, after: str, relu: bool = False) -> Tensor:
     """The product of integers in two formats, rounded once."""
-    return arithmetic.multiply(first, second, (fixed(before[0]), fixed(before[1])), fixed(after), relu=relu)
+    return arithmetic.multiply(
+        first, second, (parse_fixed(before[0]), parse_fixed(before[1])), parse_fixed(after), relu=relu
+    )
 
 
 def integer_matmul(first: Tensor, second: Tensor, formats: tuple[str, str, str], relu: bool = False) -> Tensor:
     """first @ second in integers; formats: of both operands and the result."""
-    data, other, out = map(fixed, formats)
+    data, other, out = map(parse_fixed, formats)
     return arithmetic.matmul(first, second.mT, Affine(data, other, None, out, relu=relu))
 
 
 def integer_softmax(values: Tensor, before: str, after: str, mask: Tensor | None = None) -> Tensor:
-    """Softmax over the last dimension in integers; mask: 1 for what is left out."""
+    """Softmax over the last dimension in integers; mask: 1 for values that are left out."""
     left_out = None if mask is None else mask.bool()
-    return arithmetic.softmax(values, fixed(before), fixed(after), mask=left_out)
+    return arithmetic.softmax(values, parse_fixed(before), parse_fixed(after), mask=left_out)
 
 
 def integer_norm(
     values: Tensor, weight: Tensor | None, bias: Tensor | None, formats: MaybeAffine, centred: bool, epsilon: float
 ) -> Tensor:
     """Layer norm, or without centring RMS norm, over the last dimension in integers."""
-    data, of_weight, of_bias, out = (None if each is None else fixed(each) for each in formats)
+    data, of_weight, of_bias, out = (None if each is None else parse_fixed(each) for each in formats)
     assert data is not None
     assert out is not None
     norm = Norm.fitting(values.shape[-1], data, out, of_weight, of_bias, centred, epsilon)
@@ -94,25 +97,25 @@ def integer_norm(
 def integer_reduce(
     values: Tensor, function: str, dims: tuple[int, ...], shape: tuple[int, ...], formats: Both
 ) -> Tensor:
-    """The "mean", "sum" or "max" over dimensions of samples, in a shape."""
-    before, after = map(fixed, formats)
+    """The "mean", "sum" or "max" over dimensions of samples, in the given shape."""
+    before, after = map(parse_fixed, formats)
     rows = values.movedim([dim + 1 for dim in dims], list(range(-len(dims), 0))).flatten(-len(dims))
     found = arithmetic.reduced(rows, function, before, after)
     return found.reshape(values.shape[0], *shape)
 
 
 def repeated(constant: Tensor, batch: int) -> Tensor:
-    """A sample for each of a batch."""
+    """Repeat a sample for each of a batch."""
     return constant.expand(batch, *constant.shape)
 
 
 def joined(parts: Sequence[Tensor], dim: int) -> Tensor:
-    """Samples joined along a dimension."""
+    """Join samples along a dimension."""
     return torch.cat(list(parts), dim)
 
 
 def stacked(parts: Sequence[Tensor], dim: int) -> Tensor:
-    """Samples side by side along a new dimension."""
+    """Stack samples along a new dimension."""
     return torch.stack(list(parts), dim)
 
 
@@ -122,23 +125,23 @@ def rows_of(indices: Tensor, weight: Tensor) -> Tensor:
 
 
 def move(values: Tensor, places: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Samples whose elements stand elsewhere: places has the row-major index that each one had before."""
+    """Rearrange the elements of samples: places has the old row-major index of each element."""
     return values.reshape(values.shape[0], -1)[:, places].reshape(values.shape[0], *shape)
 
 
 def encode(values: Tensor, format: str) -> Tensor:
     """The integers of the nearest values in a format, int64."""
-    return fixed(format).encode(values)
+    return parse_fixed(format).encode(values)
 
 
 def decode(integers: Tensor, format: str, dtype: torch.dtype = torch.float64) -> Tensor:
     """The values of integers."""
-    return fixed(format).decode(integers, dtype)
+    return parse_fixed(format).decode(integers, dtype)
 
 
-def fixed(text: str) -> FixedPoint:
-    """The fixed-point format of a text; ValueError for another one."""
+def parse_fixed(text: str) -> FixedPoint:
+    """The fixed-point format of a text; ValueError for any other format."""
     format = parse(text)
     if not isinstance(format, FixedPoint):
-        raise ValueError(f"{text} is no fixed point")
+        raise ValueError(f"{text} is not a fixed-point format")
     return format

@@ -1,4 +1,8 @@
-"""From a quantised graph to a design: every rounding to fixed point and what stands between two of them."""
+"""From a quantised graph to a design: every rounding to fixed point, and all nodes between two of them.
+
+All nodes between two roundings become one operation with one rounding. Nodes that depend on no input are computed,
+and a node without hardware is listed with a reason while the rest is made.
+"""
 
 from __future__ import annotations
 
@@ -13,34 +17,41 @@ from torch import Tensor, fx
 
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.composed import RULES
-from mase_server.hardware.counts import finished
-from mase_server.hardware.design import Constant, Design, Operation, Stream
-from mase_server.hardware.effects import LIKE_ANOTHER, OF_SIZES, changes_in_place, check_alone, fields_of, needed
-from mase_server.hardware.entries import is_given
-from mase_server.hardware.faults import failure
-from mase_server.hardware.gaps import FollowsGap, Gaps, holds_tensors
+from mase_server.hardware.design import Constant, Design, Operation, Stream, describe_failure
+from mase_server.hardware.effects import (
+    LIKE_ANOTHER,
+    OF_SIZES,
+    FollowsGap,
+    Gaps,
+    changes_in_place,
+    check_alone,
+    fields_of,
+    find_needed_nodes,
+    holds_tensors,
+)
 from mase_server.hardware.held import (
     Barred,
     Floating,
     Held,
     Known,
     Later,
+    Layout,
     Masked,
     Moved,
     NoHardware,
     Unrounded,
     Whole,
+    is_given,
+    moved_samples,
     node_of,
-    run,
+    run_node,
     stream_format,
 )
-from mase_server.hardware.indices import fewest_rows
+from mase_server.hardware.indices import fewest_rows, finish_count
 from mase_server.hardware.kinds import KINDS, MIXED
-from mase_server.hardware.kinds.reduce import LARGEST
-from mase_server.hardware.names import identifier
-from mase_server.hardware.reasons import missing
-from mase_server.hardware.samples import Layout, moved_samples
-from mase_server.ir.build import attribute, underlying
+from mase_server.hardware.kinds.norm import LARGEST
+from mase_server.hardware.verilog import make_identifier
+from mase_server.ir.build import attribute, underlying_callable
 from mase_server.ir.facts import call_of
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.number_formats import format_text, operator_of
@@ -48,22 +59,23 @@ from mase_server.ops.table import named_arguments
 from mase_server.ops.types import TensorType
 
 
-def lower(graph: MaseGraph, failed: Mapping[str, str] = MappingProxyType({})) -> Design:
+def lower_graph(graph: MaseGraph, failed: Mapping[str, str] = MappingProxyType({})) -> Design:
     """The design of a graph whose values are rounded to signed fixed point (see quantize_transform_pass).
 
-    Sizes are those of the recorded inputs; their first dimension is the batch, and hardware takes one sample at a time.
-    Nodes without hardware are left out and listed; what they would read and give are streams to outside.  Parameters
-    must have values.  failed: nodes of which no hardware could be made before, and why; they are left out.
+    Sizes are those of the recorded inputs; their first dimension is the batch, and hardware takes one sample at a
+    time. Nodes without hardware are left out and listed; streams from and to the outside replace their results and
+    operands. Parameters must have values.  failed: nodes for which making hardware failed before, and why; they are
+    left out.
     """
     return Lowering(graph, failed).run()
 
 
-#: Operators that give parts of a tensor.
+#: Operators that return parts of a tensor.
 _PARTING = frozenset({"unbind", "chunk", "split", "split_with_sizes", "tensor_split"})
 
 
 class Lowering:
-    """A graph on its way to a design, as the rules of kinds see it."""
+    """A graph that is being lowered to a design, as the rules of kinds see it."""
 
     def __init__(self, graph: MaseGraph, failed: Mapping[str, str] = MappingProxyType({})) -> None:
         self.graph, self.model, self.facts = graph.fx_graph, graph.module, graph.facts
@@ -72,40 +84,40 @@ class Lowering:
         self.held: dict[fx.Node, Held] = {}
         self.inputs: dict[fx.Node, str] = {}
         self.gaps = Gaps(self)
-        #: What gives a tuple of parts of a tensor -> what gives that tensor.
+        #: A node that gives a tuple of parts of a tensor -> the node of that tensor.
         self.parts: dict[fx.Node, fx.Node] = {}
-        #: Where samples are, where that is another place than the first dimension.
+        #: The layouts of samples in nodes that do not have them in the first dimension.
         self.layouts: dict[fx.Node, Layout] = {}
-        self.needed = needed(self.graph)
-        #: Is anything changed in place? Then what a model holds has to be copied first.
+        self.needed = find_needed_nodes(self.graph)
+        #: Is anything changed in place? The model's constants then have to be copied first.
         self.changes = any(changes_in_place(node) for node in self.graph.nodes)
         self.outputs: tuple[str, ...] = ()
-        #: What `run` gave.
+        #: The design that `run` returned.
         self.design = Design({}, ())
 
     def run(self) -> Design:
-        """The operations of all nodes that have some."""
+        """Lower all nodes that have hardware."""
         for node in self.graph.nodes:
             if node not in self.needed:
                 continue
             try:
-                held = self._lower(node)
+                held = self._lower_node(node)
             except NoHardware as why:
                 held = self.gaps.left_out(node, why)
             except Exception as error:  # noqa: BLE001 - the border to operators, which are run on constants and indices
-                held = self.gaps.left_out(node, NoHardware(failure(error)))
+                held = self.gaps.left_out(node, NoHardware(describe_failure(error)))
             if held is not None:
                 self.held[node] = held
         self.design = self.gaps.closed(self.outputs)
         return self.design
 
-    def _lower(self, node: fx.Node) -> Held | None:
-        """What a node gives; None for what is no tensor of the data."""
+    def _lower_node(self, node: fx.Node) -> Held | None:
+        """Lower a node; None if it gives no tensor of data."""
         self.gaps.check(node)
         if node.name in self.failed:
             raise NoHardware(self.failed[node.name])
         if node.op == "output":
-            self._output(node)
+            self._lower_output(node)
             return None
         if not isinstance(self.facts.get(node), TensorType):
             self._no_tensor(node)
@@ -118,37 +130,37 @@ class Lowering:
             given = attribute(self.model, str(node.target)).detach()
             return Known(given.clone() if self.changes else given)
         if (text := format_text(node)) is not None:
-            return self._rounded(node, text)
-        if (known := self._known(node)) is not None:
+            return self._lower_rounding(node, text)
+        if (known := self._known_result(node)) is not None:
             return known
         name = operator_of(node, self.model)
         if name in OF_SIZES:
             return Known(self.evaluated(node, {}))
         if name not in RULES:
-            raise NoHardware(missing(name))
+            raise NoHardware(reason_of_missing(name))
         if changes_in_place(node):
             check_alone(node)
         self._follow_batch(node, name)
         given = named_arguments(call_of(node, self.facts, self.model))
-        return finished(self, node, RULES[name](self, node, given))
+        return finish_count(self, node, RULES[name](self, node, given))
 
-    def _output(self, node: fx.Node) -> None:
-        """The results of the model that are there."""
-        there = [each for each in self._results(node) if not self.gaps.lacks(each)]
+    def _lower_output(self, node: fx.Node) -> None:
+        """Collect those results of the model that have hardware."""
+        there = [each for each in self._result_tensors(node) if not self.gaps.lacks(each)]
         self.outputs = tuple(held.operation for each in there if isinstance(held := self.held[each], Whole))
         for each in there:
             self.whole(each)
 
-    def _results(self, node: fx.Node) -> Iterator[fx.Node]:
-        """The tensors that a node puts together, also in objects of other types."""
+    def _result_tensors(self, node: fx.Node) -> Iterator[fx.Node]:
+        """The tensors that a node collects, also in objects of other types."""
         for each in node.all_input_nodes:
             if isinstance(self.facts.get(each), TensorType):
                 yield each
-            elif _packs(each):
+            elif _is_packing(each):
                 yield from (field for field in fields_of(each) if isinstance(self.facts.get(field), TensorType))
 
     def _no_tensor(self, node: fx.Node) -> None:
-        """What gives no tensor: parts of one, sizes, and changes of a part in place."""
+        """Handle a node that gives no tensor: it returns parts of one, or a size, or changes a part in place."""
         name = operator_of(node, self.model)
         if name in _PARTING or (name in LARGEST and len(node.all_input_nodes) == 1):
             self.parts[node] = node.all_input_nodes[0]
@@ -156,12 +168,13 @@ class Lowering:
             held = [self.held[each] for each in node.all_input_nodes if each in self.held]
             if not all(isinstance(each, Known) for each in held):
                 raise NoHardware("it changes a part of a tensor in place; use torch.cat or torch.where")
-            self._known(node)
-        elif holds_tensors(self.facts.get(node)) and not (_packs(node) or is_given(node, self.facts)):
-            raise NoHardware(missing(name))
+            self._known_result(node)
+        elif holds_tensors(self.facts.get(node)) and not (_is_packing(node) or is_given(node, self.facts)):
+            raise NoHardware(reason_of_missing(name))
 
     def _follow_batch(self, node: fx.Node, operator: str) -> None:
-        """Samples stay where they were, unless an operator moves them. NoHardware for one that wants them first."""
+        """Keep the samples in their dimension, unless an operator moves them. NoHardware if an operator needs them
+        first."""
         if any(operator in KINDS[kind].rules for kind in ("move", "take", "gather", "concat", "reduce")):
             return
         sources = [
@@ -176,13 +189,13 @@ class Lowering:
         mixed = MIXED.get(operator)
         shape = self.facts[node].shape
         if mixed is None or layout.dim >= len(shape) - mixed:
-            raise NoHardware(f"the batch is dimension {layout.dim} of what it reads; the first one has hardware")
+            raise NoHardware(f"the batch is dimension {layout.dim} of its input; only the first one has hardware")
         if any(self.facts[each].shape[: layout.dim + 1] != shape[: layout.dim + 1] for each in sources):
-            raise NoHardware(f"the batch is dimension {layout.dim} of what it reads, and not of what it gives")
+            raise NoHardware(f"the batch is dimension {layout.dim} of its input, but not of its result")
         self.layouts[node] = layout
 
-    def _known(self, node: fx.Node) -> Known | None:
-        """What a node gives that depends on no input."""
+    def _known_result(self, node: fx.Node) -> Known | None:
+        """The result of a node that depends on no input; None for any other."""
         sources = node.all_input_nodes
         sources = sources[:1] if operator_of(node, self.model) in LIKE_ANOTHER else sources
         inputs = [self.parts.get(each, each) for each in sources]
@@ -190,28 +203,28 @@ class Lowering:
         held = {each: self.held[each] for each in tensors}
         if not all(isinstance(each, Known | Constant) for each in held.values()):
             return None
-        given = {each: _values(value) for each, value in held.items()}
+        given = {each: _values_of_held(value) for each, value in held.items()}
         if any(each.is_meta for each in given.values()):
             raise NoHardware("what it computes has no values; build the model with its weights")
         return Known(self.evaluated(node, given))
 
-    # What rules use
+    # For the rules of kinds.
 
     def whole(self, node: fx.Node) -> str:
-        """The operation that gives a node's value; NoHardware where that is not rounded."""
+        """The operation that gives a node's value; NoHardware if that is not rounded."""
         held = self.held[node]
         if isinstance(held, Whole):
             return held.operation
         if self.gaps.lacks(node):
             raise FollowsGap(f"{node.name} has no hardware")
         if not (dtype := self.facts[node].dtype).startswith(("float", "bfloat")):
-            raise NoHardware(f"{node.name} has values of {dtype}, which depend on the inputs; make floats of them")
+            raise NoHardware(f"{node.name} has values of {dtype}, which depend on the inputs; convert them to floats")
         raise NoHardware(f"{node.name} is not rounded to fixed point; quantise it first, e.g. to fixed(8,4)")
 
     def weights(self, given: Mapping[str, Any], *needed: str) -> dict[str, Constant]:
-        """The weight and the bias of a layer, as far as there are some. needed: NoHardware without these."""
+        """The weight and the bias of a layer, those that it has. needed: NoHardware without these."""
         if lacking := [name for name in needed if given.get(name) is None]:
-            raise NoHardware(f"its {lacking[0]} is computed at each call; have it as a parameter, and quantise that")
+            raise NoHardware(f"its {lacking[0]} is computed at each call; make it a parameter and quantise that")
         names = [name for name in ("weight", "bias") if given.get(name) is not None]
         return {name: self.constant(node_of(given[name])) for name in names}
 
@@ -223,39 +236,39 @@ class Lowering:
         raise NoHardware(f"{node.name} has to be a parameter that is rounded to fixed point")
 
     def stream(self, name: str) -> Stream:
-        """What an operation gives."""
+        """The stream of an operation's results."""
         return self.operations[name].out
 
     def insert(self, operation: Operation) -> str:
-        """A further operation that no node asks for; its name."""
-        name = identifier(operation.name, self.operations)
+        """Insert an operation that implements no node; return its name."""
+        name = make_identifier(operation.name, self.operations)
         self.operations[name] = replace(operation, name=name)
         return name
 
     def evaluated(self, node: fx.Node, values: Mapping[fx.Node, Tensor]) -> Tensor:
-        """What a node gives for other values of some tensors before it."""
+        """The result of a node for other values of some tensors before it."""
 
         def value(each: fx.Node) -> Any:
             if each in values:
                 return values[each]
             if each in self.parts:
-                return run(each, self.model, value)
+                return run_node(each, self.model, value)
             fact = self.facts[each]
-            return self._tensor(node, each, fact) if isinstance(fact, TensorType) else fact
+            return self._operand_values(node, each, fact) if isinstance(fact, TensorType) else fact
 
-        return run(node, self.model, value)
+        return run_node(node, self.model, value)
 
-    def _tensor(self, node: fx.Node, source: fx.Node, fact: TensorType) -> Tensor:
-        """The values of an operand, or, where its size alone matters, any. NoHardware where they depend on inputs."""
+    def _operand_values(self, node: fx.Node, source: fx.Node, fact: TensorType) -> Tensor:
+        """The values of an operand; zeros if only its size matters. NoHardware if they depend on inputs."""
         held = self.held.get(source)
         if isinstance(held, Known | Constant):
-            return _values(held)
+            return _values_of_held(held)
         if operator_of(node, self.model) in OF_SIZES | LIKE_ANOTHER:
             return torch.zeros(fact.shape, dtype=getattr(torch, fact.dtype))
         raise NoHardware(f"it depends on the values of {source.name}, which depend on the inputs")
 
     def layout(self, node: fx.Node) -> Layout:
-        """Where a node's samples are; NoHardware for a tensor without a batch."""
+        """The layout of a node's samples; NoHardware for a tensor without a batch."""
         if not (shape := self.facts[node].shape):
             raise NoHardware("it is a single number for the whole batch")
         return self.layouts.get(node) or Layout(shape[0])
@@ -265,31 +278,31 @@ class Lowering:
         return self.layout(node).sample(self.facts[node].shape)
 
     def values(self, node: fx.Node) -> Tensor | None:
-        """What a node gives that depends on no input, rounded or not; None for all else."""
+        """The result of a node that depends on no input, rounded or not; None for any other."""
         held = self.held[node]
-        return _values(held) if isinstance(held, Known | Constant) else None
+        return _values_of_held(held) if isinstance(held, Known | Constant) else None
 
     def rounded(self, node: fx.Node, format: FixedPoint) -> str:
-        """The operation that gives a node's value in a format, which nobody may have rounded yet."""
-        held = self._round(self.held[node], format, node)
+        """The operation that gives a node's value in a format, also if the value is not rounded yet."""
+        held = self._round_held(self.held[node], format, node)
         if not isinstance(held, Whole):
             raise NoHardware(f"{node.name} is a constant where a stream is needed")
         return held.operation
 
     def same_for_all(self, values: Tensor, node: fx.Node) -> Tensor:
-        """What a constant is beside each sample of a node, whose shape it has or is broadcast to.
+        """A constant, as it is beside each sample of a node to whose shape it is broadcast.
 
-        NoHardware where it differs from sample to sample.
+        NoHardware if it differs from sample to sample.
         """
         samples = self.layout(node).split(values.broadcast_to(self.facts[node].shape))
         if not torch.equal(samples, samples[:1].expand_as(samples)):
-            raise NoHardware("a constant of it differs from sample to sample; one for all there may be")
+            raise NoHardware("one of its constants differs from sample to sample; it must be one for all")
         return samples[0]
 
     def places(self, node: fx.Node, source: fx.Node, dtype: torch.dtype = torch.int64) -> Tensor:
-        """For each element of a sample of a node that only moves: its row-major index in its source's sample.
+        """For each element of a sample of a moving node, its row-major index in the source's sample.
 
-        dtype: of the indices that it moves, where it takes no integers.
+        dtype: the type of the indices that the node is run on, if it takes no integers.
         """
         before, layout = self.facts[source].shape, self.layout(source)
         samples, size = layout.samples, prod(layout.sample(before))
@@ -302,46 +315,46 @@ class Lowering:
         return found[1]
 
     def stand(self, node: fx.Node, layout: Layout) -> None:
-        """A node's samples are there."""
+        """Note the layout of a node's samples."""
         shape = self.facts[node].shape
         if layout.dim or not layout.alone(shape):
             self.layouts[node] = layout
 
     def same_places(self, node: fx.Node, source: fx.Node) -> None:
-        """A node's samples are where those of another node are."""
+        """Note that a node's samples are laid out as another one's."""
         if source in self.layouts:
             self.layouts[node] = self.layouts[source]
 
     def add(self, unrounded: Unrounded, format: FixedPoint, *rounded: str) -> Whole:
-        """A new operation, named as the node that computes it. rounded: the nodes that round it."""
+        """Add an operation, named after the node that computes it. rounded: the nodes that round it."""
         node = unrounded.node
         nodes = (node.name, *unrounded.also, *rounded)
         out = KINDS[unrounded.kind].order(self, unrounded, Stream(format, self.sample(node)))
         if any(size == 0 for size in out.shape):
             raise NoHardware("it has no elements")
         given = unrounded.inputs, out, nodes, unrounded.constants, unrounded.options
-        name = identifier(node.name, self.operations)
+        name = make_identifier(node.name, self.operations)
         self.operations[name] = Operation(name, unrounded.kind, *given)
         if unrounded.kind == "input":
             self.inputs[node] = name
         return Whole(name)
 
-    def _rounded(self, node: fx.Node, text: str) -> Held:
+    def _lower_rounding(self, node: fx.Node, text: str) -> Held:
         source = node.args[0]
         assert isinstance(source, fx.Node)
         self.same_places(node, source)
-        return self._round(self.held[source], stream_format(text), node)
+        return self._round_held(self.held[source], stream_format(text), node)
 
-    def _round(self, held: Held, format: FixedPoint, node: fx.Node) -> Held:
+    def _round_held(self, held: Held, format: FixedPoint, node: fx.Node) -> Held:
         match held:
             case Moved(before, move):
-                rounded = self._round(before, format, node)
+                rounded = self._round_held(before, format, node)
                 assert isinstance(rounded, Whole)
                 return self.add(replace(move, inputs=(rounded.operation,)), format, node.name)
             case Known(values):
-                return Constant(_encodable(values, format, node), format)
+                return Constant(_check_encodable(values, format, node), format)
             case Floating(given):
-                return self._input(given, format, node.name)
+                return self._input_stream(given, format, node.name)
             case Later(finish):
                 return finish(format)
             case Masked() | Barred():
@@ -355,30 +368,63 @@ class Lowering:
             case Constant() as constant:
                 return Constant(constant.format.decode(constant.integers), format)
 
-    def _input(self, given: fx.Node, format: FixedPoint, rounded: str) -> Whole:
+    def _input_stream(self, given: fx.Node, format: FixedPoint, rounded: str) -> Whole:
         if given not in self.inputs or (self.gaps.lacks(given) and self.stream(self.inputs[given]).format != format):
             count = None if format.is_signed else fewest_rows(self, given)
             options = {} if count is None else {"below": count}
             return self.add(Unrounded("input", (), given, options=options), format, rounded)
         known = self.inputs[given]
         if (other := self.stream(known).format) != format:
-            raise NoHardware(f"the input {given.name} is rounded to {other} and to {format}; one is needed")
+            raise NoHardware(f"the input {given.name} is rounded to {other} and to {format}; use one format")
         return Whole(known)
 
 
-def _packs(node: fx.Node) -> bool:
+def _is_packing(node: fx.Node) -> bool:
     """Does a node only put tensors into an object?"""
-    return node.op == "call_function" and getattr(underlying(node.target), "__name__", "") == "rebuild"
+    return node.op == "call_function" and getattr(underlying_callable(node.target), "__name__", "") == "rebuild"
 
 
-def _values(held: Held) -> Tensor:
+def _values_of_held(held: Held) -> Tensor:
     assert isinstance(held, Known | Constant)
     return held.values if isinstance(held, Known) else held.format.decode(held.integers).float()
 
 
-def _encodable(values: Tensor, format: FixedPoint, node: fx.Node) -> Tensor:
+def _check_encodable(values: Tensor, format: FixedPoint, node: fx.Node) -> Tensor:
     if values.is_meta:
         raise NoHardware(f"what {node.name} rounds has no values; build the model with its weights")
     if bool(values.isnan().any()):
         raise NoHardware(f"what {node.name} rounds holds NaN, which no integer of {format} is")
     return values.detach() if values.is_floating_point() else values.double()
+
+
+# Operators without hardware for a reason that the user can work around.
+
+_LOOPS = (
+    "it reads its own last result, and streams have no feedback; write its steps out, as a loop over time in forward, "
+    "and each step is hardware of its own"
+)
+_RANDOM = "it draws random numbers, and hardware is deterministic; give them as an input of the model"
+_PLACES = "it returns indices of values, and no component compares all with all; compute it outside of the hardware"
+_LENGTHS = "the size of its result depends on the values, and a stream has one length; mask unwanted values instead"
+_AFTER = "each of its results needs the one before, and streams have no feedback; compute it outside of the hardware"
+_SCATTERED = "the places that it writes depend on values; torch.where with a comparison has hardware"
+
+_REASONS: Mapping[str, str] = {
+    **dict.fromkeys(("lstm", "gru", "rnn", "rnn_tanh", "rnn_relu"), _LOOPS),
+    **dict.fromkeys(
+        ("randn_like", "rand_like", "randn", "rand", "bernoulli", "normal", "multinomial", "poisson", "randint"),
+        _RANDOM,
+    ),
+    **dict.fromkeys(("argmax", "argmin", "sort", "argsort", "topk", "kthvalue", "median", "mode"), _PLACES),
+    **dict.fromkeys(("nonzero", "masked_select", "unique", "_pack_padded_sequence", "_pad_packed_sequence"), _LENGTHS),
+    **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"), _AFTER),
+    **dict.fromkeys(("scatter", "scatter_add", "index_add", "index_put", "index_copy", "scatter_reduce"), _SCATTERED),
+}
+
+
+def reason_of_missing(operator: str) -> str:
+    """The message for an operator that has no hardware."""
+    reason = _REASONS.get(operator)
+    return f"there is no component for {operator}" + (
+        "; docs/hardware.md lists what there is" if reason is None else f": {reason}"
+    )

@@ -1,4 +1,4 @@
-"""Memory files: integers packed into words, element 0 in the low bits, one hexadecimal word a line."""
+"""Memory files: integers packed into words, element 0 in the low bits, one hexadecimal word on each line."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from torch.nn import functional
 
 _DIGITS = torch.tensor(list(b"0123456789abcdef"), dtype=torch.uint8)
 _NEW_LINE = ord("\n")
-#: Elements that are written at once: each takes a few bytes for each of its bits meanwhile.
+#: Elements that are written at once: each temporarily takes a few bytes for each of its bits.
 _AT_ONCE = 1 << 19
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Words(Sequence[int]):
-    """The words of a memory, which are made when somebody reads them.
+    """The words of a memory, which are made when they are first read.
 
-    length: of words.  width: bits of an element, up to 64.  make: gives the elements, integers of [words, elements].
+    length: the number of words.  width: bits of an element, up to 64.  make: returns the elements, integers of
+    [words, elements].
     """
 
     length: int
@@ -38,14 +39,14 @@ class Words(Sequence[int]):
 
     def __getitem__(self, index: int | slice) -> int | Sequence[int]:
         rows = self.make()[index]
-        return packed(rows, self.width) if isinstance(index, slice) else packed(rows[None], self.width)[0]
+        return pack_rows(rows, self.width) if isinstance(index, slice) else pack_rows(rows[None], self.width)[0]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(packed(self.make(), self.width))
+        return iter(pack_rows(self.make(), self.width))
 
     def text(self) -> str:
         """A file for $readmemh."""
-        return _text(self.make(), self.width)
+        return _rows_to_hexadecimal(self.make(), self.width)
 
 
 def words_of_weight(weight: Tensor, width: int, par_in: int, par_out: int) -> Words:
@@ -68,20 +69,20 @@ def words_of(rows: Tensor, width: int) -> Words:
     return Words(len(rows), width, lambda: rows)
 
 
-def packed(rows: Tensor, width: int) -> list[int]:
+def pack_rows(rows: Tensor, width: int) -> list[int]:
     """Each row of [words, elements] integers as one number, two's complement, element 0 lowest."""
-    text = _text(rows, width)
+    text = _rows_to_hexadecimal(rows, width)
     return [int(line, 16) for line in text.splitlines()]
 
 
-def unpacked(words: Sequence[int], width: int, lanes: int) -> list[list[int]]:
-    """The inverse of `packed`: signed integers by word."""
+def unpack_words(words: Sequence[int], width: int, lanes: int) -> list[list[int]]:
+    """The inverse of `pack_rows`: signed integers by word."""
     mask, half = (1 << width) - 1, 1 << (width - 1)
     found = ([(word >> (width * index)) & mask for index in range(lanes)] for word in words)
     return [[value - (mask + 1) if value & half else value for value in row] for row in found]
 
 
-def hexadecimal(words: Sequence[int], width: int) -> str:
+def words_to_hexadecimal(words: Sequence[int], width: int) -> str:
     """A file for $readmemh."""
     if isinstance(words, Words):
         return words.text()
@@ -89,17 +90,18 @@ def hexadecimal(words: Sequence[int], width: int) -> str:
     return "".join(f"{word:0{digits}x}\n" for word in words)
 
 
-def _text(rows: Tensor, width: int) -> str:
-    """Hexadecimal words, as many digits as they have bits; made by tensors, because there are millions."""
+def _rows_to_hexadecimal(rows: Tensor, width: int) -> str:
+    """Hexadecimal words, with as many digits as their bits need; made by tensor operations, because there are
+    millions."""
     if not rows.numel():
         return ""
     count = max(1, _AT_ONCE // rows.shape[1])
-    return "".join(_piece(rows[start : start + count], width) for start in range(0, len(rows), count))
+    return "".join(_piece_to_hexadecimal(rows[start : start + count], width) for start in range(0, len(rows), count))
 
 
-def _piece(rows: Tensor, width: int) -> str:
+def _piece_to_hexadecimal(rows: Tensor, width: int) -> str:
     count = rows.shape[0]
-    nibbles = _nibbles(rows.to(torch.int64), width)
+    nibbles = _split_into_digits(rows.to(torch.int64), width)
     lines = torch.full((count, nibbles.shape[1] + 1), _NEW_LINE, dtype=torch.uint8)
     lines[:, :-1] = _DIGITS[nibbles.flip(1).int()]
     held = bytearray(lines.numel())
@@ -107,7 +109,7 @@ def _piece(rows: Tensor, width: int) -> str:
     return held.decode("ascii")
 
 
-def _nibbles(rows: Tensor, width: int) -> Tensor:
+def _split_into_digits(rows: Tensor, width: int) -> Tensor:
     """[words, digits], the lowest first."""
     step = 4 if width % 4 == 0 else 1
     parts = (rows[..., None] >> torch.arange(0, width, step)) & ((1 << step) - 1)

@@ -1,25 +1,26 @@
-"""From a design and its folding to instances and wires."""
+"""From a design and its folding to instances and wires, with room for streams to wait in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import gcd
 
-from mase_server.hardware import pace
-from mase_server.hardware.buffers import Ways, depths
-from mase_server.hardware.design import Design, Operation
-from mase_server.hardware.faults import made
+import torch
+from torch import Tensor
+
+from mase_server.hardware.design import Design, Fold, Operation, Stream, blame_operation
 from mase_server.hardware.folding import Folding
 from mase_server.hardware.kinds import KINDS
-from mase_server.hardware.wiring import Instance, Memory, Netlist, Parameters, Tap, Wires, streams
+from mase_server.hardware.verilog import Instance, Memory, Netlist, Parameters, Tap, Wires, stream_ports
 
-#: Beats that may wait beyond those that must: the longer way takes time too.
+#: Beats that may wait beyond the necessary minimum: the longer path takes time too.
 _SLACK = 16
 
 
-def netlist(design: Design, folding: Folding) -> Netlist:
-    """The instances of every operation, width converters between foldings that differ, forks where a value has several
-    users."""
+def build_netlist(design: Design, folding: Folding) -> Netlist:
+    """The instances of every operation, width converters between different foldings, and forks where a value has
+    several users."""
     return Builder(design, folding).run()
 
 
@@ -30,22 +31,24 @@ class Builder:
         self.design, self.folding = design, folding
         self.made = Netlist()
         ways = Ways(design)
-        timed = pace.waiting(design, folding, ways)
-        self.depths = {place: max(fewest, timed.get(place, 0)) for place, fewest in depths(design, ways).items()}
+        timed = compute_waiting(design, folding, ways)
+        self.depths = {
+            place: max(fewest, timed.get(place, 0)) for place, fewest in compute_buffer_depths(design, ways).items()
+        }
         #: operation -> one tap for each of its users, in their order.
         self.taps: dict[str, list[Tap]] = {}
 
     def run(self) -> Netlist:
         """All operations, in the order of the data."""
         for operation in self.design.operations.values():
-            with made(operation):
+            with blame_operation(operation):
                 tap = KINDS[operation.kind].build(self, operation)
             readers = len(self.design.users(operation.name)) + self.design.outputs.count(operation.name)
-            self.taps[operation.name] = [tap] if readers < 2 else self._forked(operation, tap, readers)
+            self.taps[operation.name] = [tap] if readers < 2 else self._fork_stream(operation, tap, readers)
         self.made.outputs += [self.taps[name].pop(0) for name in self.design.outputs]
         return self.made
 
-    def _forked(self, operation: Operation, tap: Tap, count: int) -> list[Tap]:
+    def _fork_stream(self, operation: Operation, tap: Tap, count: int) -> list[Tap]:
         name = f"{operation.name}_fork"
         self.made.handshakes.append((name, count))
         ports = {
@@ -58,18 +61,18 @@ class Builder:
         each = ((f"{name}_valid[{index}]", f"{name}_ready[{index}]") for index in range(count))
         return [Tap(tap.data, valid, ready, tap.lanes, tap.bits) for valid, ready in each]
 
-    # What kinds use
+    # For kinds.
 
     def lanes_wanted(self, operation: Operation) -> int:
-        """Elements per beat that the first reader of an operation wants, where its own pace is nobody's matter; no more
-        than make up a sample."""
+        """Elements per beat that the first reader wants of an operation without a pace of its own; at most those of a
+        sample."""
         for user in self.design.users(operation.name):
             fold = self.folding.folds.get(user.name)
             return gcd(operation.out.size, fold.par_in if fold is not None else self.lanes_wanted(user))
         return 1
 
     def read(self, operation: Operation, lanes: int | None = None, index: int = 0) -> Tap:
-        """The stream of an operand, with so many elements per beat."""
+        """The stream of an operand, with `lanes` elements per beat."""
         tap = self.taps[operation.inputs[index]].pop(0)
         if lanes is None or tap.lanes == lanes:
             return tap
@@ -79,7 +82,7 @@ class Builder:
             "DATA_IN_0_PARALLELISM_DIM_0": tap.lanes,
             "DATA_OUT_0_PARALLELISM_DIM_0": lanes,
         }
-        ports = streams(tap, made)
+        ports = stream_ports(tap, made)
         self.instance(f"{operation.name}_width_{index}", "width_converter", parameters, ports, operation.name)
         return made
 
@@ -89,7 +92,7 @@ class Builder:
         return Tap(name, f"{name}_valid", f"{name}_ready", lanes, bits)
 
     def drop(self, tap: Tap) -> None:
-        """Have nobody look at a stream whose beats are always taken."""
+        """Leave a stream unread; its beats are always accepted."""
         self.made.dropped.append(tap)
 
     def instance(
@@ -100,42 +103,232 @@ class Builder:
         ports: dict[str, str],
         operation: str,
     ) -> None:
-        """A new instance, with clock and reset."""
+        """Add an instance, with clock and reset."""
         clocked = {"clk": "clk", "rst": "rst"} if module != "stream_join" else {}
         self.made.instances.append(Instance(name, module, parameters, {**clocked, **ports}, operation))
 
     def memory(self, operation: Operation, name: str, lanes: int, words: Sequence[int]) -> str:
-        """A memory file with the words of a constant; its name."""
+        """Add a memory file with the words of a constant; return its name."""
         return self.file(operation, name, lanes * operation.constants[name].format.width, words)
 
     def file(self, operation: Operation, name: str, width: int, words: Sequence[int]) -> str:
-        """A memory file with words of so many bits; its name."""
+        """Add a memory file with words of `width` bits; return its name."""
         file = f"{operation.name}_{name}.mem"
         self.made.memories.append(Memory(file, width, words, operation.name))
         return file
 
     def lanes_of(self, operation: Operation, index: int) -> int:
-        """Elements per beat of an operand, as it comes."""
+        """Elements per beat of an operand, before any conversion."""
         return self.taps[operation.inputs[index]][0].lanes
 
     def pair(self, taps: Sequence[Tap], to: Tap) -> dict[str, str]:
         """The ports of a component with two inputs and one output."""
-        ports = streams(taps[0], to)
+        ports = stream_ports(taps[0], to)
         for wire, tap in (("", taps[1].data), ("_valid", taps[1].valid), ("_ready", taps[1].ready)):
             ports[f"data_in_1{wire}"] = tap
         return ports
 
     def waiting(self, operation: Operation, index: int, source: Tap) -> Tap:
-        """An operand behind as much room as it needs to wait in."""
+        """An operand behind a fifo with the room that it needs to wait in."""
         depth = max(1, -(-self.depths[operation.name, index] // source.lanes) + _SLACK)
         to = self.wires(f"{operation.name}_fifo_{index}", source.lanes, source.bits)
         parameters = {"DATA_WIDTH": source.width, "DEPTH": depth}
-        self.instance(f"{operation.name}_depth_{index}", "fifo", parameters, streams(source, to), operation.name)
+        self.instance(f"{operation.name}_depth_{index}", "fifo", parameters, stream_ports(source, to), operation.name)
         return to
 
     def skid(self, operation: Operation, source: Tap) -> Tap:
-        """A stream with both its paths cut."""
+        """A stream behind a skid buffer, which cuts its paths in both directions."""
         to = self.wires(operation.name, source.lanes, source.bits)
-        ports = streams(source, to)
+        ports = stream_ports(source, to)
         self.instance(f"{operation.name}_skid", "skid_buffer", {"DATA_WIDTH": source.width}, ports, operation.name)
         return to
+
+
+# The elements that wait where streams meet again while samples follow one another without a pause.
+#
+# `buffers` computes the room that avoids deadlock; that is not enough to run at full rate, because the longer path
+# takes time too. Here samples arrive evenly, one in each interval, and everything is done as early as possible;
+# elements that have arrived and are not wanted yet need room. Inputs that arrive earlier delay nothing.
+
+#: Samples that are followed: the last one meets the remains of those before it.
+_SAMPLES = 3
+#: Points in time of a sample that are looked at: longer streams are followed in groups of elements.
+_MOMENTS = 2048
+#: Cycles from an operand to its result that no fold includes: registers, trees of adders, converters.
+_REGISTERS = 32
+
+
+def compute_waiting(design: Design, folding: Folding, ways: Ways) -> dict[tuple[str, int], int]:
+    """The elements that wait before each operand of each operation with several, at full rate: (name, index) ->
+    elements."""
+    if all(len(operation.inputs) < 2 for operation in design.operations.values()):
+        return {}
+    found: dict[tuple[str, int], int] = {}
+    flows: dict[str, _Flow] = {}
+    for operation in design.operations.values():
+        ends = _moment_ends(operation.out)
+        operands = [flows[name] for name in operation.inputs]
+        reach = [
+            _over_samples(each[ends], flow.size) for each, flow in zip(ways.reach(operation), operands, strict=True)
+        ]
+        begun, latency = _begin_times(
+            folding, operation, ends, [flow.at(each) for flow, each in zip(operands, reach, strict=True)]
+        )
+        flows[operation.name] = _Flow(operation.out.size, ends, begun + latency)
+        if len(operands) > 1:
+            most = (flow.most(begun, each) for flow, each in zip(operands, reach, strict=True))
+            found |= {(operation.name, index): each for index, each in enumerate(most)}
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """The times at which elements of a stream are available, in groups. ends: last elements.  times: cycles, all
+    samples."""
+
+    size: int
+    ends: Tensor
+    times: Tensor
+
+    @property
+    def group(self) -> int:
+        """Elements of a group."""
+        return int(self.ends[0]) + 1
+
+    def at(self, places: Tensor) -> Tensor:
+        """The times at which elements are available, by their places over all samples."""
+        sample, place = places // self.size, places % self.size
+        return self.times[sample * len(self.ends) + place // self.group]
+
+    def most(self, begun: Tensor, reach: Tensor) -> int:
+        """The most elements that are available and not yet taken. begun: the times at which those up to `reach` are
+        taken."""
+        groups = torch.searchsorted(self.times, begun, right=True)
+        sample, group = groups // len(self.ends), groups % len(self.ends)
+        there = sample * self.size + group * self.group
+        before = torch.cat([torch.zeros(1, dtype=torch.int64), reach[:-1] + 1])
+        return max(0, int((there - before).max()))
+
+
+def _moment_ends(stream: Stream) -> Tensor:
+    """The last element of each group of a sample."""
+    group = -(-stream.size // _MOMENTS)
+    return (torch.arange(0, stream.size, group) + group - 1).clamp(max=stream.size - 1)
+
+
+def _over_samples(places: Tensor, size: int) -> Tensor:
+    """Places in one sample as places over all samples; a place may not precede an earlier need."""
+    starts = torch.arange(_SAMPLES)[:, None] * size
+    return (places + starts).reshape(-1).cummax(0).values.clamp(min=0)
+
+
+def _begin_times(folding: Folding, operation: Operation, ends: Tensor, ready: list[Tensor]) -> tuple[Tensor, float]:
+    """The times at which elements of a result begin, each after the one before and after all that it needs; and the
+    cycles until they are available."""
+    size, fold = operation.out.size, folding.folds.get(operation.name)
+    counted = (ends + torch.arange(_SAMPLES)[:, None] * size).reshape(-1).double()
+    if not ready:
+        return counted * (folding.interval / size), 0.0
+    pace, latency = _pace_of_fold(size, fold)
+    latest = torch.stack(ready).amax(0)
+    # Element k begins at the latest of: ready[j] + (k - j) * pace, for all j up to k.
+    return (latest - counted * pace).cummax(0).values + counted * pace, latency
+
+
+def _pace_of_fold(size: int, fold: Fold | None) -> tuple[float, float]:
+    """Cycles from one element to the next, and from an operand to its result."""
+    if fold is None:
+        return 0.0, _REGISTERS
+    return fold.cycles / size, _REGISTERS + 2 * fold.par_out * fold.cycles / size
+
+
+# The room that streams need to wait in where they meet again, so that the hardware can never deadlock.
+#
+# Two operands of one operation may come from one stream along paths of different lengths. Elements on the shorter path
+# wait until the longer one has taken all that it needs for its own next result. Without room to wait, they block the
+# stream that feeds both paths, and so the longer path, forever.
+#
+# The count is exact for one lane and of the fewest elements; `tests/hardware/test_room.py` holds that one place less
+# stands still.
+
+
+def compute_buffer_depths(design: Design, ways: Ways | None = None) -> dict[tuple[str, int], int]:
+    """The least room to wait before each operand of each operation with several: (name, index) -> elements.
+
+    With less the hardware deadlocks. The time that the longer path takes is ignored: it costs cycles, not progress.
+    """
+    found = {
+        (operation.name, index): 0
+        for operation in design.operations.values()
+        for index in range(len(operation.inputs))
+        if len(operation.inputs) > 1
+    }
+    ways = ways or Ways(design)
+    for operation in design.operations.values():
+        if len(design.users(operation.name)) > 1:
+            for place, waiting in ways.behind(operation).items():
+                found[place] = max(found[place], waiting)
+    return found
+
+
+class Ways:
+    """The paths of a design from where streams part to where they meet again."""
+
+    def __init__(self, design: Design) -> None:
+        self.design, self.operations = design, list(design.operations.values())
+        self.places = {name: index for index, name in enumerate(design.operations)}
+        self.reaches: dict[str, tuple[Tensor, ...]] = {}
+
+    def behind(self, parting: Operation) -> dict[tuple[str, int], int]:
+        """The elements that must wait because streams part after one operation."""
+        needs: dict[str, Tensor] = {parting.name: torch.arange(1, parting.out.size + 1)}
+        found: dict[tuple[str, int], int] = {}
+        for operation in self._until_all_meet(parting):
+            reach = self.reach(operation)
+            operands = {
+                index: _counts_at(needs[name], places)
+                for index, (name, places) in enumerate(zip(operation.inputs, reach, strict=True))
+                if name in needs
+            }
+            # Elements leave in order, so each needs at least what the one before it needed.
+            needs[operation.name] = torch.stack(list(operands.values())).amax(0).cummax(0).values
+            if len(operands) > 1:
+                for index in operands:
+                    before = needs[operation.inputs[index]]
+                    found[operation.name, index] = _count_waiting(before, needs[operation.name], reach[index])
+        return found
+
+    def _until_all_meet(self, parting: Operation) -> Iterator[Operation]:
+        """The operations that depend on a stream, up to the first that all of its paths lead through. From there on
+        there is one stream again, and its own parting is handled separately."""
+        reached, open_ways = {parting.name}, len(self.design.users(parting.name))
+        for operation in self.operations[self.places[parting.name] + 1 :]:
+            ended = sum(name in reached for name in operation.inputs)
+            if not ended:
+                continue
+            yield operation
+            reached.add(operation.name)
+            open_ways -= ended
+            if not open_ways:
+                return
+            open_ways += len(self.design.users(operation.name))
+
+    def reach(self, operation: Operation) -> tuple[Tensor, ...]:
+        """For each operand, the last of its elements that each element of the result needs (see `Kind`)."""
+        if operation.name not in self.reaches:
+            with blame_operation(operation):
+                self.reaches[operation.name] = KINDS[operation.kind].reach(self.design, operation)
+        return self.reaches[operation.name]
+
+
+def _counts_at(counts: Tensor, places: Tensor) -> Tensor:
+    """The elements needed at some places; 0 for a place before the first."""
+    return torch.where(places < 0, 0, counts[places.clamp(min=0)])
+
+
+def _count_waiting(there_with: Tensor, wanted: Tensor, reach: Tensor) -> int:
+    """The most elements of an operand that arrive before the operation can take them."""
+    # Elements that arrive with the awaited one block nothing any more.
+    there = torch.searchsorted(there_with.contiguous(), wanted.contiguous(), right=False)
+    taken = torch.cat([torch.zeros(1, dtype=torch.int64), (reach + 1).clamp(min=0).cummax(0).values[:-1]])
+    return max(0, int((there - taken).max()))

@@ -1,4 +1,4 @@
-"""The model as hardware computes it, as a graph again: integers in, integers out, at tensor speed."""
+"""The model as hardware computes it, as a graph: integers in, integers out, at tensor speed."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import fx, nn
 
-from mase_server.hardware.design import Constant, Design, Operation
-from mase_server.hardware.faults import made
+from mase_server.hardware.design import Constant, Design, Operation, blame_operation
 from mase_server.hardware.kinds import KINDS
 from mase_server.ir.graph import MaseGraph
 
 
 def integer_graph(design: Design) -> MaseGraph:
-    """A MaseGraph that takes and gives int64 tensors, the batch first; its nodes have the names of operations.
+    """A MaseGraph that takes and returns int64 tensors, the batch first; its nodes have the names of operations.
 
-    Of a design that is not whole, it computes what there is.  ValueError for one that gives nothing.
+    For an incomplete design it computes the existing part.  ValueError for a design without results.
     """
     if not design.outputs:
-        raise ValueError("nothing of the model has hardware: there is nothing to compute")
+        raise ValueError("no part of the model has hardware: there is nothing to compute")
     root, graph = nn.Module(), fx.Graph()
     nodes: dict[str, fx.Node] = {}
     maker = Maker(root, graph, design, nodes)
     for operation in design.operations.values():
-        with made(operation):
+        with blame_operation(operation):
             nodes[operation.name] = KINDS[operation.kind].node(maker, operation)
     graph.output(tuple(nodes[name] for name in design.outputs) if len(design.outputs) > 1 else nodes[design.outputs[0]])
     return MaseGraph(fx.GraphModule(root, graph, "Integers"))
@@ -33,7 +32,7 @@ def integer_graph(design: Design) -> MaseGraph:
 class Maker:
     """A graph of integers in the making, as kinds see it.
 
-    root: holds what is constant; prefix: its path in the graph's module.  nodes: by name of operation.
+    root: holds the constants; prefix: its path in the graph's module.  nodes: by name of operation.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class Maker:
         self.root, self.graph, self.design, self.nodes, self.prefix = root, graph, design, nodes, prefix
 
     def call(self, operation: Operation, function: Callable[..., torch.Tensor], *args: object) -> fx.Node:
-        """The node of an operation."""
+        """Add the node of an operation."""
         return self.graph.create_node("call_function", function, args, name=operation.name)  # type: ignore[arg-type]
 
     def inputs(self, operation: Operation) -> list[fx.Node]:
@@ -54,7 +53,7 @@ class Maker:
         return str(self.design.operations[operation.inputs[index]].out.format)
 
     def constant(self, operation: Operation, name: str) -> tuple[fx.Node | None, str | None]:
-        """The node of a constant and its format; None for one that there is not."""
+        """The node of a constant and its format; None for a missing one."""
         constant: Constant | None = operation.constants.get(name)
         if constant is None:
             return None, None

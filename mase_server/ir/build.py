@@ -1,9 +1,14 @@
-"""From a recording to an executable fx graph."""
+"""Building an executable fx graph from a recording, with the guards under which it holds.
+
+The guards are a part of the graph: its code checks the sizes of its inputs before it computes anything. They are
+attached to the graph's code generator, so copies of the graph, and modules made from it, keep them.
+"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,22 +17,31 @@ from torch.amp import autocast_mode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.graph import PythonCode
 
-from mase_server.ir.guarded import set_guards
-from mase_server.ir.targets import require_writable
+from mase_server.ir.allowed import CheckpointError, require_writable
 from mase_server.ops.paths import attribute as attribute
 from mase_server.ops.paths import writable_path
-from mase_server.ops.types import TensorType
-from mase_server.tracing.calls import Call, Constant, Look, Ref, Run, references
-from mase_server.tracing.guards import SizeGuards, check_value, describe_look, place_of, size_guards
-from mase_server.tracing.probe import MismatchError, Probed, merge
-from mase_server.tracing.scope import Scope
-from mase_server.tracing.symbols import Atom, Expr
+from mase_server.ops.types import Kwargs, TensorType
+from mase_server.tracing.guards import (
+    Guard,
+    GuardError,
+    SizeGuards,
+    Source,
+    check_value,
+    describe_look,
+    place_of,
+    size_guards,
+)
+from mase_server.tracing.recording.calls import Call, Constant, Constants, Look, Ref, Run, Scope, references
+from mase_server.tracing.recording.sizes import ARITHMETIC, RELATIONS, Term
+from mase_server.tracing.recording.values import Rebuild
+from mase_server.tracing.symbols.fitting import Atom, Expr
+from mase_server.tracing.symbols.probing import MismatchError, Probed, merge
 
-CreateNode = Callable[[str, Any, tuple[Any, ...], dict[str, Any]], fx.Node]
+CreateNode = Callable[[str, Any, tuple[Any, ...], Kwargs], fx.Node]
 
 
 def used_calls(run: Run) -> list[bool]:
-    """Which calls become nodes: all but helpers, attributes and templates that nothing uses."""
+    """For each call: does it become a node? Unused helpers, attributes and templates do not."""
     used = [False] * len(run.calls)
     for source in references([look.arguments for look in run.looks]):
         used[source] = True
@@ -44,9 +58,9 @@ def used_calls(run: Run) -> list[bool]:
 class GraphBuilder:
     """Builds the fx graph of a recording; generic in its symbols where probing found them.
 
-    `nodes[i]` is the node of call `i`, None where it was dropped. Each node's meta has `scope` (Scope), `call` (index)
-    and `value` (the description of its result).  create_node: makes nodes of `graph`, as fx's does.  enter: is told the
-    scope of each node before it is made.
+    `nodes[i]` is the node of call `i`, None if it was dropped. Each node's meta has `scope` (Scope), `call` (index)
+    and `value` (the description of its result).  create_node: makes nodes of `graph`, as fx's does.  enter: is
+    called with the scope of each node before the node is made.
     """
 
     def __init__(
@@ -62,7 +76,7 @@ class GraphBuilder:
         self._enter = enter
         self._generic = probed if probed is not None and probed.generic else None
         self.nodes: list[fx.Node | None] = [None] * len(run.calls)
-        self._sizes: dict[str, fx.Node] = {}
+        self._trace_sizes: dict[str, fx.Node] = {}
         self._casting: torch.dtype | None = None
         self._context: fx.Node | None = None
         self._sources = _symbol_sources(self._generic) if self._generic else {}
@@ -75,13 +89,13 @@ class GraphBuilder:
             if used:
                 call = self.run.calls[index]
                 if not call.helper:
-                    self._cast(call.cast if call.kind != "output" else None)
-                self.nodes[index] = self._node(index, call)
+                    self._switch_autocast(call.cast if call.kind != "output" else None)
+                self.nodes[index] = self._build_node(index, call)
         set_guards(self.graph, self._size_guards())
         return self.graph
 
     def guards(self) -> list[str]:
-        """The texts of the graph's guards; the graph need not be built."""
+        """The texts of the graph's guards; the graph itself need not be built."""
         looks = [describe_look(look.asked, seen, place_of(look.stack)) for look, seen in self.looks()]
         return [*self._size_guards().texts(), *looks]
 
@@ -92,9 +106,9 @@ class GraphBuilder:
         return size_guards(self.run, generic.runs, generic.fitter.fit, generic.points[0], generic.fixed)
 
     def looks(self) -> list[tuple[Look, Any]]:
-        """The looks at values that the graph repeats, and what has to be seen, in order.
+        """The looks at values that the graph repeats, each with the value that it must see, in order.
 
-        One that saw other things at other sizes, and led to the same graph there, does not matter.
+        A look that saw other things at other sizes without changing the graph is left out.
         """
         runs = self._generic.runs if self._generic is not None else [self.run]
         kept = []
@@ -111,11 +125,11 @@ class GraphBuilder:
     def _look_again(self, looks: list[tuple[Look, Any]], index: int) -> None:
         while looks and looks[-1][0].after <= index:
             look, seen = looks.pop()
-            self._cast(None)
-            given = look.asked, self._argument(look.arguments), self._argument(seen), place_of(look.stack)
+            self._switch_autocast(None)
+            given = look.asked, self._build_argument(look.arguments), self._build_argument(seen), place_of(look.stack)
             self._create("call_function", check_value, given, {})
 
-    def _cast(self, dtype: torch.dtype | None) -> None:
+    def _switch_autocast(self, dtype: torch.dtype | None) -> None:
         """Enter and leave autocast where the recorded forward did, with the nodes that torch.export uses."""
         if dtype == self._casting:
             return
@@ -127,7 +141,7 @@ class GraphBuilder:
             self._context = self._create("call_function", autocast_mode._enter_autocast, given, {})
         self._casting = dtype
 
-    def _node(self, index: int, call: Call) -> fx.Node:
+    def _build_node(self, index: int, call: Call) -> fx.Node:
         path, kind = self.run.scopes[call.scope]
         scope = Scope(path, kind if path else None)
         if self._enter is not None:
@@ -139,52 +153,56 @@ class GraphBuilder:
         if isinstance(target, Constant):
             name = target.name
             target = name if call.kind == "get_attr" else _Named(name, self.run.constants[name])
-        node = self._create(call.kind, target, self._argument(args), self._argument(kwargs))
+        node = self._create(call.kind, target, self._build_argument(args), self._build_argument(kwargs))
         node.meta.update(scope=scope, call=index, value=call.value)
         return node
 
-    def _argument(self, value: Any) -> Any:
+    def _build_argument(self, value: Any) -> Any:
         if isinstance(value, Ref):
             return self.nodes[value.index]
         if isinstance(value, Expr):
-            return self._expression(value)
+            return self._build_expression(value)
         if isinstance(value, Constant):
             return self._create("get_attr", value.name, (), {})
         if isinstance(value, list | tuple):
-            items = [self._argument(item) for item in value]
+            items = [self._build_argument(item) for item in value]
             return items if isinstance(value, list) else tuple(items)
         if isinstance(value, dict):
-            return {key: self._argument(item) for key, item in value.items()}
+            return {key: self._build_argument(item) for key, item in value.items()}
         if isinstance(value, slice):
-            return slice(*(self._argument(item) for item in (value.start, value.stop, value.step)))
+            return slice(*(self._build_argument(item) for item in (value.start, value.stop, value.step)))
         return value
 
-    def _expression(self, expr: Expr) -> Any:
+    def _build_expression(self, expr: Expr) -> Any:
         total: Any = expr.constant
         for factor, atoms in expr.terms:
             product: Any = factor
             for atom in atoms:
-                product = self._apply(operator.mul, product, self._atom(atom)) if product != 1 else self._atom(atom)
-            total = self._apply(operator.add, total, product) if total != 0 else product
+                product = (
+                    self._apply_arithmetic(operator.mul, product, self._build_atom(atom))
+                    if product != 1
+                    else self._build_atom(atom)
+                )
+            total = self._apply_arithmetic(operator.add, total, product) if total != 0 else product
         return total
 
-    def _atom(self, atom: Atom) -> fx.Node:
-        node = self._size(atom.symbol)
+    def _build_atom(self, atom: Atom) -> fx.Node:
+        node = self._size_of_symbol(atom.symbol)
         if atom.offset:
-            node = self._apply(operator.add, node, atom.offset)
-        return node if atom.divisor == 1 else self._apply(operator.floordiv, node, atom.divisor)
+            node = self._apply_arithmetic(operator.add, node, atom.offset)
+        return node if atom.divisor == 1 else self._apply_arithmetic(operator.floordiv, node, atom.divisor)
 
-    def _apply(self, function: Callable[..., Any], first: Any, second: Any) -> fx.Node:
+    def _apply_arithmetic(self, function: Callable[..., Any], first: Any, second: Any) -> fx.Node:
         return self._create("call_function", function, (first, second), {})
 
-    def _size(self, symbol: str) -> fx.Node:
-        found = self._sizes.get(symbol)
+    def _size_of_symbol(self, symbol: str) -> fx.Node:
+        found = self._trace_sizes.get(symbol)
         if found is None:
             index, dimension = self._sources[symbol]
             source = self.nodes[index]
             if source is None:
-                source = self.nodes[index] = self._node(index, self.run.calls[index])
-            found = self._sizes[symbol] = self._create("call_method", "size", (source, dimension), {})
+                source = self.nodes[index] = self._build_node(index, self.run.calls[index])
+            found = self._trace_sizes[symbol] = self._create("call_method", "size", (source, dimension), {})
         return found
 
 
@@ -200,13 +218,13 @@ class _Named:
         return self._function(*args, **kwargs)
 
 
-def underlying(target: Any) -> Any:
-    """The callable behind a node's target, without the name that generated code calls it by."""
+def underlying_callable(target: Any) -> Any:
+    """The callable behind a node's target, without the name that generated code uses for it."""
     return target._function if isinstance(target, _Named) else target
 
 
 def _symbol_sources(probed: Probed) -> dict[str, tuple[int, int]]:
-    """symbol -> (call, dimension) of an input tensor whose size it is."""
+    """symbol -> (call, dimension) of the input tensor whose size it is."""
     found: dict[str, tuple[int, int]] = {}
     for index, calls in enumerate(zip(*(run.calls for run in probed.runs), strict=True)):
         if calls[0].kind != "placeholder" and not calls[0].helper:
@@ -222,19 +240,19 @@ def _symbol_sources(probed: Probed) -> dict[str, tuple[int, int]]:
 
 
 class _Compiled(_LazyGraphModule):
-    """A GraphModule whose code is made when it is wanted; ir.targets.UnwritableName where there can be none."""
+    """A GraphModule whose code is generated when first needed; ir.allowed.UnwritableName if that is impossible."""
 
     def _real_recompile(self) -> PythonCode:
         require_writable(self.graph)
         return super()._real_recompile()
 
 
-def executable(graph: fx.Graph, root: nn.Module, constants: dict[str, Any]) -> fx.GraphModule:
+def build_graph_module(graph: fx.Graph, root: nn.Module, constants: Constants) -> fx.GraphModule:
     """A GraphModule over the root's own modules and parameters; the root itself is not changed.
 
-    Targets of the graph that cannot be written as code are renamed.
+    Targets that cannot be written as code are renamed.
     """
-    targets: dict[str, Any] = {}
+    targets: dict[str, object] = {}
     names: dict[str, str] = {}
     for node in graph.nodes:
         if node.op in ("call_module", "get_attr"):
@@ -249,7 +267,149 @@ def executable(graph: fx.Graph, root: nn.Module, constants: dict[str, Any]) -> f
     return module
 
 
-def compiled(module: fx.GraphModule) -> fx.GraphModule:
-    """The same module with the code of its graph; making that is slow, so it waits until somebody wants it."""
+def compile_code(module: fx.GraphModule) -> fx.GraphModule:
+    """Generate the module's code now. That is slow, so it waits until the code is needed."""
     _LazyGraphModule.force_recompile(module)
     return module
+
+
+# The guards of a graph: a check at the top of its code, and their form in a file.
+
+_CHECK = "_mase_check_sizes"
+#: The deepest expression that is accepted from a file.
+_MOST_LEVELS = 40
+
+
+class GuardedCode(fx.graph.CodeGen):
+    """Generates a graph's code with a check of its inputs' sizes at the top."""
+
+    def __init__(self, guards: SizeGuards) -> None:
+        super().__init__()
+        self.guards = guards
+        self.calls = 0
+        #: Inputs that the forward changes -> the tensors in them at the last call.
+        self._given: dict[str, list[weakref.ref[torch.Tensor]]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_given": {}}
+
+    def check(self, inputs: Mapping[str, Any]) -> None:
+        """Raise GuardError unless all guards hold for these inputs."""
+        self.guards.check(inputs)
+        if self.guards.state:
+            self.calls += 1
+            if self.calls > 1:
+                raise GuardError(f"{self.guards.state_text}; give the state to the model as an input instead")
+        for name in self.guards.changed:
+            self._check_is_new(name, inputs.get(name))
+
+    def _check_is_new(self, name: str, value: Any) -> None:
+        """Raise GuardError where an input that the forward would have changed is given as it was at the last call."""
+        held = Rebuild.of(value).tensors
+        last = self._given.get(name, ())
+        if held and len(held) == len(last) and all(one is known() for one, known in zip(held, last, strict=True)):
+            raise GuardError(
+                f"{name} is the same as in the last call; the model would have changed it then, and the graph does not:"
+                " pass the one that the last call returned, or a copy to compute the same step again"
+            )
+        self._given[name] = list(map(weakref.ref, held))
+
+    def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, **options: Any) -> str:
+        """The head of the function, followed by the check."""
+        names = [variable.partition(":")[0].partition("=")[0].strip().lstrip("*") for variable in free_vars]
+        head = super().gen_fn_def(free_vars, maybe_return_annotation, **options)
+        given = ", ".join(f"{name!r}: {name}" for name in names if name != "self")
+        return f"{head}\n    {_CHECK}({{{given}}})"
+
+    def additional_globals(self) -> list[tuple[str, Any]]:
+        """The check function that the code calls."""
+        return [*super().additional_globals(), (_CHECK, self.check)]
+
+
+def set_guards(graph: fx.Graph, guards: SizeGuards) -> None:
+    """Let the code of `graph` check these guards."""
+    if guards:
+        graph.set_codegen(GuardedCode(guards))
+
+
+def guards_of(graph: fx.Graph) -> SizeGuards:
+    """The guards of a graph on sizes."""
+    code = graph._codegen
+    return code.guards if isinstance(code, GuardedCode) else SizeGuards()
+
+
+def texts_of(graph: fx.Graph) -> list[str]:
+    """Every assumption of a graph, one text for each guard."""
+    texts = guards_of(graph).texts()
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target is check_value:
+            asked, _, seen, place = node.args
+            texts.append(describe_look(str(asked), seen, str(place)))
+    return texts
+
+
+def write_guards(guards: SizeGuards) -> list[Any]:
+    """Guards as plain data."""
+    sources = [[each.name, each.input, [list(step) for step in each.path], each.dimension] for each in guards.sources]
+    conditions = [
+        [each.relation, _term_to_lists(each.left), _term_to_lists(each.right), each.place] for each in guards.guards
+    ]
+    return [sources, conditions, guards.state, *([list(guards.changed)] if guards.changed else [])]
+
+
+def _term_to_lists(term: Term) -> Any:
+    return [_term_to_lists(part) for part in term] if isinstance(term, tuple) else term
+
+
+def read_guards(data: Any) -> SizeGuards:
+    """Guards from plain data of a file, each part checked; CheckpointError for anything else."""
+    try:
+        rows, conditions, state, *more = data
+        changed = tuple(map(_read_guard_text, more[0] if more else ()))
+        sources = tuple(
+            Source(
+                _read_guard_text(name),
+                _read_guard_text(given),
+                tuple((flag is True, _read_guard_key(flag, key)) for flag, key in path),
+                int(dimension),
+            )
+            for name, given, path, dimension in rows
+        )
+        names = {source.name for source in sources}
+        guards = tuple(
+            Guard(
+                _read_guard_text(relation, RELATIONS),
+                _read_term(left, names),
+                _read_term(right, names),
+                _read_guard_text(place),
+            )
+            for relation, left, right, place in conditions
+        )
+    except (TypeError, ValueError, KeyError) as error:
+        raise CheckpointError(f"its guards are not understood: {error}") from None
+    return SizeGuards(sources, guards, _read_guard_text(state), changed)
+
+
+def _read_guard_text(value: Any, known: Any = None) -> str:
+    if not isinstance(value, str) or (known is not None and value not in known):
+        raise ValueError(f"{value!r:.80}")
+    return value
+
+
+def _read_guard_key(is_attribute: Any, key: Any) -> Any:
+    if not isinstance(key, str | int) or (is_attribute and not (isinstance(key, str) and not key.startswith("_"))):
+        raise ValueError(f"{key!r:.80}")
+    return key
+
+
+def _read_term(value: Any, names: set[str], level: int = 0) -> Term:
+    if type(value) is int or (isinstance(value, str) and value in names):
+        return value
+    operator, left, right = value
+    if level > _MOST_LEVELS or not isinstance(value, list):
+        raise ValueError(f"{value!r:.80}")
+    return (
+        _read_guard_text(operator, ARITHMETIC),
+        _read_term(left, names, level + 1),
+        _read_term(right, names, level + 1),
+    )

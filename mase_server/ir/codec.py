@@ -1,30 +1,29 @@
-"""Values of a graph as plain data and back: a table of tags, one row for each type.
+"""Values of a graph, and leaf modules, as plain data and back: a table of tags, one row for each type.
 
-None, bools, floats, texts, bytes and 64-bit integers stand for themselves; everything else is `[tag, payload]`. Reading
-checks every payload and makes nothing that is not in the table.
+None, bools, floats, texts, bytes and 64-bit integers represent themselves; everything else is `[tag, payload]`.
+Reading checks every payload and makes nothing that is not in the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import fx, nn
+from torch.nn.utils import parametrize
 
-from mase_server.ir.allowed import Allowed, qualified
-from mase_server.ir.entry import TensorEntry
-from mase_server.ir.errors import CheckpointError
+from mase_server.ir.allowed import Allowed, CheckpointError, dotted_name
+from mase_server.ir.recording import TensorEntry
 from mase_server.ops.types import TensorType
-from mase_server.tracing.rebuild import Rebuild, _Object, _Slot
-from mase_server.tracing.scope import Scope
-from mase_server.tracing.values import DictOf, Python, TupleOf
+from mase_server.tracing.recording.calls import Scope
+from mase_server.tracing.recording.values import DictOf, Python, Rebuild, TupleOf, _Object, _Slot
 
 MAX_DEPTH = 60
 _INT64 = range(-(1 << 63), 1 << 63)
 _ATOMS = (type(None), bool, float, str, bytes)
-#: Descriptions, written as their fields. Their fields hold texts and tuples of the same.
-_RECORDS: dict[str, Any] = {kind.__name__: kind for kind in (TensorType, TupleOf, DictOf, Python)}
+#: Description classes, written as their fields, which hold texts and tuples of the same.
+_RECORDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in (TensorType, TupleOf, DictOf, Python)}
 _LAYOUTS = {str(value): value for value in vars(torch).values() if isinstance(value, torch.layout)}
 _FORMATS = {str(value): value for value in vars(torch).values() if isinstance(value, torch.memory_format)}
 _DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
@@ -35,7 +34,7 @@ class Unwritable(TypeError):
 
 
 class Tables:
-    """The things that values refer to by index: tensors, modules and nodes, each once."""
+    """The objects that values refer to by index: tensors, modules and nodes, each once."""
 
     def __init__(self, allowed: Allowed) -> None:
         self.allowed = allowed
@@ -45,7 +44,7 @@ class Tables:
         self._indices: dict[int, int] = {}
 
     def index(self, table: list[Any], value: Any) -> int:
-        """The place of an object in a table, where it is put when first met."""
+        """The index of an object in a table; the object is added when first met."""
         found = self._indices.get(id(value))
         if found is None:
             found = self._indices[id(value)] = len(table)
@@ -53,7 +52,7 @@ class Tables:
         return found
 
     def known(self, table: list[Any], value: Any) -> int:
-        """The place of an object that is in a table already; Unwritable for any other."""
+        """The index of an object that is already in a table; Unwritable for any other."""
         found = self._indices.get(id(value))
         if found is None or found >= len(table) or table[found] is not value:
             raise Unwritable(f"{value!r:.80}, which is no earlier node of the graph")
@@ -61,10 +60,10 @@ class Tables:
 
 
 class Writer(Tables):
-    """Values to plain data."""
+    """Writes values as plain data."""
 
     def write(self, value: Any, depth: int = 0) -> Any:
-        """`value` as plain data; Unwritable for what no row is for."""
+        """`value` as plain data; Unwritable if no row fits it."""
         if isinstance(value, _ATOMS) and type(value) in _ATOMS:
             return value
         if type(value) is int:
@@ -74,12 +73,12 @@ class Writer(Tables):
         for tag, kind, write, _ in _ROWS:
             if type(value) is kind or (kind in _BASES and isinstance(value, kind)):
                 return [tag, write(self, value, depth + 1)]
-        return self._named(value, depth)
+        return self._write_named(value, depth)
 
-    def _named(self, value: Any, depth: int) -> Any:
+    def _write_named(self, value: Any, depth: int) -> Any:
         if isinstance(value, type):
             name = self.allowed.name_of(value)
-            return ["function", name] if name else ["class", qualified(value)]
+            return ["function", name] if name else ["class", dotted_name(value)]
         name = type(value).__name__
         if _RECORDS.get(name) is type(value):
             fields = [
@@ -88,14 +87,14 @@ class Writer(Tables):
             return ["record", [name, *fields]]
         if callable(value) and (name := self.allowed.name_of(value)):
             return ["function", name]
-        raise Unwritable(f"a {qualified(type(value))}: {value!r:.80}")
+        raise Unwritable(f"a {dotted_name(type(value))}: {value!r:.80}")
 
 
 class Reader(Tables):
-    """Plain data to values."""
+    """Reads plain data as values."""
 
     def read(self, data: Any, depth: int = 0) -> Any:
-        """The value of plain data; CheckpointError for what no row reads."""
+        """The value of plain data; CheckpointError if no row reads it."""
         if isinstance(data, _ATOMS) or type(data) is int:
             return data
         if depth > MAX_DEPTH:
@@ -117,13 +116,13 @@ class Reader(Tables):
         return table[index]
 
     def items(self, payload: Any, depth: int) -> list[Any]:
-        """A list's items."""
+        """Read the items of a list."""
         if not isinstance(payload, list):
             raise CheckpointError(f"a list is expected, found {payload!r:.80}")
         return [self.read(item, depth) for item in payload]
 
     def pairs(self, payload: Any, depth: int) -> dict[Any, Any]:
-        """A dict's items, written as [key, value, key, value, ...]."""
+        """Read the items of a dict, written as [key, value, key, value, ...]."""
         values = self.items(payload, depth)
         return dict(zip(values[::2], values[1::2], strict=True))
 
@@ -137,17 +136,17 @@ def _write_pairs(writer: Writer, value: Mapping[Any, Any], depth: int) -> list[A
 
 
 def _write_object(writer: Writer, value: _Object, depth: int) -> Any:
-    """Only the type of the original, and its attributes that hold no tensors, are kept."""
+    """Keep only the original's type and those of its attributes that hold no tensors."""
     original = value.original
     data = getattr(original, "__dict__", {}) if value.attributes or not value.parts else {}
     attributes = {key: item for key, item in data.items() if key not in value.attributes}
     attributes |= value.attributes
     return [
-        qualified(type(original)), _write_pairs(writer, value.parts, depth), _write_pairs(writer, attributes, depth),
+        dotted_name(type(original)), _write_pairs(writer, value.parts, depth), _write_pairs(writer, attributes, depth),
     ]  # fmt: skip
 
 
-_PLAIN = {qualified(kind): kind for kind in (list, tuple, dict)}
+_PLAIN = {dotted_name(kind): kind for kind in (list, tuple, dict)}
 
 
 def _read_object(reader: Reader, payload: Any, depth: int) -> _Object:
@@ -168,7 +167,7 @@ def _read_record(reader: Reader, payload: Any, depth: int) -> Any:
 
 def _write_scope(writer: Writer, value: Scope, depth: int) -> Any:
     kind = value.module_type
-    return [value.module_path, qualified(kind) if isinstance(kind, type) else kind]
+    return [value.module_path, dotted_name(kind) if isinstance(kind, type) else kind]
 
 
 def _read_scope(reader: Reader, payload: Any, depth: int) -> Scope:
@@ -185,7 +184,7 @@ def _read_tensor(reader: Reader, payload: Any, depth: int) -> Any:
 Write = Callable[[Writer, Any, int], Any]
 Read = Callable[[Reader, Any, int], Any]
 
-#: Rows whose subclasses are meant too.
+#: Rows that also apply to subclasses.
 _BASES = (torch.Tensor, nn.Module, fx.Node)
 _ROWS: tuple[tuple[str, type, Write, Read], ...] = (
     ("node", fx.Node, lambda w, v, d: w.known(w.nodes, v), lambda r, p, d: r.item(r.nodes, p)),
@@ -220,3 +219,151 @@ _READERS: dict[str, Read] = {tag: read for tag, _, _, read in _ROWS} | {
     "class": lambda r, p, d: r.allowed.label(p),
     "record": _read_record,
 }
+
+
+# Leaf modules as class, plain attributes, tensors and children; they are rebuilt without running any constructor.
+
+#: Attributes that every module has: its mode, hooks and tables. They are written separately or not at all.
+_OWN = frozenset(vars(nn.Module()))
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+#: Attributes that recurrent modules recompute from their parameters.
+_DERIVED = frozenset({"_flat_weights", "_flat_weight_refs"})
+#: The most paths below one module: repeatedly shared modules can have more of them than fit into memory.
+_MOST_PATHS = 1_000_000
+
+
+ModuleRow = TypedDict(
+    "ModuleRow",
+    {
+        "class": str,
+        "parametrized": bool,
+        "training": bool,
+        "attributes": dict[str, object],
+        "parameters": dict[str, int | None],
+        "buffers": dict[str, int | None],
+        "fleeting": list[str],
+        "modules": dict[str, int | None],
+    },
+)
+"""A module as it is written; what it holds of modules and tensors are indices. "class" is a word of Python."""
+
+
+def write_module(writer: Writer, module: nn.Module) -> ModuleRow:
+    """One module as plain data; Unwritable names what cannot be kept."""
+    parametrized = type(module).__module__ == parametrize.__name__ and parametrize.is_parametrized(module)
+    name = dotted_name(type(module).__base__ if parametrized else type(module))
+    if any(getattr(module, hooks) for hooks in _HOOKS):
+        raise Unwritable(f"a {name} with hooks, which are code; remove them first")
+    for key in (*module._parameters, *module._buffers, *module._modules):
+        if not _may_be_kept(key):
+            raise Unwritable(f"a {name} that keeps a part under the key {key!r:.80}, which is no attribute's name")
+    attributes = {key: value for key, value in vars(module).items() if key not in _OWN and key not in _DERIVED}
+    return {
+        "class": name,
+        "parametrized": parametrized,
+        "training": module.training,
+        "attributes": {key: writer.write(value) for key, value in attributes.items()},
+        "parameters": {key: _tensor_index(writer, value) for key, value in module._parameters.items()},
+        "buffers": {key: _tensor_index(writer, value) for key, value in module._buffers.items()},
+        "fleeting": sorted(module._non_persistent_buffers_set),
+        "modules": {
+            key: None if child is None else writer.index(writer.modules, child)
+            for key, child in module._modules.items()
+        },
+    }
+
+
+def _tensor_index(writer: Writer, value: Any) -> int | None:
+    return None if value is None else writer.index(writer.tensors, value)
+
+
+def read_modules(reader: Reader, table: Any) -> None:
+    """Make all modules of a table: first empty, so that they can refer to each other, then fill them."""
+    if not isinstance(table, list) or not all(isinstance(row, dict) for row in table):
+        raise CheckpointError("its table of modules is not a list of maps")
+    for row in table:
+        kind = reader.allowed.module_class(row.get("class"))
+        module = object.__new__(kind)
+        nn.Module.__init__(module)
+        reader.modules.append(module)
+    for module, row in zip(reader.modules, table, strict=True):
+        _fill_module(reader, module, row)
+    below: dict[nn.Module, tuple[int, int]] = {}
+    for module in reader.modules:
+        _measure_nesting(module, below)
+        _finish_module(module)
+    for module, row in zip(reader.modules, table, strict=True):
+        if row.get("parametrized") is True:
+            _restore_parametrization(module)
+
+
+def _fill_module(reader: Reader, module: nn.Module, row: Mapping[str, Any]) -> None:
+    attributes = {_read_attribute_name(key): reader.read(value) for key, value in _read_map(row, "attributes").items()}
+    module.__dict__.update({"training": row.get("training") is True, **attributes})
+    for key, index in _read_map(row, "parameters").items():
+        value = None if index is None else reader.item(reader.tensors, index)
+        if not isinstance(value, nn.Parameter | None):
+            raise CheckpointError(f"its parameter {key!r:.80} is not one")
+        module._parameters[_read_attribute_name(key)] = value
+    for key, index in _read_map(row, "buffers").items():
+        module._buffers[_read_attribute_name(key)] = None if index is None else reader.item(reader.tensors, index)
+    for key, index in _read_map(row, "modules").items():
+        module._modules[_read_attribute_name(key)] = None if index is None else reader.item(reader.modules, index)
+    fleeting = row.get("fleeting")
+    if not isinstance(fleeting, list) or not all(isinstance(key, str) and key in module._buffers for key in fleeting):
+        raise CheckpointError(f"a module in it has the fleeting buffers {fleeting!r:.80}")
+    module._non_persistent_buffers_set.update(fleeting)
+
+
+def _measure_nesting(module: nn.Module, below: dict[nn.Module, tuple[int, int]], depth: int = 0) -> tuple[int, int]:
+    """A module's depth and the number of paths to its descendants. CheckpointError if a module contains itself."""
+    if module not in below and depth <= MAX_DEPTH:
+        children = [
+            _measure_nesting(child, below, depth + 1) for child in module._modules.values() if child is not None
+        ]
+        below[module] = 1 + max((one for one, _ in children), default=0), 1 + sum(paths for _, paths in children)
+    height, paths = below.get(module, (MAX_DEPTH, 0))
+    if depth + height > MAX_DEPTH:
+        raise CheckpointError(f"a {type(module).__name__} in it holds itself, or is nested deeper than {MAX_DEPTH}")
+    if paths > _MOST_PATHS:
+        raise CheckpointError(f"a {type(module).__name__} in it holds others in more than {_MOST_PATHS} ways")
+    return height, paths
+
+
+def _read_map(row: Mapping[str, Any], key: str) -> dict[Any, Any]:
+    found = row.get(key)
+    if not isinstance(found, dict):
+        raise CheckpointError(f"a module in it has no {key}")
+    return found
+
+
+def _read_attribute_name(key: Any) -> str:
+    """An attribute's name, checked: no dunder, and none of the module's tables."""
+    if not _may_be_kept(key):
+        raise CheckpointError(f"a module in it has an attribute {key!r:.80}")
+    assert isinstance(key, str)
+    return key
+
+
+def _may_be_kept(key: Any) -> bool:
+    return isinstance(key, str) and not (key.startswith("__") or key in _OWN or "." in key or hasattr(nn.Module, key))
+
+
+def _restore_parametrization(module: nn.Module) -> None:
+    """Give a module the class that torch generates for it, which computes its parametrized tensors."""
+    lists = module._modules.get("parametrizations")
+    if not isinstance(lists, nn.ModuleDict):
+        raise CheckpointError(f"a {type(module).__name__} in it has no parametrizations")
+    parametrize._inject_new_class(module)
+    for name, each in lists.items():
+        if not isinstance(each, parametrize.ParametrizationList) or hasattr(module, _read_attribute_name(name)):
+            raise CheckpointError(f"a {type(module).__name__} in it has a parametrization of {name!r:.80}")
+        parametrize._inject_property(module, name)
+
+
+def _finish_module(module: nn.Module) -> None:
+    if isinstance(module, nn.RNNBase):
+        try:
+            module._init_flat_weights()
+        except (AttributeError, TypeError) as error:
+            raise CheckpointError(f"a {type(module).__name__} in it is not whole: {error}") from None

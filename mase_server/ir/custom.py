@@ -1,4 +1,4 @@
-"""Custom operations: functions and module classes of the user's that become one node each, with their hardware."""
+"""Custom operations: the user's functions and module classes that become one node each, with their hardware."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from mase_server.ir.build import underlying
+from mase_server.ir.build import underlying_callable
 from mase_server.ops.types import OpCall
 
 _KEYS = frozenset({"args", "module", "dependence_files", "toolchain"})
@@ -40,7 +40,7 @@ class CustomOps:
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> CustomOps:
-        """Checked custom operations. Raises ValueError or TypeError for what is none."""
+        """Check custom operations. Raises ValueError or TypeError for malformed ones."""
         given = given or {}
         _refuse_others("custom_ops", given, frozenset({"functions", "modules"}))
         functions, modules = dict(given.get("functions") or {}), dict(given.get("modules") or {})
@@ -55,10 +55,10 @@ class CustomOps:
         return cls(functions, modules)
 
     def entry(self, call: OpCall) -> Mapping[str, Any] | None:
-        """The entry of the operation that a call makes; None for an operation that is not custom."""
+        """The entry of the operation that a call makes; None if it is not custom."""
         if call.module is not None:
             return next((self.modules[base] for base in type(call.module).__mro__ if base in self.modules), None)
-        target = underlying(call.target)
+        target = underlying_callable(call.target)
         return next((entry for function, entry in self.functions.items() if function is target), None)
 
 

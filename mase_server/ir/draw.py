@@ -1,4 +1,9 @@
-"""Drawing a graph as SVG: boxes for scopes, colours for families of operators, shapes on the edges."""
+"""Drawings of a graph: an SVG with a box for each scope, colours for families of operators and shapes on the edges, and
+an HTML table of its operations.
+
+A scope is a contiguous run of nodes, so a module that is called twice is drawn twice and boxes have no cycles. Folding
+is CSS (`:has`), without a script.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +14,28 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import fx, nn
 
-from mase_server.dtypes import short
-from mase_server.ir.build import attribute, underlying
-from mase_server.ir.layout import Layout, Line, Placed, clusters
-from mase_server.ir.number_formats import format_text, number_formats
-from mase_server.ops.table import op_info
+from mase_server.dtypes import SHORT, short
+from mase_server.formats import with_parameters
+from mase_server.ir.build import attribute, underlying_callable
+from mase_server.ir.layout import Layout, Line, Placed, build_cluster_tree
+from mase_server.ir.number_formats import Formats, format_text, number_formats, operator_of
+from mase_server.ops.table import op_info, parameters_of
 from mase_server.ops.types import TensorType
-from mase_server.tracing.values import DictOf, TupleOf
+from mase_server.tracing.recording.values import DictOf, TupleOf
 from mase_server.visible import escape_markup, reveal
 
 if TYPE_CHECKING:
     from mase_server.ir.graph import MaseGraph
 
-#: family -> fill colour; families of one colour do alike things.
+
+#: family -> fill colour; related families share a colour.
 COLOURS: Mapping[str, str] = {
     "matmul": "#bcd7f7", "conv": "#a9c8f5", "attention": "#d9c8f5", "recurrent": "#cdbdf0", "norm": "#fce3a6",
     "activation": "#f9c9a8", "pool": "#f6b8b0", "embedding": "#c9e7d3", "elementwise": "#dcefc3",
     "reduction": "#f2d5e8", "shape": "#eceef1", "index": "#e3e8ee", "creation": "#e7ece4", "loss": "#f5b5c4",
     "fft": "#c3e9ee", "other": "#f4f4f4", "placeholder": "#b5ead0", "get_attr": "#d8f3e5", "output": "#b5ead0",
 }  # fmt: skip
-#: Colours of number formats, in the order in which a graph has them.
+#: Colours of number formats, in the order in which a graph first uses them.
 FORMAT_COLOURS = (
     "#bcd7f7",
     "#f9c9a8",
@@ -60,44 +67,48 @@ def draw(
 ) -> None:
     """Write a graph as SVG. Scopes fold away by their check boxes in viewers that show HTML in SVG.
 
-    colours: what boxes are coloured by, the family of the operator or the number format of the result.
-    Raises ImportError where igraph, which lays it out, is not installed; OSError where the file cannot be written.
+    colours: what determines a box's colour: the family of the operator, or the number format of the result.
+    Raises ImportError if igraph, which computes the layout, is not installed; OSError if the file cannot be written.
     """
-    Path(file).write_text(svg(graph, colours), encoding="utf-8")
+    Path(file).write_text(graph_svg(graph, colours), encoding="utf-8")
 
 
-def svg(graph: MaseGraph, colours: Literal["family", "format"] = "family") -> str:
+def graph_svg(graph: MaseGraph, colours: Literal["family", "format"] = "family") -> str:
     """The drawing as text."""
     return _Drawing(graph, colours == "format").text()
 
 
 class _Drawing:
-    """One drawing: what is written in each box, and the boxes' layout."""
+    """One drawing: the texts in the boxes, and the layout of the boxes."""
 
     def __init__(self, graph: MaseGraph, by_format: bool) -> None:
         self._model = graph.module
         self._nodes = list(graph.fx_graph.nodes)
         self._shapes = _Shapes(graph)
         self._colours = self._format_colours() if by_format else COLOURS
-        self._group = self._format if by_format else self._family
-        self._paths = _paths(self._nodes)
-        self._labels = {node: self._label(node) for node in self._nodes}
-        kinds = {path: _kind_name(node) for node, path in self._paths.items() if path} | _recorded_kinds(graph)
-        root = clusters(self._nodes, self._paths, {path: kind for path, kind in kinds.items() if path})
+        self._group = self._result_format if by_format else self._operator_family
+        self._paths_of_mention = _scope_paths(self._nodes)
+        self._labels = {node: self._node_label(node) for node in self._nodes}
+        kinds = {path: _kind_name(node) for node, path in self._paths_of_mention.items() if path} | _recorded_kinds(
+            graph
+        )
+        root = build_cluster_tree(
+            self._nodes, self._paths_of_mention, {path: kind for path, kind in kinds.items() if path}
+        )
         root.kind = type(graph.module).__name__
-        self._placed = Layout(self._nodes, {node: self._size(node) for node in self._nodes}).place(root)
+        self._placed = Layout(self._nodes, {node: self._box_size(node) for node in self._nodes}).place(root)
 
-    def _size(self, node: fx.Node) -> tuple[float, float, float]:
+    def _box_size(self, node: fx.Node) -> tuple[float, float, float]:
         width = max(map(len, self._labels[node])) * FONT + 16
         written = 4 + SMALL_FONT * len(self._shapes.of(node)) if node.users else 0.0
         return width, 30.0, max(width / 2, written)
 
     def text(self) -> str:
         """The SVG document."""
-        cell = max([CELL, *(FONT * len(group) + 24 for group in self._groups())])
+        cell = max([CELL, *(FONT * len(group) + 24 for group in self._used_groups())])
         width = max(self._placed.width, 3 * cell) + 2 * MARGIN
         columns = int((width - 2 * MARGIN) // cell)
-        legend = LEGEND * -(-len(self._groups()) // columns)
+        legend = LEGEND * -(-len(self._used_groups()) // columns)
         height = self._placed.height + 2 * MARGIN + legend
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
@@ -105,14 +116,14 @@ class _Drawing:
             f'<rect width="100%" height="100%" fill="#fff"/>'
         )
         body = "".join(self._cluster(self._placed, MARGIN, MARGIN + legend, 0))
-        return f"{head}{''.join(self._legend(columns, cell))}{body}</svg>\n"
+        return f"{head}{''.join(self._legend_lines(columns, cell))}{body}</svg>\n"
 
-    def _groups(self) -> list[str]:
+    def _used_groups(self) -> list[str]:
         found = {self._group(node) for node in self._nodes}
         return [group for group in self._colours if group in found]
 
-    def _legend(self, columns: int, cell: float) -> Iterator[str]:
-        for number, group in enumerate(self._groups()):
+    def _legend_lines(self, columns: int, cell: float) -> Iterator[str]:
+        for number, group in enumerate(self._used_groups()):
             x, y = MARGIN + cell * (number % columns), 8 + LEGEND * (number // columns)
             yield f'<rect class="b" x="{x:.0f}" y="{y:.0f}" width="12" height="12" rx="3" '
             yield f'fill="{self._colours[group]}"/>'
@@ -127,17 +138,17 @@ class _Drawing:
         yield f'<text class="l" x="{x + 20:.0f}" y="{y + 14:.0f}">{escape_markup(cluster.path)}'
         yield f'<tspan class="t"> {escape_markup(cluster.kind)}</tspan></text><g class="i">'
         for line in placed.lines:
-            yield f'<path class="e" d="{_curve(line, x, y)}"/>'
+            yield f'<path class="e" d="{_edge_path(line, x, y)}"/>'
         for child, dx, dy in placed.children:
             inner = self._cluster(child, x + dx, y + dy, depth + 1) if isinstance(child, Placed) else None
-            yield from self._node(child, x + dx, y + dy) if isinstance(child, fx.Node) else inner or ()
+            yield from self._node_lines(child, x + dx, y + dy) if isinstance(child, fx.Node) else inner or ()
         yield "</g></g>"
 
-    def _node(self, node: fx.Node, x: float, y: float) -> Iterator[str]:
+    def _node_lines(self, node: fx.Node, x: float, y: float) -> Iterator[str]:
         operator, name = self._labels[node]
         width = max(len(operator), len(name)) * FONT + 16
         middle = x + width / 2
-        yield f"<g><title>{escape_markup(self._details(node))}</title>"
+        yield f"<g><title>{escape_markup(self._tooltip_text(node))}</title>"
         yield f'<rect class="b" x="{x:.0f}" y="{y:.0f}" width="{width:.0f}" height="30" rx="5" '
         yield f'fill="{self._colours[self._group(node)]}"/>'
         yield f'<text class="o" text-anchor="middle" x="{middle:.0f}" y="{y + 13:.0f}">{escape_markup(operator)}</text>'
@@ -147,27 +158,27 @@ class _Drawing:
             yield f'<text class="t" x="{middle + 4:.0f}" y="{y + 39:.0f}">{escape_markup(shape)}</text>'
         yield "</g>"
 
-    def _label(self, node: fx.Node) -> tuple[str, str]:
-        """The operator, and the name by which the person knows the node."""
+    def _node_label(self, node: fx.Node) -> tuple[str, str]:
+        """The operator, and the name by which the user knows the node."""
         if node.op in ("placeholder", "output", "get_attr"):
-            return node.op, _clipped(str(node.target))
-        return _clipped(self._info(node).mase_op), _clipped(self._own_name(node))
+            return node.op, _clip_text(str(node.target))
+        return _clip_text(self._operator_info(node).mase_op), _clip_text(self._own_name(node))
 
     def _own_name(self, node: fx.Node) -> str:
         if node.op != "call_module":
             return node.name
-        inside = self._paths[node]
+        inside = self._paths_of_mention[node]
         return str(node.target).removeprefix(f"{inside}." if inside else "")
 
-    def _info(self, node: fx.Node) -> Any:
+    def _operator_info(self, node: fx.Node) -> Any:
         module = attribute(self._model, str(node.target)) if node.op == "call_module" else None
-        return op_info(node.op, underlying(node.target), module if isinstance(module, nn.Module) else None)
+        return op_info(node.op, underlying_callable(node.target), module if isinstance(module, nn.Module) else None)
 
-    def _family(self, node: fx.Node) -> str:
-        family = node.op if node.op in COLOURS else str(self._info(node).family)
+    def _operator_family(self, node: fx.Node) -> str:
+        family = node.op if node.op in COLOURS else str(self._operator_info(node).family)
         return family if family in COLOURS else "other"
 
-    def _format(self, node: fx.Node) -> str:
+    def _result_format(self, node: fx.Node) -> str:
         return self._shapes.formats.get(node, UNROUNDED)
 
     def _format_colours(self) -> Mapping[str, str]:
@@ -175,9 +186,9 @@ class _Drawing:
         colours = {text: FORMAT_COLOURS[index % len(FORMAT_COLOURS)] for index, text in enumerate(found)}
         return {**colours, UNROUNDED: UNROUNDED_COLOUR}
 
-    def _details(self, node: fx.Node) -> str:
+    def _tooltip_text(self, node: fx.Node) -> str:
         target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.target)
-        lines = [f"{node.name}: {node.op} {target}", f"scope: {self._paths[node] or '(the model)'}"]
+        lines = [f"{node.name}: {node.op} {target}", f"scope: {self._paths_of_mention[node] or '(the model)'}"]
         if node.op == "call_module":
             lines.append(repr(attribute(self._model, str(node.target))).partition("\n")[0])
         taken = ", ".join(f"{source.name} {self._shapes.of(source)}" for source in node.all_input_nodes)
@@ -185,7 +196,7 @@ class _Drawing:
 
 
 class _Shapes:
-    """Types of results in words, with symbols where probing found them, and number formats in place of element types.
+    """Types of results in words, with symbols where probing found them and number formats in place of element types.
 
     formats: of results, as text.
     """
@@ -199,37 +210,37 @@ class _Shapes:
     def of(self, node: fx.Node) -> str:
         """As `f32[B, T, 768]` or `fixed(8,4)[B, T, 768]`; several tensors are separated by commas; "" for none."""
         if node not in self._texts:
-            self._texts[node] = _clipped(self._text(node), 48)
+            self._texts[node] = _clip_text(self._result_text(node), 48)
         return self._texts[node]
 
-    def _text(self, node: fx.Node) -> str:
-        # A rounding has the shape of what it rounds.
+    def _result_text(self, node: fx.Node) -> str:
+        # A rounding has the shape of its input.
         shaped: Any = node.args[0] if format_text(node) is not None else node
         value, index = shaped.meta.get("value"), shaped.meta.get("call")
         format = self.formats.get(node)
         if self._probed is None or not self._probed.symbols or index is None:
-            return self._described([self._facts.get(node) if value is None else value], format)
-        return self._described([run.calls[index].value for run in self._probed.runs], format)
+            return self._describe_values([self._facts.get(node) if value is None else value], format)
+        return self._describe_values([run.calls[index].value for run in self._probed.runs], format)
 
-    def _described(self, values: list[Any], format: str | None = None) -> str:
+    def _describe_values(self, values: list[Any], format: str | None = None) -> str:
         first = values[0]
         if isinstance(first, TensorType):
-            return f"{format or short(first.dtype)}[{', '.join(self._sizes([value.shape for value in values]))}]"
+            return f"{format or short(first.dtype)}[{', '.join(self._size_texts([value.shape for value in values]))}]"
         parts: tuple[Any, ...] = ()
         if isinstance(first, TupleOf):
             parts = tuple(zip(*(value.items for value in values), strict=False))
         elif isinstance(first, DictOf):
             parts = tuple(zip(*([item for _, item in value.items] for value in values), strict=False))
-        return ", ".join(text for part in parts if (text := self._described(list(part))))
+        return ", ".join(text for part in parts if (text := self._describe_values(list(part))))
 
-    def _sizes(self, shapes: list[tuple[int, ...]]) -> Iterator[str]:
+    def _size_texts(self, shapes: list[tuple[int, ...]]) -> Iterator[str]:
         for sizes in zip(*shapes, strict=False):
             fitted = None if self._probed is None or len(set(sizes)) == 1 else self._probed.fitter.fit(sizes)
             yield str(sizes[0] if fitted is None else fitted)
 
 
-def _paths(nodes: list[fx.Node]) -> dict[fx.Node, str]:
-    """The scope of each node; one that has none, a size or what a pass put in, is where the next one is."""
+def _scope_paths(nodes: list[fx.Node]) -> dict[fx.Node, str]:
+    """The scope of each node; a node without one, a size or one added by a pass, gets the scope of the next node."""
     found: dict[fx.Node, str] = {}
     path = ""
     for node in reversed(nodes):
@@ -245,18 +256,18 @@ def _kind_name(node: fx.Node) -> str:
 
 
 def _recorded_kinds(graph: MaseGraph) -> dict[str, str]:
-    """Scopes that hold other scopes only have no node of their own; the recording knows them."""
+    """The kinds of all recorded scopes: scopes that only hold other scopes have no node of their own."""
     if graph.recording is None:
         return {}
     return {path: kind.__name__ for path, kind in graph.recording.run.scopes}
 
 
-def _clipped(text: str, size: int = 28) -> str:
+def _clip_text(text: str, size: int = 28) -> str:
     text = reveal(text)
     return text if len(text) <= size else f"{text[: size - 1]}…"
 
 
-def _curve(line: Line, x: float, y: float) -> str:
+def _edge_path(line: Line, x: float, y: float) -> str:
     x0, start, bend, x1, straight, end = line
     x0, x1 = x + x0, x + x1
     start, bend, straight, end = y + start, y + bend, y + straight, y + end
@@ -265,3 +276,81 @@ def _curve(line: Line, x: float, y: float) -> str:
     middle = (bend + straight) / 2
     curve = f"C{x0:.0f} {middle:.0f} {x1:.0f} {middle:.0f} {x1:.0f} {straight:.0f}"
     return f"M{x0:.0f} {start:.0f}V{bend:.0f}{curve}V{end:.0f}"
+
+
+# A graph as an HTML table, for notebooks. User-defined names are escaped.
+
+#: The most nodes that are shown; the rest are counted.
+MOST_ROWS = 500
+_HEAD = ("layer", "operator", "result", "format", "parameters", "FLOPs")
+_NUMBERS = frozenset({"parameters", "FLOPs"})
+
+
+def graph_html_table(graph: MaseGraph) -> str:
+    """A row for each node that computes: its path or name, MASE's operator, its result and its cost."""
+    nodes = [node for node in graph.nodes if node.op.startswith("call")]
+    rows = list(_html_rows(graph, nodes[:MOST_ROWS]))
+    used = [index for index, name in enumerate(_HEAD) if name != "format" or any(row[index] for row in rows)]
+    name = type(graph.root).__name__
+    parts = [f"<b>{escape_markup(name)}</b>: {escape_markup(_summarize_graph(graph, len(nodes)))}", "<table><thead>"]
+    parts.append(_html_row("th", used, _HEAD) + "</thead><tbody>")
+    parts += [_html_row("td", used, row) for row in rows]
+    left = f"<p>… and {len(nodes) - MOST_ROWS:,} more nodes</p>" if len(nodes) > MOST_ROWS else ""
+    return f"<div>{''.join(parts)}</tbody></table>{left}</div>"
+
+
+def _summarize_graph(graph: MaseGraph, count: int) -> str:
+    count_of = f"{count:,} operation{'' if count == 1 else 's'}"
+    parameters, _ = parameters_of(graph.root)
+    inputs = [f"{node.name}: {_fact_text(graph.facts.get(node))}" for node in graph.nodes if node.op == "placeholder"]
+    flops = graph.scope_costs()[""].flops
+    return f"{count_of} · {parameters:,} parameters · {flops:,} FLOPs · {', '.join(inputs) or 'no inputs'}"
+
+
+def _html_rows(graph: MaseGraph, nodes: list[fx.Node]) -> Iterator[tuple[str, ...]]:
+    facts, costs, formats = graph.facts, graph.costs(), number_formats(graph.fx_graph, graph.module)
+    for node in nodes:
+        flops = costs[node.name].flops
+        yield (
+            _layer_path(node) or node.name,
+            operator_of(node, graph.module),
+            _fact_text(facts.get(node)),
+            _format_cell(formats, node),
+            f"{_count_parameters(graph, node):,}" if _layer_path(node) else "",
+            f"{flops:,}" if flops else "",
+        )
+
+
+def _layer_path(node: fx.Node) -> str:
+    """The path of the layer that a node runs, also if it runs with rounded parameters; "" for a node that is no
+    layer."""
+    layer = node.args[0] if node.target is with_parameters else node
+    is_layer = isinstance(layer, fx.Node) and (layer is not node or node.op == "call_module")
+    return str(layer.target) if is_layer and isinstance(layer, fx.Node) else ""
+
+
+def _count_parameters(graph: MaseGraph, node: fx.Node) -> int:
+    return parameters_of(attribute(graph.module, _layer_path(node)))[0]
+
+
+def _format_cell(formats: Formats, node: fx.Node) -> str:
+    return str(formats[node]) if node in formats else ""
+
+
+def _fact_text(fact: Any) -> str:
+    """A fact as hints show it: `f32[2, 8]`."""
+    if isinstance(fact, TensorType):
+        return f"{SHORT.get(fact.dtype, fact.dtype)}[{', '.join(map(str, fact.shape))}]"
+    if isinstance(fact, tuple):
+        return f"({', '.join(map(_fact_text, fact))})"
+    if isinstance(fact, dict):
+        return f"{{{', '.join(f'{key}: {_fact_text(value)}' for key, value in fact.items())}}}"
+    return "" if fact is None else str(fact)
+
+
+def _html_row(tag: str, used: list[int], cells: tuple[str, ...]) -> str:
+    parts = []
+    for index in used:
+        align = "right" if _HEAD[index] in _NUMBERS else "left"
+        parts.append(f'<{tag} style="text-align: {align}">{escape_markup(cells[index])}</{tag}>')
+    return f"<tr>{''.join(parts)}</tr>"

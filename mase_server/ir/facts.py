@@ -1,6 +1,6 @@
-"""What is known of every node's result: types of tensors and values of numbers, from a recording or a run of the graph.
+"""Facts about every node's result: types of tensors and values of numbers, from a recording or a run of the graph.
 
-A fact is a `TensorType`, a number or another simple value itself, a tuple or dict of facts, or `Python` with the name
+A fact is a `TensorType`, a number or other simple value itself, a tuple or dict of facts, or `Python` with the name
 of a type for any other object.
 """
 
@@ -15,28 +15,28 @@ import torch
 from torch import fx, nn
 
 from mase_server.formats import with_parameters
-from mase_server.ir.build import attribute, underlying
+from mase_server.ir.build import attribute, underlying_callable
 from mase_server.ops.types import OpCall, TensorType
-from mase_server.tracing.calls import Run
-from mase_server.tracing.values import DictOf, Python, TupleOf, fields_of, tensor_type
+from mase_server.tracing.recording.calls import Run
+from mase_server.tracing.recording.values import DictOf, Python, TupleOf, fields_of, tensor_type
 
 Facts = dict[fx.Node, Any]
 
 SIMPLE = (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
-#: What the builder adds for sizes of symbols; computed here on numbers.
+#: The functions that the builder adds for sizes of symbols; computed here on numbers.
 ARITHMETIC = frozenset({operator.add, operator.mul, operator.floordiv, operator.sub})
 
 
 @dataclass(frozen=True, slots=True)
 class Produced(TensorType):
-    """A tensor among a call's arguments, with the node that made it and where in that node's result it is."""
+    """A tensor among a call's arguments, with the node that made it and its path in that node's result."""
 
     node: fx.Node | None = field(default=None, compare=False)
     path: tuple[Any, ...] = field(default=(), compare=False)
 
 
 def fact_of(value: Any, depth: int = 0) -> Any:
-    """The fact of a real or meta value. Call it where no torch function mode listens."""
+    """The fact of a real or meta value. Call it only while no torch function mode is active."""
     if isinstance(value, torch.Tensor):
         return tensor_type(value)
     if isinstance(value, SIMPLE):
@@ -49,12 +49,12 @@ def fact_of(value: Any, depth: int = 0) -> Any:
     return Python(type(value).__name__)
 
 
-def plain(value: Any) -> Any:
+def fact_from_recorded(value: Any) -> Any:
     """A recorded description as a fact."""
     if isinstance(value, TupleOf):
-        return tuple(plain(item) for item in value.items)
+        return tuple(fact_from_recorded(item) for item in value.items)
     if isinstance(value, DictOf):
-        return {key: plain(item) for key, item in value.items}
+        return {key: fact_from_recorded(item) for key, item in value.items}
     return None if value == Python("None") else value
 
 
@@ -63,12 +63,14 @@ def recorded_facts(graph: fx.Graph, run: Run, model: nn.Module) -> Facts:
     facts: Facts = {}
     for node in graph.nodes:
         call = node.meta.get("call")
-        facts[node] = plain(run.calls[call].value) if call is not None else _between(node, facts, model)
+        facts[node] = (
+            fact_from_recorded(run.calls[call].value) if call is not None else _compute_added_fact(node, facts, model)
+        )
     return facts
 
 
-def _between(node: fx.Node, facts: Facts, model: nn.Module) -> Any:
-    """Sizes, arithmetic on them and constants: what building added to the recorded calls."""
+def _compute_added_fact(node: fx.Node, facts: Facts, model: nn.Module) -> Any:
+    """The fact of a node that building added to the recorded calls: a size, arithmetic on sizes, or a constant."""
     if node.op == "get_attr":
         return fact_of(attribute(model, str(node.target)))
     args = map_nodes(node.args, facts.__getitem__)
@@ -80,13 +82,13 @@ def _between(node: fx.Node, facts: Facts, model: nn.Module) -> Any:
 def call_of(node: fx.Node, facts: Facts, model: nn.Module) -> OpCall:
     """The call that a node makes, with the types of its tensors in place of nodes.
 
-    A layer that is called with other parameters than its own is called all the same.
+    A layer that runs with parameters other than its own counts as a call of that layer.
     """
     module = attribute(model, str(node.target)) if node.op == "call_module" else None
-    target = module if module is not None else underlying(node.target)
+    target = module if module is not None else underlying_callable(node.target)
 
     def known(source: fx.Node) -> Any:
-        return produced(facts[source], source)
+        return mark_producer(facts[source], source)
 
     kind, args = node.op, node.args
     if node.target is with_parameters:
@@ -112,24 +114,24 @@ def map_nodes(value: Any, change: Callable[[fx.Node], Any]) -> Any:
     return value
 
 
-def produced(fact: Any, node: fx.Node, path: tuple[Any, ...] = ()) -> Any:
-    """A fact whose tensors know where they come from."""
+def mark_producer(fact: Any, node: fx.Node, path: tuple[Any, ...] = ()) -> Any:
+    """A fact whose tensors carry the node and path that they come from."""
     if isinstance(fact, TensorType):
         return Produced(fact.dtype, fact.shape, node, path)
     if isinstance(fact, tuple):
-        return tuple(produced(item, node, (*path, index)) for index, item in enumerate(fact))
+        return tuple(mark_producer(item, node, (*path, index)) for index, item in enumerate(fact))
     if isinstance(fact, dict):
-        return {key: produced(item, node, (*path, key)) for key, item in fact.items()}
+        return {key: mark_producer(item, node, (*path, key)) for key, item in fact.items()}
     return fact
 
 
-def leaves(fact: Any) -> Iterator[Any]:
-    """Tensors and numbers of a fact, in order; None and objects are left out."""
+def fact_leaves(fact: Any) -> Iterator[Any]:
+    """Yield the tensors and numbers of a fact, in order, without None and objects."""
     if isinstance(fact, tuple | list):
         for item in fact:
-            yield from leaves(item)
+            yield from fact_leaves(item)
     elif isinstance(fact, dict):
         for item in fact.values():
-            yield from leaves(item)
+            yield from fact_leaves(item)
     elif isinstance(fact, TensorType | bool | int | float | complex):
         yield fact

@@ -1,7 +1,7 @@
 """Tracers of Hugging Face models, with scopes and leaf rules.
 
-Source: `dmx.compressor.fx.tracer`, whose names these are. Both `symbolic_trace` functions give the module *and* the
-tracer; nothing that is passed in is changed.
+Source: `dmx.compressor.fx.tracer`, which has the same names. Both `symbolic_trace` functions return the module *and*
+the tracer; they change nothing that is passed in.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 
 from torch import fx, nn
 
-from mase_server.ir.build import executable
+from mase_server.ir.build import build_graph_module
 from mase_server.ir.tracer import MaseTracer
-from mase_server.tracing.scope import Scope, ScopeContextManager
-from mase_server.tracing.values import holds_tensor
+from mase_server.tracing.recording.calls import Scope, ScopeContextManager
+from mase_server.tracing.recording.values import holds_tensor
 
 __all__ = [
     "DmxHFTracer", "HFQuantTracer", "QuantTracer", "Scope", "ScopeContextManager", "disable_hooked_forward",
@@ -33,7 +33,7 @@ class QuantTracer(MaseTracer):
     """A tracer that keeps the scope of every node.
 
     scope: the scope of the node that is being made.  node_name_to_scope: {node name: (module path, module type)}.
-    record_stack_traces: not in use; nodes know their positions anyway.
+    record_stack_traces: not used; nodes always know their positions.
     Source: `dmx.compressor.fx.tracer.QuantTracer`.
 
     >>> tracer = QuantTracer()
@@ -63,9 +63,9 @@ class HFQuantTracer(QuantTracer):
 class DmxHFTracer(HFQuantTracer):
     """A tracer of Hugging Face models for which activations, norms and rotary embeddings are leaves.
 
-    autowrap_modules: Python modules of whose functions each call is one node, as for fx.  autowrap_functions: the same
-    for single functions.  activations, norms: transformers' own become one node.  rotary: so do rotary embeddings, and
-    each architecture's own `apply_rotary_pos_emb`, whatever it is called besides.
+    autowrap_modules: Python modules; each call of one of their functions is one node, as in fx.  autowrap_functions:
+    the same for single functions.  activations, norms: transformers' own become one node.  rotary: so do rotary
+    embeddings, and each architecture's own `apply_rotary_pos_emb`, whatever suffix its name has.
     Source: `dmx.compressor.fx.tracer.DmxHFTracer`.
 
     >>> from transformers import LlamaConfig, LlamaModel
@@ -92,7 +92,7 @@ class DmxHFTracer(HFQuantTracer):
         self._rules = [rule for wanted, rule in rules if wanted]
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """torch.nn's modules, and transformers' activations, norms and rotary embeddings, as the options say."""
+        """Are they torch.nn's modules, or transformers' activations, norms or rotary embeddings, as the options say?"""
         return super().is_leaf_module(m, module_qualified_name) or any(rule(type(m)) for rule in self._rules)
 
     def leaf_functions(self, root: nn.Module) -> tuple[Callable[..., Any], ...]:
@@ -128,15 +128,15 @@ def _is_rotary_embedding(kind: type) -> bool:
 def hf_symbolic_trace(
     model: nn.Module,
     input_names: list[str] | None = None,
-    concrete_args: dict[str, Any] | None = None,
+    concrete_args: Mapping[str, Any] | None = None,
     tracer_cls: type[MaseTracer] = DmxHFTracer,
-    dummy_inputs: dict[str, Any] | None = None,
+    dummy_inputs: Mapping[str, Any] | None = None,
 ) -> tuple[fx.GraphModule, MaseTracer]:
-    """Trace a Hugging Face model; gives the GraphModule and the tracer.
+    """Trace a Hugging Face model; return the GraphModule and the tracer.
 
-    model: a Hugging Face model, which is not changed.  tracer_cls: whose leaf rules count.
-    input_names: the inputs of the traced model; the model's own dummy inputs decide if unset.  concrete_args: fixed
-    values of other parameters.  dummy_inputs: examples of the inputs; made from the configuration where they lack.
+    model: a Hugging Face model, which is not changed.  tracer_cls: the class whose leaf rules apply.
+    input_names: the inputs of the traced model; by default the model's own dummy inputs.  concrete_args: fixed
+    values of other parameters.  dummy_inputs: examples of the inputs; missing ones are made from the configuration.
     Raises ValueError for a name that forward does not have.
     Source: `dmx.compressor.fx.tracer.hf_symbolic_trace`.
 
@@ -146,23 +146,23 @@ def hf_symbolic_trace(
     >>> [node.name for node in traced.graph.nodes if node.op == "placeholder"]
     ['input_ids', 'attention_mask', 'token_type_ids']
     """
-    from mase_server.ir.recording import examples, with_padding
+    from mase_server.ir.recording import example_inputs, with_padding
 
     given = dict(dummy_inputs or {})
     names = list(input_names) if input_names is not None else list(given) or _usual_names(model)
     _check_names(model, [*names, *(concrete_args or {})])
     missing = [name for name in names if name not in given]
-    inputs = {**(with_padding(examples(model, None, missing)) if missing else {}), **given}
+    inputs = {**(with_padding(example_inputs(model, None, missing)) if missing else {}), **given}
     arguments = {name: inputs[name] for name in names} | dict(concrete_args or {})
     with disable_hooked_forward(model):
         tracer = tracer_cls()
         graph = tracer.trace(model, arguments)
-    return _module(model, graph, tracer), tracer
+    return _make_graph_module(model, graph, tracer), tracer
 
 
 def _usual_names(model: nn.Module) -> list[str]:
     """The names of a model's own dummy inputs that its forward has, else its main input."""
-    from mase_server.inputs.library.huggingface import library_inputs
+    from mase_server.tracing.inputs.library.huggingface import library_inputs
 
     parameters = inspect.signature(model.forward).parameters
     dummies = getattr(model, "dummy_inputs", None) or {}
@@ -183,13 +183,13 @@ def _check_names(model: nn.Module, names: Iterable[str]) -> None:
 
 
 def symbolic_trace(
-    root: nn.Module | Callable[..., Any], concrete_args: dict[str, Any] | None = None
+    root: nn.Module | Callable[..., Any], concrete_args: Mapping[str, Any] | None = None
 ) -> tuple[fx.GraphModule, QuantTracer]:
-    """Trace a module or a function; gives the GraphModule and the tracer.
+    """Trace a module or a function; return the GraphModule and the tracer.
 
-    root: a module, which is not changed, or a function.
-    concrete_args: arguments that are fixed, or structures with `fx.PH` where values come in.  A module is recorded on
-    the tensors among them, or on inputs that are looked for; where none are found it is traced with proxies.
+    root: a module, which is not changed, or a function. concrete_args: arguments that are fixed, or structures with
+    `fx.PH` in the places of inputs.  A module is recorded on the tensors among them, or on inputs that a search
+    finds; if it finds none, the module is traced with proxies.
     Source: `dmx.compressor.fx.tracer.symbolic_trace`.
 
     >>> traced, tracer = symbolic_trace(lambda x: torch.relu(x) + 1)
@@ -204,22 +204,22 @@ def symbolic_trace(
             raise
         tracer = QuantTracer()
         graph = tracer._trace_proxies(root, concrete_args)
-    return _module(root, graph, tracer), tracer
+    return _make_graph_module(root, graph, tracer), tracer
 
 
-def _module(root: Any, graph: fx.Graph, tracer: MaseTracer) -> fx.GraphModule:
+def _make_graph_module(root: Any, graph: fx.Graph, tracer: MaseTracer) -> fx.GraphModule:
     if tracer.run is not None:
-        return executable(graph, root, tracer.run.constants)
+        return build_graph_module(graph, root, tracer.run.constants)
     name = type(root).__name__ if isinstance(root, nn.Module) else getattr(root, "__name__", "function")
     return fx.GraphModule(tracer.root, graph, name)
 
 
 @contextmanager
 def disable_hooked_forward(model: nn.Module) -> Iterator[None]:
-    """While inside, the forwards that accelerate's hooks replaced are the modules' own; hooked again on leaving,
-    exceptions included.
+    """While inside, modules have their own forwards back in place of those from accelerate's hooks.
 
-    model: the model whose modules may have been hooked.
+    The hooked forwards return on leaving, also after an exception.  model: the model whose modules may have been
+    hooked.
     Source: `dmx.compressor.fx.tracer.disable_hooked_forward`.
 
     >>> layer = nn.Linear(4, 2)

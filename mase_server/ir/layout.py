@@ -1,7 +1,7 @@
-"""Where the nodes of a drawing stand: layers from top to bottom, each scope a box with a layout of its own.
+"""The layout of a drawing: layers from top to bottom, where each scope is a box with a layout of its own.
 
-The order within layers is igraph's (Sugiyama), which knows neither boxes nor widths; places that respect widths come
-from an isotonic regression here. An edge that enters or leaves a box does so at a port on its border, and one that
+The order within layers is igraph's (Sugiyama), which knows neither boxes nor widths; an isotonic regression here
+finds places that respect widths. An edge that enters or leaves a box does so at a port on its border, and one that
 passes layers has a lane of its own, so no line crosses a node. Lengths are pixels.
 """
 
@@ -18,7 +18,7 @@ GAP, ROW_GAP, PADDING, HEADER = 14.0, 30.0, 12.0, 20.0
 LANE = 4.0
 SWEEPS = 6
 
-#: A line: it goes straight down to the second height, bends to the third, and goes straight down from there.
+#: A line: straight down to the second height, a bend to the third, then straight down.
 Line = tuple[float, float, float, float, float, float]
 
 
@@ -73,25 +73,26 @@ class _Link:
     start: _Item
     end: _Item
 
-    def shifts(self) -> tuple[float, float]:
+    def port_shifts(self) -> tuple[float, float]:
         """How far from the centres the line leaves and arrives: boxes have ports."""
         start, end = self.start.content, self.end.content
         return (
-            _offset(start, start.outputs, self.source) if isinstance(start, Placed) else 0.0,
-            _offset(end, end.inputs, self.source) if isinstance(end, Placed) else 0.0,
+            _port_offset(start, start.outputs, self.source) if isinstance(start, Placed) else 0.0,
+            _port_offset(end, end.inputs, self.source) if isinstance(end, Placed) else 0.0,
         )
 
 
-def _offset(placed: Placed, ports: Mapping[fx.Node, float], source: fx.Node) -> float:
+def _port_offset(placed: Placed, ports: Mapping[fx.Node, float], source: fx.Node) -> float:
     return ports[source] - placed.width / 2
 
 
-def clusters(nodes: Sequence[fx.Node], path_of: Mapping[fx.Node, str], kinds: Mapping[str, str]) -> Cluster:
-    """The tree of scopes, opened and closed as the nodes come; kinds: the scopes that are drawn, with their types."""
+def build_cluster_tree(nodes: Sequence[fx.Node], path_of: Mapping[fx.Node, str], kinds: Mapping[str, str]) -> Cluster:
+    """The tree of scopes, opened and closed in the order of the nodes; kinds: the scopes that are drawn, with their
+    types."""
     root = Cluster("", kinds.get("", ""), 0, len(nodes) - 1)
     stack = [root]
     for index, node in enumerate(nodes):
-        wanted = _prefixes(path_of[node], kinds)
+        wanted = _drawn_prefixes(path_of[node], kinds)
         while len(stack) > 1 and (len(stack) - 1 > len(wanted) or stack[-1].path != wanted[len(stack) - 2]):
             stack.pop().last = index - 1
         for path in wanted[len(stack) - 1 :]:
@@ -104,7 +105,7 @@ def clusters(nodes: Sequence[fx.Node], path_of: Mapping[fx.Node, str], kinds: Ma
     return root
 
 
-def _prefixes(path: str, kinds: Mapping[str, str]) -> list[str]:
+def _drawn_prefixes(path: str, kinds: Mapping[str, str]) -> list[str]:
     parts = path.split(".") if path else []
     return [prefix for size in range(1, len(parts) + 1) if (prefix := ".".join(parts[:size])) in kinds]
 
@@ -112,40 +113,40 @@ def _prefixes(path: str, kinds: Mapping[str, str]) -> list[str]:
 class Layout:
     """Lays out a tree of clusters, innermost first.
 
-    sizes: width and height of each node's box, and how far what belongs to it reaches to the right of its centre.
+    sizes: each node's box width and height, and how far its label or box reaches to the right of its centre.
     """
 
     def __init__(self, nodes: Sequence[fx.Node], sizes: Mapping[fx.Node, tuple[float, float, float]]) -> None:
         self._index = {node: index for index, node in enumerate(nodes)}
-        self._sizes = sizes
+        self._trace_sizes = sizes
 
     def place(self, cluster: Cluster) -> Placed:
-        """The layout of a cluster and of all in it."""
+        """Lay out a cluster and everything in it."""
         inner = {id(child): self.place(child) for child in cluster.children if isinstance(child, Cluster)}
         level = _Level(self, cluster, [inner.get(id(child), child) for child in cluster.children])  # type: ignore[arg-type]
         return level.finish()
 
     def needs(self, child: fx.Node | Placed) -> list[fx.Node]:
-        """The nodes outside of a child whose results it takes."""
+        """The nodes outside of a child whose results the child takes."""
         if isinstance(child, fx.Node):
             return list(child.all_input_nodes)
         return list(child.inputs)
 
     def size(self, child: fx.Node | Placed) -> tuple[float, float, float]:
         """Width, height and reach of a child."""
-        return self._sizes[child] if isinstance(child, fx.Node) else (child.width, child.height, child.width / 2)
+        return self._trace_sizes[child] if isinstance(child, fx.Node) else (child.width, child.height, child.width / 2)
 
     def leaving(self, node: fx.Node, cluster: Cluster) -> bool:
         """Is a node's result used after its cluster?"""
         return any(self._index.get(user, -1) > cluster.last for user in node.users)
 
     def is_inside(self, node: fx.Node, cluster: Cluster) -> bool:
-        """Is a node one of a cluster's?"""
+        """Is a node in a cluster?"""
         return cluster.first <= self._index[node] <= cluster.last
 
 
 class _Level:
-    """One cluster's own children, ports and lanes."""
+    """The children, ports and lanes directly in one cluster."""
 
     def __init__(self, layout: Layout, cluster: Cluster, children: list[fx.Node | Placed]) -> None:
         self._layout, self._cluster = layout, cluster
@@ -155,40 +156,42 @@ class _Level:
         self._uses: list[tuple[fx.Node, _Item]] = []
         self._inputs: dict[fx.Node, _Item] = {}
         for child in children:
-            self._add(child)
+            self._add_child(child)
         self._pull_down()
         self._outputs = {
-            source: self._port(source, self._depth()) for source in list(self._providers) if self._leaves(source)
+            source: self._add_port(source, self._depth())
+            for source in list(self._providers)
+            if self._is_leaving(source)
         }
         self._thread()
 
-    def _leaves(self, source: fx.Node) -> bool:
+    def _is_leaving(self, source: fx.Node) -> bool:
         inside = self._layout.is_inside(source, self._cluster)
         return inside and self._layout.leaving(source, self._cluster)
 
     def _depth(self) -> int:
         return 1 + max((item.layer for item in self._items if item.content is not None), default=0)
 
-    def _add(self, child: fx.Node | Placed) -> None:
+    def _add_child(self, child: fx.Node | Placed) -> None:
         needs = self._layout.needs(child)
         for source in needs:
             if source not in self._providers:
-                port = self._inputs[source] = self._providers[source] = self._item(None, 0)
+                port = self._inputs[source] = self._providers[source] = self._add_item(None, 0)
                 port.layer = 0
         layer = 1 + max((self._providers[source].layer for source in needs), default=0)
-        item = self._item(child, layer)
+        item = self._add_item(child, layer)
         self._uses += [(source, item) for source in needs]
         for source in [child] if isinstance(child, fx.Node) else child.outputs:
             self._providers[source] = item
 
-    def _item(self, content: fx.Node | Placed | None, layer: int) -> _Item:
+    def _add_item(self, content: fx.Node | Placed | None, layer: int) -> _Item:
         width, height, reach = (LANE, 0.0, LANE / 2) if content is None else self._layout.size(content)
         item = _Item(content, layer, width, height, reach)
         self._items.append(item)
         return item
 
-    def _port(self, source: fx.Node, layer: int) -> _Item:
-        port = self._item(None, layer)
+    def _add_port(self, source: fx.Node, layer: int) -> _Item:
+        port = self._add_item(None, layer)
         self._uses.append((source, port))
         return port
 
@@ -202,7 +205,7 @@ class _Level:
                 item.layer = max(1, min(layers, default=2) - 1)
 
     def _thread(self) -> None:
-        """Links between neighbouring layers; a source that is used further down gets a lane."""
+        """Link neighbouring layers; a source that is used further down gets a lane."""
         uses: dict[fx.Node, list[_Item]] = {}
         for source, item in self._uses:
             uses.setdefault(source, []).append(item)
@@ -210,56 +213,56 @@ class _Level:
             start = self._providers[source]
             lane = {start.layer: start}
             for layer in range(start.layer + 1, max(user.layer for user in users)):
-                lane[layer] = self._item(None, layer)
+                lane[layer] = self._add_item(None, layer)
                 self._links.append(_Link(source, lane[layer - 1], lane[layer]))
             self._links += [_Link(source, lane[user.layer - 1], user) for user in dict.fromkeys(users)]
 
     def finish(self) -> Placed:
-        """Places for everything."""
-        rows = self._ordered()
-        self._spread(rows)
+        """Place everything."""
+        rows = self._order_layers()
+        self._spread_rows(rows)
         left = min(item.x - item.width / 2 for item in self._items) - PADDING
         for item in self._items:
             item.x -= left
-        height = self._stack(rows)
+        height = self._stack_layers(rows)
         width = max(item.x + item.reach for item in self._items) + PADDING
         width = max(width, 7.0 * len(f"{self._cluster.path} {self._cluster.kind}") + 30)
         return Placed(
             width,
             height,
             [(item.content, item.x - item.width / 2, item.y) for item in self._items if item.content is not None],
-            [_line(link) for link in self._links],
+            [_link_line(link) for link in self._links],
             self._cluster,
             {source: item.x for source, item in self._inputs.items()},
             {source: item.x for source, item in self._outputs.items()},
         )
 
-    def _ordered(self) -> list[list[_Item]]:
+    def _order_layers(self) -> list[list[_Item]]:
         """The items of each layer from left to right."""
         numbers = {id(item): number for number, item in enumerate(self._items)}
         edges = [(numbers[id(link.start)], numbers[id(link.end)]) for link in self._links]
-        places = _sugiyama(len(self._items), edges, [item.layer for item in self._items])
+        places = _place_by_sugiyama(len(self._items), edges, [item.layer for item in self._items])
         rows: list[list[_Item]] = [[] for _ in range(1 + max(item.layer for item in self._items))]
         for number in sorted(range(len(places)), key=places.__getitem__):
             rows[self._items[number].layer].append(self._items[number])
         return rows
 
-    def _spread(self, rows: list[list[_Item]]) -> None:
+    def _spread_rows(self, rows: list[list[_Item]]) -> None:
         above: dict[int, list[tuple[_Item, float]]] = {}
         below: dict[int, list[tuple[_Item, float]]] = {}
         for link in self._links:
-            start, end = link.shifts()
+            start, end = link.port_shifts()
             above.setdefault(id(link.end), []).append((link.start, start - end))
             below.setdefault(id(link.start), []).append((link.end, end - start))
         for row in rows:
-            _settle(row, [0.0] * len(row))
+            _settle_row(row, [0.0] * len(row))
         for sweep in range(SWEEPS):
             near = below if sweep % 2 else above
             for row in reversed(rows) if sweep % 2 else rows:
-                _settle(row, [_mean(item, near.get(id(item), [])) for item in row])
+                _settle_row(row, [_mean_position(item, near.get(id(item), [])) for item in row])
 
-    def _stack(self, rows: list[list[_Item]]) -> float:
-        """y of each layer; the ports lie on the border. Gives the height."""
+    def _stack_layers(self, rows: list[list[_Item]]) -> float:
+        """Set each layer's y; ports lie on the border. Return the height."""
         y = HEADER + (ROW_GAP / 2 if self._inputs else 0.0)
         for row in rows:
             height = max((item.height for item in row), default=0.0)
@@ -277,12 +280,12 @@ class _Level:
         return y
 
 
-def _mean(item: _Item, near: list[tuple[_Item, float]]) -> float:
+def _mean_position(item: _Item, near: list[tuple[_Item, float]]) -> float:
     return sum(other.x + shift for other, shift in near) / len(near) if near else item.x
 
 
-def _settle(row: list[_Item], wanted: list[float]) -> None:
-    """The places nearest to the wanted ones at which nothing overlaps: an isotonic regression."""
+def _settle_row(row: list[_Item], wanted: list[float]) -> None:
+    """The places nearest to the wanted ones without overlaps: an isotonic regression."""
     offset, offsets = 0.0, []
     for index, item in enumerate(row):
         if index:
@@ -299,16 +302,16 @@ def _settle(row: list[_Item], wanted: list[float]) -> None:
         item.x = place + offset
 
 
-def _line(link: _Link) -> Line:
-    """From an item's lower end, out of its layer, and into the next layer to the upper end of another."""
-    leave, arrive = link.shifts()
+def _link_line(link: _Link) -> Line:
+    """The line from an item's lower end, out of its layer, and into the next layer to the upper end of another item."""
+    leave, arrive = link.port_shifts()
     start, end = link.start, link.end
     lane = end.content is None and end.height
     low = end.y + end.height if lane else end.y
     return (start.x + leave, start.y + start.height, max(start.bottom, start.y), end.x + arrive, end.top, low)
 
 
-def _sugiyama(count: int, edges: Sequence[tuple[int, int]], layers: list[int]) -> list[float]:
+def _place_by_sugiyama(count: int, edges: Sequence[tuple[int, int]], layers: list[int]) -> list[float]:
     """igraph's horizontal places. Raises ImportError where igraph is not installed."""
     try:
         igraph = import_module("igraph")

@@ -1,40 +1,62 @@
-"""One model's recordings: the base run, and the probes that find its symbols."""
+"""Recording sessions: one model's base run, and the probes that find its symbols."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import fx, nn
 
-from mase_server.inputs.found import call_arguments
-from mase_server.inputs.generate import LARGEST_FILLED, inputs_at
-from mase_server.inputs.roles import describe
-from mase_server.inputs.spec import Inputs
-from mase_server.tracing.bindings import Reports
-from mase_server.tracing.calls import Run
-from mase_server.tracing.custom_functions import custom_functions_kept
-from mase_server.tracing.cycles import require_tree
-from mase_server.tracing.errors.failure import RAISED
-from mase_server.tracing.probe import IMAGE_SYMBOLS, Outcome, Probed, Prober
-from mase_server.tracing.recorder import IsLeaf, Recorder, is_torch_leaf
-from mase_server.tracing.rungs import RealRecorder, needs_values, real_copy, worth_a_real_run
-from mase_server.tracing.shadow import Shadows
-from mase_server.tracing.state import Tensors, state_of, unchanged
+from mase_server.tracing.diagnosis.failure import RAISED
+from mase_server.tracing.inputs.roles import describe_inputs
+from mase_server.tracing.inputs.spec import LARGEST_FILLED, Inputs, inputs_at
+from mase_server.tracing.models.found import call_arguments
+from mase_server.tracing.recording.calls import Reports, Run
+from mase_server.tracing.recording.leaf_functions import custom_functions_kept
+from mase_server.tracing.recording.recorder import IsLeaf, Recorder, is_torch_leaf
+from mase_server.tracing.recording.rungs import RealRecorder, needs_values, real_copy, worth_a_real_run
+from mase_server.tracing.recording.shadow import Shadows
+from mase_server.tracing.recording.state import Tensors, preserve_state, require_tree, state_of
+from mase_server.tracing.symbols.probing import IMAGE_SYMBOLS, Outcome, Probed, Prober
 
-#: Real runs that take longer are not repeated at other sizes.
+# Detecting whether a graph was changed.
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The nodes of a graph at one time, with their targets and arguments. fx makes new argument tuples at every
+    change."""
+
+    rows: tuple[tuple[Any, ...], ...] = ()
+
+    @classmethod
+    def of(cls, graph: fx.Graph) -> Snapshot:
+        """The graph as it is now."""
+        return cls(tuple((node, node.target, node.args, node.kwargs) for node in graph.nodes))
+
+    def holds(self, graph: fx.Graph) -> bool:
+        """Is the graph unchanged since?"""
+        now = list(graph.nodes)
+        return len(now) == len(self.rows) and all(
+            node is row[0] and node.target is row[1] and node.args is row[2] and node.kwargs is row[3]
+            for node, row in zip(now, self.rows, strict=True)
+        )
+
+
+#: Seconds: a longer real run is not repeated at other sizes.
 MOST_SECONDS = 1.0
 
-#: Seeds of further runs at the base's sizes, where values decide: sizes that two of them share by chance are rare.
+#: Seeds of further runs at the base's sizes when values decide: two of them rarely share a size by chance.
 OTHER_VALUES = (1, 2, 3)
 
 
 class Session:
-    """Records one model as often as it takes.
+    """Records one model as often as necessary.
 
-    arguments: forward's arguments by parameter name, tensors real or meta.  recorder: what records on meta.
-    The model is left as it was.
+    arguments: forward's arguments by parameter name, tensors real or meta.  recorder: the class that records on
+    meta. The model is not changed.
     """
 
     def __init__(
@@ -53,23 +75,23 @@ class Session:
         self.shadows = shadows or Shadows()
         self.is_leaf, self.reports, self.construct = is_leaf, reports, construct
         self._kind = recorder
-        self.inputs: Inputs = spec if spec is not None else describe(self.arguments, model, self._value_of)
-        #: What the values ran on: "meta", or "real" where the model's path depends on values.
+        self.inputs: Inputs = spec if spec is not None else describe_inputs(self.arguments, model, self._value_of)
+        #: How values were run: "meta", or "real" if the model's path depends on values.
         self.rung = "meta"
-        #: Was the base run a real one that took too long to be repeated at other sizes?
+        #: Was the base run a real one that took too long to repeat at other sizes?
         self._slow = False
         #: The recorder of the base run: it knows which tensor is which node, and where a forward failed.
         self.base: Recorder | None = None
-        #: What the forward raised in the base run.
+        #: The exception that the forward raised in the base run.
         self.error: BaseException | None = None
 
     def _value_of(self, tensor: Any) -> Any:
         return self.shadows.get(tensor) if tensor.is_meta else tensor
 
     def record(self) -> Run:
-        """The base run, on the given arguments; raises what the forward raises (`base` then tells more).
+        """The base run, on the given arguments; raises what the forward raises (`base` then holds the run up to there).
 
-        HoldsItselfError for a module that is a part of itself, before anything is run.
+        HoldsItselfError for a module that contains itself, before anything runs.
         """
         require_tree(self.model)
         try:
@@ -84,12 +106,12 @@ class Session:
             raise
 
     def record_at(self, sizes: Mapping[str, int]) -> Run:
-        """A run at other sizes of the symbols, without positions; where the base failed, up to its own failure."""
-        recorder = self._recorder(positions=False)
+        """A run at other sizes of the symbols, without positions; if the base failed, up to its own failure."""
+        recorder = self._make_recorder(positions=False)
         try:
             # Only shapes are wanted on meta: filling an image of a few thousand pixels takes longer than the run.
             largest = LARGEST_FILLED if self.rung == "meta" else None
-            return self._run(recorder, inputs_at(self.inputs, sizes, largest=largest))
+            return self._run_recorder(recorder, inputs_at(self.inputs, sizes, largest=largest))
         except RAISED:
             if self.error is None:
                 raise
@@ -98,7 +120,7 @@ class Session:
     def probe(self, base: Run, last: Outcome | None = None, before_run: Callable[[], None] = lambda: None) -> Probed:
         """Find which symbols may vary and how everything depends on them.
 
-        last: the outcome of an earlier version.  before_run: called before each run at other sizes.
+        last: the outcome for an earlier version of the file.  before_run: called before each run at other sizes.
         """
 
         def run_at(sizes: Mapping[str, int]) -> Run:
@@ -107,20 +129,22 @@ class Session:
 
         sizes = self.inputs.sizes
         if self.error is not None:
-            # A model that fails has not proved yet that it takes any image size.
+            # A failing model has not yet proved that it takes any image size.
             sizes = {name: size for name, size in sizes.items() if name not in IMAGE_SYMBOLS}
         if self._slow:
             sizes = {}
         prober = Prober(base, sizes, run_at, last)
         if self.rung == "real" and self.error is None and not self._slow:
             for seed in OTHER_VALUES:
-                prober.follow_values(self._run(self._recorder(positions=False), inputs_at(self.inputs, seed=seed)))
+                prober.follow_values(
+                    self._run_recorder(self._make_recorder(positions=False), inputs_at(self.inputs, seed=seed))
+                )
         return prober.probe()
 
     def _base_run(self) -> Run:
-        self.base = self._recorder(positions=True)
+        self.base = self._make_recorder(positions=True)
         args, kwargs = call_arguments(self.model, self.arguments)
-        with unchanged(self.model, self.shadows), custom_functions_kept():
+        with preserve_state(self.model, self.shadows), custom_functions_kept():
             before = state_of(self.model)
             run = self.base.record(args, kwargs)
             if (after := state_of(self.model)) != before:
@@ -128,11 +152,11 @@ class Session:
         return run
 
     def _state_kept(self, first: Recorder, after: Tensors) -> str:
-        """The attribute by which a second call would compute something else than the first, "" if there is none.
+        """The attribute that makes a second call compute something else than the first; "" if there is none.
 
-        What is written again by each call, and read by the next one: caches that grow, running means.
+        Such attributes, like growing caches and running means, are written by each call and read by the next.
         """
-        second = self._recorder(positions=False)
+        second = self._make_recorder(positions=False)
         try:
             second.record(*call_arguments(self.model, inputs_at(self.inputs)))
         except Exception:  # noqa: BLE001 - the person's forward may fail at its second call
@@ -140,14 +164,14 @@ class Session:
         now = state_of(self.model)
         read = first.made() & second.taken()
         for name, held in after.items():
-            # `self.table = self.table.to(x.device)` gives another object for the same memory.
+            # `self.table = self.table.to(x.device)` makes another object on the same memory.
             again = [memory for _, memory in now.get(name, [])] != [memory for _, memory in held]
             if again and read & {each for each, _ in held}:
                 return name
         return ""
 
     def _record_for_real(self, error: Exception) -> Run:
-        """The base run on real values; the error on meta stands where this one fails too, unless only meta has it."""
+        """The base run on real values. If this one fails too, the error on meta is raised, unless only meta has it."""
         on_meta = self.model, self.arguments, self.base
         self.model = real_copy(self.model, self.shadows, self.construct)
         self.arguments = inputs_at(self.inputs)
@@ -162,15 +186,15 @@ class Session:
             self.model, self.arguments, self.base = on_meta
             raise error from None
         finally:
-            # What other programs do at the time makes no model slow, nor does a second core.
+            # Processor seconds: the load of other programs and a second core make no model slow.
             seconds = min(time.perf_counter() - wall, time.process_time() - work)
             self._slow = seconds > MOST_SECONDS
 
-    def _recorder(self, *, positions: bool) -> Recorder:
+    def _make_recorder(self, *, positions: bool) -> Recorder:
         kind = self._kind if self.rung == "meta" else RealRecorder
         return kind(self.model, self.shadows, is_leaf=self.is_leaf, positions=positions, reports=self.reports)
 
-    def _run(self, recorder: Recorder, arguments: Mapping[str, Any]) -> Run:
+    def _run_recorder(self, recorder: Recorder, arguments: Mapping[str, Any]) -> Run:
         args, kwargs = call_arguments(self.model, arguments)
-        with unchanged(self.model, self.shadows), custom_functions_kept():
+        with preserve_state(self.model, self.shadows), custom_functions_kept():
             return recorder.record(args, kwargs)

@@ -1,8 +1,8 @@
 """Tensors in one file, in the layout of safetensors: sizes are checked before anything is made, nothing is executed.
 
 8 bytes little-endian length of the header, a JSON header {name: {dtype, shape, data_offsets}}, then the values.
-Source: https://huggingface.co/docs/safetensors. torch.load is not used, not even with `weights_only`: that interprets a
-pickle, and this interprets nothing.
+Source: https://huggingface.co/docs/safetensors. torch.load is not used, not even with `weights_only`: it interprets
+a pickle, while this reader interprets nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from mase_server.ir.errors import CheckpointError
+from mase_server.ir.allowed import CheckpointError
 
 MAX_HEADER = 64 << 20
 _DTYPES = {
@@ -42,7 +42,7 @@ def is_pickle(start: bytes) -> bool:
 def write_tensors(file: BinaryIO, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write tensors, the widest element types first, so that all are aligned."""
     order = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, tensor in order:
         start, end = end, end + tensor.numel() * tensor.element_size()
@@ -67,26 +67,28 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     with path.open("rb") as file:
         start = file.read(8)
         length = int.from_bytes(start, "little")
-        if length > MAX_HEADER and is_pickle(start):  # a small length may begin like a pickle
+        if length > MAX_HEADER and is_pickle(start):  # a small length may look like a pickle's first bytes
             raise CheckpointError(
                 f"{path} is a pickle, as torch.save and MASE write them; reading one executes it, so it is not read. "
                 f"Load it where you trust it and export the graph again with mase_server"
             )
         if len(start) < 8 or length > MAX_HEADER:
             raise CheckpointError(f"{path} is not a file of tensors: it begins with {start!r}")
-        header = _header(path, file.read(length), length)
+        header = _parse_header(path, file.read(length), length)
         size = path.stat().st_size - 8 - length
         if not size:
-            return {name: _tensor(path, name, entry, memoryview(b""), size) for name, entry in header.items()}
+            return {
+                name: _tensor_from_entry(path, name, entry, memoryview(b""), size) for name, entry in header.items()
+            }
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as mapped:
             data = memoryview(mapped)[8 + length :]
             try:
-                return {name: _tensor(path, name, entry, data, size) for name, entry in header.items()}
+                return {name: _tensor_from_entry(path, name, entry, data, size) for name, entry in header.items()}
             finally:
                 data.release()
 
 
-def _header(path: Path, text: bytes, length: int) -> dict[str, Any]:
+def _parse_header(path: Path, text: bytes, length: int) -> Mapping[str, object]:
     if len(text) < length:
         raise CheckpointError(f"{path} is cut off: its header should have {length} bytes and has {len(text)}")
     try:
@@ -99,7 +101,7 @@ def _header(path: Path, text: bytes, length: int) -> dict[str, Any]:
     return header
 
 
-def _tensor(path: Path, name: str, entry: Any, data: memoryview, size: int) -> torch.Tensor:
+def _tensor_from_entry(path: Path, name: str, entry: Any, data: memoryview, size: int) -> torch.Tensor:
     match entry:
         case {"dtype": str(kind), "shape": list(shape), "data_offsets": [int(start), int(end)]} if kind in _DTYPES:
             dtype = _DTYPES[kind]
@@ -112,10 +114,10 @@ def _tensor(path: Path, name: str, entry: Any, data: memoryview, size: int) -> t
         raise CheckpointError(f"{path} is cut off: tensor {name!r:.80} ends at byte {end} of {size}")
     if not 0 <= start <= end or end - start != wanted:
         raise CheckpointError(f"{path}: tensor {name!r:.80} of shape {shape} has {end - start} bytes, not {wanted}")
-    return _values(path, name, data[start:end], dtype, shape)
+    return _tensor_from_bytes(path, name, data[start:end], dtype, shape)
 
 
-def _values(path: Path, name: str, data: memoryview, dtype: torch.dtype, shape: list[int]) -> torch.Tensor:
+def _tensor_from_bytes(path: Path, name: str, data: memoryview, dtype: torch.dtype, shape: list[int]) -> torch.Tensor:
     try:
         if not len(data):
             return torch.empty(shape, dtype=dtype)

@@ -1,4 +1,7 @@
-"""MaseTracer: the public face of recording, as an fx.Tracer."""
+"""MaseTracer: the public interface of recording, as an fx.Tracer.
+
+It records, unless a subclass overrides one of `PROXY_METHODS`: then it traces proxies, as fx does.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from torch.fx._symbolic_trace import PH
 from mase_server.ir.build import GraphBuilder
 from mase_server.ir.session import Session
 from mase_server.ops.paths import attribute
-from mase_server.tracing.calls import Run
-from mase_server.tracing.leaf_functions import as_leaves
-from mase_server.tracing.probe import Probed
-from mase_server.tracing.recorder import is_torch_leaf
-from mase_server.tracing.scope import Scope, ScopeContextManager
-from mase_server.tracing.values import holds_tensor
+from mase_server.ops.types import Kwargs
+from mase_server.tracing.recording.calls import Run, Scope, ScopeContextManager
+from mase_server.tracing.recording.leaf_functions import as_leaves
+from mase_server.tracing.recording.recorder import is_torch_leaf
+from mase_server.tracing.recording.values import holds_tensor
+from mase_server.tracing.symbols.probing import Probed
 
-#: Methods of an fx.Tracer that work on proxies: who overrides one wants proxies.
+#: Methods of an fx.Tracer that work on proxies: a subclass that overrides one expects proxies.
 PROXY_METHODS = (
     "call_module", "create_arg", "proxy", "create_proxy", "getattr", "create_args_for_root", "to_bool", "iter", "keys",
     "path_of_module",
@@ -29,11 +32,11 @@ PROXY_METHODS = (
 class MaseTracer(fx.Tracer):
     """An fx tracer that runs the real forward on meta tensors instead of proxies.
 
-    custom_leaf_layers: module classes that become one node.  custom_leaf_modules: Python modules; each call of one of
-    their functions becomes one node.  custom_leaf_functions: the same for single functions.
-    param_shapes_constant: kept for fx; recorded shapes of parameters are always numbers.  A subclass that overrides one
-    of PROXY_METHODS is traced with proxies, as fx does; `create_node` is called for every recorded node, with `scope`
-    set to the node's.
+    custom_leaf_layers: module classes that become one node.  custom_leaf_modules: Python modules; each call of one
+    of their functions becomes one node.  custom_leaf_functions: the same for single functions.
+    param_shapes_constant: accepted for fx; recorded shapes of parameters are always numbers.  A subclass that
+    overrides one of PROXY_METHODS is traced with proxies, as in fx; `create_node` is called for every recorded node,
+    with `scope` set to the node's.
     Source: `chop.ir.graph.mase_graph.MaseTracer`.
 
     >>> graph = MaseTracer().trace(nn.Sequential(nn.Linear(4, 2)), {"input": torch.randn(3, 4)})
@@ -57,23 +60,24 @@ class MaseTracer(fx.Tracer):
         self.builder: GraphBuilder | None = None
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Modules of torch.nn and of `custom_leaf_layers` become one node, all others are run through."""
+        """Does a module become one node? Those of torch.nn and of `custom_leaf_layers` do; all others are run
+        through."""
         return isinstance(m, self.custom_leaf_layers) or is_torch_leaf(m, module_qualified_name)
 
     def leaf_functions(self, root: nn.Module) -> tuple[Callable[..., Any], ...]:
         """The Python functions whose calls become one node each when `root` is traced."""
         return self.custom_leaf_functions
 
-    def trace(self, root: nn.Module | Callable[..., Any], concrete_args: dict[str, Any] | None = None) -> fx.Graph:
+    def trace(self, root: nn.Module | Callable[..., Any], concrete_args: Mapping[str, Any] | None = None) -> fx.Graph:
         """The graph of `root`'s forward on these arguments, generic in the symbols that probing finds.
 
-        Without tensors among `concrete_args`, inputs are looked for. Functions are traced with proxies, as fx does, and
-        so is everything by a subclass that overrides how proxies work or arguments that hold `fx.PH`.
+        Without tensors among `concrete_args`, a search finds inputs. Proxies, as in fx, trace functions, arguments
+        that hold `fx.PH`, and everything for a subclass that overrides how proxies work.
         """
         self.node_name_to_scope.clear()
         if not isinstance(root, nn.Module) or _wants_proxies(type(self)) or _holds_placeholder(concrete_args):
             return self._trace_proxies(root, concrete_args)
-        from mase_server.inputs.examples import example_arguments
+        from mase_server.tracing.inputs.examples import example_arguments
 
         session = Session(root, example_arguments(root, concrete_args), is_leaf=self.is_leaf_module)
         self.root = root
@@ -85,10 +89,10 @@ class MaseTracer(fx.Tracer):
         self.scope = Scope("", None)
         return self.builder.build()
 
-    def _create_recorded(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node:
+    def _create_recorded(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: Kwargs) -> fx.Node:
         if kind != "call_module":
             return self.create_node(kind, target, args, kwargs)
-        # As in fx, the node of a leaf is inside of that leaf.
+        # As in fx, a leaf's node is inside that leaf's scope.
         with ScopeContextManager(self.scope, attribute(self.root, target), target):
             return self.create_node(kind, target, args, kwargs)
 
@@ -96,7 +100,8 @@ class MaseTracer(fx.Tracer):
         self.scope.module_path, self.scope.module_type = scope.module_path, scope.module_type
 
     def _trace_proxies(self, root: Any, concrete_args: Mapping[str, Any] | None) -> fx.Graph:
-        """As fx traces; example tensors become inputs, because a proxy cannot stand beside a constant."""
+        """Trace with proxies, as fx does; example tensors become inputs, because proxies cannot be mixed with
+        constants."""
         concrete = {name: value for name, value in (concrete_args or {}).items() if not holds_tensor(value)}
         return super().trace(root, concrete or None)
 
@@ -110,7 +115,7 @@ def _functions_of(modules: tuple[ModuleType, ...]) -> Iterator[Callable[..., Any
 
 
 def _wants_proxies(kind: type[fx.Tracer]) -> bool:
-    """Does a subclass, from outside of fx and this package, override a method that works on proxies?"""
+    """Does a subclass from outside fx and this package override a method that works on proxies?"""
     return any(
         name in vars(base)
         for base in kind.__mro__

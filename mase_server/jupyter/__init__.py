@@ -6,14 +6,14 @@ from typing import Any
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Called by `%load_ext`."""
+    """Load the extension; `%load_ext` calls this."""
     from mase_server.jupyter.magics import MaseMagics
 
     shell.register_magics(MaseMagics(shell))
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Called by `%unload_ext`: ends the daemon that was started for cells."""
+    """Unload the extension and end the daemon started for cells; `%unload_ext` calls this."""
     from mase_server.jupyter.magics import MaseMagics
 
     for magics in list(shell.magics_manager.registry.values()):

@@ -1,16 +1,23 @@
-"""Diagnostics: pulled where the client can, pushed with the document's version where it cannot."""
+"""Diagnostics of open files: pulled by clients that can; pushed, with the document's version, to those that cannot.
+
+Files that were never opened get none: an error there is told at the line of the open file that led to it. Clients that
+can be told to pull again pull. Neovim 0.10 and 0.11 pull only when a text changes, which is before the trace, so the
+server pushes to them.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
 from mase_server.lsp.documents import Document
 from mase_server.lsp.page import Page
-from mase_server.snapshot import Problem
+from mase_server.lsp.wording import describe_unrun
+from mase_server.protocol.records import Related
+from mase_server.protocol.snapshot import Problem
 
 if TYPE_CHECKING:
     from mase_server.lsp.server import Server
@@ -24,8 +31,8 @@ _SEVERITY = {
 }
 
 
-async def pull(ls: Server, params: lsp.DocumentDiagnosticParams) -> lsp.DocumentDiagnosticReport:
-    """textDocument/diagnostic: `unchanged` while the client's result is the one that it would get."""
+async def pull_diagnostics(ls: Server, params: lsp.DocumentDiagnosticParams) -> lsp.DocumentDiagnosticReport:
+    """textDocument/diagnostic: `unchanged` if the client has the present result already."""
     uri = params.text_document.uri
     items = of_page(ls, ls.problem_page(ls.path_of(uri), ls.document(uri)))
     result_id = hashlib.sha256(repr(items).encode()).hexdigest()[:16]
@@ -34,53 +41,57 @@ async def pull(ls: Server, params: lsp.DocumentDiagnosticParams) -> lsp.Document
     return lsp.RelatedFullDocumentDiagnosticReport(items, result_id=result_id)
 
 
-def publish(ls: Server, paths: Iterable[str]) -> None:
-    """Push what nobody pulls: diagnostics of all files where the client cannot pull, and of files that are not open.
-
-    The latter while a file is open whose trace tells them: of what nobody looks at, nobody would take them back.
-    """
+def publish_diagnostics(ls: Server, paths: Iterable[str]) -> None:
+    """Push the diagnostics of open files to a client that does not pull them."""
     for path in paths:
-        documents: list[Document | None] = [*ls.documents.of(path)]
-        for document in documents or [None]:
-            if document is not None and ls.pulls_diagnostics:
-                clear(ls, document.uri)
-                continue
-            page = ls.problem_page(path, document)
-            looked_at = page is not None and any(map(ls.documents.get, {path, *page.view.told_by}))
-            uri, version = (document.uri, document.version) if document else (ls.uri_of(path), None)
-            _push(ls, uri, path, of_page(ls, page) if looked_at else [], version)
+        for document in ls.documents.of(path):
+            if ls.pulls_diagnostics:
+                clear_diagnostics(ls, document.uri)
+            else:
+                _push_diagnostics(ls, document, of_page(ls, ls.problem_page(path, document)))
 
 
-def take_back(ls: Server) -> None:
-    """Clear what was pushed for files that are not open, and that no open file speaks of any longer."""
-    publish(ls, sorted({path for path in ls.published.values() if ls.documents.get(path) is None}))
-
-
-def clear(ls: Server, uri: str) -> None:
-    """Take back what was pushed for a document, if anything was."""
-    if ls.published.pop(uri, None) is not None:
+def clear_diagnostics(ls: Server, uri: str) -> None:
+    """Clear the pushed diagnostics of a document, if there are any."""
+    if uri in ls.published:
+        ls.published.discard(uri)
         ls.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
 
 
-def _push(ls: Server, uri: str, path: str, items: list[lsp.Diagnostic], version: int | None) -> None:
+def _push_diagnostics(ls: Server, document: Document, items: list[lsp.Diagnostic]) -> None:
     if not items:
-        clear(ls, uri)
+        clear_diagnostics(ls, document.uri)
         return
-    ls.published[uri] = path
-    ls.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, items, version))
+    ls.published.add(document.uri)
+    ls.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(document.uri, items, document.version))
 
 
 def of_page(ls: Server, page: Page | None) -> list[lsp.Diagnostic]:
-    """The problems of a file where they stand now; those on edited lines are left out."""
+    """The problems of a file at their present places, without those on edited lines."""
     if page is None:
         return []
     placed = ((problem, page.range(problem)) for problem in page.view.problems())
-    return [of_problem(ls, problem, place) for problem, place in placed if place is not None]
+    items = [of_problem(ls, problem, place) for problem, place in placed if place is not None]
+    return [*items, *_dim_unrun(page)] if ls.settings_of(page.document.path).dim_not_run else items
+
+
+def _dim_unrun(page: Page) -> Iterator[lsp.Diagnostic]:
+    """The code that did not run, so that editors show it faded."""
+    for unrun in page.view.unrun():
+        if (place := page.place_of(unrun)) is not None:
+            yield lsp.Diagnostic(
+                range=place,
+                message=describe_unrun(unrun, page.decider(unrun), lambda code: f"`{code}`"),
+                severity=lsp.DiagnosticSeverity.Hint,
+                code="not-run",
+                source=SOURCE,
+                tags=[lsp.DiagnosticTag.Unnecessary],
+            )
 
 
 def of_problem(ls: Server, problem: Problem, place: lsp.Range) -> lsp.Diagnostic:
     """One problem as a diagnostic at `place`."""
-    related = [_related(ls, entry) for entry in problem.related]
+    related = [_related_information(ls, entry) for entry in problem.related]
     return lsp.Diagnostic(
         range=place,
         message=problem.message,
@@ -91,7 +102,7 @@ def of_problem(ls: Server, problem: Problem, place: lsp.Range) -> lsp.Diagnostic
     )
 
 
-def _related(ls: Server, entry: dict[str, Any]) -> lsp.DiagnosticRelatedInformation | None:
+def _related_information(ls: Server, entry: Related) -> lsp.DiagnosticRelatedInformation | None:
     place = ls.place_in(entry)
     if place is None:
         return None

@@ -1,4 +1,4 @@
-"""The table of what the server answers."""
+"""The table of the requests, notifications and commands that the server answers."""
 
 from __future__ import annotations
 
@@ -13,25 +13,22 @@ from mase_server.lsp import (
     commands,
     contents,
     diagnostics,
-    hardware_requests,
     hints,
     hover,
     input_sets,
     lens,
-    lifecycle,
+    listener,
     notebooks,
     pass_actions,
-    pass_commands,
-    places,
-    progress,
     sync,
+    verilog,
     verilog_commands,
     workspace,
 )
 
 Handler = Callable[..., Awaitable[Any]]
 
-#: Notifications that pygls would handle itself: it splits lines where the protocol does not, and exits at once.
+#: Notifications that pygls would handle itself: it splits lines unlike the protocol, and exits at once.
 TAKEN_OVER = (
     lsp.EXIT, lsp.TEXT_DOCUMENT_DID_OPEN, lsp.TEXT_DOCUMENT_DID_CHANGE, lsp.TEXT_DOCUMENT_DID_CLOSE,
     lsp.NOTEBOOK_DOCUMENT_DID_OPEN, lsp.NOTEBOOK_DOCUMENT_DID_CHANGE, lsp.NOTEBOOK_DOCUMENT_DID_CLOSE,
@@ -39,10 +36,10 @@ TAKEN_OVER = (
 
 #: (method, handler, options of the announced capability)
 FEATURES: tuple[tuple[str, Handler, Any], ...] = (
-    (lsp.INITIALIZE, lifecycle.initialize, None),
-    (lsp.INITIALIZED, lifecycle.initialized, None),
-    (lsp.SHUTDOWN, lifecycle.shutdown, None),
-    (lsp.EXIT, lifecycle.leave, None),
+    (lsp.INITIALIZE, commands.initialize, None),
+    (lsp.INITIALIZED, commands.initialized, None),
+    (lsp.SHUTDOWN, commands.shutdown, None),
+    (lsp.EXIT, commands.exit_session, None),
     (lsp.WORKSPACE_DID_CHANGE_CONFIGURATION, workspace.did_change_configuration, None),
     (lsp.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS, workspace.did_change_folders, None),
     (lsp.TEXT_DOCUMENT_DID_OPEN, sync.did_open, None),
@@ -54,12 +51,12 @@ FEATURES: tuple[tuple[str, Handler, Any], ...] = (
     (lsp.NOTEBOOK_DOCUMENT_DID_SAVE, notebooks.did_save, None),
     (lsp.NOTEBOOK_DOCUMENT_DID_CLOSE, notebooks.did_close, None),
     (lsp.TEXT_DOCUMENT_INLAY_HINT, hints.inlay_hints, None),
-    (lsp.INLAY_HINT_RESOLVE, hints.resolve, None),
+    (lsp.INLAY_HINT_RESOLVE, hints.resolve_hint, None),
     (lsp.TEXT_DOCUMENT_HOVER, hover.hover, None),
     (lsp.TEXT_DOCUMENT_CODE_LENS, lens.code_lens, None),
     (
         lsp.TEXT_DOCUMENT_DIAGNOSTIC,
-        diagnostics.pull,
+        diagnostics.pull_diagnostics,
         lsp.DiagnosticOptions(inter_file_dependencies=True, workspace_diagnostics=False, identifier=diagnostics.SOURCE),
     ),
     (
@@ -70,38 +67,38 @@ FEATURES: tuple[tuple[str, Handler, Any], ...] = (
             resolve_provider=True,
         ),
     ),
-    (lsp.CODE_ACTION_RESOLVE, actions.resolve, None),
-    (lsp.WINDOW_WORK_DONE_PROGRESS_CANCEL, progress.cancel, None),
-    (lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT, contents.content, None),
-    (lsp.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT, hardware_requests.highlight, None),
-    (lsp.TEXT_DOCUMENT_DEFINITION, hardware_requests.definition, None),
-    (lsp.TEXT_DOCUMENT_IMPLEMENTATION, hardware_requests.implementation, None),
-    ("mase/counterparts", hardware_requests.counterparts, None),
-    ("mase/nodesAt", places.nodes_at, None),
-    ("mase/presentPlace", places.present_place, None),
-    ("mase/costRowsAt", places.cost_rows_at, None),
+    (lsp.CODE_ACTION_RESOLVE, actions.resolve_action, None),
+    (lsp.WINDOW_WORK_DONE_PROGRESS_CANCEL, listener.cancel_progress, None),
+    (lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT, contents.text_document_content, None),
+    (lsp.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT, verilog.highlight_hardware, None),
+    (lsp.TEXT_DOCUMENT_DEFINITION, verilog.definition_in_hardware, None),
+    (lsp.TEXT_DOCUMENT_IMPLEMENTATION, verilog.implementation_in_hardware, None),
+    ("mase/counterparts", verilog.find_counterparts, None),
+    ("mase/nodesAt", commands.nodes_at, None),
+    ("mase/presentPlace", commands.present_place, None),
+    ("mase/costRowsAt", commands.cost_rows_at, None),
     ("mase/buildForm", verilog_commands.build_form, None),
-    ("mase/choices", calls.choices, None),
-    ("mase/checkArgument", pass_commands.check_argument, None),
+    ("mase/choices", calls.list_model_choices, None),
+    ("mase/checkArgument", commands.check_argument, None),
     *((name, handler, None) for name, handler in commands.custom_requests()),
 )
 
-#: Commands that an editor may have executed.
+#: Commands that an editor may execute.
 COMMANDS: dict[str, Handler] = {
-    "mase.retrace": commands.retrace,
-    "mase.restart": commands.restart,
+    "mase.retrace": commands.retrace_files,
+    "mase.restart": commands.restart_folder_workers,
     "mase.pickRoot": commands.pick_root,
     "mase.pickInputs": input_sets.pick_inputs,
     "mase.writeInputs": input_sets.write_inputs,
-    "mase.applyPass": pass_commands.apply_pass,
-    "mase.choosePass": pass_commands.choose_pass,
-    "mase.undoPass": pass_commands.undo_pass,
-    "mase.redoPass": pass_commands.redo_pass,
-    "mase.resetPasses": pass_commands.reset_passes,
-    "mase.pipeline": pass_commands.pipeline,
-    "mase.showTransformed": pass_commands.show_transformed,
-    "mase.compare": pass_commands.compare,
-    "mase.writePipeline": pass_commands.write_pipeline,
+    "mase.applyPass": commands.apply_pass,
+    "mase.choosePass": commands.choose_pass,
+    "mase.undoPass": commands.undo_pass,
+    "mase.redoPass": commands.redo_pass,
+    "mase.resetPasses": commands.reset_passes,
+    "mase.pipeline": commands.show_pipeline,
+    "mase.showTransformed": commands.show_transformed,
+    "mase.compare": commands.compare_graphs,
+    "mase.writePipeline": commands.write_pipeline,
     "mase.emitVerilog": verilog_commands.emit_verilog,
     "mase.verilogSettings": verilog_commands.verilog_settings,
     "mase.simulateVerilog": verilog_commands.simulate_verilog,

@@ -1,7 +1,7 @@
-"""LSP's frames: header lines, an empty line, a JSON body. What is no message is answered with an error.
+"""LSP's frames: header lines, an empty line, a JSON body. An invalid message is answered with an error.
 
-pygls' own reader skips a header that it does not understand, waits for ever behind a length that is no number, and
-gives no answer to a body that is no message; it also reads headers of any length.
+pygls' own reader skips a header that it does not understand, waits for ever after an invalid length, gives no answer
+to an invalid body, and reads headers of any length.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+import attrs
 from lsprotocol.types import ErrorCodes
 from pygls.exceptions import JsonRpcException
 
@@ -20,20 +21,24 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from typing import BinaryIO
 
+
 _LOG = logging.getLogger(__name__)
 
-#: Bytes of all header lines of one message.
+#: A message of JSON-RPC as its JSON says, before anything is known of its form.
+RawMessage = dict[str, Any]
+
+#: Maximum bytes of all header lines of one message.
 MAX_HEADER = 8 << 10
-#: Bytes of the body of one message: a text of 10 MB in which every character is escaped is smaller.
+#: Maximum bytes of the body of one message: enough for a text of 10 MB with every character escaped.
 MAX_BODY = 128 << 20
 _HEADER = re.compile(rb"([A-Za-z][A-Za-z-]*):[ \t]*([^\r\n]*?)[ \t]*\r?\n")
 _LENGTH = re.compile(rb"\d{1,18}")
-#: Characters of what a client sent that an error quotes.
+#: Maximum quoted characters of a client's input in an error.
 _QUOTED = 60
 
 
 class FrameError(Exception):
-    """A client sent what is no message. fatal: where the next message begins is unknown, so the stream ends."""
+    """A client sent an invalid message. fatal: the start of the next message is unknown, so the stream ends."""
 
     def __init__(
         self, message: str, *, code: int = ErrorCodes.ParseError, ident: Any = None, fatal: bool = False
@@ -42,23 +47,23 @@ class FrameError(Exception):
         self.code, self.ident, self.fatal = int(code), ident, fatal
 
     def to_frame(self) -> bytes:
-        """The response that tells it."""
+        """The response that reports it."""
         error = {"code": self.code, "message": str(self)}
-        return frame(json.dumps({"jsonrpc": "2.0", "id": self.ident, "error": error}).encode())
+        return frame_body(json.dumps({"jsonrpc": "2.0", "id": self.ident, "error": error}).encode())
 
 
 class ByteReader(Protocol):
-    """Where bytes come from: a stream of asyncio, or standard input."""
+    """A source of bytes: an asyncio stream, or standard input."""
 
     async def readline(self) -> bytes:
         """The bytes up to the next line end or MAX_HEADER; fewer at the end of the stream."""
 
     async def readexactly(self, size: int, /) -> bytes:
-        """So many bytes, fewer or asyncio.IncompleteReadError at the end of the stream."""
+        """Exactly so many bytes; at the end of the stream fewer, or asyncio.IncompleteReadError."""
 
 
 class StandardInput:
-    """A blocking stream, read in a thread of its own."""
+    """A blocking stream, read in a separate thread."""
 
     def __init__(self, stream: BinaryIO, thread: Executor) -> None:
         self._stream, self._thread = stream, thread
@@ -72,13 +77,16 @@ class StandardInput:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._stream.read, size)
 
 
-def frame(body: bytes) -> bytes:
+def frame_body(body: bytes) -> bytes:
     """A body with its headers."""
     return b"Content-Length: %d\r\nContent-Type: application/vscode-jsonrpc; charset=utf-8\r\n\r\n" % len(body) + body
 
 
-async def read_message(reader: ByteReader, most: int = MAX_BODY) -> dict[str, Any] | None:
-    """The next message; None at the end of the stream, FrameError for what is none. most: bytes of its body."""
+async def read_message(reader: ByteReader, most: int = MAX_BODY) -> RawMessage | None:
+    """The next message; None at the end of the stream, FrameError for an invalid one.
+
+    most: maximum bytes of its body.
+    """
     size = await _read_length(reader)
     if size is None:
         return None
@@ -88,7 +96,7 @@ async def read_message(reader: ByteReader, most: int = MAX_BODY) -> dict[str, An
         body = await reader.readexactly(size)
     except asyncio.IncompleteReadError:
         return None
-    return _parse(body) if len(body) == size else None
+    return _parse_message(body) if len(body) == size else None
 
 
 async def _read_length(reader: ByteReader) -> int | None:
@@ -97,7 +105,7 @@ async def _read_length(reader: ByteReader) -> int | None:
     while True:
         try:
             line = await reader.readline()
-        except ValueError:  # a stream of asyncio that was made with MAX_HEADER as its limit
+        except ValueError:  # an asyncio stream whose limit is MAX_HEADER raises this
             line = b" " * (MAX_HEADER + 1)
         left -= len(line)
         if left < 0:
@@ -109,43 +117,43 @@ async def _read_length(reader: ByteReader) -> int | None:
                 raise FrameError("The headers have no Content-Length. The stream ends.", fatal=True)
             return size
         if (found := _HEADER.fullmatch(line)) is None:
-            raise FrameError(f"{_quote(line)} is no header. The stream ends.", fatal=True)
+            raise FrameError(f"{_quote_bytes(line)} is no header. The stream ends.", fatal=True)
         if found[1].lower() == b"content-length":
             if not _LENGTH.fullmatch(found[2]) or size not in (None, int(found[2])):
-                raise FrameError(f"{_quote(line)} is no length of a message. The stream ends.", fatal=True)
+                raise FrameError(f"{_quote_bytes(line)} is no length of a message. The stream ends.", fatal=True)
             size = int(found[2])
 
 
-def _parse(body: bytes) -> dict[str, Any]:
+def _parse_message(body: bytes) -> RawMessage:
     try:
         message = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise FrameError(f"The body {_quote(body)} is no JSON: {error}.") from None
+        raise FrameError(f"The body {_quote_bytes(body)} is no JSON: {error}.") from None
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-        raise FrameError(f"{_quote(body)} is no message of JSON-RPC 2.0.", code=ErrorCodes.InvalidRequest)
+        raise FrameError(f"{_quote_bytes(body)} is no message of JSON-RPC 2.0.", code=ErrorCodes.InvalidRequest)
     ident = message.get("id")
     if ident is not None and (isinstance(ident, bool) or not isinstance(ident, int | str)):
-        raise FrameError(f"{_quote(body)} has an id that is no integer and no string.", code=ErrorCodes.InvalidRequest)
+        raise FrameError(
+            f"{_quote_bytes(body)} has an id that is no integer and no string.", code=ErrorCodes.InvalidRequest
+        )
     if "method" in message and not isinstance(message["method"], str):
-        told = f"{_quote(body)} has a method that is no string."
+        told = f"{_quote_bytes(body)} has a method that is no string."
         raise FrameError(told, code=ErrorCodes.InvalidRequest, ident=ident)
     return message
 
 
-def _quote(data: bytes) -> str:
+def _quote_bytes(data: bytes) -> str:
     text = data[: _QUOTED + 1].decode("utf-8", "replace").strip()
     return ascii(text[:_QUOTED] + "..." if len(text) > _QUOTED else text)
 
 
-async def serve_messages(
-    reader: ByteReader, take: Callable[[dict[str, Any]], None], send: Callable[[bytes], Any]
-) -> None:
-    """Give every message to `take` until the stream ends, and answer what is none.
+async def serve_messages(reader: ByteReader, take: Callable[[RawMessage], None], send: Callable[[bytes], Any]) -> None:
+    """Pass every message to `take` until the stream ends, and answer invalid ones.
 
-    take: JsonRpcException for a message of the wrong form.  send: gets the frame of an answer.
+    take: raises JsonRpcException for a message of the wrong form.  send: sends the frame of an answer.
     """
     while True:
-        message: dict[str, Any] | None = None
+        message: RawMessage | None = None
         try:
             if (message := await read_message(reader)) is None:
                 return
@@ -154,10 +162,118 @@ async def serve_messages(
             send(error.to_frame())
             if error.fatal:
                 return
-        except Exception as error:  # noqa: BLE001  (the border of a request: whoever asked must hear of an end)
+        except Exception as error:  # noqa: BLE001  (the border of a request: the client must learn of its end)
             code = error.code if isinstance(error, JsonRpcException) else ErrorCodes.InternalError
             if code == ErrorCodes.InternalError:
                 _LOG.exception("a message could not be handled")
             if message is not None and "id" in message:
                 text = str(error) or type(error).__name__
                 send(FrameError(text, code=code, ident=message["id"]).to_frame())
+
+
+# Big answers in pieces: turning twenty thousand hints into JSON at once would block the event loop for all clients.
+
+#: Elements written in one piece, by their kind.
+_SCALARS_AT_ONCE, _CHARACTERS_AT_ONCE, _AT_ONCE = 4000, 1 << 16, 16
+#: Values with more elements than this are written in pieces.
+_SMALL = 128
+_DEPTH = 8
+_SCALARS = (str, int, float, bool, type(None))
+
+Default = Callable[[Any], Any]
+
+
+def is_big(value: Any) -> bool:
+    """Does writing this answer take so long that it is written in pieces?"""
+    return _weigh_value(value, _DEPTH) >= _SMALL
+
+
+def json_pieces(value: Any, default: Default) -> Iterator[str]:
+    """The JSON text of a value as `json.dumps(value, default=default)` writes it; each piece takes a millisecond."""
+    return _value_pieces(value, default, _DEPTH)
+
+
+def _weigh_value(value: Any, depth: int) -> int:
+    """About how many elements a value has (a text counts one per kilobyte); stops counting once it is not small."""
+    if isinstance(value, str):
+        return 1 + len(value) // 1024
+    parts = _parts_of_value(value)
+    if parts is None or depth == 0:
+        return 1 if parts is None else 1 + len(parts)
+    total = 1 + len(parts) // (16 if parts and isinstance(parts[0], int | float) else 1)
+    for each in parts:
+        if total >= _SMALL:
+            break
+        total += 0 if isinstance(each, int | float) else _weigh_value(each, depth - 1)
+    return total
+
+
+def _parts_of_value(value: Any) -> Sequence[Any] | None:
+    if isinstance(value, list | tuple):
+        return value
+    if isinstance(value, Mapping):
+        return list(value.values())
+    if attrs.has(type(value)):
+        return [getattr(value, each.name) for each in attrs.fields(type(value))]
+    return None
+
+
+def _value_pieces(value: Any, default: Default, depth: int) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from _text_pieces(value)
+    elif depth == 0 or _weigh_value(value, depth) < _SMALL:
+        yield json.dumps(value, default=default)
+    elif isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        yield from _entry_pieces(value, default, depth)
+    elif isinstance(value, list | tuple):
+        yield from _element_pieces(value, default, depth)
+    elif attrs.has(type(value)):
+        yield from _entry_pieces(_open_structure(value, default), default, depth)
+    else:
+        yield json.dumps(value, default=default)
+
+
+def _text_pieces(value: str) -> Iterator[str]:
+    yield '"'
+    for start in range(0, len(value), _CHARACTERS_AT_ONCE):
+        yield json.dumps(value[start : start + _CHARACTERS_AT_ONCE])[1:-1]
+    yield '"'
+
+
+def _open_structure(value: Any, default: Default) -> Mapping[str, object]:
+    """A structure of the protocol as a map, with its long lists left as they are."""
+    fields = [each.name for each in attrs.fields(type(value)) if "_" not in each.name]
+    long = {name: found for name in fields if isinstance(found := getattr(value, name), list) and is_big(found)}
+    return {**default(attrs.evolve(value, **{name: [] for name in long})), **long}
+
+
+def _entry_pieces(value: Mapping[str, object], default: Default, depth: int) -> Iterator[str]:
+    before = "{"
+    for key, each in value.items():
+        yield f"{before}{json.dumps(key)}: "
+        yield from _value_pieces(each, default, depth - 1)
+        before = ", "
+    yield "}"
+
+
+def _element_pieces(values: Sequence[Any], default: Default, depth: int) -> Iterator[str]:
+    before = "["
+    step = _SCALARS_AT_ONCE if isinstance(values[0], _SCALARS) else _AT_ONCE
+    for start in range(0, len(values), step):
+        part = values[start : start + step]
+        yield before
+        if depth > 1 and any(
+            _weigh_value(each, depth - 1) >= _SMALL for each in part if not isinstance(each, _SCALARS)
+        ):
+            yield from _batch_pieces(part, default, depth - 1)
+        else:
+            yield json.dumps(part, default=default)[1:-1]
+        before = ", "
+    yield "]"
+
+
+def _batch_pieces(part: Sequence[Any], default: Default, depth: int) -> Iterator[str]:
+    for number, value in enumerate(part):
+        if number:
+            yield ", "
+        yield from _value_pieces(value, default, depth)

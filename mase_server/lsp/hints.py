@@ -9,28 +9,30 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 
-from mase_server.daemon.slices import Slices
-from mase_server.lsp.card import card
-from mase_server.lsp.encoding import from_units
-from mase_server.lsp.labels import label
-from mase_server.lsp.links import definition, site_links
-from mase_server.lsp.markup import markup
-from mase_server.lsp.patience import settled
-from mase_server.lsp.wording import EXPRESSIONS, NAMES, hint_text, shown
+from mase_server.daemon.slots import Slices
+from mase_server.dtypes import tensor_bytes
+from mase_server.lsp.calls import wait_until_traced
+from mase_server.lsp.card import card_markup, describe_site
+from mase_server.lsp.labels import label_values
+from mase_server.lsp.links import definition_of_site, site_links
+from mase_server.lsp.text import from_units, to_units
+from mase_server.lsp.wording import EXPRESSIONS, NAMES, format_with_prefix, has_hint, hint_text, in_bytes
+from mase_server.protocol.snapshot import iterate_tensor_values
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import SiteView
     from mase_server.lsp.page import Page
     from mase_server.lsp.server import Server
+    from mase_server.lsp.workspace import Settings
 
 
-#: Lines whose hints are made before it is looked whether other requests should get their turn.
+#: Lines whose hints are made before other requests get a turn.
 _LINES_AT_ONCE = 10
 
 
 @dataclass(frozen=True, slots=True)
 class _Data:
-    """What a hint carries to be resolved: its site in the traced text."""
+    """The data that a hint carries for its resolution: its site in the traced text."""
 
     path: str
     sha256: str
@@ -40,12 +42,13 @@ class _Data:
 
 
 async def inlay_hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.InlayHint] | None:
-    """textDocument/inlayHint, from what is known now: nothing is waited for, but long files let others in between."""
-    await settled(ls, params.text_document.uri, "inlay_hint", ranged=True)
+    """textDocument/inlayHint from the present results: it waits for nothing; long files give other requests turns."""
+    await wait_until_traced(ls, params.text_document.uri, "inlay_hint", ranged=True)
     page = ls.page(params.text_document.uri)
     if page is None:
         return None
-    kinds = EXPRESSIONS if ls.settings_of(page.document.path).expressions else NAMES
+    settings = ls.settings_of(page.document.path)
+    kinds = EXPRESSIONS if settings.expressions else NAMES
     lines = range(params.range.start.line, min(params.range.end.line + 1, len(page.document.text.lines)))
     version, hints, slices = page.document.version, [], Slices()
     for start in range(lines.start, lines.stop, _LINES_AT_ONCE):
@@ -54,26 +57,45 @@ async def inlay_hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.Inlay
             raise JsonRpcException("the document was edited meanwhile", lsp.LSPErrorCodes.ContentModified.value)
         part = range(start, min(start + _LINES_AT_ONCE, lines.stop))
         sites = ((page.view.as_picked(site), place) for site, place in page.sites(part, kinds))
-        hints += [_hint(page, site, place, parts=ls.resolves_locations) for site, place in sites if shown(site)]
+        hints += [
+            _build_hint(page, site, place, settings, parts=ls.resolves_locations)
+            for site, place in sites
+            if has_hint(site)
+        ]
     return hints
 
 
-def _hint(page: Page, site: SiteView, place: lsp.Range, *, parts: bool) -> lsp.InlayHint:
-    """parts: a label with one part, which can lead somewhere; its text is the same."""
+def _build_hint(page: Page, site: SiteView, place: lsp.Range, settings: Settings, *, parts: bool) -> lsp.InlayHint:
+    """Build one hint. parts: make a label with one part, which can carry a link; its text is the same."""
     line = page.document.text.line(place.end.line)
-    text = hint_text(site, line[from_units(line, place.end.character, page.encoding) :])
+    follows = line[from_units(line, place.end.character, page.encoding) :]
+    text = hint_text(site, follows, dtypes=settings.hint_detail != "shape")
+    position = place.end
+    if settings.hint_detail == "everything":
+        text += _size_and_cost(site)
+    if settings.hint_position == "line" and site.kind != "expression":
+        text = f"  {site.name}: {text.removeprefix(':').lstrip()}" if site.name else f" {text}"
+        position = lsp.Position(position.line, to_units(line, len(line), page.encoding))
     return lsp.InlayHint(
-        position=place.end,
+        position=position,
         label=[lsp.InlayHintLabelPart(text)] if parts else text,
         kind=lsp.InlayHintKind.Type,
-        tooltip=label([value.value for value in site.values]) if "…" in text else None,
+        tooltip=label_values([value.value for value in site.values]) if "…" in text or " shapes" in text else None,
         padding_left=False,
         data=asdict(_Data(page.document.path, page.view.sha256, site.line, site.column, site.kind)),
     )
 
 
-async def resolve(ls: Server, hint: lsp.InlayHint) -> lsp.InlayHint:
-    """inlayHint/resolve: the card as tooltip, and where the label leads; a hint of an older trace stays as it is."""
+def _size_and_cost(site: SiteView) -> str:
+    """` · 512 B · 8.19 kFLOPs` of the first value at a place."""
+    value = site.values[0]
+    size = sum(tensor_bytes(tensor) for tensor in iterate_tensor_values(value.original or value.value))
+    flops = 0 if value.node is None or site.kind == "parameter" else value.node[0].node(value.node[1]).flops
+    return f" · {in_bytes(size)}" + (f" · {format_with_prefix(flops, 'FLOPs')}" if flops else "")
+
+
+async def resolve_hint(ls: Server, hint: lsp.InlayHint) -> lsp.InlayHint:
+    """inlayHint/resolve: add the card as tooltip, and the label's link; a hint of an older trace stays as it is."""
     if not isinstance(hint.data, dict):
         return hint
     data = _Data(**hint.data)
@@ -82,14 +104,14 @@ async def resolve(ls: Server, hint: lsp.InlayHint) -> lsp.InlayHint:
         return hint
     for site in view.sites(data.line, data.line, frozenset({data.kind})):
         if site.column == data.column:
-            _complete(ls, hint, site, data.path, view.stale)
+            _complete_hint(ls, hint, site, data.path, view.stale)
             break
     return hint
 
 
-def _complete(ls: Server, hint: lsp.InlayHint, site: SiteView, path: str, stale: bool) -> None:
-    """The card, and where the one part of the label leads to: the module behind the value."""
+def _complete_hint(ls: Server, hint: lsp.InlayHint, site: SiteView, path: str, stale: bool) -> None:
+    """Add the card, and the link of the label's one part: the module behind the value."""
     page = ls.page(ls.uri_of(path))
-    hint.tooltip = markup(ls, card(site, ls.models_of(path), stale, site_links(ls, page, site)))
+    hint.tooltip = card_markup(ls, describe_site(site, ls.models_of(path), stale, site_links(ls, page, site)))
     if isinstance(hint.label, Sequence) and not isinstance(hint.label, str) and len(hint.label) == 1:
-        hint.label[0].location = definition(ls, page, site)
+        hint.label[0].location = definition_of_site(ls, page, site)

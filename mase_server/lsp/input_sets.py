@@ -1,4 +1,4 @@
-"""Named sets of inputs for editors: the comment that a set is written as, and the commands that write and pick."""
+"""Named sets of inputs in editors: the comments of a set, and the commands that write and pick sets."""
 
 from __future__ import annotations
 
@@ -9,57 +9,62 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidParams
 
-from mase_server.daemon.input_fields import one_line
+from mase_server.daemon.api_inputs import one_line
 from mase_server.daemon.store import ModelView
-from mase_server.lsp import actions
-from mase_server.lsp.asking import as_map, ask
-from mase_server.lsp.assumptions import on_lines
-from mase_server.lsp.calls import call, model_of
-from mase_server.worker.request import owner_of
+from mase_server.lsp.assumptions import on_lines, workspace_edit
+from mase_server.lsp.calls import CommandArgument, as_map, ask_person, call_api, model_of
+from mase_server.protocol.request import owner_of
 
 if TYPE_CHECKING:
     from mase_server.lsp.page import Page
     from mase_server.lsp.server import Server
+    from mase_server.protocol.records import Edit, SourcePlace, WrittenComment
 
-#: The commands of the lenses: pick a named set; see and change inputs in a form, where the client has one.
+#: The lens commands: pick a named set; show and change inputs in a form, if the client has one.
 PICK, CHANGE = "mase.pickInputs", "mase.changeInputs"
-#: What a person picks to have none of the sets.
+#: The choice of no set.
 _NONE = "None of them"
 _NAME = re.compile(r"\w[\w .+-]*")
 
 
 async def pick_inputs(ls: Server, given: Any = None) -> Any:
-    """mase.pickInputs {set?}: trace a model with a named set of inputs; asks which where none is named."""
+    """mase.pickInputs {set?}: trace a model with a named set of inputs, or built by another function of its file.
+
+    Asks the user if none is given.
+    """
     target, asked = model_of(ls, given), as_map(given)
     name = asked.get("set")
     if name is None:
-        sets = _model(ls, target).sets
-        answer = await ask(ls, f"Which inputs for {target['model']}?", [*sets, _NONE] if sets else [])
+        model = _find_model_view(ls, target)
+        offered = [*model.sets, *model.builders]
+        answer = await ask_person(ls, f"Which inputs for {target['model']}?", [*offered, _NONE] if offered else [])
         if answer is None:
             return None
-        name = answer if answer in sets else ""
-    return await call(ls, "mase/pickInputs", **target, set=str(name))
+        name = answer if answer in offered else ""
+    return await call_api(ls, "mase/pickInputs", **target, set=str(name))
 
 
 async def write_inputs(ls: Server, given: Any = None) -> bool:
-    """mase.writeInputs {set, text}: write what a set says as a comment above the model, or in place of its comment.
+    """mase.writeInputs {set, text}: write a set as a comment above the model, or in place of its comment.
 
-    text: what stands behind `mase:`, "" to take the comments of the set away.  set: "" for comments without a name.
-    Was it done?  The edit is applied by the client, which can undo it; the set is used from the next save on.
+    text: the text after `mase:`, "" to remove the comments of the set.  set: "" for comments without a name.
+    Returns whether it was done.  The client applies the edit, and can undo it; the set is used from the next save on.
     """
     target, asked = model_of(ls, given), as_map(given)
     name, text = str(asked.get("set") or ""), one_line(str(asked.get("text") or ""))
     if name and not _NAME.fullmatch(name):
         raise JsonRpcInvalidParams(f"{name!r} is no name for inputs: use letters, digits, blanks and `_ . + -`")
-    model = _model(ls, target)
+    model = _find_model_view(ls, target)
     page = ls.page_at(model.path, model.snapshot.sha256)
-    fix = None if page is None else {"edits": list(edits(page, model, name, text))}
-    edit = None if page is None or fix is None else actions.workspace_edit(ls, fix, page)
+    what = f"{'Write' if text else 'Remove'} the inputs of {target['model']}"
+    edit = None
+    if page is not None:
+        edits = list(edits_for_input_set(page, model, name, text))
+        edit = workspace_edit(ls, {"title": what, "preferred": False, "edits": edits}, page)
     if edit is None:
         raise JsonRpcInvalidParams(
             f"The lines around {target['model']} were edited since they were traced: save first."
         )
-    what = f"{'Write' if text else 'Remove'} the inputs of {target['model']}"
     answer = await ls.workspace_apply_edit_async(lsp.ApplyWorkspaceEditParams(edit, label=what))
     if answer.applied:
         used = name if text and (name or model.sets) else None
@@ -68,30 +73,36 @@ async def write_inputs(ls: Server, given: Any = None) -> bool:
 
 
 def set_actions(ls: Server, page: Page, place: lsp.Range) -> Iterator[lsp.CodeAction]:
-    """For each model whose line the range touches: use another of its sets of inputs."""
+    """For each model whose line the range touches: actions that use another of its sets of inputs or its builders."""
     for model in page.view.models():
         at = page.range(model)
         if at is None or not on_lines(at, place):
             continue
-        for name in model.sets:
-            if name != model.set:
-                title = f"MASE: Use the inputs {name} for {model.title}"
-                given = {"path": model.snapshot.path, "model": model.title, "set": name}
+        for name in [*model.sets, *model.builders]:
+            if name not in (model.set, model.builder):
+                built = name in model.builders
+                title = (
+                    f"MASE: Build {model.title} with {name}"
+                    if built
+                    else f"MASE: Use the inputs {name} for {model.title}"
+                )
+                given: CommandArgument = {"path": model.snapshot.path, "model": model.title, "set": name}
                 command = lsp.Command(title, PICK, None, [given])
                 yield lsp.CodeAction(title, kind=lsp.CodeActionKind.RefactorRewrite, command=command)
 
 
-def sets_text(model: ModelView) -> str:
-    """`inputs: small, of 2 sets · pick another`, of a model that has named sets."""
+def sets_texts(model: ModelView) -> tuple[str, ...]:
+    """`inputs: small, of 2 sets`, or `resnet18(), 1 of 5 builders`, and shorter forms."""
+    if not model.sets:
+        counted = f"{len(model.builders)} builders"
+        return (f"{model.builder}, 1 of {counted}", f"1 of {counted}", "") if model.builder else (counted, "")
     counted = "the only set" if len(model.sets) == 1 else f"of {len(model.sets)} sets"
-    return (
-        f"inputs: {model.set}, {counted} · pick another"
-        if model.set
-        else f"inputs: none of {len(model.sets)} sets · pick one"
-    )
+    if not model.set:
+        return (f"inputs: none of {len(model.sets)} sets",)
+    return f"inputs: {model.set}, {counted}", f"inputs: {counted}"
 
 
-def _model(ls: Server, target: dict[str, str]) -> ModelView:
+def _find_model_view(ls: Server, target: dict[str, str]) -> ModelView:
     snapshot = ls.daemon.store.snapshot(target["path"])
     found = [] if snapshot is None else [each for each in snapshot.all_models() if each.title == target["model"]]
     if not found:
@@ -99,43 +110,45 @@ def _model(ls: Server, target: dict[str, str]) -> ModelView:
     return found[0]
 
 
-def edits(page: Page, model: ModelView, name: str, text: str) -> Iterator[dict[str, Any]]:
-    """The edits, by places of the traced text, that make the comments of a set say just `text`."""
+def edits_for_input_set(page: Page, model: ModelView, name: str, text: str) -> Iterator[Edit]:
+    """The edits, at places of the traced text, that change the comments of a set to just `text`."""
     written = [each for each in model.comment.get("written", ()) if each["set"] == name and not each["skip"]]
     alone = len(model.snapshot.titles) == 1
     mine = [each for each in written if each["own"] or alone]
     if text and not mine:
-        yield _inserted(page, model, f"# mase{_bracketed(name)}: {_owned(page, model, text)}")
+        yield _insert_comment_edit(
+            page, model, f"# mase{_set_in_brackets(name)}: {_text_with_owner(page, model, text)}"
+        )
     for number, each in enumerate(mine):
         if text and number == 0:
-            named = "" if each["own"] and not _names(each["text"], model) else owner_of(model.name)
-            whole = f"# mase{_bracketed(name)}: {_prefixed(named, text)}"
+            named = "" if each["own"] and not _does_text_name_model(each["text"], model) else owner_of(model.name)
+            whole = f"# mase{_set_in_brackets(name)}: {_prefix_with_owner(named, text)}"
             yield {**_on_line(model, each["line"], each["column"], each["end_column"]), "new_text": whole}
         else:
-            yield _removed(page, model, each)
+            yield _remove_comment_edit(page, model, each)
 
 
-def _bracketed(name: str) -> str:
+def _set_in_brackets(name: str) -> str:
     return f"[{name}]" if name else ""
 
 
-def _owned(page: Page, model: ModelView, text: str) -> str:
-    """A text that names its model where it does not stand above a class."""
+def _text_with_owner(page: Page, model: ModelView, text: str) -> str:
+    """The text, with the name of its model if it is not above a class."""
     statement = _traced_line(page, model.line)
-    return text if statement.lstrip().startswith("class ") else _prefixed(model.name, text)
+    return text if statement.lstrip().startswith("class ") else _prefix_with_owner(model.name, text)
 
 
-def _prefixed(owner: str, text: str) -> str:
-    """A call names its model itself."""
+def _prefix_with_owner(owner: str, text: str) -> str:
+    """The text, with its owner's name unless it is a call, which names the model itself."""
     calls = re.match(r"\w+\s*\(", text)
     return text if calls or not owner else f"{owner}: {text}"
 
 
-def _names(text: str, model: ModelView) -> bool:
+def _does_text_name_model(text: str, model: ModelView) -> bool:
     return text.startswith(f"{model.name.partition('[')[0]}:")
 
 
-def _inserted(page: Page, model: ModelView, comment: str) -> dict[str, Any]:
+def _insert_comment_edit(page: Page, model: ModelView, comment: str) -> Edit:
     line = model.comment["line"]
     indent = " " * model.comment["column"]
     own = _traced_line(page, line)
@@ -143,23 +156,23 @@ def _inserted(page: Page, model: ModelView, comment: str) -> dict[str, Any]:
     return {**_on_line(model, line, 0, 0), "new_text": f"{indent}{comment}{_line_end(page)}"}
 
 
-def _removed(page: Page, model: ModelView, comment: dict[str, Any]) -> dict[str, Any]:
-    """A comment alone on its line goes with the line, one behind code with the blanks before it."""
+def _remove_comment_edit(page: Page, model: ModelView, comment: WrittenComment) -> Edit:
+    """The edit that removes a comment: with its whole line if it is alone there, else with the blanks before it."""
     line, end = comment["line"], comment["end_column"]
     code = _traced_line(page, line)[: comment["column"]]
     if code.strip() or line == 1:
         return {**_on_line(model, line, len(code.rstrip()), end), "new_text": ""}
-    # Its line end goes with it, which is that of the line above.
+    # Remove a line end too, namely that of the line above.
     above = len(_traced_line(page, line - 1))
     return {"file": model.path, "line": line - 1, "column": above, "end_line": line, "end_column": end, "new_text": ""}
 
 
-def _on_line(model: ModelView, line: int, start: int, end: int) -> dict[str, Any]:
+def _on_line(model: ModelView, line: int, start: int, end: int) -> SourcePlace:
     return {"file": model.path, "line": line, "column": start, "end_line": line, "end_column": end}
 
 
 def _traced_line(page: Page, line: int) -> str:
-    """A line of the traced text as it stands now; "" where it was edited."""
+    """The present text of a traced line; "" if it was edited."""
     now = page.alignment.current_span(line - 1, line - 1)
     return "" if now is None else page.document.text.line(now)
 

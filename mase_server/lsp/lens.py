@@ -1,87 +1,149 @@
-"""Code lens on a model's class: what it is made of, what it costs, and how its inputs were found."""
+"""Code lenses on a model's class: one line of at most 80 columns about one model.
+
+First comes what must be distrusted, then size and cost, then links. Parts of lesser importance become shorter, or
+disappear, until the line fits.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from mase_server.lsp import hardware_requests, hardware_texts, input_sets, links, pipelines
-from mase_server.lsp.patience import settled
-from mase_server.lsp.wording import facts_text, lens_text, origins_text, roots_text
+from mase_server.lsp import hardware_texts, input_sets, links, pipelines, verilog
+from mase_server.lsp.calls import wait_until_traced
+from mase_server.lsp.wording import duration_text, guess_text, roots_text, size_text
 
 if TYPE_CHECKING:
-    from mase_server.daemon.store import ModelView
+    from mase_server.daemon.store import ModelView, PartView
+    from mase_server.lsp.page import Page
     from mase_server.lsp.server import Server
 
-#: The command of a lens: trace the file again.
+#: The lens command that traces the file again.
 RETRACE = "mase.retrace"
-#: The command of a lens on a class that several models use: show one of them.
+#: The lens command on a class that several models use: it shows one of them.
 PICK_ROOT = "mase.pickRoot"
-#: The commands of the lenses of hardware: show it, simulate it.
+#: The lens commands of hardware: show it, simulate it.
 VERILOG, SIMULATE = "mase.emitVerilog", "mase.simulateVerilog"
-#: The commands of a pipeline's lenses: list it, take its last step back, compare with the original.
+#: The lens commands of a pipeline: list it, take back its last step, compare with the original.
 PIPELINE, UNDO, COMPARE = "mase.pipeline", "mase.undoPass", "mase.compare"
+
+#: Maximum columns of a line, and the columns that editors put between two lenses.
+WIDTH = 80
+_BETWEEN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One clickable part of a line. texts: from long to short; the last is "" if the part may disappear."""
+
+    texts: tuple[str, ...]
+    command: str
+    arguments: list[Any]
 
 
 async def code_lens(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens] | None:
     """textDocument/codeLens."""
-    if ls.verilog.sheet(params.text_document.uri) is not None:
-        return await hardware_requests.lenses(ls, params.text_document.uri)
-    await settled(ls, params.text_document.uri, "code_lens")
-    page = ls.page(params.text_document.uri)
+    uri = params.text_document.uri
+    if ls.verilog.sheet(uri) is not None:
+        return await verilog.hardware_lenses(ls, uri)
+    await wait_until_traced(ls, uri, "code_lens")
+    page = ls.page(uri)
     if page is None:
         return None
     lenses = []
-    for model in page.view.models():
-        place = page.range(model)
-        if place is not None:
-            commands = [*_of_pipeline(model), *_of_model(ls, params.text_document.uri, page.view.stale, model)]
-            lenses += [lsp.CodeLens(place, command) for command in commands]
-    for part in page.view.parts():
-        place = page.range(part)
-        if place is not None:
-            title = roots_text(part.roots, page.view.picked)
-            lenses.append(lsp.CodeLens(place, lsp.Command(title, PICK_ROOT, None, [params.text_document.uri])))
+    for place, models, shared in _by_line(page):
+        parts = [*_model_parts(ls, uri, page, models), *_shared_class_parts(uri, page, shared)]
+        for part, text in zip(parts, fit_texts([part.texts for part in parts]), strict=True):
+            if text:
+                lenses.append(lsp.CodeLens(place, lsp.Command(text, part.command, None, part.arguments)))
     return lenses
 
 
-def _of_pipeline(model: ModelView) -> list[lsp.Command]:
-    if model.transform is None:
-        return []
-    titles = {PIPELINE: pipelines.lens_text(model.transform), UNDO: "undo", COMPARE: "compare"}
-    return [lsp.Command(title, command, None, _target(model)) for command, title in titles.items()]
+def _by_line(page: Page) -> Iterator[tuple[lsp.Range, list[ModelView], list[PartView]]]:
+    """The models and the shared classes of each line that gets lenses."""
+    found: dict[int, tuple[lsp.Range, list[ModelView], list[PartView]]] = {}
+    for model in page.view.models():
+        if (place := page.range(model)) is not None:
+            found.setdefault(place.start.line, (place, [], []))[1].append(model)
+    for shared in page.view.parts():
+        if (place := page.range(shared)) is not None:
+            found.setdefault(place.start.line, (place, [], []))[2].append(shared)
+    yield from found.values()
 
 
-def _of_model(ls: Server, uri: str, stale: bool, model: ModelView) -> list[lsp.Command]:
-    """What it is and what can be done with it; editors cut what does not fit, so what may be long comes last."""
-    sets, pages, hardware = _of_sets(model), _of_pages(ls, model), _of_hardware(model)
-    if not ls.knows(input_sets.CHANGE):
-        return [lsp.Command(lens_text(model, stale), RETRACE, None, [uri]), *sets, *pages, *hardware]
-    form = lsp.Command("change inputs", input_sets.CHANGE, None, _target(model))
-    origins = origins_text(model)
-    told = [lsp.Command(origins, input_sets.CHANGE, None, _target(model))] if origins else []
-    return [lsp.Command(facts_text(model, stale), RETRACE, None, [uri]), *sets, form, *pages, *hardware, *told]
+def fit_texts(parts: Sequence[Sequence[str]], width: int = WIDTH) -> list[str]:
+    """One text of each part, as long as all fit into `width` columns; the last parts are shortened first."""
+    shown = [texts[0] for texts in parts]
+    for index in reversed(range(len(parts))):
+        if _columns(shown) > width:
+            shown[index] = parts[index][-1]
+    for index, texts in enumerate(parts):
+        forms = ([*shown[:index], text, *shown[index + 1 :]] for text in texts)
+        shown = next((form for form in forms if _columns(form) <= width), shown)
+    return shown
 
 
-def _of_sets(model: ModelView) -> list[lsp.Command]:
-    return [lsp.Command(input_sets.sets_text(model), input_sets.PICK, None, _target(model))] if model.sets else []
+def _columns(texts: Sequence[str]) -> int:
+    lengths = [len(text) for text in texts if text]
+    return sum(lengths) + _BETWEEN * (len(lengths) - 1)
 
 
-def _target(model: ModelView) -> list[dict[str, str]]:
-    """What the commands that are about a model are given."""
+def _model_parts(ls: Server, uri: str, page: Page, models: Sequence[ModelView]) -> Iterator[_Part]:
+    """The parts about one of the models of a line: the picked one, else the first of this file."""
+    if not models:
+        return
+    ranked = sorted(models, key=lambda one: (one.title != page.view.picked, one.snapshot.path != page.document.path))
+    model, target = ranked[0], _command_target(ranked[0])
+    form = input_sets.CHANGE if ls.knows(input_sets.CHANGE) else ""
+    if page.view.stale:
+        yield _Part(("stale",), RETRACE, [uri])
+    guess, size = guess_text(model), size_text(model)
+    if model.transform is None and not form and not ls.knows(links.COSTS):
+        duration = "" if model.hardware is not None else duration_text(model)  # what its hardware takes says more
+        yield _Part((_join_texts(guess, size, duration), _join_texts(guess, size)), RETRACE, [uri])
+    else:
+        if guess:
+            yield _Part((guess, "guessed inputs"), form or RETRACE, target if form else [uri])
+        if model.transform is not None:
+            yield _Part(pipelines.lens_texts(model.transform), PIPELINE, target)
+        elif ls.knows(links.COSTS):
+            yield _Part((size,), links.COSTS, target)
+        else:
+            yield _Part((size,), RETRACE, [uri])
+    if len(models) > 1:
+        yield _Part((f"{model.title}, of {len(models)} models", f"1 of {len(models)} models"), PICK_ROOT, [uri])
+    if model.transform is not None:
+        yield _Part(("undo",), UNDO, target)
+    for title, command in {"costs": links.COSTS, "graph": links.GRAPH}.items():
+        if ls.knows(command):
+            yield _Part((title,), command, target)
+    if model.transform is not None:
+        yield _Part(("compare", ""), COMPARE, target)
+    if model.sets or len(model.builders) > 1:
+        yield _Part(input_sets.sets_texts(model), input_sets.PICK, target)
+    if model.hardware is not None:
+        yield _Part(hardware_texts.lens_texts(model.hardware), VERILOG, target)
+        if not model.hardware.told["refusal"]:
+            yield _Part(("simulate",), SIMULATE, target)
+    if form:
+        yield _Part(("inputs", ""), form, target)
+        yield _Part((duration_text(model), ""), RETRACE, [uri])
+
+
+def _shared_class_parts(uri: str, page: Page, shared: Sequence[PartView]) -> Iterator[_Part]:
+    """The parts about a class that several models use."""
+    for part in shared:
+        short = f"{len(part.roots)} models · pick one"
+        yield _Part((roots_text(part.roots, page.view.picked), short), PICK_ROOT, [uri])
+
+
+def _join_texts(*texts: str) -> str:
+    return " · ".join(text for text in texts if text)
+
+
+def _command_target(model: ModelView) -> list[dict[str, str]]:
+    """The parameters of commands about a model."""
     return [{"path": model.snapshot.path, "model": model.title}]
-
-
-def _of_pages(ls: Server, model: ModelView) -> list[lsp.Command]:
-    """What shows all of the model, in clients that have it."""
-    titles = {links.GRAPH: "graph", links.COSTS: "costs"}
-    return [lsp.Command(title, command, None, _target(model)) for command, title in titles.items() if ls.knows(command)]
-
-
-def _of_hardware(model: ModelView) -> list[lsp.Command]:
-    if model.hardware is None:
-        return []
-    titles = {VERILOG: hardware_texts.lens_text(model.hardware)}
-    titles |= {} if model.hardware.told["refusal"] else {SIMULATE: "simulate"}
-    return [lsp.Command(title, command, None, _target(model)) for command, title in titles.items()]

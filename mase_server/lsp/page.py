@@ -1,22 +1,21 @@
-"""One open file as a request sees it: its traced view, its present text, and the protocol's positions between them."""
+"""One open file as a request sees it: its traced view, its present text, and positions between the two."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lsprotocol import types as lsp
 
 from mase_server import notebooks
-from mase_server.lsp.alignment import Alignment
-from mase_server.lsp.documents import Document
-from mase_server.lsp.encoding import Encoding, from_units, to_units
-from mase_server.lsp.text import Text
+from mase_server.lsp.documents import Alignment, Document
+from mase_server.lsp.text import Encoding, Text, from_units, to_units
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import FileView, SiteView
+    from mase_server.protocol.records import Extent, UnrunCode
 
 
 class Span(Protocol):
@@ -36,14 +35,14 @@ class Span(Protocol):
 
     @property
     def end_column(self) -> int:
-        """The column behind the last."""
+        """The column behind the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What is known about one file. Positions that it gives are those of the present text.
+    """The view of one file. The positions that it returns are those of the present text.
 
-    traced: sha256 of the text that the view's positions speak of, "" where nobody knows it.
+    traced: sha256 of the text that the view's positions refer to, "" if unknown.
     """
 
     document: Document
@@ -56,7 +55,7 @@ class Page:
     def python(self) -> str:
         """The traced text as Python, with the same lines."""
         text = self.alignment.traced_text
-        return notebooks.runnable(text) if notebooks.is_notebook(self.document.path) else text
+        return notebooks.runnable_python(text) if notebooks.is_notebook(self.document.path) else text
 
     def sites(self, lines: range, kinds: frozenset[str]) -> Iterator[tuple[SiteView, lsp.Range]]:
         """The sites of these kinds on the present `lines` (from 0), with their places."""
@@ -78,27 +77,47 @@ class Page:
         place = None if site is None else self.range(site)
         return None if site is None or place is None else (site, place)
 
+    def unrun(self, position: lsp.Position) -> UnrunCode | None:
+        """The code around a position that did not run."""
+        traced = self.alignment.traced_line(position.line)
+        if traced is None:
+            return None
+        column = from_units(self.document.text.line(position.line), position.character, self.encoding)
+        at = traced + 1, column
+        found = (each for each in self.view.unrun() if (each["line"], each["column"]) <= at < (each["end_line"], 0))
+        return next(found, None)
+
+    def decider(self, unrun: UnrunCode) -> int | None:
+        """The present number of the line that decides on code, 0 if none does; None if it was edited."""
+        line = self.alignment.current_line(unrun["decider"] - 1) if unrun["decider"] else -1
+        return None if line is None else line + 1
+
     def range(self, span: Span) -> lsp.Range | None:
-        """Where a place of the traced text is now; None where any of its lines was edited."""
+        """The present place of a traced one; None if any of its lines was edited."""
         return self.place(span.line, span.column, span.end_line, span.end_column)
 
     def place(self, line: int, column: int, end_line: int, end_column: int) -> lsp.Range | None:
-        """`range` for bare numbers."""
+        """`range` for plain numbers."""
         if end_column == 0 and end_line > line:
-            # Whole lines end where the next one begins: that may be edited, or not exist.
+            # A place of whole lines ends where the next line begins, which may be edited or missing.
             end_line, end_column = end_line - 1, sys.maxsize
         start = self.alignment.current_span(line - 1, end_line - 1)
         if start is None:
             return None
-        now = {"line": start + 1, "column": column, "end_line": start + 1 + end_line - line, "end_column": end_column}
+        now: Extent = {
+            "line": start + 1,
+            "column": column,
+            "end_line": start + 1 + end_line - line,
+            "end_column": end_column,
+        }
         return range_of(self.document.text, now, self.encoding)
 
-    def place_of(self, place: dict[str, Any]) -> lsp.Range | None:
-        """`range` for a place as a problem's related places and edits hold it."""
+    def place_of(self, place: Extent) -> lsp.Range | None:
+        """`range` for a place in the form of a problem's related places and edits."""
         return self.place(place["line"], place["column"], place["end_line"], place["end_column"])
 
 
-def range_of(text: Text, place: dict[str, Any], encoding: Encoding) -> lsp.Range:
+def range_of(text: Text, place: Extent, encoding: Encoding) -> lsp.Range:
     """The protocol's range of a place `{line, column, end_line, end_column}` of `text`."""
 
     def position(line: int, column: int) -> lsp.Position:

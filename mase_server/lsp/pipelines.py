@@ -1,26 +1,40 @@
-"""What a model's pipeline of passes says of itself, in the lens and in the card: nothing that was not measured."""
+"""Texts about a model's pipeline of passes, for the lens and the card; only measured figures are shown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mase_server.lsp.figures import counted, in_bytes, ratio
+from mase_server.lsp.wording import format_count, format_ratio, in_bytes
+from mase_server.protocol.snapshot import effect_texts, share_text
 
 #: A map as `snapshot.TRANSFORM_KEYS` has it, and "texts": its steps as texts.
 Transform = Mapping[str, Any]
 
 MEASURING = "measuring…"
-#: Most steps that a lens names.
+#: Maximum number of steps in a lens.
 MOST_STEPS = 3
 _LONGEST = 60
 
 
-def lens_text(transform: Transform) -> str:
-    """`quantize → prune · 8 bits · SQNR 38.2 dB · 0.4 % saturated · 4.0x smaller`."""
-    summary = transform["summary"]
-    parts = (steps_text(transform), *_bits(summary), *_error(transform), *_size(summary), *_trouble(transform))
-    return " · ".join(part for part in parts if part)
+def lens_texts(transform: Transform) -> tuple[str, ...]:
+    """The pipeline in a lens, from long to short.
+
+    `prune → quantize · 50 % pruned · 8 bits · SQNR 38.2 dB (random weights) · 0.4 % saturated · 4.0x smaller`, then
+    without the saturated share, the size, the names of the passes and the bits, then with the number of passes alone.
+    """
+    summary, steps = transform["summary"], steps_text(transform)
+    [error, *saturated] = _error_parts(transform) or [""]
+    problem, ratio, bits = _problem_text(transform), "".join(_size_ratio_parts(summary)), "".join(_bits_parts(summary))
+    failed = problem and "⚠ failed"
+    count = format_count(len(transform["steps"]), "pass", "passes")
+    effects = [text.removeprefix("LoRA ") for text in effect_texts(transform["summary"])]
+    forms = (
+        (steps, *effects, bits, error, *saturated, ratio, problem), (steps, *effects, bits, error, ratio, problem),
+        (steps, *effects, bits, error, failed), *([(count, *effects, bits, error, failed)] if effects else []),
+        (steps, bits, error, failed), (steps, error, failed), (count, error, failed), (count, failed),
+    )  # fmt: skip
+    return tuple(dict.fromkeys(" · ".join(part for part in parts if part) for parts in forms))
 
 
 def steps_text(transform: Transform) -> str:
@@ -30,28 +44,30 @@ def steps_text(transform: Transform) -> str:
 
 
 def sqnr_text(value: float | str) -> str:
-    """`38.2 dB`; `exact` where nothing differs."""
+    """`38.2 dB`; `exact` if nothing differs."""
     return "exact" if value == "inf" else f"{value:.1f} dB"
 
 
-def share_text(share: float) -> str:
-    """A share from 0 to 1 as `0.4 %`; what is above zero is never told as none."""
-    percent = 100 * share
-    return "0 %" if not share else "< 0.1 %" if percent < 0.1 else f"{percent:.2g} %" if percent < 99.5 else "100 %"
+def sqnr_of_weights(value: float | str, weights: str) -> str:
+    """`SQNR 38.2 dB (random weights)`, `exact (weights of net.pt)`: a figure always names its weights."""
+    told = weights_text(weights)
+    return "SQNR " * (value != "inf") + sqnr_text(value) + (f" ({told})" if told else "")
 
 
-def random_weights(weights: str) -> str:
-    """What stands beside figures where the weights are no trained ones; "" where they are. weights: in words."""
-    return "random weights" if "random" in weights else ""
+def weights_text(weights: str) -> str:
+    """The remark beside each SQNR, from the source of the weights in words: `random weights`, `weights of net.pt`."""
+    if "; " in weights:
+        return "partly random weights"
+    return weights.partition(" (seed")[0].partition(":")[0]
 
 
-def measured(transform: Transform) -> bool:
+def is_measured(transform: Transform) -> bool:
     """Were its errors measured?"""
     return bool(transform["inputs"])
 
 
-def provenance(transform: Transform) -> str:
-    """On which inputs and whose weights the errors were measured; empty until they are."""
+def provenance_text(transform: Transform) -> str:
+    """The inputs and the weights on which the errors were measured; "" until they are."""
     return "; ".join(part for part in (transform["inputs"], transform["weights"]) if part)
 
 
@@ -60,8 +76,8 @@ def bits_text(bits: float) -> str:
     return f"{bits:.3g} bits" if bits < 100 else f"{bits:.0f} bits"
 
 
-def change(pair: Sequence[float] | None, text: Any) -> str:
-    """`32 bits → 8 bits` of [before, after]; once where nothing changed."""
+def format_change(pair: Sequence[float] | None, text: Any) -> str:
+    """`32 bits → 8 bits` for [before, after]; one value if nothing changed."""
     if not pair or None in pair:
         return ""
     before, after = map(text, pair)
@@ -69,15 +85,22 @@ def change(pair: Sequence[float] | None, text: Any) -> str:
 
 
 def summary_rows(transform: Transform) -> Iterator[tuple[str, str]]:
-    """What the whole model became, as rows of a card; its steps are not among them."""
+    """The changes of the whole model as rows of a card, without its steps."""
     summary = transform["summary"]
-    sizes = change(summary.get("parameter_bytes"), in_bytes)
-    times = "".join(f" · {part}" for part in _size(summary))
+    sizes = format_change(summary.get("parameter_bytes"), in_bytes)
+    times = "".join(f" · {part}" for part in _size_ratio_parts(summary))
     yield "size", f"{sizes}{times}"
-    yield "parameters", change(summary.get("parameters"), lambda number: f"{number:,}")
-    yield "bits of weights", change(summary.get("weight_bits"), bits_text)
-    yield "bits of values", change(summary.get("data_bits"), bits_text)
-    yield "nodes", change(summary.get("nodes"), lambda number: counted(number, "node"))
+    yield "parameters", format_change(summary.get("parameters"), lambda number: f"{number:,}")
+    if ranks := summary.get("ranks"):
+        yield "LoRA", f"rank {', '.join(map(str, ranks))}"
+    if trainable := summary.get("trainable"):
+        count = summary["parameters"][-1]
+        yield "trainable parameters", f"{format_change(trainable, lambda number: f'{number:,}')} of {count:,}"
+    if summary.get("sparsity"):
+        yield "pruned", f"{share_text(summary['sparsity'])} of the weights"
+    yield "bits of weights", format_change(summary.get("weight_bits"), bits_text)
+    yield "bits of values", format_change(summary.get("data_bits"), bits_text)
+    yield "nodes", format_change(summary.get("nodes"), lambda number: format_count(number, "node"))
     yield (
         "error of the output",
         error_text(transform, summary.get("sqnr"), summary.get("max_error"), summary.get("saturated")),
@@ -87,8 +110,8 @@ def summary_rows(transform: Transform) -> Iterator[tuple[str, str]]:
 def error_text(
     transform: Transform, sqnr: float | str | None, max_error: float | None, saturated: float | None = None
 ) -> str:
-    """`SQNR 38.2 dB · max error 0.0123 · 0.4 % saturated`; that it is being measured; nothing where it was not."""
-    parts = [] if sqnr is None else [f"SQNR {sqnr_text(sqnr)}"]
+    """`SQNR 38.2 dB (random weights) · max error 0.0123 · 0.4 % saturated`; "measuring…"; "" if it was not measured."""
+    parts = [] if sqnr is None else [sqnr_of_weights(sqnr, transform["weights"])]
     if max_error is not None:
         parts.append(f"max error {max_error:.3g}")
     if saturated is not None:
@@ -96,7 +119,7 @@ def error_text(
     return " · ".join(parts) or ("" if transform["complete"] else MEASURING)
 
 
-def _bits(summary: Mapping[str, Any]) -> Iterator[str]:
+def _bits_parts(summary: Mapping[str, Any]) -> Iterator[str]:
     pairs = {name: summary.get(f"{name}_bits") for name in ("weight", "data")}
     changed = {name: pair[1] for name, pair in pairs.items() if pair and None not in pair and pair[0] != pair[1]}
     told = dict.fromkeys(map(bits_text, changed.values()))
@@ -106,24 +129,23 @@ def _bits(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"weights {bits_text(changed['weight'])}, values {bits_text(changed['data'])}"
 
 
-def _error(transform: Transform) -> Iterator[str]:
-    sqnr = transform["summary"].get("sqnr")
-    if sqnr is not None:
-        yield "SQNR " * (sqnr != "inf") + sqnr_text(sqnr)
-        if (saturated := transform["summary"].get("saturated")) is not None:
-            yield f"{share_text(saturated)} saturated"
-        yield random_weights(transform["weights"])
-    elif not transform["complete"]:
-        yield MEASURING
+def _error_parts(transform: Transform) -> list[str]:
+    """The SQNR and the share of saturated values."""
+    sqnr, saturated = transform["summary"].get("sqnr"), transform["summary"].get("saturated")
+    if sqnr is None:
+        return [] if transform["complete"] else [MEASURING]
+    return [
+        sqnr_of_weights(sqnr, transform["weights"]),
+        *([] if saturated is None else [f"{share_text(saturated)} saturated"]),
+    ]
 
 
-def _size(summary: Mapping[str, Any]) -> Iterator[str]:
+def _size_ratio_parts(summary: Mapping[str, Any]) -> Iterator[str]:
     pair = summary.get("parameter_bytes")
     if pair and None not in pair and all(pair):
-        yield ratio(*pair)
+        yield format_ratio(*pair)
 
 
-def _trouble(transform: Transform) -> Iterator[str]:
-    if transform["problem"]:
-        text = " ".join(str(transform["problem"]).split())
-        yield f"⚠ {text if len(text) <= _LONGEST else text[: _LONGEST - 1] + '…'}"
+def _problem_text(transform: Transform) -> str:
+    text = " ".join(str(transform["problem"] or "").split())
+    return f"⚠ {text if len(text) <= _LONGEST else text[: _LONGEST - 1] + '…'}" if text else ""

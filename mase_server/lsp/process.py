@@ -17,46 +17,54 @@ from typing import Any, BinaryIO, NoReturn
 
 from lsprotocol.types import INITIALIZE, LSPErrorCodes
 
-from mase_server import directories
+from mase_server import private
 from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.garbage import collect_when_quiet, give_back_memory
-from mase_server.lsp.framing import MAX_HEADER, ByteReader, FrameError, StandardInput, read_message, serve_messages
+from mase_server.lsp.commands import Tools
+from mase_server.lsp.framing import (
+    MAX_HEADER,
+    ByteReader,
+    FrameError,
+    RawMessage,
+    StandardInput,
+    read_message,
+    serve_messages,
+)
+from mase_server.lsp.listener import TOLD_EVENTS
 from mase_server.lsp.server import DaemonFactory, Server
-from mase_server.lsp.tools import Tools
-from mase_server.observe.logs import Logs
 from mase_server.private import is_token, token_of
-from mase_server.rpc.addresses import TcpAddress
 from mase_server.rpc.listening import bind_tcp, name_file
-from mase_server.rpc.registry import runtime_dir
+from mase_server.rpc.registry import TcpAddress, runtime_dir
+from mase_server.telemetry.logs import Logs
 
-#: Seconds that unsent messages have at the end.
+#: Seconds for unsent messages at the end.
 _FLUSH = 1.0
-#: Seconds that a client on TCP has to say its token, and bytes of the message that it may say it in.
+#: Seconds within which a client on TCP has to send its token, and bytes of the message that holds it.
 _GREETING, _MAX_GREETING = 10.0, 1 << 20
-#: Clients on TCP that have not said the token yet; one more ends the one that has been silent for longest.
+#: Maximum clients on TCP without a token so far; one more ends the one that has been silent for longest.
 _STRANGERS = 32
 _LOG = logging.getLogger(__name__)
 
 
 class ThreadWriter:
-    """Writes from a thread of its own, so that an editor that does not read cannot hold up the event loop."""
+    """Writes from a separate thread, so that an editor that does not read cannot block the event loop."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._write, name="mase-writer", daemon=True)
+        self._thread = threading.Thread(target=self._write_queued, name="mase-writer", daemon=True)
         self._thread.start()
 
     def write(self, data: bytes) -> None:
-        """Have `data` written after everything before it."""
+        """Queue `data` after everything before it."""
         self._queue.put(data)
 
     def close(self) -> None:
-        """Write what is left, for a moment at most."""
+        """Write what is left, but only for a moment."""
         self._queue.put(None)
         self._thread.join(_FLUSH)
 
-    def _write(self) -> None:
+    def _write_queued(self) -> None:
         with contextlib.suppress(OSError, ValueError):
             while (data := self._queue.get()) is not None:
                 self._stream.write(data)
@@ -65,7 +73,7 @@ class ThreadWriter:
             self._stream.flush()
 
 
-def run(
+def serve_editor(
     *,
     trusted: bool = False,
     log: str = "warning",
@@ -75,16 +83,16 @@ def run(
     cache_dir: Path | None = None,
     state_dir: Path | None = None,
 ) -> NoReturn:
-    """Serve one editor, over stdio or at a TCP address, until it says exit, closes the stream, or dies.
+    """Serve one editor, over stdio or at a TCP address, until it sends exit, closes the stream, or dies.
 
-    token_file: what an editor on TCP has to send as `initializationOptions.token` stands there; it is made where it is
-    not there. Without it, in a file of the user's runtime folder, which ends with the server.
-    log: from which level on it is told on standard error what happens.
+    token_file: holds the token that an editor on TCP must send as `initializationOptions.token`; it is created if
+    missing. By default, it is in the user's runtime folder and removed when the server ends.
+    log: the level from which on events are logged to standard error.
     """
-    state = state_dir or directories.state_dir()
-    logs = Logs("editor", log, state)
+    state = state_dir or private.state_dir()
+    logs = Logs("editor", log, state, told=TOLD_EVENTS)
     logs.start()
-    cache = cache_dir or directories.cache_dir()
+    cache = cache_dir or private.cache_dir()
 
     give_back_memory()
 
@@ -92,14 +100,14 @@ def run(
         server = Server(daemon=daemon or _real_daemon(), cache_dir=cache, state_dir=state, trusted=trusted)
         server.logs = logs
         server.tools = Tools(server) if daemon is None else None
-        gc.freeze()  # what is imported by now stays: looking through it took the event loop 20 ms each time
+        gc.freeze()  # imported objects stay: scanning them took the event loop 20 ms each time
         return await (_over_stdio(server) if address is None else _over_tcp(server, address, token_file))
 
     code = asyncio.run(main())
     logs.stop()
     logging.shutdown()
     sys.stderr.flush()
-    os._exit(code)  # a thread still waits for the editor's next byte, and would hold up an orderly exit
+    os._exit(code)  # a thread still waits for the editor's next byte, and would delay an orderly exit
 
 
 def _real_daemon() -> DaemonFactory:
@@ -109,22 +117,22 @@ def _real_daemon() -> DaemonFactory:
 
 
 async def _over_stdio(server: Server) -> int:
-    """The editor has this process's standard streams; whatever else prints goes to stderr."""
+    """Serve over this process's standard streams; everything else that prints goes to stderr."""
     wire_in, wire_out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     writer = ThreadWriter(wire_out)
     server.protocol.set_writer(writer)
-    return await _serve(server, StandardInput(wire_in, ThreadPoolExecutor(1, "mase-reader")))
+    return await _serve_stream(server, StandardInput(wire_in, ThreadPoolExecutor(1, "mase-reader")))
 
 
 async def _over_tcp(server: Server, address: TcpAddress, token_file: Path | None) -> int:
     """Wait at `address` for the editor that knows the token; port 0 takes a free one. Both are logged.
 
-    Any other client gets an error and the end of its connection: nothing that it says is read any further.
+    Any other client gets an error and is disconnected: its further bytes are not read.
     """
-    found: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter, dict[str, Any]]] = asyncio.Future()
+    found: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter, RawMessage]] = asyncio.Future()
     path = token_file or name_file(runtime_dir(), ".token")
     token = token_of(path)
     strangers: deque[asyncio.StreamWriter] = deque()
@@ -133,8 +141,8 @@ async def _over_tcp(server: Server, address: TcpAddress, token_file: Path | None
         strangers.append(writer)
         if len(strangers) > _STRANGERS:
             strangers.popleft().transport.abort()
-        message = await _greet(reader, writer, token)
-        with contextlib.suppress(ValueError):  # it was the one silent for longest
+        message = await _receive_greeting(reader, writer, token)
+        with contextlib.suppress(ValueError):  # it was the one that was silent for longest
             strangers.remove(writer)
         if message is None or found.done():
             writer.close()
@@ -153,11 +161,11 @@ async def _over_tcp(server: Server, address: TcpAddress, token_file: Path | None
         if token_file is None:
             path.unlink(missing_ok=True)
     server.protocol.set_writer(writer)
-    return await _serve(server, reader, first)
+    return await _serve_stream(server, reader, first)
 
 
-async def _greet(reader: ByteReader, writer: asyncio.StreamWriter, token: str) -> dict[str, Any] | None:
-    """The `initialize` of a client that knows the token, without the token; None for any other, which gets an error."""
+async def _receive_greeting(reader: ByteReader, writer: asyncio.StreamWriter, token: str) -> RawMessage | None:
+    """The `initialize` of a client that knows the token, without the token; None for others, which get an error."""
     try:
         async with asyncio.timeout(_GREETING):
             message = await read_message(reader, _MAX_GREETING)
@@ -178,15 +186,15 @@ async def _greet(reader: ByteReader, writer: asyncio.StreamWriter, token: str) -
     return None
 
 
-async def _serve(server: Server, reader: ByteReader, first: dict[str, Any] | None = None) -> int:
-    """Read messages until the stream ends, the editor says exit, or its process is gone; then end every worker.
+async def _serve_stream(server: Server, reader: ByteReader, first: RawMessage | None = None) -> int:
+    """Read messages until the stream ends, the editor sends exit, or its process is gone; then end every worker.
 
-    first: a message that was read already.
+    first: a message that was read before.
     """
     collecting = asyncio.ensure_future(collect_when_quiet())
     protocol = server.protocol
 
-    def take(message: dict[str, Any]) -> None:
+    def take(message: RawMessage) -> None:
         protocol.handle_message(protocol.structure_message(message))
 
     def send(data: bytes) -> None:

@@ -1,10 +1,12 @@
-"""The language server: what it holds between requests, and the table of what it answers."""
+"""The language server: its state between requests, and how its answers are made and sent."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
+import os
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from cattrs import Converter
 from lsprotocol import types as lsp
-from pygls.exceptions import JsonRpcInternalError, JsonRpcInvalidParams
+from pygls.exceptions import JsonRpcException, JsonRpcInternalError, JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import (
     JsonRPCNotification,
@@ -26,51 +28,114 @@ from pygls.protocol import (
 from pygls.uris import from_fs_path, to_fs_path
 
 from mase_server import __version__
-from mase_server.daemon.slices import let_go, sliced
+from mase_server.daemon.slots import iterate_in_slices, let_go
 from mase_server.daemon.status import FolderSettings
-from mase_server.lsp.cells import Answers, asked_of, of_cells, to_script
-from mase_server.lsp.contents import Contents
+from mase_server.lsp.contents import Contents, Graphs
 from mase_server.lsp.documents import Document, Documents, read_document
-from mase_server.lsp.encoding import Encoding, choose
 from mase_server.lsp.features import COMMANDS, FEATURES, TAKEN_OVER
-from mase_server.lsp.graphs import Graphs
+from mase_server.lsp.framing import is_big, json_pieces
 from mase_server.lsp.listener import ClientListener
-from mase_server.lsp.notebooks import SYNC, Notebooks
+from mase_server.lsp.notebooks import SYNC, Answers, Notebooks, asked_of, of_cells, to_script
 from mase_server.lsp.page import Page, range_of
-from mase_server.lsp.pieces import is_big, pieces
-from mase_server.lsp.process_end import process_end
-from mase_server.lsp.refusals import is_refusal, keep_out_of_the_log
-from mase_server.lsp.settings import Settings
+from mase_server.lsp.text import Encoding, choose_encoding
 from mase_server.lsp.verilog import Verilog
-from mase_server.lsp.workspace import Folders
-from mase_server.observe.measured import Measured
-from mase_server.observe.records import within
+from mase_server.lsp.workspace import Folders, Settings
 from mase_server.paths import canonical_of_absolute
+from mase_server.protocol import answers
+from mase_server.protocol.records import ModelRecord, SourcePlace
+from mase_server.telemetry.metrics import Measured
+from mase_server.telemetry.records import path_in_log
 from mase_server.visible import reveal, reveal_lines, reveal_prompt
 
 if TYPE_CHECKING:
     from mase_server.daemon.daemon import Daemon
+    from mase_server.daemon.graph_snapshot import Transform
     from mase_server.daemon.store import FileView
-    from mase_server.lsp.tools import Tools
-    from mase_server.observe.logs import Logs
+    from mase_server.lsp.commands import Tools
+    from mase_server.telemetry.logs import Logs
+
+
+# The end of another process.
+
+#: Seconds between two looks if the system does not report the end.
+_POLL = 2.0
+
+
+async def process_end(pid: int) -> None:
+    """Return once the process `pid` is gone."""
+    if hasattr(os, "pidfd_open"):
+        with contextlib.suppress(OSError):
+            await _pidfd_end(os.pidfd_open(pid))
+            return
+    while _is_alive(pid):
+        await asyncio.sleep(_POLL)
+
+
+async def _pidfd_end(descriptor: int) -> None:
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+# A refusal, such as an unknown model, is not an error of the server: it gets no traceback in the log.
+
+_PYGLS = logging.getLogger("pygls.protocol.json_rpc")
+#: Routine events in editors: they cancel requests that were just answered, and send unsupported notifications.
+_ROUTINE = ("Cancel notification for unknown message id", "Ignoring notification for unknown method")
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Was a request answered with an error that tells the client what it can do?"""
+    return isinstance(error, JsonRpcException) and error.code != lsp.ErrorCodes.InternalError.value
+
+
+class _Filter(logging.Filter):
+    """Drops pygls' log records of refusals, which pygls takes for exceptions, and of routine events."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        return not is_refusal(error) and not str(record.msg).startswith(_ROUTINE)
+
+
+_FILTER = _Filter()
+
+
+def keep_out_of_the_log() -> None:
+    """Make pygls log only real faults, from now on in this process."""
+    _PYGLS.addFilter(_FILTER)
+
 
 _LOG = logging.getLogger(__name__)
 
-#: What begins with these is named as a save.
+#: Methods that begin with these are logged as saves.
 _SAVES = frozenset({
     lsp.TEXT_DOCUMENT_DID_OPEN, lsp.TEXT_DOCUMENT_DID_SAVE, lsp.NOTEBOOK_DOCUMENT_DID_OPEN,
     lsp.NOTEBOOK_DOCUMENT_DID_SAVE,
 })  # fmt: skip
-#: Of the documents that this server makes.
+#: The schemes of the documents that this server makes.
 SCHEMES = [Graphs.scheme, Verilog.scheme]
 
-#: Elements of a long answer that are freed in one turn.
+#: Elements of a long answer that are freed in one turn of the loop.
 _FREED_AT_ONCE = 1000
 
 _JSON_RPC = b"application/vscode-jsonrpc; charset=utf-8"
 
 Reveal = Callable[[str], str]
-#: What editors show of the protocol's structures, and how it is made visible: all of it leaves through `converter`.
+#: The texts that editors show, by structure, and how they are made visible: all of them pass through `converter`.
 _SHOWN: Mapping[type, Mapping[str, Reveal]] = {
     lsp.ShowMessageParams: {"message": reveal_prompt},
     lsp.ShowMessageRequestParams: {"message": reveal_prompt},
@@ -95,18 +160,20 @@ DaemonFactory = Callable[..., "Daemon"]
 
 
 class Protocol(LanguageServerProtocol):
-    """pygls' protocol, which leaves documents to this server and chooses the cheapest position encoding offered."""
+    """pygls' protocol, but this server keeps the documents, and the cheapest offered position encoding is chosen."""
 
     def __init__(self, server: Any, converter: Converter) -> None:
         super().__init__(server, converter)
-        #: Big answers that are being written.
+        #: Tasks that write big answers.
         self.sending: set[asyncio.Task[None]] = set()
 
     @lsp_method(lsp.INITIALIZE)
     def lsp_initialize(self, params: lsp.InitializeParams) -> Generator[Any, Any, lsp.InitializeResult]:
-        """Put the chosen encoding first, where pygls takes it from."""
+        """Put the chosen encoding first, because pygls takes the first one."""
         general = params.capabilities.general or lsp.GeneralClientCapabilities()
-        general.position_encodings = [choose([str(getattr(e, "value", e)) for e in general.position_encodings or ()])]
+        general.position_encodings = [
+            choose_encoding([str(getattr(e, "value", e)) for e in general.position_encodings or ()])
+        ]
         params.capabilities.general = general
         result = yield from super().lsp_initialize(params)
         assert result.capabilities.workspace is not None
@@ -124,17 +191,17 @@ class Protocol(LanguageServerProtocol):
         args: tuple[Any, ...] | None = None,
         kwargs: dict[str, Any] | None = None,
     ) -> None:
-        """What pygls keeps of a message that is worked on goes with its end: it would keep every notification's."""
+        """Handle a message, and drop pygls' record of it at its end: pygls would keep one for every notification."""
         super()._execute_handler(msg_id, handler, callback, args, kwargs)
         if (future := self._request_futures.get(msg_id)) is not None:
-            future.add_done_callback(lambda done: self._forget(msg_id, done))
+            future.add_done_callback(lambda done: self._forget_request(msg_id, done))
 
-    def _forget(self, msg_id: str | int, done: Any) -> None:
+    def _forget_request(self, msg_id: str | int, done: Any) -> None:
         if self._request_futures.get(msg_id) is done:
             del self._request_futures[msg_id]
 
     def _send_response(self, msg_id: str | int, result: Any = None, error: lsp.ResponseError | None = None) -> None:
-        """Big answers are written a little at a time, and sent when they are whole."""
+        """Send an answer; big ones are written piece by piece and sent once they are complete."""
         if error is not None or not is_big(result):
             super()._send_response(msg_id, result, error)
             return
@@ -146,19 +213,29 @@ class Protocol(LanguageServerProtocol):
     async def _send_in_pieces(self, msg_id: str | int, result: Any) -> None:
         made = [f'{{"id": {json.dumps(msg_id)}, "jsonrpc": "2.0", "result": '.encode()]
         try:
-            async for piece in sliced(pieces(result, self._serialize_message)):
+            async for piece in iterate_in_slices(json_pieces(result, self._serialize_message)):
                 made.append(piece.encode())
-        except Exception as failed:  # noqa: BLE001  (the border of a request: whoever asked must hear of an end)
+        except Exception as failed:  # noqa: BLE001  (the border of a request: the client must learn of its end)
             _LOG.exception("an answer could not be written")
             super()._send_response(msg_id, error=JsonRpcInternalError(str(failed)).to_response_error())
             return
         made.append(b"}")
         head = b"Content-Length: %d\r\nContent-Type: %s\r\n\r\n" % (sum(map(len, made)), _JSON_RPC)
         assert self.writer is not None
-        await asyncio.sleep(0)  # megabytes are put together and handed over in a turn of their own
+        await asyncio.sleep(0)  # joining and sending megabytes gets its own turn of the loop
         self.writer.write(b"".join([head, *made]))
         if isinstance(result, list):
             let_go([result[start : start + _FREED_AT_ONCE] for start in range(0, len(result), _FREED_AT_ONCE)])
+
+
+class ShownModel(ModelRecord):
+    """A traced model, and what its pipeline made of it, if it has one."""
+
+    transform: answers.Transform | None
+
+
+def _with_transform(model: ModelRecord, transform: Transform | None) -> ShownModel:
+    return {**model, "transform": None if transform is None else transform.told}
 
 
 class Server(LanguageServer):
@@ -169,7 +246,7 @@ class Server(LanguageServer):
             "mase-server",
             __version__,
             protocol_cls=Protocol,
-            converter_factory=converter,
+            converter_factory=make_converter,
             notebook_document_sync=SYNC,
         )
         self.documents = Documents()
@@ -185,40 +262,40 @@ class Server(LanguageServer):
             folder_of=self.folders.folder_of,
             trusts=self.folders.trusts,
         )
-        #: What serves other tools, where this process does; set before the editor speaks.
+        #: The server for other tools, if this process has one; set before the editor connects.
         self.tools: Tools | None = None
-        #: What this process writes, where it does; set as the tools are.
+        #: The logs of this process, if it writes any; set before the editor connects.
         self.logs: Logs | None = None
         self.initialized = False
-        #: The commands that links in Markdown may run in this client.
+        #: The commands that Markdown links may run in this client.
         self.links: frozenset[str] = frozenset()
         self.stopped = False
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        #: The URIs that diagnostics were pushed for, with their files.
-        self.published: dict[str, str] = {}
+        #: The URIs of documents with pushed diagnostics.
+        self.published: set[str] = set()
         self.cancels: dict[str, Callable[[], object]] = {}
         self.graphs = Graphs(self)
         self.verilog = Verilog(self)
         self.contents = Contents(self, cache_dir / "documents", self.graphs, self.verilog)
         self._tasks: set[asyncio.Task[Any]] = set()
         keep_out_of_the_log()
-        self._register()
+        self._register_handlers()
 
     def report_server_error(self, error: Exception, source: type[Exception]) -> None:
-        """Into the log: a person whose editor pops up our mistakes cannot do anything about them."""
+        """Log an error: a user cannot do anything about the server's own mistakes, so the editor shows no message."""
         _LOG.log(logging.INFO if is_refusal(error) else logging.ERROR, "%s: %s", source.__name__, error)
 
     def text_document_publish_diagnostics(self, params: lsp.PublishDiagnosticsParams) -> None:
-        """Those of a notebook go to its cells."""
+        """Publish diagnostics; those of a notebook go to its cells."""
         for each in of_cells(self.notebooks, params):
             super().text_document_publish_diagnostics(each)
 
     async def window_show_document_async(self, params: lsp.ShowDocumentParams) -> lsp.ShowDocumentResult:
-        """A place in a notebook is one in a cell."""
+        """Show a document; a place in a notebook becomes one in a cell."""
         return await super().window_show_document_async(Answers(self.notebooks).of(params) or params)
 
     async def workspace_apply_edit_async(self, params: lsp.ApplyWorkspaceEditParams) -> lsp.ApplyWorkspaceEditResult:
-        """An edit of a notebook is one of its cells."""
+        """Apply an edit; an edit of a notebook becomes one of its cells."""
         edit = Answers(self.notebooks).of(params.edit)
         if edit is None:
             return lsp.ApplyWorkspaceEditResult(False, failure_reason="the edit spans two cells of a notebook")
@@ -234,17 +311,17 @@ class Server(LanguageServer):
                 await self.daemon.shutdown()
 
     async def sent(self) -> None:
-        """Return once the big answers that are being written are on their way."""
+        """Return once the big answers that are being written are sent."""
         assert isinstance(self.protocol, Protocol)
         await asyncio.gather(*self.protocol.sending, return_exceptions=True)
 
     def end(self, code: int) -> None:
-        """Have the process end with this exit status."""
+        """Make the process end with this exit status."""
         if not self.ended.done():
             self.ended.set_result(code)
 
     def watch_client(self, pid: int | None) -> None:
-        """End with the editor's process, which may die without a word."""
+        """End when the editor's process ends, which may happen without a message."""
         if pid is not None:
             self.spawn(self._end_with(pid))
 
@@ -256,53 +333,56 @@ class Server(LanguageServer):
         """Run `work` beside the requests; its failure is logged."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._finished)
+        task.add_done_callback(self._task_finished)
 
     def about(self, params: Sequence[Any]) -> str:
-        """The file that a request is about, as the log has it; "" for none."""
+        """The file that a request is about, for the log; "" if none."""
         document = getattr(params[0], "text_document", None) if params else None
         opened = self.documents.at(getattr(document, "uri", ""))
-        return "" if opened is None else within(opened.path, self.folders.folder_of(opened.path))
+        return "" if opened is None else path_in_log(opened.path, self.folders.folder_of(opened.path))
 
     def page(self, uri: str) -> Page | None:
-        """What is known about the hints of an open document; None if it is not open or was not traced."""
+        """The page with the hints of an open document; None if it is not open or was not traced."""
         document = self.document(uri)
         view = None if document is None else self.daemon.store.view(document.path)
-        return None if document is None or view is None else self._page(document, view, view.sha256)
+        return None if document is None or view is None else self._page_of_view(document, view, view.sha256)
 
     def problem_page(self, path: str, document: Document | None = None) -> Page | None:
-        """What is known about the problems of any file; one that is not open is taken as it is on disk.
+        """The page with the problems of any file; a file that is not open is read from disk.
 
-        document: where they shall stand, where several of the file are open.
+        document: where to place the problems if several documents of the file are open.
         """
         view = self.daemon.store.view(path)
         return None if view is None else self.page_at(path, view.problems_sha256, document)
 
     def page_at(self, path: str, sha256: str, document: Document | None = None) -> Page | None:
-        """What is known about any file, by the positions of its text with this hash; None where that is not known."""
+        """The page of any file by the positions in its text with this hash; None if that text is unknown."""
         view = self.daemon.store.view(path)
         document = document or self.documents.get(path)
         document = document or (read_document(path, self.uri_of(path)) if view else None)
-        return None if document is None or view is None else self._page(document, view, sha256)
+        return None if document is None or view is None else self._page_of_view(document, view, sha256)
 
-    def _page(self, document: Document, view: FileView, sha256: str) -> Page | None:
+    def _page_of_view(self, document: Document, view: FileView, sha256: str) -> Page | None:
         alignment = document.alignment(sha256)
         return None if alignment is None else Page(document, view, sha256, alignment, self.encoding)
 
-    def models_of(self, path: str) -> dict[str, dict[str, Any]]:
-        """The traced models, by title, that the file `path` is part of; maps as `snapshot.MODEL_KEYS` says.
+    def models_of(self, path: str) -> dict[str, ShownModel]:
+        """The traced models, by title, that use the file `path`; maps as in `snapshot.MODEL_KEYS`.
 
-        Those with a pipeline have "transform" too, as `snapshot.TRANSFORM_KEYS` says.
+        Those with a pipeline also have "transform", as in `snapshot.TRANSFORM_KEYS`.
         """
         snapshots = (snapshot for snapshot in self.daemon.store.snapshots() if path in snapshot.files)
         return {
-            title: {**model, "transform": snapshot.transforms[index].told} if index in snapshot.transforms else model
+            title: _with_transform(model, snapshot.transforms.get(index))
             for snapshot in snapshots
-            for index, (title, model) in enumerate(zip(snapshot.titles, snapshot.payload["models"], strict=True))
+            for index, (title, model) in enumerate(zip(snapshot.titles, snapshot.records, strict=True))
         }
 
-    def place_in(self, place: dict[str, Any]) -> lsp.Range | None:
-        """Where a place `{file, line, column, end_line, end_column}` of the last trace is now; None if edited since."""
+    def place_in(self, place: SourcePlace) -> lsp.Range | None:
+        """The present range of a place `{file, line, column, end_line, end_column}` of the last trace.
+
+        None if edited since.
+        """
         page = self.problem_page(place["file"])
         if page is not None:
             return page.place_of(place)
@@ -311,36 +391,36 @@ class Server(LanguageServer):
 
     @property
     def pulls_diagnostics(self) -> bool:
-        """Does the client ask for diagnostics, so that none need be pushed for open files?
+        """Does the client pull diagnostics, so that none need to be pushed for open files?
 
-        One that asks only when a text was edited (Neovim 0.10 and 0.11) would never see what a trace finds afterwards.
+        A client that pulls only after edits (Neovim 0.10 and 0.11) would never see what a trace finds later.
         """
         return self.can("text_document", "diagnostic") and self.can("workspace", "diagnostics", "refresh_support")
 
     @property
     def resolves_edits(self) -> bool:
-        """Does the client ask for the edit of a code action only when it is chosen?"""
+        """Does the client request the edit of a code action only when the action is chosen?"""
         support = getattr(self.client_capabilities.text_document, "code_action", None)
         resolve = getattr(support, "resolve_support", None)
         return resolve is not None and "edit" in resolve.properties
 
     @property
     def resolves_locations(self) -> bool:
-        """Does the client ask where a part of an inlay hint leads to only when a person points at it?"""
+        """Does the client request the link of an inlay hint's part only when the user points at it?"""
         support = getattr(self.client_capabilities.text_document, "inlay_hint", None)
         resolve = getattr(support, "resolve_support", None)
         return resolve is not None and "label.location" in resolve.properties
 
     def path_of(self, uri: str) -> str:
-        """The path by which all else knows the file of a URI: of an open document, what it was when it was opened."""
+        """The path of a URI for all other modules: for an open document, the path it had when it was opened."""
         document = self.documents.at(uri)
         return self.file_of(uri) if document is None else document.path
 
     @staticmethod
     def file_of(uri: str) -> str:
-        """The canonical path of what a URI, or an absolute path, names now; what is no file keeps its URI as its name.
+        """The canonical path that a URI or an absolute path names now; a URI of no file stays as it is.
 
-        JsonRpcInvalidParams where it can be the name of nothing.
+        JsonRpcInvalidParams if it cannot name anything.
         """
         try:
             path = to_fs_path(uri.replace("file://localhost/", "file:///", 1))
@@ -349,16 +429,16 @@ class Server(LanguageServer):
             raise JsonRpcInvalidParams(f"{uri[:200]!r} names no file: {error}") from None
 
     def document(self, uri: str) -> Document | None:
-        """The open document of this URI, or of the file that it names, however it is spelled."""
+        """The open document of this URI or of the file it names, however the URI is written."""
         return self.documents.at(uri) or self.documents.get(self.path_of(uri))
 
     def uri_of(self, path: str) -> str:
-        """The URI of a file as the editor spells it: that of its document, else one below a workspace folder."""
+        """The URI of a file as the editor writes it: that of its document, else one below a workspace folder."""
         document = self.documents.get(path)
         return document.uri if document else self.folders.uri_under(path) or from_fs_path(path) or path
 
     def uris_of(self, path: str) -> list[str]:
-        """`uri_of`, and all URIs under which the editor has the file open."""
+        """`uri_of` and all other URIs under which the editor has the file open."""
         return [each.uri for each in self.documents.of(path)] or [self.uri_of(path)]
 
     def settings_of(self, path: str) -> Settings:
@@ -366,7 +446,7 @@ class Server(LanguageServer):
         return self.folders.settings_of(self.folders.folder_of(path))
 
     def daemon_settings_of(self, folder: str) -> FolderSettings:
-        """What the daemon asks for."""
+        """The settings of a folder that the daemon needs."""
         return self.folders.settings_of(folder).daemon
 
     def can(self, *capability: str) -> bool:
@@ -377,9 +457,9 @@ class Server(LanguageServer):
         return bool(value)
 
     def knows(self, command: str) -> bool:
-        """Can the person run this command: is it the server's, or did the client announce it as one of its own?
+        """Can the user run this command: does the server have it, or did the client announce it as its own?
 
-        Announced in `capabilities.experimental.commands.commands`, as rust-analyzer's clients do.
+        Clients announce theirs in `capabilities.experimental.commands.commands`, like rust-analyzer's clients.
         """
         if command in COMMANDS:
             return True
@@ -387,24 +467,24 @@ class Server(LanguageServer):
         own = told.get("commands") if isinstance(told, Mapping) else None
         return isinstance(own, Mapping) and command in (own.get("commands") or ())
 
-    def _finished(self, task: asyncio.Task[Any]) -> None:
+    def _task_finished(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _LOG.error("a background task failed", exc_info=error)
 
-    def _register(self) -> None:
+    def _register_handlers(self) -> None:
         for method in TAKEN_OVER:
             self.protocol.fm.builtin_features.pop(method)
         for method, handler, options in FEATURES:
-            self.feature(method, options)(_bound(handler, self, method))
+            self.feature(method, options)(_bind_handler(handler, self, method))
         for name, command in COMMANDS.items():
-            self.command(name)(_bound(command, self, name))
+            self.command(name)(_bind_handler(command, self, name))
 
 
-def converter() -> Converter:
-    """pygls' converter, but parameters and results of messages that the protocol does not define stay maps.
+def make_converter() -> Converter:
+    """pygls' converter, except that parameters and results of messages outside the protocol stay maps.
 
-    What it writes of texts that editors show is visible.
+    In texts that editors show, all characters are made visible.
     """
     made: Converter = default_converter()  # type: ignore[no-untyped-call]
     for message in (JsonRPCRequestMessage, JsonRPCNotification, JsonRPCResponseMessage):
@@ -419,8 +499,8 @@ def _unstructure_shown(unstructure: Callable[[Any], Any], fields: Mapping[str, R
     return unstructure(attrs.evolve(value, **texts))
 
 
-def _bound(handler: Callable[..., Awaitable[Any]], server: Server, method: str) -> Callable[..., Awaitable[Any]]:
-    """The handler, counted and logged."""
+def _bind_handler(handler: Callable[..., Awaitable[Any]], server: Server, method: str) -> Callable[..., Awaitable[Any]]:
+    """Wrap a handler so that its calls are counted and logged."""
     inner, kind = _without_cells(handler, server), "s" if method in _SAVES else "l"
 
     async def bound(*params: Any) -> Any:
@@ -431,7 +511,7 @@ def _bound(handler: Callable[..., Awaitable[Any]], server: Server, method: str) 
 
 
 def _without_cells(handler: Callable[..., Awaitable[Any]], server: Server) -> Callable[..., Awaitable[Any]]:
-    """The handler, for which there are no cells."""
+    """Wrap a handler so that it never sees cells."""
 
     async def bound(*params: Any) -> Any:
         notebooks = server.notebooks

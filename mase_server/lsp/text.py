@@ -6,10 +6,66 @@ import hashlib
 import io
 import re
 import tokenize
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
-# The protocol's line ends, which are also those of Python's tokenizer; str.splitlines, which is quick, knows more.
+# Column encodings: only this module knows UTF-8, UTF-16 and UTF-32, and converts them to code points and back.
+
+
+class Encoding(StrEnum):
+    """The unit of the protocol's columns; the values are the protocol's own names."""
+
+    UTF8 = "utf-8"
+    UTF16 = "utf-16"
+    UTF32 = "utf-32"
+
+
+def _utf8_units(character: str) -> int:
+    code = ord(character)
+    return 1 + (code >= 0x80) + (code >= 0x800) + (code >= 0x10000)
+
+
+def _utf16_units(character: str) -> int:
+    return 1 + (ord(character) >= 0x10000)
+
+
+_UNITS: dict[Encoding, Callable[[str], int]] = {
+    Encoding.UTF8: _utf8_units,
+    Encoding.UTF16: _utf16_units,
+    Encoding.UTF32: lambda character: 1,
+}
+
+
+def choose_encoding(offered: Sequence[str] | None) -> Encoding:
+    """The encoding to use: utf-32 if offered (nothing to convert), else the client's first choice, else utf-16."""
+    known = [Encoding(name) for name in offered or () if name in set(Encoding)]
+    if Encoding.UTF32 in known:
+        return Encoding.UTF32
+    return known[0] if known else Encoding.UTF16
+
+
+def to_units(line: str, column: int, encoding: Encoding) -> int:
+    """The protocol's column of code point `column` of `line`; past the end counts as the end."""
+    column = min(column, len(line))
+    if encoding is Encoding.UTF32 or line.isascii():
+        return column
+    return sum(map(_UNITS[encoding], line[:column]))
+
+
+def from_units(line: str, units: int, encoding: Encoding) -> int:
+    """The code point column of the protocol's column `units`; inside a character, the column before it."""
+    if encoding is Encoding.UTF32 or line.isascii():
+        return min(units, len(line))
+    measure, left = _UNITS[encoding], units
+    for column, character in enumerate(line):
+        left -= measure(character)
+        if left < 0:
+            return column
+    return len(line)
+
+
+# The protocol's line ends are those of Python's tokenizer; str.splitlines, though fast, splits at others, too.
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _OTHER_ENDS = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _BOM = b"\xef\xbb\xbf"
@@ -23,19 +79,19 @@ def split_lines(text: str) -> list[str]:
     return lines
 
 
-def bare(line: str) -> str:
+def strip_line_end(line: str) -> str:
     """`line` without its line end."""
     return line.rstrip("\r\n")
 
 
-def hashes(text: str) -> frozenset[str]:
-    """sha256 of the files that an editor may have saved this text as: UTF-8 without and with a byte order mark."""
+def hashes_of_saved_text(text: str) -> frozenset[str]:
+    """sha256 of the files that an editor may write for this text: UTF-8 without and with a byte order mark."""
     data = text.encode("utf-8", "surrogatepass")
     return frozenset({hashlib.sha256(data).hexdigest(), hashlib.sha256(_BOM + data).hexdigest()})
 
 
-def decode(data: bytes) -> str:
-    """The text of a Python file, by its byte order mark or coding comment; what cannot be decoded is replaced."""
+def decode_python_source(data: bytes) -> str:
+    """Decode a Python file by its byte order mark or coding comment; undecodable bytes are replaced."""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     except SyntaxError:
@@ -43,8 +99,11 @@ def decode(data: bytes) -> str:
     return data.decode(encoding, "replace")
 
 
-def alike(one: Sequence[str], other: Sequence[str], most: int) -> int:
-    """How many lines two texts begin with alike, at most so many: found by halves, since Python compares lists fast."""
+def count_equal_lines(one: Sequence[str], other: Sequence[str], most: int) -> int:
+    """The number of equal lines at the start of two texts, at most `most`.
+
+    By bisection, because Python compares lists fast.
+    """
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -57,9 +116,9 @@ def alike(one: Sequence[str], other: Sequence[str], most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What one change did to the lines: `removed` lines from `line` gave way to `added` ones.
+    """The effect of one change on lines: `added` lines replaced `removed` lines from `line` on.
 
-    head, tail: characters of the first and the last removed line that were kept before and after the inserted text.
+    head, tail: characters of the first and last removed line that were kept before and after the inserted text.
     """
 
     line: int
@@ -80,10 +139,10 @@ class Text:
 
     def line(self, index: int) -> str:
         """Line `index` without its line end; "" past the last."""
-        return bare(self.lines[index]) if 0 <= index < len(self.lines) else ""
+        return strip_line_end(self.lines[index]) if 0 <= index < len(self.lines) else ""
 
     def replace(self, start: tuple[int, int], end: tuple[int, int], text: str) -> Edit:
-        """Put `text` in place of what stands from `start` to `end`; positions outside count as the nearest inside."""
+        """Replace the text from `start` to `end` by `text`; positions outside count as the nearest inside."""
         first, first_column = self.inside(start)
         last, last_column = self.inside(max(start, end))
         head, tail = self.lines[first][:first_column], self.lines[last][last_column:]
@@ -94,18 +153,18 @@ class Text:
             added.pop()
         removed = last - first + 1
         self.lines[first : last + 1] = added
-        return Edit(first, removed, len(added), len(bare(head)), len(bare(tail)))
+        return Edit(first, removed, len(added), len(strip_line_end(head)), len(strip_line_end(tail)))
 
     def replace_all(self, text: str) -> Edit:
-        """Put `text` in place of everything: an edit of what lies between the lines that are the same at both ends."""
+        """Replace the whole text; the returned edit covers only the lines between equal lines at both ends."""
         old, self.lines = self.lines, split_lines(text)
         most = min(len(old), len(self.lines)) - 1
-        head = alike(old, self.lines, most)
-        tail = alike(old[::-1], self.lines[::-1], most - head)
+        head = count_equal_lines(old, self.lines, most)
+        tail = count_equal_lines(old[::-1], self.lines[::-1], most - head)
         return Edit(head, len(old) - head - tail, len(self.lines) - head - tail, 0, 0)
 
     def inside(self, position: tuple[int, int]) -> tuple[int, int]:
-        """The nearest position that is in the text."""
+        """The nearest position inside the text."""
         line, column = position
         if line >= len(self.lines):
             return len(self.lines) - 1, len(self.line(len(self.lines) - 1))

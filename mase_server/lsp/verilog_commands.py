@@ -1,6 +1,6 @@
-"""Commands around hardware. Each takes one map: `path` or `uri`, `model` where a file has several, and what it says.
+"""Commands for hardware. Each takes a map with `path` or `uri`, `model` if a file has several, and its own keys.
 
-Any client can have them executed. What is needed and was not given is asked, where the client shows questions.
+Any client can execute them. If a required key is missing, the user is asked, if the client can show questions.
 """
 
 from __future__ import annotations
@@ -8,57 +8,61 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from pygls.uris import from_fs_path
 
-from mase_server.lsp import builds
-from mase_server.lsp.asking import as_map, ask
-from mase_server.lsp.calls import called, model_of
+from mase_server.lsp.calls import as_map, ask_person, call_api_with, model_of
 from mase_server.lsp.hardware_texts import simulation_text
-from mase_server.lsp.source_map import Place, hardware_at, operations_on, python_of
-from mase_server.lsp.verilog import Sheet
+from mase_server.lsp.verilog import Place, Sheet, hardware_at, operations_on, python_of
+from mase_server.protocol import answers
+from mase_server.protocol.arguments import Argument
+from mase_server.protocol.records import Answer
+from mase_server.suggestions import suggest
 
 if TYPE_CHECKING:
     from mase_server.lsp.server import Server
 
-#: Most parts that are offered where the whole is refused.
+
+#: Maximum number of parts that are offered if the whole model is refused.
 _OFFERED = 3
 _OVERWRITE = "Overwrite"
 _OPEN = "Open Folder"
 
 
-async def emit_verilog(ls: Server, given: Any = None) -> Any:
-    """mase.emitVerilog {build?, scope?, show?}: emit and show; {"uri"} and what `mase/emitVerilog` tells, without text.
+async def emit_verilog(ls: Server, given: Any = None) -> ShownEmission | None:
+    """mase.emitVerilog {build?, scope?, show?}: emit and show.
 
-    Asked is only for what was neither given nor answered before; None where the person gave up.
+    {"uri"} and the answer of `mase/emitVerilog` without text.
+
+    The user is asked only for values that were never given; returns None if the user gives up.
     """
     target, asked = model_of(ls, given), as_map(given)
-    known = await called(ls, "mase/verilog", target)
-    build = await _build(ls, target, asked, known)
-    return None if build is None else await _emitted(ls, target, build, asked.get("show") is not False)
+    known = await call_api_with(ls, "mase/verilog", target)
+    build = await _determine_build(ls, target, asked, known)
+    return None if build is None else await _emit_and_show(ls, target, build, asked.get("show") is not False)
 
 
-async def build_form(ls: Server, params: Any) -> dict[str, Any]:
+async def build_form(ls: Server, params: Any) -> BuildForm:
     """mase/buildForm {uri or path, model?}: the form of a model's build, as `builds.declared` has it."""
-    return builds.declared(await called(ls, "mase/verilog", model_of(ls, params)))
+    return declare_build_form(await call_api_with(ls, "mase/verilog", model_of(ls, params)))
 
 
-async def verilog_settings(ls: Server, given: Any = None) -> Any:
+async def verilog_settings(ls: Server, given: Any = None) -> ShownEmission | None:
     """mase.verilogSettings {show?}: ask for the build again, and emit."""
     target = model_of(ls, given)
-    build = await builds.asked(ls, target, builds.of(await called(ls, "mase/verilog", target)))
-    return None if build is None else await _emitted(ls, target, build, as_map(given).get("show") is not False)
+    build = await ask_for_build(ls, target, build_of_model(await call_api_with(ls, "mase/verilog", target)))
+    return None if build is None else await _emit_and_show(ls, target, build, as_map(given).get("show") is not False)
 
 
-async def simulate_verilog(ls: Server, given: Any = None) -> Any:
-    """mase.simulateVerilog {vectors?, inputs?, stall?, show?}: what `mase/simulate` tells, and "summary", in words."""
+async def simulate_verilog(ls: Server, given: Any = None) -> SimulationReport | None:
+    """mase.simulateVerilog {vectors?, inputs?, stall?, show?}: the answer of `mase/simulate` and a text, "summary"."""
     target, asked = model_of(ls, given), as_map(given)
     wanted = {key: asked[key] for key in ("vectors", "inputs", "stall") if asked.get(key) is not None}
-    told = await _cancellable(
-        ls, target, f"Simulating {target['model']}", called(ls, "mase/simulate", {**target, **wanted})
+    told: answers.Simulation | None = await _run_with_progress(
+        ls, target, f"Simulating {target['model']}", call_api_with(ls, "mase/simulate", {**target, **wanted})
     )
     if told is None:
         return None
@@ -66,38 +70,41 @@ async def simulate_verilog(ls: Server, given: Any = None) -> Any:
     emitted = None if emission is None or emission.stale else emission.told
     summary = simulation_text(target["model"], told, emitted)
     if asked.get("show") is not False:
-        ls.spawn(_tell(ls, summary, told["folder"], told["status"] == "equal"))
+        ls.spawn(_show_folder_message(ls, summary, told["folder"], told["status"] == "equal"))
     return {**told, "summary": summary}
 
 
-async def save_verilog(ls: Server, given: Any = None) -> Any:
-    """mase.saveVerilog {folder?, overwrite?, vectors?, inputs?, show?}: write a folder; as `mase/emitVerilog`."""
+async def save_verilog(ls: Server, given: Any = None) -> answers.EmissionHead | None:
+    """mase.saveVerilog {folder?, overwrite?, vectors?, inputs?, show?}: write a folder.
+
+    Answers as `mase/emitVerilog`.
+    """
     target, asked = model_of(ls, given), as_map(given)
-    folder = asked.get("folder") or await _folder(ls, target)
+    folder = asked.get("folder") or await _ask_for_folder(ls, target)
     if folder is None:
         return None
     wanted = {key: asked[key] for key in ("vectors", "inputs", "overwrite") if asked.get(key) is not None}
     order = {**target, **wanted, "folder": str(folder)}
-    told = await _written(ls, target, order)
+    told = await _write_folder(ls, target, order)
     if told is not None and told["folder"] and asked.get("show") is not False:
-        ls.spawn(_tell(ls, f"{len(told['files'])} files are in {told['folder']}", told["folder"], True))
+        ls.spawn(_show_folder_message(ls, f"{len(told['files'])} files are in {told['folder']}", told["folder"], True))
     return None if told is None else _without_text(told)
 
 
 async def close_verilog(ls: Server, given: Any = None) -> Any:
-    """mase.closeVerilog: follow the model's text no longer, and forget what was asked for; was there anything?"""
-    return await called(ls, "mase/forgetVerilog", model_of(ls, given))
+    """mase.closeVerilog: stop emitting and forget the build; returns whether there was any hardware."""
+    return await call_api_with(ls, "mase/forgetVerilog", model_of(ls, given))
 
 
 async def show_verilog_line(ls: Server, given: Any) -> Any:
-    """mase.showVerilogLine {uri, position}: show the first instance of what is there in Python; {"uri", "range"}."""
-    position = _position(given)
+    """mase.showVerilogLine {uri, position}: show the first hardware instance of a place in Python; {"uri", "range"}."""
+    position = _position_from_params(given)
     path = ls.path_of(str(as_map(given)["uri"]))
     match = next(iter(hardware_at(ls, path, lsp.Range(position, position))), None)
-    if match is None or not match.ranges():
+    if match is None or not match.line_ranges():
         return None
-    shown = await ls.contents.show(ls.verilog.uri(match.sheet), match.ranges()[0], focus=False)
-    return {"uri": shown["uri"], "range": match.ranges()[0]}
+    shown = await ls.contents.show(ls.verilog.uri(match.sheet), match.line_ranges()[0], focus=False)
+    return {"uri": shown["uri"], "range": match.line_ranges()[0]}
 
 
 async def show_python_line(ls: Server, given: Any) -> Any:
@@ -113,20 +120,25 @@ async def show_python_line(ls: Server, given: Any) -> Any:
     return {"uri": ls.uri_of(path), "range": place}
 
 
-async def _build(
+async def _determine_build(
     ls: Server, target: Mapping[str, str], asked: Mapping[str, Any], known: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """The build that is meant: as given, as remembered, or as the person answers now."""
-    values = {**builds.of(known), **({"scope": str(asked["scope"])} if asked.get("scope") is not None else {})}
+) -> BuildValues | None:
+    """The build to use: as given, as remembered, or as the user answers now."""
+    values = {
+        **build_of_model(known),
+        **({"scope": str(asked["scope"])} if asked.get("scope") is not None else {}),
+    }
     if isinstance(asked.get("build"), Mapping):
-        return {**values, **builds.checked(asked["build"])}
-    return values if known.get("build") else await builds.asked(ls, target, values)
+        return {**values, **check_build_values(asked["build"])}
+    return values if known.get("build") else await ask_for_build(ls, target, values)
 
 
-async def _emitted(ls: Server, target: Mapping[str, str], build: Mapping[str, Any], show: bool) -> Any:
-    """Emit, show, and offer parts where the whole is refused."""
-    work = called(ls, "mase/emitVerilog", {**target, "build": dict(build)})
-    told = await _cancellable(ls, target, f"Emitting the Verilog of {target['model']}", work)
+async def _emit_and_show(
+    ls: Server, target: Mapping[str, str], build: Mapping[str, Any], show: bool
+) -> ShownEmission | None:
+    """Emit, show the result, and offer parts if the whole model is refused."""
+    work = call_api_with(ls, "mase/emitVerilog", {**target, "build": dict(build)})
+    told = await _run_with_progress(ls, target, f"Emitting the Verilog of {target['model']}", work)
     if told is None:
         return None
     uri = ls.verilog.uri(Sheet(**target))
@@ -142,25 +154,27 @@ async def _offer_parts(ls: Server, target: Mapping[str, str], told: Mapping[str,
     text = f"{target['model']}: {told['refusal']}"
     if not scopes:
         ls.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Warning, text))
-    elif (answer := await ask(ls, text, list(scopes), lsp.MessageType.Warning)) is not None:
+    elif (answer := await ask_person(ls, text, list(scopes), lsp.MessageType.Warning)) is not None:
         await emit_verilog(ls, {**target, "scope": scopes[answer]})
 
 
-async def _written(ls: Server, target: Mapping[str, str], order: Mapping[str, Any]) -> Any:
-    """Write the folder; where it holds something else, the person decides."""
+async def _write_folder(ls: Server, target: Mapping[str, str], order: Mapping[str, Any]) -> Any:
+    """Write the folder; if it holds other files, the user decides."""
     title = f"Writing the Verilog of {target['model']}"
     try:
-        return await _cancellable(ls, target, title, called(ls, "mase/emitVerilog", order))
+        return await _run_with_progress(ls, target, title, call_api_with(ls, "mase/emitVerilog", order))
     except JsonRpcException as error:
         if "overwrite" not in str(error) or order.get("overwrite"):
             raise
-        if await ask(ls, str(error), [_OVERWRITE], lsp.MessageType.Warning) is None:
+        if await ask_person(ls, str(error), [_OVERWRITE], lsp.MessageType.Warning) is None:
             return None
-    return await _cancellable(ls, target, title, called(ls, "mase/emitVerilog", {**order, "overwrite": True}))
+    return await _run_with_progress(
+        ls, target, title, call_api_with(ls, "mase/emitVerilog", {**order, "overwrite": True})
+    )
 
 
-async def _cancellable(ls: Server, target: Mapping[str, str], title: str, work: Awaitable[Any]) -> Any:
-    """Do it with progress that can cancel it; None where that happened."""
+async def _run_with_progress(ls: Server, target: Mapping[str, str], title: str, work: Awaitable[Any]) -> Any:
+    """Run `work` with progress that can cancel it; None if it was cancelled."""
     running = asyncio.ensure_future(work)
     ls.listener.verilog_begins(target["path"], target["model"], title, running.cancel)
     try:
@@ -174,34 +188,36 @@ async def _cancellable(ls: Server, target: Mapping[str, str], title: str, work: 
         ls.listener.verilog_ended(target["path"], target["model"])
 
 
-async def _folder(ls: Server, target: Mapping[str, str]) -> str | None:
-    """Where the person wants it, for clients that cannot ask for a folder."""
+async def _ask_for_folder(ls: Server, target: Mapping[str, str]) -> str | None:
+    """Ask the user for a folder, for clients that cannot show a folder dialog."""
     home = Path(ls.folders.folder_of(target["path"]))
     name = "".join(letter if letter.isalnum() else "_" for letter in target["model"]).lower()
     places = [str(home / f"{name}_verilog"), str(home / "build" / name)]
-    return await ask(ls, f"Into which folder goes the Verilog of {target['model']}?", places)
+    return await ask_person(ls, f"Which folder for the Verilog of {target['model']}?", places)
 
 
-async def _tell(ls: Server, text: str, folder: str, fine: bool) -> None:
-    """A message with a link to a folder, where the client opens such links."""
+async def _show_folder_message(ls: Server, text: str, folder: str, fine: bool) -> None:
+    """Show a message with a link to a folder, if the client opens such links."""
     kind = lsp.MessageType.Info if fine else lsp.MessageType.Warning
     if not ls.can("window", "show_document", "support"):
         ls.window_show_message(lsp.ShowMessageParams(kind, f"{text} · {folder}"))
-    elif await ask(ls, text, [_OPEN], kind) is not None:
+    elif await ask_person(ls, text, [_OPEN], kind) is not None:
         await ls.window_show_document_async(lsp.ShowDocumentParams(from_fs_path(folder) or folder, external=True))
 
 
-def _without_text(told: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in told.items() if key != "text"}
+def _without_text(told: Answer) -> answers.EmissionHead:
+    return cast("answers.EmissionHead", {key: value for key, value in told.items() if key != "text"})
 
 
 def _python_places(ls: Server, asked: Mapping[str, Any]) -> list[Place]:
     sheet = ls.verilog.sheet(str(asked.get("uri")))
     emission = None if sheet is None else ls.verilog.emission(sheet)
-    return [] if emission is None else python_of(ls, emission, operations_on(emission, _position(asked).line))
+    return (
+        [] if emission is None else python_of(ls, emission, operations_on(emission, _position_from_params(asked).line))
+    )
 
 
-def _position(given: Any) -> lsp.Position:
+def _position_from_params(given: Any) -> lsp.Position:
     position = as_map(given).get("position")
     if not isinstance(position, Mapping):
         raise JsonRpcInvalidParams("name a place: {'uri': 'file:///...', 'position': {'line': 0, 'character': 0}}")
@@ -210,3 +226,130 @@ def _position(given: Any) -> lsp.Position:
 
 def _line_range(line: int) -> lsp.Range:
     return lsp.Range(lsp.Position(line - 1, 0), lsp.Position(line - 1, 0))
+
+
+# The form of a build: the questions that a user answers once per model before hardware is made.
+
+#: The name of this form, in the place of a pass's name.
+FORM = "emitVerilog"
+_PACE = "How fast should the hardware of {model} be?"
+_EVERY = "One multiplier a layer"
+_BUDGETS = (16, 64, 256, 1024)
+
+ARGUMENTS = (
+    Argument(
+        "precision",
+        "format",
+        "the number format, unless the passes have given the model one",
+        choices=("fixed(8,auto)", "fixed(6,auto)", "fixed(12,auto)", "fixed(16,auto)", "fixed(8,4)"),
+    ),
+    Argument(
+        "data",
+        "text",
+        "the data that calibrates formats with `auto`: a file of tensors or a function; else the file's own inputs",
+    ),
+    Argument(
+        "multipliers",
+        "integer",
+        "a maximum, for the highest speed with so many; without it, one for each layer",
+        minimum=1,
+    ),
+    Argument(
+        "interval", "integer", "the cycles from one sample to the next, with as few multipliers as possible", minimum=1
+    ),
+    Argument(
+        "max_multipliers", "integer", "the most multipliers; no Verilog is made for a design with more", minimum=1
+    ),
+    Argument(
+        "max_memory_bits", "integer", "the most bits of memory; no Verilog is made for a design with more", minimum=1
+    ),
+    Argument("scope", "text", "the path of a module or the name of a node to build alone; empty for the whole model"),
+)
+
+
+#: The keys of a build with their values, or some of them.
+BuildValues = dict[str, str | int | None]
+
+
+class BuildForm(answers.Pass):
+    """The form of a build, declared as a pass is. given: what the person gave before."""
+
+    given: BuildValues
+
+
+class ShownEmission(answers.EmissionHead):
+    """The hardware of a model without its text, and the document that shows it."""
+
+    uri: str
+
+
+class SimulationReport(answers.Simulation):
+    """The result of a simulation. summary: the same in words."""
+
+    summary: str
+
+
+def declare_build_form(known: Mapping[str, Any]) -> BuildForm:
+    """The form in the shape of a pass (`Pass.to_wire`), and "given": the user's earlier answers.
+
+    known: as in `mase/verilog`.
+    """
+    default, build = known.get("default") or {}, build_of_model(known)
+    arguments: list[answers.PassArgument] = [
+        {**each.to_wire(), "default": default.get(each.name) or None} for each in ARGUMENTS
+    ]
+    given = {name: value for name, value in build.items() if value != default.get(name)}
+    about = "SystemVerilog that opens beside the source and follows every save."
+    return {
+        "name": FORM,
+        "title": "Emit the Verilog of",
+        "kind": "transform",
+        "help": about,
+        "mase": "",
+        "source": "",
+        "arguments": arguments,
+        "others": None,
+        "needs": [],
+        "selects": False,
+        "menu": False,
+        "given": given,
+    }
+
+
+def build_of_model(known: Mapping[str, Any]) -> BuildValues:
+    """The build of a model as in `mase/verilog`: the remembered one, else that of the settings."""
+    return dict(known.get("build") or known.get("default") or {})
+
+
+def check_build_values(given: Mapping[str, Any]) -> BuildValues:
+    """The values of a build, given as values or as texts; None for fields that a form leaves empty.
+
+    JsonRpcInvalidParams says which value does not fit.
+    """
+    arguments = {each.name: each for each in ARGUMENTS}
+    if unknown := sorted(set(given) - set(arguments)):
+        raise JsonRpcInvalidParams(f"a build has no {', '.join(unknown)}{suggest(unknown[0], arguments, 'it has')}")
+    try:
+        values = {name: arguments[name].value(value) for name, value in given.items()}
+    except ValueError as error:
+        raise JsonRpcInvalidParams(str(error)) from error
+    return {name: "" if arguments[name].kind == "text" and value is None else value for name, value in values.items()}
+
+
+async def ask_for_build(ls: Server, target: Mapping[str, str], values: BuildValues) -> BuildValues | None:
+    """Ask for a build by two questions, for clients without a form; None if the user gives up.
+
+    The format is asked only if the model's passes leave it open.
+    """
+    build = dict(values)
+    pipeline = await call_api_with(ls, "mase/pipeline", target)
+    if not any(step.startswith("quantize") for step in pipeline.get("steps", ())):
+        precision = str(build["precision"])
+        formats = [precision, *(each for each in ARGUMENTS[0].choices if each != precision)]
+        answer = await ask_person(ls, f"Which number format for the hardware of {target['model']}?", formats)
+        if answer is None:
+            return None
+        build["precision"] = answer
+    budgets: dict[str, int | None] = {_EVERY: None, **{f"At most {number} multipliers": number for number in _BUDGETS}}
+    answer = await ask_person(ls, _PACE.format(model=target["model"]), list(budgets))
+    return None if answer is None else {**build, "multipliers": budgets[answer], "interval": None}

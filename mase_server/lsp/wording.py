@@ -1,32 +1,38 @@
-"""What hints and lenses say, for editors and the command line alike."""
+"""Texts of hints and lenses, for editors and the command line alike."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mase_server.lsp.figures import counted, scaled
-from mase_server.lsp.labels import LIMIT, has_tensor, label
+from mase_server.dtypes import LONG
+from mase_server.lsp.labels import LIMIT, has_tensor, label_values
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import ModelView
+    from mase_server.protocol.records import UnrunCode
 
-#: Most models that a lens names.
+
+#: Maximum number of models in a lens.
 MOST_ROOTS = 4
+#: Maximum characters of the guesses that a lens lists, and of the origin of the inputs.
+_GUESSES, _ORIGIN = 24, 90
+#: From this number of parameters on, a lens rounds it.
+_EXACT = 10_000
 NAMES = frozenset({"parameter", "binding", "return"})
 EXPRESSIONS = NAMES | {"expression"}
 
 
 class Seen(Protocol):
-    """A value that was seen somewhere."""
+    """A value that was seen at a place."""
 
     @property
     def value(self) -> Any:
-        """As `snapshot` has values."""
+        """The value in the form of `snapshot`."""
 
 
 class Placed(Protocol):
-    """A place with values: a `SiteView`, or what another process tells of one."""
+    """A place with values: a `SiteView`, or one that another process sent."""
 
     @property
     def kind(self) -> str:
@@ -34,77 +40,129 @@ class Placed(Protocol):
 
     @property
     def values(self) -> Sequence[Seen]:
-        """In the order in which they were seen."""
+        """The values in the order in which they were seen."""
 
 
-def hint_text(site: Placed, follows: str, limit: int = LIMIT) -> str:
-    """The hint after `site`, of which the line goes on with `follows`.
+def hint_text(site: Placed, follows: str, limit: int = LIMIT, *, dtypes: bool = True) -> str:
+    """The hint after `site`; `follows` is the rest of its line. dtypes: with element types?
 
     `: f32[B]` after a name, ` -> f32[B]` after a returned value; a name with an annotation keeps its only colon.
     """
-    text = label([value.value for value in site.values], limit)
+    text = label_values([value.value for value in site.values], limit, dtypes=dtypes)
     if site.kind == "return":
         return f" -> {text}"
     annotated = follows.lstrip().startswith(":") and not follows.lstrip().startswith(":=")
     return f" {text}" if annotated and site.kind != "expression" else f": {text}"
 
 
-def shown(site: Placed) -> bool:
-    """Does this site get a hint: is there a tensor to tell of?"""
+def describe_unrun(unrun: UnrunCode, decider: int | None, quote: Callable[[str], str]) -> str:
+    """Why code did not run. decider: the line that decides, 0 for none; None if it has changed since the trace."""
+    told = "Not run with these inputs"
+    if decider is None or not any(unrun["reason"]):
+        return told
+    before, code, after = unrun["reason"]
+    line = f" (line {decider})" if decider else ""
+    return f"{told}: {before}{quote(code) if code else ''}{after}{line}"
+
+
+def has_hint(site: Placed) -> bool:
+    """Does this site get a hint, i.e. does it have a tensor?"""
     return any(has_tensor(value.value) for value in site.values)
 
 
 def roots_text(roots: Sequence[str], picked: str | None) -> str:
-    """`shown for: Small | Large · pick one`, of a class that several models use."""
+    """`shown for: Small | Large · pick one`, for a class that several models use."""
     if picked in roots:
         return f"shown for: {picked}, of {len(roots)} models · pick another"
     return f"shown for: {' | '.join(roots[:MOST_ROOTS])}{' | …' if len(roots) > MOST_ROOTS else ''} · pick one"
 
 
 def lens_text(model: ModelView, stale: bool) -> str:
-    """`15 nodes · 61,706 parameters · 847 kFLOPs · eval · inputs from __main__ · 12 ms`."""
-    return _joined([*_facts(model, stale), *_origins(model), *model.fixed, _duration(model)])
+    """`guessed B=2 · 61.7 k parameters · 847 kFLOPs · 15 nodes · found by search: x = image · traced in 12 ms`.
+
+    It is for terminals, which have room and no hover.
+    """
+    first = ("stale" if stale else "", guess_text(model), size_text(model), format_count(model.nodes, "node"))
+    return " · ".join(part for part in (*first, *_origin_parts(model), *model.fixed, duration_text(model)) if part)
 
 
-def facts_text(model: ModelView, stale: bool) -> str:
-    """`15 nodes · 61,706 parameters · 847 kFLOPs · eval · 12 ms`: as short as it can be, with buttons behind it."""
-    return _joined([*_facts(model, stale), _duration(model)])
+def guess_text(model: ModelView) -> str:
+    """`guessed B=2, T=16`: the sizes of inputs and the constructor's arguments that the user did not give; or ""."""
+    sizes = model.symbols if model.inputs_from == "search" else {}
+    given = model.arguments if model.arguments_from == "search" else {}
+    told = [
+        *(f"{name}={size}" for name, size in sizes.items()),
+        *(f"{name}={value!r}" for name, value in given.items()),
+    ]
+    shown = [each for place, each in enumerate(told) if len(", ".join(told[: place + 1])) <= _GUESSES]
+    more = [f"… {len(told) - len(shown)} more"] if len(told) > len(shown) else []
+    if shown:
+        return f"guessed {', '.join([*shown, *more])}"
+    parts = {"arguments": bool(given), "inputs": model.inputs_from == "search"}
+    return " and ".join(f"guessed {part}" for part, is_guessed in parts.items() if is_guessed)
 
 
-def origins_text(model: ModelView) -> str:
-    """`found by search: x = image [B, 3, H, W] · assumed H = 64`: may be long; "" where there is nothing to say."""
-    return _joined([*_origins(model), *model.fixed])
+def size_text(model: ModelView) -> str:
+    """`124 M parameters · 5.62 GFLOPs`, and the mode unless it is evaluation."""
+    big = format_with_prefix(model.parameters, "") if model.parameters >= _EXACT else ""
+    parts = [f"{big} parameters" if big else format_count(model.parameters, "parameter")]
+    parts += [] if model.flops is None else [format_with_prefix(model.flops, "FLOPs")]
+    return " · ".join([*parts, *([] if model.mode == "eval" else [f"{model.mode} mode"])])
 
 
-def _joined(parts: Iterable[str]) -> str:
-    return " · ".join(part for part in parts if part)
+def duration_text(model: ModelView) -> str:
+    """`traced in 12 ms`."""
+    return f"traced in {1000 * model.seconds:.0f} ms"
 
 
-def _facts(model: ModelView, stale: bool) -> Iterator[str]:
-    if stale:
-        yield "stale"
-    yield counted(model.nodes, "node")
-    yield counted(model.parameters, "parameter")
-    if model.flops is not None:
-        yield scaled(model.flops, "FLOPs")
-    yield model.mode
+def _origin_parts(model: ModelView) -> Iterator[str]:
+    """How a model's inputs were found, in at most 90 characters."""
+    found = model.found.partition("; its ")[0] if model.arguments_from == "search" else model.found
+    yield found if len(found) <= _ORIGIN else found[: _ORIGIN - 1] + "…"
 
 
-def _duration(model: ModelView) -> str:
-    return f"{1000 * model.seconds:.0f} ms"
+# Numbers in the form that people read.
+
+_SI = ("", "k", "M", "G", "T", "P", "E")
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def _origins(model: ModelView) -> Iterator[str]:
-    """How a model's inputs were found, and what nobody has said of it: its arguments, the sizes of its inputs."""
-    found = model.found
-    if model.arguments_from == "search":
-        given = ", ".join(f"{name}={value!r}" for name, value in model.arguments.items())
-        yield _short(f"arguments assumed: {given or 'none'}")
-        found = found.partition("; its ")[0]
-    yield _short(found)
-    if model.inputs_from == "search" and model.symbols:
-        yield "assumed " + ", ".join(f"{symbol} = {size}" for symbol, size in model.symbols.items())
+def format_with_prefix(number: float, unit: str) -> str:
+    """A count with an SI prefix and three digits: `75.5 MFLOPs`, `12 FLOPs`."""
+    return _scale_number(number, 1000, [f"{prefix}{unit}" for prefix in _SI])
 
 
-def _short(text: str, limit: int = 90) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+def in_bytes(number: float) -> str:
+    """A size in bytes with a binary prefix: `96.0 KiB`, `12 B`."""
+    return _scale_number(number, 1024, _BINARY)
+
+
+def _scale_number(number: float, step: int, units: Sequence[str]) -> str:
+    scale = 0
+    while number >= step and scale + 1 < len(units):
+        number, scale = number / step, scale + 1
+    digits = 0 if scale == 0 else max(0, 3 - len(str(int(number))))
+    return f"{number:.{digits}f} {units[scale]}"
+
+
+def format_count(number: int, noun: str, nouns: str = "") -> str:
+    """`1 node`, `1,024 nodes`; `nouns` is the plural if it is not the noun with an s."""
+    return f"{number:,} {noun if number == 1 else nouns or f'{noun}s'}"
+
+
+def format_share(part: float, whole: float) -> str:
+    """A part of a whole in percent: `4.2 %`, `< 0.1 %`."""
+    percent = 100 * part / whole if whole else 0.0
+    return "< 0.1 %" if 0 < percent < 0.1 else f"{percent:.3g} %"
+
+
+def format_ratio(before: float, after: float) -> str:
+    """The change of a size: `4.0x smaller`, `1.2x larger`; "" if it hardly changed."""
+    times = max(before, after) / min(before, after)
+    word = "smaller" if after < before else "larger"
+    return f"{times:.1f}x {word}" if times >= 1.05 else ""
+
+
+def torch_name(dtype: str) -> str:
+    """torch's name of a short element type: "float32" for "f32"."""
+    return LONG.get(dtype, dtype)

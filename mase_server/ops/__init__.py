@@ -1,1 +1,1 @@
-"""What each torch callable is: one table, keyed by the callable itself."""
+"""The operator table: name, type, arguments and cost formulas of each torch callable, keyed by the callable itself."""

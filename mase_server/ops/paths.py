@@ -1,8 +1,4 @@
-"""Paths of a model's parts: their keys joined by dots.
-
-torch takes any key in a module's tables, and fx writes paths into Python code. A key that would make a path mean
-another part, or the code mean something else, stands in paths under another name: "a.b" as a_b, "class" as class_.
-"""
+"""Paths of a model's parts: their keys joined by dots."""
 
 from __future__ import annotations
 
@@ -24,37 +20,39 @@ _TABLES = ("_parameters", "_buffers", "_modules")
 
 def named_modules(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Every module once, under its first path, in torch's order; the root is ""."""
-    return _walk(root, once=True)
+    return _walk_modules(root, once=True)
 
 
 def named_tensors(root: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every parameter, then every buffer, in torch's order; one that is shared under each of its paths."""
+    """Every parameter, then every buffer, in torch's order; a shared one appears under each of its paths."""
     yield from named_parameters(root)
-    yield from _named(root, "_buffers")
+    yield from _named_parts(root, "_buffers")
 
 
 def named_parameters(root: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Every parameter, in torch's order; one that is shared under each of its paths."""
-    yield from _named(root, "_parameters")
+    """Every parameter, in torch's order; a shared one appears under each of its paths."""
+    yield from _named_parts(root, "_parameters")
 
 
 def attribute(root: nn.Module, path: str) -> Any:
     """The module, parameter, buffer or plain attribute at a path; the root at ""."""
     value: Any = root
     for name in path.split(".") if path else ():
-        value = _part(value, name) if isinstance(value, nn.Module) else getattr(value, name)
+        value = _find_part(value, name) if isinstance(value, nn.Module) else getattr(value, name)
     return value
 
 
 def plain_attribute_path(path: str, module: nn.Module, name: str) -> str | None:
-    """The path of an ordinary attribute of the module at `path`; None where that path means something else."""
+    """The path of an ordinary attribute of the module at `path`; None if that path means something else."""
     is_hidden = not _is_clear(name) or any(name in vars(module)[table] for table in _TABLES)
-    return None if is_hidden else _join(path, name)
+    return None if is_hidden else _join_path(path, name)
 
 
 def writable_path(root: nn.Module, path: str) -> str:
-    """The path under which a GraphModule keeps the part at `path`, so that code reads it there; `attribute` finds it
-    under this one too."""
+    """The path under which a GraphModule keeps the part at `path` so that its code can read it.
+
+    `attribute` finds the part under this path too.
+    """
     names: list[str] = []
     value: Any = root
     for name in path.split(".") if path else ():
@@ -65,7 +63,7 @@ def writable_path(root: nn.Module, path: str) -> str:
             names.append(_other_names(value)[table, name])
         else:
             names.append(name)
-        value = _part(value, name) if isinstance(value, nn.Module) else getattr(value, name)
+        value = _find_part(value, name) if isinstance(value, nn.Module) else getattr(value, name)
     return ".".join(names)
 
 
@@ -83,17 +81,17 @@ def reserved_names(kind: type[nn.Module]) -> frozenset[str]:
     return frozenset(dir(fx.GraphModule(nn.Module(), fx.Graph()) if kind is fx.GraphModule else kind()))
 
 
-def _named(root: nn.Module, table: str) -> Iterator[tuple[str, Any]]:
-    for path, module in _walk(root, once=False):
-        for name, value in _parts(module, table):
+def _named_parts(root: nn.Module, table: str) -> Iterator[tuple[str, Any]]:
+    for path, module in _walk_modules(root, once=False):
+        for name, value in _parts_of_table(module, table):
             if value is not None:
-                yield _join(path, name), value
+                yield _join_path(path, name), value
 
 
-def _walk(root: nn.Module, once: bool) -> Iterator[tuple[str, nn.Module]]:
-    """Modules before their parts, without recursion: they may be nested deeper than Python's stack.
+def _walk_modules(root: nn.Module, once: bool) -> Iterator[tuple[str, nn.Module]]:
+    """Yield modules before their parts, without recursion: they may be nested deeper than Python's stack.
 
-    once: modules that are shared only under their first path. A module that holds itself is not gone into again.
+    once: yield a shared module only under its first path. A module that contains itself is not entered again.
     """
     left_out: set[int] = set()
     todo: list[tuple[str | None, nn.Module]] = [("", root)]
@@ -105,16 +103,18 @@ def _walk(root: nn.Module, once: bool) -> Iterator[tuple[str, nn.Module]]:
             yield path, module
             left_out.add(id(module))
             todo.append((None, module))
-            parts = [(_join(path, name), part) for name, part in _parts(module, "_modules") if part is not None]
+            parts = [
+                (_join_path(path, name), part) for name, part in _parts_of_table(module, "_modules") if part is not None
+            ]
             todo.extend(reversed(parts))
 
 
-def _join(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _parts(module: nn.Module, table: str) -> Iterator[tuple[str, Any]]:
-    """A table of a module, by the names that its parts have in paths."""
+def _parts_of_table(module: nn.Module, table: str) -> Iterator[tuple[str, Any]]:
+    """The entries of a module's table, by the names that they have in paths."""
     earlier = [vars(module)[other] for other in _TABLES[: _TABLES.index(table)]]
     others: dict[tuple[str, Any], str] = {}
     for key, value in vars(module)[table].items():
@@ -126,18 +126,18 @@ def _parts(module: nn.Module, table: str) -> Iterator[tuple[str, Any]]:
 
 
 def _is_clear(key: Any) -> bool:
-    """Can a key stand in a path as it is?"""
+    """Can a key be part of a path unchanged?"""
     is_name = isinstance(key, str) and key.isprintable() and reveal(key) == key
     return is_name and key != "" and "." not in key and not key.startswith("__")
 
 
 def _is_plain(name: str, reserved: AbstractSet[str]) -> bool:
-    """Can a name of a path stand in a GraphModule and its code as it is?"""
+    """Can a name from a path be used unchanged in a GraphModule and its code?"""
     return name not in reserved and is_writable(name)
 
 
-def _part(module: nn.Module, name: str) -> Any:
-    """What a name in a path means; AttributeError where it means nothing."""
+def _find_part(module: nn.Module, name: str) -> Any:
+    """The part that a name in a path means; AttributeError if there is none."""
     for table in _TABLES:
         if name in vars(module)[table]:
             return vars(module)[table][name]
@@ -149,7 +149,7 @@ def _part(module: nn.Module, name: str) -> Any:
 
 
 def _other_names(module: nn.Module) -> dict[tuple[str, Any], str]:
-    """By table and key: the names of those keys that cannot stand in every path or in code as they are."""
+    """Substitute names, by table and key, for the keys that cannot be used unchanged in every path or in code."""
     taken = set(vars(module)).union(*(vars(module)[table] for table in _TABLES))
     reserved, seen, found = reserved_names(fx.GraphModule), set(), {}
     for table in _TABLES:

@@ -1,4 +1,4 @@
-"""What the op table speaks of: tensors without values, calls, and what is known of an operator."""
+"""The types of the operator table: tensors without values, calls, and descriptions of operators."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from typing import Any
 
 import torch
 from torch import nn
+
+#: The keyword arguments of a call, by the names of the parameters.
+Kwargs = dict[str, Any]
+#: The arguments of a call under MASE's names; those of modules have the parameters too, tensors are `TensorType`s.
+MaseArguments = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ class OpCall:
     kind: str
     target: object
     args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    kwargs: Kwargs = field(default_factory=dict)
     result: Any = None
     module: nn.Module | None = None
 
@@ -59,12 +64,12 @@ Formula = Callable[[OpCall], int]
 
 @dataclass(frozen=True, slots=True)
 class OpInfo:
-    """What is known of an operator before it is called.
+    """The description of an operator before it is called.
 
-    mase_op: MASE's name where MASE has one, else torch's own.  mase_type: one of `MASE_TYPES`.  arg_names: MASE's names
-    of the parameters in torch's order, then of the module's own parameters; parameters: torch's names of the former.
-    implicit: no hardware of its own.  known: False for a callable that the table does not have; its flops are 0.
-    flops(call): operations, a multiply-accumulate counts as 2.  bytes(call): read and written.
+    mase_op: MASE's name where MASE has one, else torch's own.  mase_type: one of `MASE_TYPES`.  arg_names: MASE's
+    names of the parameters in torch's order, then of the module's own parameters; parameters: torch's names of the
+    former. implicit: no hardware of its own.  known: False for a callable that the table does not have; its flops
+    are 0. flops(call): operations, a multiply-accumulate counts as 2.  bytes(call): read and written.
     """
 
     mase_op: str
@@ -79,7 +84,7 @@ class OpInfo:
 
     @property
     def is_matmul_like(self) -> bool:
-        """True for what torch.utils.flop_counter counts: matrix products, convolutions, attention, recurrences."""
+        """Does torch.utils.flop_counter count it: a matrix product, a convolution, attention, a recurrence?"""
         return self.family in MATMUL_FAMILIES
 
 
@@ -95,15 +100,15 @@ FAMILIES = (
 MATMUL_FAMILIES = frozenset({"matmul", "conv", "attention", "recurrent"})
 
 
-def tensors(value: Any) -> Iterator[TensorType]:
-    """Every tensor in a nested value, in order: tuples, lists, dicts and slices are looked into."""
+def iterate_tensors(value: Any) -> Iterator[TensorType]:
+    """Yield every tensor in a nested value, in order; tuples, lists, dicts and slices are searched."""
     if isinstance(value, TensorType):
         yield value
     elif isinstance(value, (tuple, list)):
         for item in value:
-            yield from tensors(item)
+            yield from iterate_tensors(item)
     elif isinstance(value, dict):
         for item in value.values():
-            yield from tensors(item)
+            yield from iterate_tensors(item)
     elif isinstance(value, slice):
-        yield from tensors((value.start, value.stop, value.step))
+        yield from iterate_tensors((value.start, value.stop, value.step))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mase_server.passes.attention.attention_swap import attention_swap_transform_pass
-from mase_server.passes.bits.calculate_avg_bits import calculate_avg_bits_mg_analysis_pass
-from mase_server.passes.error.measure_error import measure_error_analysis_pass
+from mase_server.passes.attention import attention_swap_transform_pass
+from mase_server.passes.bits import calculate_avg_bits_mg_analysis_pass
+from mase_server.passes.error import measure_error_analysis_pass
 from mase_server.passes.fusion import (
     conv_bn_fusion_transform_pass,
     norm_fusion_transform_pass,
@@ -13,8 +13,7 @@ from mase_server.passes.fusion import (
     remove_loss_transform_pass,
 )
 from mase_server.passes.gptq import gptq_transform_pass
-from mase_server.passes.granularity.lower_granularity import lower_granularity_transform_pass
-from mase_server.passes.granularity.raise_granularity import raise_granularity_transform_pass
+from mase_server.passes.granularity import lower_granularity_transform_pass, raise_granularity_transform_pass
 from mase_server.passes.hook_inspection import hook_inspection_analysis_pass
 from mase_server.passes.load_checkpoint import load_checkpoint_transform_pass
 from mase_server.passes.lora import fuse_lora_weights_transform_pass, insert_lora_adapter_transform_pass
@@ -23,9 +22,9 @@ from mase_server.passes.metadata import (
     add_hardware_metadata_analysis_pass,
     add_software_metadata_analysis_pass,
     init_metadata_analysis_pass,
+    metadata_value_type_cast_transform_pass,
+    patch_metadata_transform_pass,
 )
-from mase_server.passes.metadata.metadata_value_type_cast import metadata_value_type_cast_transform_pass
-from mase_server.passes.metadata.patch_metadata import patch_metadata_transform_pass
 from mase_server.passes.mixed_precision import mixed_precision_transform_pass
 from mase_server.passes.module import quantize_module_transform_pass
 from mase_server.passes.profile import profile_statistics_analysis_pass
@@ -38,7 +37,7 @@ from mase_server.passes.report import (
     report_node_shape_analysis_pass,
     report_node_type_analysis_pass,
 )
-from mase_server.passes.report.plot_graph import plot_graph_analysis_pass
+from mase_server.passes.report.report_graph import plot_graph_analysis_pass
 from mase_server.passes.report.summarize_quantization import summarize_quantization_analysis_pass
 from mase_server.passes.sharding.autosharding import autosharding_analysis_pass
 from mase_server.passes.sharding.resharding import resharding_transform_pass
@@ -55,8 +54,7 @@ from mase_server.passes.verify import (
     verify_hardware_metadata_analysis_pass,
     verify_software_metadata_analysis_pass,
 )
-from mase_server.passes.verilog.as_hardware import as_hardware_transform_pass
-from mase_server.passes.verilog.emit_verilog_top import emit_verilog_top_analysis_pass
+from mase_server.passes.verilog.as_hardware import as_hardware_transform_pass, emit_verilog_top_analysis_pass
 
 __all__ = [
     "MetadataError",

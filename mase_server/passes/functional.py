@@ -1,4 +1,4 @@
-"""Layers as functions of their parameters, so that a graph can round these first."""
+"""Layers as functions of their parameters, so that a graph can round the parameters first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import fx, nn
 from torch.nn import functional as F
 
 from mase_server.formats import with_parameters
-from mase_server.passes.selection import LAYER
+from mase_server.passes.declaration import LAYER
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ _TRANSPOSED = ("stride", "padding", "output_padding", "groups", "dilation")
 _LOOKUP = ("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
 _BOTH = ("weight", "bias")
 
-#: Class -> what it computes. Layers with a state of their own (batch norm, recurrent ones) are called as they are.
+#: Class -> its function. Layers with a state of their own (batch norm, recurrent ones) are called as they are.
 ROWS: dict[type[nn.Module], Row] = {
     nn.Linear: Row(F.linear, _BOTH),
     nn.Bilinear: Row(F.bilinear, _BOTH),
@@ -40,14 +40,14 @@ ROWS: dict[type[nn.Module], Row] = {
     nn.Embedding: Row(F.embedding, ("weight",), _LOOKUP),
     nn.LayerNorm: Row(F.layer_norm, _BOTH, ("normalized_shape", "eps")),
     nn.GroupNorm: Row(F.group_norm, _BOTH, ("num_groups", "eps")),
-    nn.InstanceNorm2d: Row(F.instance_norm, _BOTH, ("eps",)),  # and those of rows and volumes: one forward for all
+    nn.InstanceNorm2d: Row(F.instance_norm, _BOTH, ("eps",)),  # and those of rows and volumes share this forward
     nn.RMSNorm: Row(F.rms_norm, ("weight",), ("normalized_shape", "eps")),
     nn.PReLU: Row(F.prelu, ("weight",)),
 }
 
 
 def as_function(node: fx.Node, module: nn.Module) -> dict[str, fx.Node]:
-    """Turn the call of a layer into the call of a function; gives its parameters' nodes by name.
+    """Turn the call of a layer into the call of a function; return its parameters' nodes by name.
 
     The node stays the same, with its name, its users and its metadata.
     """
@@ -55,7 +55,7 @@ def as_function(node: fx.Node, module: nn.Module) -> dict[str, fx.Node]:
     names = [name for name, _ in module.named_parameters()]
     with graph.inserting_before(node):
         tensors = {name: graph.get_attr(f"{path}.{name}") for name in names}
-        row = _row(module, node)
+        row = _row_of_module(module, node)
         layer = None if row is not None else graph.get_attr(path)
     if row is not None:
         numbers = {name: getattr(module, name) for name in row.numbers}
@@ -67,18 +67,18 @@ def as_function(node: fx.Node, module: nn.Module) -> dict[str, fx.Node]:
     return tensors
 
 
-def _row(module: nn.Module, node: fx.Node) -> Row | None:
-    """The row of exactly what the module computes; None for a subclass with a forward of its own, and where the layer
+def _row_of_module(module: nn.Module, node: fx.Node) -> Row | None:
+    """The row of exactly the module's computation; None for a subclass with a forward of its own, and for a layer that
     does more than the function."""
     row = next((row for kind, row in ROWS.items() if type(module).forward is kind.forward), None)
     if getattr(module, "padding_mode", "zeros") != "zeros" or len(node.args) != 1 or node.kwargs:
         return None
     if getattr(module, "running_mean", None) is not None:
         return None
-    return row if row is not None and _holds(module, row.tensors) else None
+    return row if row is not None and _has_own_parameters(module, row.tensors) else None
 
 
-def _holds(module: nn.Module, names: tuple[str, ...]) -> bool:
-    """Are these parameters the module's own, or not there? A parametrised weight is made of others at each read."""
+def _has_own_parameters(module: nn.Module, names: tuple[str, ...]) -> bool:
+    """Are these parameters the module's own, or None? A parametrised weight is computed from others at each read."""
     own = dict(module.named_parameters(recurse=False))
     return all(name in own or getattr(module, name, None) is None for name in names)

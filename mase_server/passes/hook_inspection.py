@@ -1,4 +1,4 @@
-"""hook_inspection: which hooks are on which modules."""
+"""hook_inspection: the hooks on each module."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from mase_server.ir.graph import MaseGraph
-from mase_server.passes.arguments import Result, options
 from mase_server.passes.completing import analysis
-from mase_server.passes.declaration import Pass
-from mase_server.passes.report.tables import table
+from mase_server.passes.declaration import Pass, Result, complete_options
+from mase_server.passes.report.report_graph import format_table
 
 #: Kind of hook -> the attribute of a module that holds such hooks by number.
 KINDS: Mapping[str, str] = {
@@ -47,7 +46,7 @@ class Hook:
 
 @analysis
 def hook_inspection_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
-    """List the hooks on the model's modules, also those that run for every module, and forwards that were exchanged.
+    """List the hooks on the model's modules, also those that run for every module, and replaced forwards.
 
     A forward of an instance's own, such as the one that accelerate wraps around a layer, counts as `hooked_forward`.
     Gives {"hooks": {"$module_$number": (number, function)}, "kinds": kind by the same keys, "everywhere": the same for
@@ -60,38 +59,42 @@ def hook_inspection_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any]
     >>> [(key.partition("_")[0], kind) for key, kind in found["kinds"].items()]
     [('0', 'forward')]
     """
-    options("hook_inspection_analysis_pass", pass_args, {})
-    own = [hook for path, module in graph.root.named_modules() for hook in _hooks(path, module, KINDS)]
-    everywhere = list(_hooks("", torch_module, EVERYWHERE))
-    exchanged = {path: vars(module)["forward"] for path, module in graph.root.named_modules() if _exchanged(module)}
-    rows = [(hook.module or "the model itself", hook.kind, _name(hook.function)) for hook in own]
-    rows += [("every module", hook.kind, _name(hook.function)) for hook in everywhere]
-    rows += [(path or "the model itself", "hooked_forward", _name(forward)) for path, forward in exchanged.items()]
+    complete_options("hook_inspection_analysis_pass", pass_args, {})
+    own = [hook for path, module in graph.root.named_modules() for hook in _hooks_of_module(path, module, KINDS)]
+    everywhere = list(_hooks_of_module("", torch_module, EVERYWHERE))
+    exchanged = {
+        path: vars(module)["forward"] for path, module in graph.root.named_modules() if _is_forward_exchanged(module)
+    }
+    rows = [(hook.module or "the model itself", hook.kind, _function_name(hook.function)) for hook in own]
+    rows += [("every module", hook.kind, _function_name(hook.function)) for hook in everywhere]
+    rows += [
+        (path or "the model itself", "hooked_forward", _function_name(forward)) for path, forward in exchanged.items()
+    ]
     found = {
-        "hooks": {_key(hook): (hook.number, hook.function) for hook in own},
-        "kinds": {_key(hook): hook.kind for hook in own},
-        "everywhere": {_key(hook): (hook.number, hook.function) for hook in everywhere},
+        "hooks": {_hook_key(hook): (hook.number, hook.function) for hook in own},
+        "kinds": {_hook_key(hook): hook.kind for hook in own},
+        "everywhere": {_hook_key(hook): (hook.number, hook.function) for hook in everywhere},
         "hooked_forwards": exchanged,
     }
-    return graph, {**found, "report": table(("module", "kind", "function"), rows) if rows else "no hooks"}
+    return graph, {**found, "report": format_table(("module", "kind", "function"), rows) if rows else "no hooks"}
 
 
-def _hooks(path: str, holder: object, kinds: Mapping[str, str]) -> Iterator[Hook]:
+def _hooks_of_module(path: str, holder: object, kinds: Mapping[str, str]) -> Iterator[Hook]:
     for kind, attribute in kinds.items():
         for number, function in (getattr(holder, attribute, None) or {}).items():
             yield Hook(path, kind, number, function)
 
 
-def _exchanged(module: nn.Module) -> bool:
+def _is_forward_exchanged(module: nn.Module) -> bool:
     return callable(vars(module).get("forward"))
 
 
-def _key(hook: Hook) -> str:
+def _hook_key(hook: Hook) -> str:
     return f"{hook.module}_{hook.number}"
 
 
-def _name(function: Callable[..., Any]) -> str:
+def _function_name(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
-PASS = Pass("hook_inspection", "List the hooks on modules", "analysis", hook_inspection_analysis_pass)
+HOOK_INSPECTION = Pass("hook_inspection", "List the hooks on modules", "analysis", hook_inspection_analysis_pass)

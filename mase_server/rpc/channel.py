@@ -1,4 +1,9 @@
-"""One client's stream: bytes in, whole messages out at the pace that they are read, and its end, which has a reason."""
+"""One client's stream: it splits bytes into messages, sends at the client's pace, and ends with a reason.
+
+The server reads bytes, starts requests and packs answers a little at a time. If a client does not read its messages,
+the server stops working for it, and then disconnects it with a reason. A message is bounded before anything is
+allocated for it, and more tightly before the client has sent the token.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +12,16 @@ import os
 import socket
 import struct
 from collections.abc import Iterable
-from typing import Any
 
-from mase_server.rpc.dispatch import error_map
-from mase_server.rpc.frames import notification
-from mase_server.rpc.front import Front
+from mase_server.rpc.dispatch import ErrorMap, Front, error_map
+from mase_server.rpc.frames import pack_notification
 
-#: The notifications that a server sends: a message that nobody can be answered for; why a connection ends.
+#: Notifications from the server: an error that belongs to no request; the reason for the end of the connection.
 ERROR, DROPPED = "mase/error", "mase/dropped"
 
 
 class Channel(asyncio.BufferedProtocol):
-    """The part of a connection that knows the transport. All of it belongs to the event loop."""
+    """The part of a connection that knows the transport. All methods belong to the event loop."""
 
     def __init__(self, front: Front) -> None:
         self.front = front
@@ -33,10 +36,10 @@ class Channel(asyncio.BufferedProtocol):
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._later: set[asyncio.Task[None]] = set()
 
-    # What a connection has besides
+    # Called for the subclass.
 
     def received(self, data: memoryview) -> None:
-        """Bytes came."""
+        """Bytes arrived."""
 
     def lost(self) -> None:
         """The client is gone."""
@@ -44,10 +47,10 @@ class Channel(asyncio.BufferedProtocol):
     def drained(self) -> None:
         """The client has read everything that was sent."""
 
-    # What the event loop calls
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there."""
+        """A client has connected."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(self.limits.send_buffer)
@@ -65,16 +68,16 @@ class Channel(asyncio.BufferedProtocol):
             self.front.connections.add(self)
 
     def get_buffer(self, sizehint: int) -> bytearray:
-        """Where the next bytes go: few, so that reading them takes the loop a moment only."""
+        """The buffer for the next bytes, small enough that reading them takes the loop only a moment."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came."""
+        """Bytes arrived."""
         if not self.ended:
             self.received(memoryview(self._buffer)[:nbytes])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone: nothing goes on for it."""
+        """The client is gone: all its work stops."""
         self.ended = True
         self.front.connections.discard(self)
         self.front.strangers.pop(self, None)
@@ -86,18 +89,18 @@ class Channel(asyncio.BufferedProtocol):
         self.lost()
 
     def pause_writing(self) -> None:
-        """The client does not read what it asked for: nothing more is begun for it."""
+        """The client does not read its answers: nothing more is started for it."""
         self._writable.clear()
         self.pause_reading()
         self.after("drain", self.limits.drain_seconds, "the client did not read its messages in time", abort=True)
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """The client reads again."""
         self.cancel_timer("drain")
         self._writable.set()
         self.drained()
 
-    # Out
+    # Sending.
 
     @property
     def writable(self) -> bool:
@@ -105,7 +108,7 @@ class Channel(asyncio.BufferedProtocol):
         return self._writable.is_set()
 
     def send(self, message: bytes) -> None:
-        """Send a small message; after the one that is being sent in pieces, if one is."""
+        """Send a small message, after any message that is being sent in pieces."""
         if not self._partial:
             self._put(message)
             return
@@ -114,7 +117,7 @@ class Channel(asyncio.BufferedProtocol):
         task.add_done_callback(self._later.discard)
 
     async def send_pieces(self, pieces: Iterable[bytes]) -> None:
-        """Send a message, whole, piece by piece at the pace that the client reads; FrameError before the first."""
+        """Send a whole message, piece by piece at the client's pace; FrameError before the first piece."""
         async with self._writing:
             try:
                 for piece in pieces:
@@ -133,29 +136,29 @@ class Channel(asyncio.BufferedProtocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
-    # The end
+    # Ending.
 
     def drop(self, why: str) -> None:
-        """End the connection with a reason, which the client reads last, if it reads."""
+        """End the connection with a reason, which is the last message to the client."""
         if not self.ended:
             self.front.counts.dropped += 1
             self.fail(error_map("dropped", why), DROPPED)
 
-    def fail(self, error: dict[str, Any], method: str = ERROR) -> None:
-        """Send a last notification, and end."""
+    def fail(self, error: ErrorMap, method: str = ERROR) -> None:
+        """Send a last notification, and end the connection."""
         self.ended = True
         if not self._partial:
-            self._put(notification(method, error))
+            self._put(pack_notification(method, error))
         self.close()
 
     def close(self) -> None:
-        """Send what is left, for a moment at most, and end."""
+        """Send what is left, but only for a moment, and end the connection."""
         if self._transport is not None:
             self._transport.close()
             self.after("abort", self.limits.end_seconds, "", abort=True)
 
     def after(self, name: str, seconds: float, why: str, *, abort: bool = False) -> None:
-        """End the connection after so long. abort: what is still to be sent is thrown away."""
+        """End the connection after so many seconds. abort: discard what is still unsent."""
 
         def end() -> None:
             self._timers.pop(name, None)
@@ -169,7 +172,7 @@ class Channel(asyncio.BufferedProtocol):
         self._timers[name] = asyncio.get_running_loop().call_later(seconds, end)
 
     def waits(self, name: str) -> bool:
-        """Does a timer of that name run?"""
+        """Is a timer of that name running?"""
         return name in self._timers
 
     def cancel_timer(self, name: str) -> None:
@@ -178,18 +181,18 @@ class Channel(asyncio.BufferedProtocol):
             timer.cancel()
 
     def pause_reading(self) -> None:
-        """Leave what comes where it is."""
+        """Stop taking bytes; they wait in the socket."""
         if self._transport is not None and self._transport.is_reading() and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Take it."""
+        """Take bytes again."""
         if self._transport is not None and not self._transport.is_reading() and not self._transport.is_closing():
             self._transport.resume_reading()
 
 
 def _is_own(made: socket.socket | None) -> bool:
-    """Is the process at the other end of a Unix socket this user's, or root's? True where the system does not tell."""
+    """Does the peer of a Unix socket belong to this user or to root? True if the system does not tell."""
     option: int | None = getattr(socket, "SO_PEERCRED", None)
     if made is None or option is None or made.family != socket.AF_UNIX:
         return True

@@ -1,4 +1,4 @@
-"""A server's sockets: where it listens, how clients find it, and that nobody else can get at it."""
+"""A server's sockets: where it listens, how clients find it, and how other users are kept out."""
 
 from __future__ import annotations
 
@@ -11,20 +11,29 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mase_server import __version__
+from mase_server.descendants import start_of
 from mase_server.private import token_of
-from mase_server.rpc.addresses import Address, TcpAddress, UnixAddress, unix_address
 from mase_server.rpc.connection import Connection
-from mase_server.rpc.front import Front
-from mase_server.rpc.registry import Registration, probe, register, runtime_dir, start_of
+from mase_server.rpc.dispatch import Front
+from mase_server.rpc.registry import (
+    Address,
+    Registration,
+    TcpAddress,
+    UnixAddress,
+    is_listening,
+    runtime_dir,
+    unix_address,
+    write_registration,
+)
 
 _BACKLOG = 512
 
 
 class Listening:
-    """One front at one address; `close` ends every connection and takes back what `start` left in the file system.
+    """One front at one address; `close` ends every connection and removes the files that `start` made.
 
-    address: None for a socket of its own in the user's runtime directory.  token_file: what clients on TCP have to say
-    first stands there; without it, in a file of the runtime directory.
+    address: None for a new socket in the user's runtime directory.  token_file: the file of the token that clients on
+    TCP must send first; by default, it is in the runtime directory.
     """
 
     def __init__(self, front: Front, address: Address | None = None, token_file: Path | None = None) -> None:
@@ -38,13 +47,13 @@ class Listening:
         self._token = ""
 
     async def start(self) -> Address:
-        """Listen; where. OSError or ValueError says why that cannot be."""
+        """Listen; returns the address. OSError or ValueError says why that is impossible."""
         loop = asyncio.get_running_loop()
         self._folder = await asyncio.to_thread(runtime_dir)
         if self.address is None:
             self.address = self._own_address()
         if isinstance(self.address, UnixAddress):
-            made = bound(self.address)
+            made = bind_unix_socket(self.address)
             self._files.append(Path(self.address.path))
             self._server = await asyncio.get_running_loop().create_unix_server(
                 self._accept, sock=made, backlog=_BACKLOG
@@ -70,7 +79,7 @@ class Listening:
         return token_of(self.token_file)
 
     async def register(self, workspaces: Sequence[str], kind: str) -> None:
-        """Have clients of these workspaces find this server, and those of no others."""
+        """Register the server for these workspaces, and only these, so that their clients find it."""
         await asyncio.to_thread(self._register, workspaces, kind)
 
     def _register(self, workspaces: Sequence[str], kind: str) -> None:
@@ -78,7 +87,9 @@ class Listening:
         pid, address = os.getpid(), str(self.address)
         token_file = str(self.token_file.absolute()) if self._token and self.token_file else ""
         made = [
-            register(self._folder, Registration(each, address, pid, start_of(pid), kind, __version__, token_file))
+            write_registration(
+                self._folder, Registration(each, address, pid, start_of(pid), kind, __version__, token_file)
+            )
             for each in workspaces
         ]
         for file in set(self._registered) - set(made):
@@ -86,7 +97,7 @@ class Listening:
         self._registered = made
 
     async def close(self) -> None:
-        """End it all."""
+        """End all connections and remove the files."""
         if self._server is not None:
             self._server.close()
         for connection in list(self.front.connections):
@@ -103,15 +114,20 @@ class Listening:
 
 
 def name_file(folder: Path, suffix: str) -> Path:
-    """A path in the runtime folder for a socket or a token of this process; nobody can guess it."""
+    """An unguessable path in the runtime folder for a socket or a token of this process."""
     return folder / f"{os.getpid()}-{secrets.token_hex(4)}{suffix}"
 
 
-def bound(address: UnixAddress) -> socket.socket:
-    """A bound Unix socket of mode 0600. A socket of this user that nobody listens at is taken over; nothing else is."""
+def bind_unix_socket(address: UnixAddress) -> socket.socket:
+    """A bound Unix socket of mode 0600. It replaces a dead socket of this user, but nothing else."""
     path = Path(address.path)
     with contextlib.suppress(FileNotFoundError):
-        if path.is_socket() and not path.is_symlink() and path.lstat().st_uid == os.getuid() and not probe(address):
+        if (
+            path.is_socket()
+            and not path.is_symlink()
+            and path.lstat().st_uid == os.getuid()
+            and not is_listening(address)
+        ):
             path.unlink()
     made = socket.socket(socket.AF_UNIX)
     before = os.umask(0o177)

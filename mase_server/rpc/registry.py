@@ -1,39 +1,125 @@
-"""Which servers there are: a small file for each workspace of each server, in the user's runtime directory.
+"""The registry of servers: a small file per server and workspace in the user's runtime directory; and addresses.
 
-Loads neither the daemon nor msgpack: clients look here.
+Loads neither the daemon nor msgpack, because clients use it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import ipaddress
 import json
 import os
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import platformdirs
 
+from mase_server.descendants import start_of
 from mase_server.private import NotPrivate, private_folder, read_private, write_whole
+from mase_server.protocol.records import Plain
 from mase_server.reading import is_folder
-from mase_server.rpc.addresses import MAX_PATH, Address, TcpAddress, parse
+
+# The address of a server: a Unix socket, or TCP on loopback. Only the standard library, because clients load it, too.
+
+#: Maximum bytes of a Unix socket's path, on the systems with the smallest limit.
+MAX_PATH = 103
+#: The error for a token file without a TCP address.
+NO_TCP = "--token-file is for --tcp; a socket is protected by its mode"
+
+
+@dataclass(frozen=True, slots=True)
+class UnixAddress:
+    """The path of a Unix socket."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}"
+
+    def connect(self, timeout: float | None) -> socket.socket:
+        """A connected blocking socket; OSError."""
+        made = socket.socket(socket.AF_UNIX)
+        return _connect_socket(made, self.path, timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class TcpAddress:
+    """A host, as a numeric loopback address of this machine, and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def connect(self, timeout: float | None) -> socket.socket:
+        """A connected blocking socket; OSError."""
+        made = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return _connect_socket(made, (self.host, self.port), timeout)
+
+
+Address = UnixAddress | TcpAddress
+
+
+def _connect_socket(made: socket.socket, where: str | tuple[str, int], timeout: float | None) -> socket.socket:
+    try:
+        made.settimeout(timeout)
+        made.connect(where)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def parse_address(text: str) -> Address:
+    """Parse "unix:/run/x.sock", an absolute path, or "127.0.0.1:8123"; ValueError."""
+    if text.startswith(("unix:", "/")):
+        return unix_address(text.removeprefix("unix:"))
+    return tcp_address(text)
+
+
+def unix_address(path: str) -> UnixAddress:
+    """The address of a socket at an absolute path; ValueError."""
+    if not path.startswith("/"):
+        raise ValueError(f"the socket's path {path!r} is not absolute")
+    if len(path.encode()) > MAX_PATH:
+        raise ValueError(f"the socket's path has {len(path.encode())} bytes, {MAX_PATH} are the most: {path}")
+    return UnixAddress(path)
+
+
+def tcp_address(text: str) -> TcpAddress:
+    """The address of "HOST:PORT" on loopback; ValueError for any other host: the server is never on a network."""
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]").replace("localhost", "127.0.0.1")
+    if not colon or not port.isdecimal() or int(port) > 0xFFFF:
+        raise ValueError(f"{text!r} is no HOST:PORT, e.g. 127.0.0.1:8123 (port 0 takes a free one)")
+    try:
+        own = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        own = False
+    if not own:
+        raise ValueError(f"{host!r} is not this machine's loopback: only 127.0.0.1 and ::1 are served")
+    return TcpAddress(host, int(port))
+
 
 _NAME = "mase-server"
 _PROBE_SECONDS = 0.5
-#: Names a runtime directory of one's own choice.
+#: The environment variable with a runtime directory of the user's choice.
 VARIABLE = "MASE_RUNTIME_DIR"
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One server and one workspace that it serves.
+    """One server and one of its workspaces.
 
-    address: text, as `addresses.parse` reads it.  token_file: "" where none is needed.  kind: "editor" or "serve".
-    started: when process `pid` started, as the system tells it; "" where it does not.
+    address: text that `parse_address` reads.  token_file: "" if none is needed.  kind: "editor" or "serve".
+    started: the start time of process `pid` from the system; "" if unknown.
     """
 
     workspace: str
@@ -51,9 +137,12 @@ class Registration:
 
 
 def runtime_dir() -> Path:
-    """The folder of sockets and registrations, this user's alone; NotPrivate where it is not, OSError for none."""
+    """The user's private folder for sockets and registrations.
+
+    NotPrivate if it is not private, OSError if it is missing.
+    """
     if chosen := os.environ.get(VARIABLE):
-        return _made(Path(chosen))
+        return _make_private_folder(Path(chosen))
     folder = _usual_folder()
     longest = folder / f"{os.getpid()}-00000000.sock"
     if len(str(longest).encode()) <= MAX_PATH:
@@ -62,11 +151,11 @@ def runtime_dir() -> Path:
         except NotPrivate:
             raise
         except OSError:
-            pass  # the session's variable names a folder that is not there, or another user's
-    return _made(_temporary_folder())
+            pass  # the session's variable names a missing folder, or another user's
+    return _make_private_folder(_temporary_folder())
 
 
-def _made(folder: Path) -> Path:
+def _make_private_folder(folder: Path) -> Path:
     try:
         return private_folder(folder)
     except NotPrivate:
@@ -77,8 +166,8 @@ def _made(folder: Path) -> Path:
 
 
 def _usual_folder() -> Path:
-    """By the system's conventions. Where Linux has no folder of this session, the library would warn, and take another
-    one in the temporary folder, of a name that anybody may take first.
+    """The folder by the system's conventions. On Linux without a session folder, platformdirs would warn and choose a
+    name in the temporary folder that any user may take first.
     """
     if sys.platform == "linux" and not is_folder(os.environ.get("XDG_RUNTIME_DIR", "")):
         session = Path(f"/run/user/{os.getuid()}")
@@ -90,8 +179,8 @@ def _temporary_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"{_NAME}-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
 
 
-def register(folder: Path, registration: Registration) -> Path:
-    """Write a server's registration for one workspace; its file."""
+def write_registration(folder: Path, registration: Registration) -> Path:
+    """Write a server's registration for one workspace; returns its file."""
     digest = hashlib.sha256(registration.workspace.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     path = folder / f"{digest}-{registration.pid}.json"
     write_whole(path, json.dumps(asdict(registration)))
@@ -99,31 +188,23 @@ def register(folder: Path, registration: Registration) -> Path:
 
 
 def registrations(folder: Path) -> list[Registration]:
-    """The servers that are alive, newest first; files and sockets of dead ones are removed."""
-    return [found for _, found in _living(folder)]
+    """The live servers, newest first; files and sockets of dead ones are removed."""
+    return [found for _, found in _iterate_living(folder)]
 
 
-def find(folder: Path, path: str) -> Registration | None:
-    """The server for a file or folder: of the innermost workspace that holds it, an editor's before another."""
+def find_registration(folder: Path, path: str) -> Registration | None:
+    """The server for a file or folder: that of the innermost workspace around it, an editor's first."""
     where = Path(path)
     held = [one for one in registrations(folder) if where.is_relative_to(one.workspace)]
     return max(held, key=lambda one: (len(one.workspace), one.kind == "editor"), default=None)
 
 
-def start_of(pid: int) -> str:
-    """When a process started, in the system's own clock ticks; "" where it is gone or nobody tells."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
-
-
-def _living(folder: Path) -> Iterator[tuple[Path, Registration]]:
+def _iterate_living(folder: Path) -> Iterator[tuple[Path, Registration]]:
     files = sorted(folder.glob("*.json"), key=_time_of, reverse=True)
     for file in files:
-        found = _read(file)
+        found = _read_registration(file)
         if found is None or not is_alive(found):
-            _remove(folder, file, found)
+            _remove_registration(folder, file, found)
         else:
             yield file, found
 
@@ -135,32 +216,32 @@ def _time_of(file: Path) -> float:
         return 0.0
 
 
-def _read(file: Path) -> Registration | None:
+def _read_registration(file: Path) -> Registration | None:
     try:
-        told: dict[str, Any] = json.loads(read_private(file))
+        told: dict[str, Plain] = json.loads(read_private(file))
         found = Registration(**told)
-        parse(found.address)
+        parse_address(found.address)
         return replace(found, pid=int(found.pid))
     except (NotPrivate, OSError, ValueError, TypeError, AttributeError):
         return None
 
 
 def is_alive(registration: Registration) -> bool:
-    """Is it still the same process, and does somebody listen there?"""
-    address = parse(registration.address)
+    """Is the registered process still running and listening?"""
+    address = parse_address(registration.address)
     started = start_of(registration.pid)
     if isinstance(address, TcpAddress) and registration.started and started != registration.started:
-        return False  # whoever has that port now is somebody else
+        return False  # another process has that port now
     try:
         address.connect(_PROBE_SECONDS).close()
     except (ConnectionError, FileNotFoundError):
         return False
     except OSError:
-        return started == registration.started  # too busy to answer is alive
+        return started == registration.started  # a process that is too busy to answer is alive
     return True
 
 
-def _remove(folder: Path, file: Path, registration: Registration | None) -> None:
+def _remove_registration(folder: Path, file: Path, registration: Registration | None) -> None:
     with contextlib.suppress(OSError):
         file.unlink()
     socket_file = registration and registration.address.removeprefix("unix:")
@@ -169,8 +250,8 @@ def _remove(folder: Path, file: Path, registration: Registration | None) -> None
             Path(socket_file).unlink()
 
 
-def probe(address: Address) -> bool:
-    """Does somebody listen there?"""
+def is_listening(address: Address) -> bool:
+    """Does a process listen there?"""
     try:
         address.connect(_PROBE_SECONDS).close()
     except OSError:

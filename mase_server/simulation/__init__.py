@@ -1,8 +1,6 @@
-"""An emitted folder simulated: built with Verilator (kept by content), run, and compared integer by integer."""
+"""Simulate an emitted folder: build it with Verilator (cached by content), run it, and compare every integer."""
 
-from mase_server.simulation.processes import SimulationError
-from mase_server.simulation.results import results, write_results
-from mase_server.simulation.simulating import simulate
-from mase_server.simulation.synthesising import Synthesis, synthesise
+from mase_server.simulation.building import SimulationError, Synthesis, synthesise
+from mase_server.simulation.simulating import results, simulate, write_results
 
 __all__ = ["SimulationError", "Synthesis", "results", "simulate", "synthesise", "write_results"]

@@ -1,59 +1,211 @@
-"""Where points are measured: a daemon of its own, which traces each file once."""
+"""Measure points on a bench: a separate daemon that traces each file once.
+
+A point needs two calls to a live child, `verilog` and `transform`, so no pipeline is set and several points of a file
+run at once. The death of a child or a fork costs one of three attempts; an error raised by a pass is final.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from mase_server.daemon.calls import WorkerGone
+from mase_server.building import Build
+from mase_server.daemon.changes import ask_child
+from mase_server.daemon.channel import WorkerGone
 from mase_server.daemon.daemon import Daemon
-from mase_server.daemon.pipelines import PassError
-from mase_server.daemon.projects import project_of
-from mase_server.daemon.quiet import Quiet
-from mase_server.daemon.status import FolderSettings
-from mase_server.daemon.supervisor import TraceWorker
-from mase_server.directories import cache_dir, state_dir
-from mase_server.sweep.measuring import Comparisons, Traced, measured, sources_of
-from mase_server.sweep.points import Point, Result, sha256_of
-from mase_server.worker.request import TraceOptions
+from mase_server.daemon.environment import list_interpreters, project_of
+from mase_server.daemon.graph_snapshot import GraphSnapshot
+from mase_server.daemon.pipelines import PassError, Steps
+from mase_server.daemon.slots import end_tasks
+from mase_server.daemon.status import FolderSettings, Quiet
+from mase_server.daemon.supervisor import Limits, TraceWorker
+from mase_server.daemon.verilog import Order, Subject, emission_of
+from mase_server.dependencies import Dependency
+from mase_server.private import cache_dir, state_dir
+from mase_server.protocol.answers import Pass
+from mase_server.protocol.arguments import Step
+from mase_server.protocol.records import EmissionRecord, TransformFacts, TransformRecord
+from mase_server.protocol.request import TraceOptions
+from mase_server.protocol.snapshot import facts_of_transform
+from mase_server.protocol.wire import Message
+from mase_server.sweep.points import FIGURES, Point, Result, sha256_of
 
-#: So often is a point tried whose process ended under it.
+# The figures of one point, requested from the live child that holds its model.
+#
+# The daemon's shown state does not change: each request runs in a fork of the child, so many may run at once.
+
+#: The same limits as for passes in the editor: seconds, and bytes.
+LIMITS = Limits(300.0, 4 << 30)
+#: Maximum number of named operators without hardware.
+_NAMED = 3
+_MEASURED = tuple(each for each in FIGURES.values() if not each.hardware)
+_HARDWARE = tuple(each for each in FIGURES.values() if each.hardware)
+
+
+@dataclass(slots=True)
+class Comparisons:
+    """The effects of pipelines on the models of one trace; each is requested once, for all budgets."""
+
+    known: dict[tuple[str, ...], asyncio.Task[TransformFacts]] = field(default_factory=dict)
+
+    async def of(self, traced: Traced, steps: Steps) -> TransformFacts:
+        """The report of a transform (`snapshot.TRANSFORM_KEYS`), with measured errors."""
+        key = (traced.title, *map(str, steps))
+        if key not in self.known:
+            self.known[key] = asyncio.create_task(_request_transform(traced, steps))
+        try:
+            return await asyncio.shield(self.known[key])
+        except Exception:
+            self.known.pop(key, None)  # a new attempt must request it again
+            raise
+
+    async def close(self) -> None:
+        """Cancel the running requests."""
+        await end_tasks(self.known.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A model held by a live child. title: of the model.  sources: sha256 of the file and of its imports.
+
+    passes: files of the workspace's own passes, by name.
+    """
+
+    worker: TraceWorker
+    snapshot: GraphSnapshot
+    title: str
+    comparisons: Comparisons
+    sources: Mapping[str, str]
+    passes: Mapping[str, str]
+
+    def result(self, point: Point) -> Result:
+        """A result without figures: the versions, and the files that it depends on."""
+        names = (Step.parse(text).name for text in point.pipeline)
+        own = {path: sha256_of(path) for path in (self.passes[name] for name in names if name in self.passes)}
+        facts = {name: str(self.snapshot.payload[name]) for name in ("python", "torch")}
+        return Result(self.title, facts=facts, sources={**self.sources, **own})
+
+
+def sources_of(snapshot: GraphSnapshot) -> dict[str, str]:
+    """The sha256 of a traced file and of the files read by its trace, except large ones, as they were at that time."""
+    read = [Dependency(*row) for row in snapshot.payload["dependencies"]]
+    return {snapshot.path: snapshot.sha256, **{one.path: str(one.seen) for one in read if one.has_hash}}
+
+
+async def measure_point(point: Point, traced: Traced) -> Result:
+    """The figures of a point. PassError if a pass or the hardware fails; WorkerGone if the child ends."""
+    result, steps = traced.result(point), tuple(map(Step.parse, point.pipeline))
+    if point.build is None:
+        return _add_comparison(result, steps, await traced.comparisons.of(traced, steps))
+    subject = Subject(traced.snapshot, traced.title, steps)
+    told = (await emission_of(traced.worker, subject, Order(Build.from_wire(point.build)), LIMITS)).told
+    # Compare the graph that becomes hardware with the model: it includes the additional steps that hardware needs.
+    whole = tuple(map(Step.parse, told["steps"]))
+    result = _add_comparison(result, whole, await traced.comparisons.of(traced, whole))
+    if why := _without_hardware(told):
+        return result if result.error else replace(result, error=why, kind="hardware")
+    totals: Mapping[str, Any] = told["totals"]
+    hardware = {each.name: totals[each.source] for each in _HARDWARE}
+    return replace(result, figures={**result.figures, **hardware})
+
+
+def _add_comparison(result: Result, steps: Steps, told: TransformFacts) -> Result:
+    """Add the figures of a comparison to a result."""
+    if told["failed"] is not None:
+        raise PassError("pass", str(told["problem"]))
+    summary: Mapping[str, Any] = told["summary"] or {}
+    figures = {each.name: _number_of_summary(summary.get(each.source)) for each in _MEASURED}
+    if not steps:
+        figures |= {"sqnr": math.inf, "max_error": 0}  # the model is unchanged, so nothing was run
+    facts = {**result.facts, "weights": told["weights"], "inputs": told["inputs"]}
+    unmeasured = figures["sqnr"] is None
+    error = told["problem"] or "its error could not be measured" if unmeasured else ""
+    return replace(result, figures=figures, facts=facts, error=error, kind="pass" if unmeasured else "")
+
+
+def _number_of_summary(value: Any) -> float | None:
+    """A number from a summary, which has pairs (before, after), "inf", and numbers. Whole numbers become integers."""
+    last = value[-1] if isinstance(value, list | tuple) else value
+    if last is None:
+        return None
+    number = float(last)
+    return int(number) if number.is_integer() else number
+
+
+def _without_hardware(told: EmissionRecord) -> str:
+    """Why an emission lacks a part of the model; "" if it does not."""
+    if told["unsupported"]:
+        names = [f"{each['node']} ({each['operator']}): {each['why']}" for each in told["unsupported"]]
+        more = f"; and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return f"no hardware for {'; '.join(names[:_NAMED])}{more}"
+    return str(told["refusal"] or "")
+
+
+async def _request_transform(traced: Traced, steps: Steps) -> TransformFacts:
+    """Apply steps to the model in the child, run both, and return the report."""
+    heard: list[Message] = []
+    params = {"model": traced.title, "steps": [step.to_wire() for step in steps], "measure": True, "trial": False}
+    what = f"the passes on {traced.title}"
+    await ask_child(traced.worker, "transform", params, LIMITS, what, heard.append)
+    told: list[TransformRecord] = [message["transform"] for message in heard if message["event"] == "transform"]
+    if not told:
+        raise PassError("internal", f"The worker reported no effect of the passes on {traced.title}.")
+    return facts_of_transform(told[-1])
+
+
+# The torch version that a file will meet, from the files of its interpreter; no process is started.
+
+
+def environment_of(file: str, python: str | None) -> str:
+    """E.g. "torch-2.13.0", from the first interpreter that has one; "" if none is found."""
+    for candidate in list_interpreters(project_of(file), file, python, os.environ):
+        prefix = Path(candidate.path).parent.parent
+        for places in ("lib/python3*/site-packages", "lib/python3/dist-packages", "Lib/site-packages"):
+            for found in sorted(prefix.glob(f"{places}/torch-*.dist-info")):
+                return found.name.removesuffix(".dist-info")
+    return ""
+
+
+#: How often a point is tried if its process ends.
 ATTEMPTS = 3
-#: What the child says where one of its forks ended by itself (worker/transforms/service): not always the pass's fault.
+#: The child's messages if one of its forks ended (worker/transforms/service): not always the fault of the pass.
 _DEATHS = ("the process that ran the passes ", "the process with the real model ")
-#: End states of a trace that another one would not change.
+#: End states of a trace that would not change with another attempt.
 _FINAL = frozenset({"no_model", "no_environment", "untrusted"})
 
 
-#: So many files stay on the bench though no point looks at them.
+#: Maximum number of files on the bench that no point is using.
 _KEPT = 8
 
 
 class Untraceable(Exception):
-    """A file whose models cannot be had; the text says why."""
+    """The models of a file are not available; the text says why."""
 
 
 @dataclass(slots=True, eq=False)
 class _File:
-    """A model file on the bench, as it was traced last. lock: held while it is traced.  busy: points that look at it.
+    """A model file on the bench, as of its last trace. lock: held during a trace.  busy: points that use the file.
 
-    hopeless: why nobody need try again with this text.
+    hopeless: why another attempt with this text is useless.
     """
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     comparisons: Comparisons = field(default_factory=Comparisons)
-    passes: list[dict[str, Any]] = field(default_factory=list)
+    passes: list[Pass] = field(default_factory=list)
     sources: Mapping[str, str] = field(default_factory=dict)
     hopeless: str = ""
     busy: int = 0
 
     @property
     def changed(self) -> bool:
-        """Is any of its texts another one now?"""
+        """Has any of its texts changed?"""
         return any(sha256_of(path) != known for path, known in self.sources.items())
 
     def own_passes(self) -> dict[str, str]:
@@ -65,17 +217,17 @@ class _File:
 class Bench:
     """Measures points. All methods belong to one event loop.
 
-    python: the interpreter that the models run in, None for each project's own.
+    python: the interpreter for the models, None for each project's own.
     """
 
     python: str | None = None
-    #: By the inputs that were asked for: a daemon traces a file in one way.
+    #: Daemons by the given inputs, because a daemon traces a file with one set of inputs.
     _daemons: dict[tuple[str, ...], Daemon] = field(default_factory=dict)
     _files: dict[tuple[str, tuple[str, ...]], _File] = field(default_factory=dict)
 
     async def measure(self, point: Point) -> Result:
-        """The figures of a point, or why there are none. A process that ends under it costs one of ATTEMPTS."""
-        started, file = time.perf_counter(), self._file(point)
+        """The figures of a point, or why it has none. If its process ends, that counts as one of ATTEMPTS."""
+        started, file = time.perf_counter(), self._file_of_point(point)
         file.busy += 1
         try:
             result = await self._measured(point)
@@ -92,14 +244,14 @@ class Bench:
             result = replace(result, error=f"{result.error} (tried {attempt} times)")
         return result
 
-    async def passes(self, point: Point) -> list[dict[str, Any]]:
-        """The passes that there are for the file of a point; [] where it cannot be traced."""
+    async def passes(self, point: Point) -> list[Pass]:
+        """The passes available for the file of a point; [] if it cannot be traced."""
         with suppress(Untraceable, PassError, WorkerGone, ValueError):
             await self._traced(point)
-        return self._file(point).passes
+        return self._file_of_point(point).passes
 
     async def _make_room(self) -> None:
-        """Let go of the files that were asked for longest ago, where there are many."""
+        """If there are too many files, close those that were used longest ago."""
         idle = [key for key, file in self._files.items() if not file.busy]
         for path, inputs in idle[: max(0, len(self._files) - _KEPT)]:
             file = self._files.pop((path, inputs))
@@ -115,7 +267,7 @@ class Bench:
         traced: Traced | None = None
         try:
             traced = await self._traced(point)
-            return await measured(point, traced)
+            return await measure_point(point, traced)
         except Untraceable as error:
             kind, text = "trace", str(error)
         except WorkerGone as error:
@@ -129,8 +281,8 @@ class Bench:
         return replace(plain if traced is None else traced.result(point), error=text, kind=kind)
 
     async def _traced(self, point: Point) -> Traced:
-        """The model of a point in a live child that has the present text. ValueError for a title that there is not."""
-        daemon, file = self._daemon(point), self._file(point)
+        """The model of a point in a live child with the present text. ValueError for an unknown title."""
+        daemon, file = self._daemon(point), self._file_of_point(point)
         async with file.lock:
             if file.changed:
                 file.hopeless = ""
@@ -138,7 +290,7 @@ class Bench:
                 raise Untraceable(file.hopeless)
             worker = daemon.worker(point.file)
             if worker is None or not file.sources or file.changed:
-                worker = await self._trace(daemon, point, file)
+                worker = await self._trace_file(daemon, point, file)
             snapshot = daemon.store.snapshot(point.file)
             if worker is None or snapshot is None or not snapshot.titles:
                 file.hopeless = _why_not(daemon, point.file)
@@ -147,8 +299,8 @@ class Bench:
         return Traced(worker, snapshot, title, file.comparisons, file.sources, file.own_passes())
 
     @staticmethod
-    async def _trace(daemon: Daemon, point: Point, file: _File) -> TraceWorker | None:
-        """The live child, after a trace, and a second one where the first was lost."""
+    async def _trace_file(daemon: Daemon, point: Point, file: _File) -> TraceWorker | None:
+        """Trace the file and return the live child; if the child is lost, trace once more."""
         path, came_from = point.file, "option" if point.inputs else "settings"
         was_traced = daemon.file(path) is not None
         file.sources, file.comparisons = {path: sha256_of(path)}, Comparisons()
@@ -164,8 +316,8 @@ class Bench:
             file.passes = await daemon.passes.refresh(path)
         return worker
 
-    def _file(self, point: Point) -> _File:
-        """The newest last."""
+    def _file_of_point(self, point: Point) -> _File:
+        """The bench's record of a point's file, which becomes the newest."""
         key = (point.file, point.inputs)
         found = self._files.pop(key) if key in self._files else _File()
         self._files[key] = found
@@ -186,7 +338,7 @@ class Bench:
 
 
 def _why_not(daemon: Daemon, path: str) -> str:
-    """Why a file shows no model: its first error, else what the end of its trace says."""
+    """Why a file shows no model: its first error, else the message of its end state."""
     errors = [problem for problem in daemon.store.entry(path).problems if problem.severity == "error"]
     if errors:
         return f"line {errors[0].line}: {errors[0].message}"

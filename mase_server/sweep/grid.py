@@ -1,4 +1,4 @@
-"""A grid: which models, which pipelines, which budgets; from a TOML file or from options."""
+"""A grid of models, pipelines and budgets, from a TOML file or from options."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from mase_server.building import Build
-from mase_server.paths import canonical
-from mase_server.steps import Step
+from mase_server.paths import canonical_path
+from mase_server.protocol.arguments import Step
 from mase_server.suggestions import suggest
-from mase_server.sweep.figures import FIGURES, HARDWARE_OBJECTIVES, OBJECTIVES, Figure, objectives_of
-from mase_server.sweep.points import Point
+from mase_server.sweep.points import FIGURES, HARDWARE_OBJECTIVES, OBJECTIVES, Figure, Point, objectives_of
 
 _HOLE = re.compile(r"\{([A-Za-z_]\w*)\}")
 #: Keys of a grid, and of one of its models.
@@ -24,15 +23,15 @@ _MODEL_KEYS = ("file", "model", "inputs")
 
 
 class GridError(ValueError):
-    """A grid that cannot be meant; the text says what can."""
+    """The grid is wrong; the text suggests a correction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """models: points without pipeline and build.  pipelines: lists of texts, with `{name}` where `vary` has values.
+    """models: points without pipeline and build.  pipelines: lists of texts with `{name}` for the values of `vary`.
 
-    hardware: values to try by the key of `building.Build`; None for no hardware.  objectives: names of figures, () for
-    the usual ones.  depends: files of data that the models read.
+    hardware: values to try, by the key of `building.Build`; None for no hardware.  objectives: names of figures, ()
+    for the usual ones.  depends: data files that the models read.
     """
 
     models: tuple[Point, ...] = ()
@@ -56,13 +55,13 @@ class Grid:
 
     @property
     def compared(self) -> tuple[Figure, ...]:
-        """The objectives."""
+        """The objectives as figures."""
         usual = OBJECTIVES if self.builds == (None,) else HARDWARE_OBJECTIVES
         return objectives_of(self.objectives or usual)
 
     @property
     def builds(self) -> tuple[Mapping[str, Any] | None, ...]:
-        """Every budget. None alone where no hardware is wanted: neither given, nor an objective."""
+        """Every budget; only None without hardware, i.e. if neither a budget nor an objective asks for it."""
         if self.hardware is None and not any(FIGURES[name].hardware for name in self.objectives):
             return (None,)
         named = self.hardware or {}
@@ -70,7 +69,7 @@ class Grid:
 
     @property
     def filled(self) -> tuple[tuple[str, ...], ...]:
-        """Every pipeline with every choice of the values that it names, each once."""
+        """Every pipeline with every combination of its values, without duplicates."""
         every = itertools.chain.from_iterable(map(self._filled, self.pipelines or ((),)))
         return tuple(dict.fromkeys(every))
 
@@ -79,10 +78,10 @@ class Grid:
         if missing := [name for name in holes if name not in self.vary]:
             raise GridError(f"{{{missing[0]}}} stands in {'; '.join(pipeline)!r}, but it has no values")
         for values in itertools.product(*(self.vary[name] for name in holes)):
-            yield tuple(_with(text, dict(zip(holes, values, strict=True))) for text in pipeline)
+            yield tuple(_fill_holes(text, dict(zip(holes, values, strict=True))) for text in pipeline)
 
     def points(self) -> list[Point]:
-        """All of it: those of one file together, and of those the ones of one pipeline."""
+        """All points, ordered by file, and within a file by pipeline."""
         return [
             replace(model, pipeline=pipeline, build=build)
             for model in self.models
@@ -91,74 +90,76 @@ class Grid:
         ]
 
 
-def _with(text: str, chosen: Mapping[str, Any]) -> str:
+def _fill_holes(text: str, chosen: Mapping[str, Any]) -> str:
     return _HOLE.sub(lambda hole: str(chosen[hole[1]]), text)
 
 
 def read_grid(path: Path) -> Grid:
-    """The grid that a TOML file tells; files in it are meant from its folder. GridError names the file."""
+    """The grid in a TOML file; paths in it are relative to its folder. GridError names the file."""
     try:
-        return _grid(tomllib.loads(path.read_text("utf-8")), path.parent.absolute())
+        return _grid_from_map(tomllib.loads(path.read_text("utf-8")), path.parent.absolute())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, GridError) as error:
         raise GridError(f"{path}: {error}") from None
 
 
-def _grid(told: Mapping[str, Any], folder: Path) -> Grid:
-    _known(told, _KEYS, "a grid")
+def _grid_from_map(told: Mapping[str, Any], folder: Path) -> Grid:
+    _require_known_keys(told, _KEYS, "a grid")
     pipelines = told.get("pipelines", ())
     hardware = told.get("hardware")
     return Grid(
         models_of(told.get("models", ()), folder),
-        tuple(map(_pipeline, pipelines.values() if isinstance(pipelines, Mapping) else _listed(pipelines))),
-        {name: tuple(_listed(values)) for name, values in _table(told.get("vary", {}), "vary").items()},
-        None if hardware is None else {key: tuple(_listed(each)) for key, each in _table(hardware, "hardware").items()},
-        tuple(_listed(told.get("objectives", ()))),
-        tuple(str(folder / file) for file in _listed(told.get("depends", ()))),
+        tuple(map(_parse_pipeline, pipelines.values() if isinstance(pipelines, Mapping) else _as_sequence(pipelines))),
+        {name: tuple(_as_sequence(values)) for name, values in _require_table(told.get("vary", {}), "vary").items()},
+        None
+        if hardware is None
+        else {key: tuple(_as_sequence(each)) for key, each in _require_table(hardware, "hardware").items()},
+        tuple(_as_sequence(told.get("objectives", ()))),
+        tuple(str(folder / file) for file in _as_sequence(told.get("depends", ()))),
     )
 
 
 def models_of(entries: Iterable[Any], folder: Path) -> tuple[Point, ...]:
-    """Points of model files: a path or pattern each, or a map of `file`, `model` and `inputs`. GridError."""
-    return tuple(point for entry in _listed(entries) for point in _models(entry, folder))
+    """Points for model files: each entry is a path, a pattern, or a map of `file`, `model` and `inputs`. GridError."""
+    return tuple(point for entry in _as_sequence(entries) for point in _points_from_entry(entry, folder))
 
 
-def _models(entry: Any, folder: Path) -> Iterator[Point]:
+def _points_from_entry(entry: Any, folder: Path) -> Iterator[Point]:
     given = entry if isinstance(entry, Mapping) else {"file": entry}
-    _known(given, _MODEL_KEYS, "a model")
+    _require_known_keys(given, _MODEL_KEYS, "a model")
     file = given.get("file")
     if not isinstance(file, str) or not file:
         raise GridError(f"{entry!r} is no model; an example: {{file = 'mlp.py', model = 'MLP'}}")
-    inputs = tuple(_listed(given.get("inputs", ())))
-    for path in _files(file, folder):
+    inputs = tuple(_as_sequence(given.get("inputs", ())))
+    for path in _files_of_pattern(file, folder):
         yield Point(str(path), given.get("model", ""), inputs)
 
 
-def _files(file: str, folder: Path) -> list[Path]:
+def _files_of_pattern(file: str, folder: Path) -> list[Path]:
     found = sorted(folder.glob(file)) if any(sign in file for sign in "*?[") else [folder / file]
-    found = [Path(canonical(path)) for path in found if path.is_file()]
+    found = [Path(canonical_path(path)) for path in found if path.is_file()]
     if not found:
         raise GridError(f"there is no file {file!r} in {folder}")
     return found
 
 
-def _pipeline(texts: Any) -> tuple[str, ...]:
-    steps = _listed(texts)
+def _parse_pipeline(texts: Any) -> tuple[str, ...]:
+    steps = _as_sequence(texts)
     if wrong := [step for step in steps if not isinstance(step, str)]:
         raise GridError(f"{wrong[0]!r} is no step; an example of a pipeline: [\"quantize(default='fixed(8,4)')\"]")
     return tuple(steps)
 
 
-def _table(value: Any, name: str) -> Mapping[str, Any]:
+def _require_table(value: Any, name: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise GridError(f"{name} is {value!r}; it is a table of lists")
     return value
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def _as_sequence(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else [value]
 
 
-def _known(given: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
+def _require_known_keys(given: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
     for key in given:
         if key not in keys:
             raise GridError(f"{what} has no {key!r}{suggest(key, keys, 'it has')}")

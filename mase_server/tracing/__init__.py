@@ -1,1 +1,1 @@
-"""Recording by running: the real forward on meta tensors, one fx node per torch call."""
+"""From a Python file to recordings of its models, package by package in the order in which it happens."""

@@ -1,4 +1,8 @@
-"""Guards: what a recording took for granted of sizes and values, checked where its graph runs."""
+"""Guards: a recording's assumptions on sizes and values, checked where its graph runs.
+
+Guards on sizes are checked by the code that the graph generates (`ir.build`), guards on values by nodes of their own.
+Propagating types through a graph checks neither.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +20,23 @@ from torch import fx
 
 from mase_server.dtypes import SHORT
 from mase_server.ops.types import TensorType
-from mase_server.tracing.calling import is_symbolic
-from mase_server.tracing.calls import Run, references
-from mase_server.tracing.positions import Stack, resolve
-from mase_server.tracing.sizes import ARITHMETIC, RELATIONS, Size, Term
-from mase_server.tracing.symbols import Expr
-from mase_server.tracing.values import Value
+from mase_server.tracing.recording.calling import is_symbolic
+from mase_server.tracing.recording.calls import Run, references
+from mase_server.tracing.recording.positions import Stack, resolve_mark
+from mase_server.tracing.recording.sizes import ARITHMETIC, RELATIONS, Size, Term
+from mase_server.tracing.recording.values import Value
+from mase_server.tracing.symbols.fitting import Expr
 
 Fit = Callable[[tuple[int, ...]], Expr | None]
 
-#: Looks at values that decide which way the code goes.
+#: Methods that read values to choose a branch.
 CONDITIONS = ("__bool__", "is_nonzero")
 #: Larger values are compared by their hash.
 MOST_NUMBERS = 64
 
 
 class GuardError(RuntimeError):
-    """A graph is called with sizes or values for which it was not traced, so its result would be another than eager's.
+    """A graph is called with sizes or values for which it was not traced, so its result would differ from eager's.
 
     >>> class Mean(nn.Module):
     ...     def forward(self, x):
@@ -48,7 +52,7 @@ class GuardError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a size is read from: a dimension of a tensor in an input.
+    """The source of a size: a dimension of a tensor in an input.
 
     path: the way to the tensor; for each step, whether it is an attribute, and its name or index.
     """
@@ -63,8 +67,8 @@ class Source:
 class Guard:
     """One assumption about sizes that held when the graph was traced: `relation` between two expressions of sizes.
 
-    left, right: a number, the name of a source, or (operator, operand, operand).  place: file and line that asked.
-    comment: one that lets the size vary where the code allows it, "" for none; files do not keep it.
+    left, right: a number, the name of a source, or (operator, operand, operand).  place: file and line of the
+    comparison. comment: one that lets the size vary if the code allows it, "" for none; files do not keep it.
     """
 
     relation: str
@@ -75,8 +79,8 @@ class Guard:
 
     @property
     def names(self) -> set[str]:
-        """The sizes that it speaks of."""
-        return set(_names(self.left)) | set(_names(self.right))
+        """The sizes that it mentions."""
+        return set(_iterate_term_names(self.left)) | set(_iterate_term_names(self.right))
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """Does it hold at these sizes?"""
@@ -84,7 +88,7 @@ class Guard:
 
     @property
     def advice(self) -> str:
-        """The next step where it does not hold."""
+        """The next step if it does not hold."""
         or_comment = f", or in the editor let it vary with `# mase: {self.comment}`" if self.comment else ""
         return f"trace the model again with such sizes{or_comment}"
 
@@ -96,27 +100,32 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class SizeGuards:
-    """The guards of a graph that speak of sizes, and where these are read.
+    """The guards of a graph on sizes, and the sources of these sizes.
 
     state: the attribute that the forward keeps from call to call, which the graph does not, "" for none.
+    changed: the inputs in which the forward puts other tensors, which the graph does not.
     """
 
     sources: tuple[Source, ...] = ()
     guards: tuple[Guard, ...] = ()
     state: str = ""
+    changed: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.guards or self.state or self.changed)
 
     def texts(self) -> list[str]:
         """One text for each."""
-        return [*map(str, self.guards), *([self.state_text] if self.state else [])]
+        return [*map(str, self.guards), *([self.state_text] if self.state else []), *map(changed_text, self.changed)]
 
     @property
     def state_text(self) -> str:
-        """Why only the first call of the graph is the model's."""
+        """The reason why only the first call of the graph equals the model's."""
         kept = f"the forward keeps self.{self.state} from call to call, and the graph does not"
         return f"{kept}: only its first call is the model's"
 
     def check(self, inputs: Mapping[str, Any]) -> None:
-        """Raise GuardError unless all hold for these inputs; what is no tensor is not looked at."""
+        """Raise GuardError unless all hold for these inputs; objects other than tensors are ignored."""
         sizes: dict[str, int] = {}
         for source in self.sources:
             value: Any = inputs.get(source.input)
@@ -131,6 +140,13 @@ class SizeGuards:
             if not guard.holds(sizes):
                 now = ", ".join(f"{name} = {sizes[name]}" for name in sorted(guard.names))
                 raise GuardError(f"traced with {guard}; this call has {now}: {guard.advice}")
+
+
+def changed_text(name: str) -> str:
+    """Why an input cannot be passed twice."""
+    return (
+        f"the forward changes {name}, and the graph does not: pass each call the one that the call before it returned"
+    )
 
 
 def value_of(term: Term, sizes: Mapping[str, int]) -> int:
@@ -150,23 +166,23 @@ def text_of(term: Term) -> str:
     return f"{left} {term[0]} {right}"
 
 
-def _names(term: Term) -> Iterator[str]:
+def _iterate_term_names(term: Term) -> Iterator[str]:
     if isinstance(term, str):
         yield term
     elif isinstance(term, tuple):
         for part in term[1:]:
-            yield from _names(part)
+            yield from _iterate_term_names(part)
 
 
 def place_of(stack: Stack) -> str:
     """The innermost line of a stack as file:line, "" where it is unknown."""
     if not stack:
         return ""
-    position = resolve(stack[0])
+    position = resolve_mark(stack[0])
     return f"{Path(position.file).name}:{position.line}"
 
 
-# Deriving
+# Deriving guards.
 
 
 def size_guards(
@@ -174,13 +190,14 @@ def size_guards(
 ) -> SizeGuards:
     """The guards of the graph of `run`.
 
-    runs: the recordings at other sizes for which the graph holds too, `run` first.  fit: the expression of a size that
-    was seen in them.  tried: symbol -> size in `run`, also of those `fixed` because other sizes give other graphs.
+    runs: the recordings at other sizes for which the graph holds too, `run` first.  fit: the expression of a size
+    that was seen in them.  tried: symbol -> size in `run`, including those `fixed` because other sizes give other
+    graphs.
     """
     if run.sizes is None:
-        return SizeGuards(state=run.state)
-    leaves = _leaves(run)
-    asked = _asked(run, leaves)
+        return SizeGuards(state=run.state, changed=run.changed)
+    leaves = _find_input_tensors(run)
+    asked = _find_asked_sizes(run, leaves)
     symbols: dict[str, Source] = {}
     others: dict[str, Source] = {}
     guards: dict[Guard, None] = {}
@@ -189,7 +206,7 @@ def size_guards(
         shapes = [each.calls[index].value.shape for each in runs]  # type: ignore[union-attr]
         for dimension, seen in enumerate(zip(*shapes, strict=True)):
             place = asked.get((index, dimension), asked.get((index, None)))
-            text = f"{name}{''.join(map(_step, path))}.shape[{dimension}]"
+            text = f"{name}{''.join(map(_format_access, path))}.shape[{dimension}]"
             found = fit(seen) if len(set(seen)) > 1 else None
             if found is not None and _is_symbol(found) and str(found) not in symbols:
                 symbols[str(found)] = Source(str(found), name, path, dimension)
@@ -209,15 +226,17 @@ def size_guards(
     points = [{name: _size_at(each, leaves, source) for name, source in symbols.items()} for each in runs]
     kept: dict[tuple[Any, ...], Guard] = {}
     for guard in guards:
-        if guard.names <= symbols.keys() | others.keys() and (guard.names & others.keys() or _tells(guard, points)):
+        if guard.names <= symbols.keys() | others.keys() and (
+            guard.names & others.keys() or _is_informative(guard, points)
+        ):
             kept.setdefault((guard.relation, guard.left, guard.right), guard)
     kept |= {("exact", each): each for each in exact if each.names and each.names <= symbols.keys()}
     used = set().union(*(guard.names for guard in kept.values()))
     sources = tuple(source for source in (*symbols.values(), *others.values()) if source.name in used)
-    return SizeGuards(sources, tuple(kept.values()), run.state)
+    return SizeGuards(sources, tuple(kept.values()), run.state, run.changed)
 
 
-def _leaves(run: Run) -> dict[int, tuple[str, tuple[tuple[bool, Any], ...]]]:
+def _find_input_tensors(run: Run) -> dict[int, tuple[str, tuple[tuple[bool, Any], ...]]]:
     """call -> (input, path) of every tensor in an input."""
     found: dict[int, tuple[str, tuple[tuple[bool, Any], ...]]] = {}
     for index, call in enumerate(run.calls):
@@ -229,8 +248,9 @@ def _leaves(run: Run) -> dict[int, tuple[str, tuple[tuple[bool, Any], ...]]]:
     return {index: leaf for index, leaf in found.items() if isinstance(run.calls[index].value, TensorType)}
 
 
-def _asked(run: Run, leaves: Mapping[int, Any]) -> dict[tuple[int, int | None], str]:
-    """(tensor in an input, dimension or None for all) -> where sizes of it, or of what is made of it, were asked."""
+def _find_asked_sizes(run: Run, leaves: Mapping[int, Any]) -> dict[tuple[int, int | None], str]:
+    """(tensor in an input, dimension or None for all) -> where the code asked for sizes of it, or of values made from
+    it."""
     assert run.sizes is not None
     origins: list[frozenset[int]] = []
     for index, call in enumerate(run.calls):
@@ -252,7 +272,7 @@ def _asked(run: Run, leaves: Mapping[int, Any]) -> dict[tuple[int, int | None], 
 def _comment(
     name: str, varied: int, value: Value, shapes: Sequence[tuple[int, ...]], fit: Fit, tried: Mapping[str, int]
 ) -> str:
-    """The text of an input as a comment has it, one of its dimensions with a letter; "" where nothing may vary."""
+    """The comment's text for an input, with a letter for one of its dimensions; "" if none may vary."""
     letter = next((each for each in "CDEFGIJKLMNPQR" if each not in tried), "")
     if not tried or not letter or not isinstance(value, TensorType):
         return ""
@@ -264,7 +284,7 @@ def _comment(
     return f"{name}: {SHORT.get(value.dtype, value.dtype)}[{', '.join(sizes)}]"
 
 
-def _step(step: tuple[bool, Any]) -> str:
+def _format_access(step: tuple[bool, Any]) -> str:
     return f".{step[1]}" if step[0] else f"[{step[1]!r}]"
 
 
@@ -285,7 +305,7 @@ def _as_term(found: Expr) -> Term:
 
 
 def _in_symbols(term: Term, runs: Sequence[Run], fit: Fit) -> Term:
-    """A recorded expression in symbols and numbers; None where a size in it has no fit."""
+    """A recorded expression in symbols and numbers; None if a size in it has no fit."""
     if isinstance(term, Size):
         values = [run.calls[term.call].value for run in runs]
         if not all(isinstance(value, TensorType) and len(value.shape) > term.dimension for value in values):
@@ -305,38 +325,39 @@ def _size_at(run: Run, leaves: Mapping[int, Any], source: Source) -> int:
     return value.shape[source.dimension]
 
 
-def _tells(guard: Guard, points: Sequence[Mapping[str, int]]) -> bool:
-    """Is it a condition on symbols that held at all sizes that were recorded, and does not hold at every size?"""
+def _is_informative(guard: Guard, points: Sequence[Mapping[str, int]]) -> bool:
+    """Does a condition on symbols hold at all recorded sizes, but not at every size?"""
     names = sorted(guard.names)
-    if not names or not all(_holds(guard, point) for point in points):
+    if not names or not all(_is_satisfied(guard, point) for point in points):
         return False
-    random, near = Random(0), [max(1, n + step) for n in _numbers((guard.left, guard.right)) for step in (-1, 0, 1)]
+    random = Random(0)
+    near = [max(1, n + step) for n in _iterate_term_numbers((guard.left, guard.right)) for step in (-1, 0, 1)]
     sizes = [*range(1, 18), 31, 64, 100, 1000, 4099, 100_003, *near]
     tried = [dict.fromkeys(names, size) for size in sizes]
     tried += [{name: random.choice(sizes) for name in names} for _ in range(50 * (len(names) > 1))]
-    return not all(_holds(guard, point) for point in tried)
+    return not all(_is_satisfied(guard, point) for point in tried)
 
 
-def _holds(guard: Guard, sizes: Mapping[str, int]) -> bool:
+def _is_satisfied(guard: Guard, sizes: Mapping[str, int]) -> bool:
     try:
         return guard.holds(sizes)
     except ZeroDivisionError:
         return False
 
 
-def _numbers(term: Term) -> Iterator[int]:
+def _iterate_term_numbers(term: Term) -> Iterator[int]:
     if isinstance(term, tuple):
         for part in term:
-            yield from _numbers(part)
+            yield from _iterate_term_numbers(part)
     elif isinstance(term, int):
         yield term
 
 
-# Values
+# Values.
 
 
 def seen_of(asked: str, tensor: torch.Tensor, *others: Any) -> Any:
-    """What a look at values gives, as plain data."""
+    """The result of a look at values, as plain data."""
     if asked in CONDITIONS:
         return bool(tensor)
     if asked in ("equal", "allclose", "__contains__"):
@@ -351,9 +372,9 @@ def seen_of(asked: str, tensor: torch.Tensor, *others: Any) -> Any:
 
 
 def check_value(asked: str, arguments: Sequence[Any], seen: Any, place: str = "") -> None:
-    """Raise GuardError where a look at values gives another answer than when the graph was traced.
+    """Raise GuardError if a look at values gives another answer than when the graph was traced.
 
-    In what torch.compile makes, a condition is checked by torch itself, which raises RuntimeError with the same text.
+    In code from torch.compile, torch itself checks conditions, and raises RuntimeError with the same text.
     """
     if torch.compiler.is_dynamo_compiling() and asked in ("__bool__", "is_nonzero"):
         held = arguments[0] != 0 if seen else arguments[0] == 0
@@ -380,5 +401,5 @@ fx.node.has_side_effect(check_value)
 
 
 def _is_close(one: Any, other: Any) -> bool:
-    """Sums in another order differ in their last digits."""
+    """Are they close? Sums in another order differ in their last digits."""
     return isinstance(one, float) and isinstance(other, float) and math.isclose(one, other, rel_tol=1e-5, abs_tol=1e-7)

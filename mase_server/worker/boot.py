@@ -39,7 +39,8 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def take_wire(inherited: int) -> socket.socket:
-    """Move the wire to a fresh close-on-exec descriptor and point stdout at stderr, so that prints cannot touch it."""
+    """Move the wire to a fresh close-on-exec descriptor and point stdout at stderr, so that prints cannot write
+    to it."""
     fd = os.dup(inherited)
     os.close(inherited)
     os.set_inheritable(fd, False)
@@ -48,7 +49,8 @@ def take_wire(inherited: int) -> socket.socket:
 
 
 def refuse(wire: socket.socket, code: str, message: str) -> None:
-    """Tell the server why this interpreter cannot be used; packed by hand, because it may be too old for msgpack."""
+    """Tell the server why this interpreter cannot be used. Packed by hand: the interpreter may be too old for
+    msgpack."""
 
     def text(value: str) -> bytes:
         data = value.encode("utf-8", "replace")
@@ -73,7 +75,7 @@ def load_package(root: Path) -> None:
 
 
 def ensure_msgpack(folder: str) -> None:
-    """Where this interpreter has no usable msgpack, load the server's pure-Python one under a private name."""
+    """If this interpreter has no usable msgpack, load the server's pure-Python one under a private name."""
     try:
         import msgpack  # type: ignore[import-untyped]
 
@@ -88,7 +90,7 @@ def ensure_msgpack(folder: str) -> None:
 
 
 def main() -> int:
-    """Run the role that the command line names; 1 when the interpreter cannot be used."""
+    """Run the role that the command line names; return 1 if the interpreter cannot be used."""
     arguments = parse_arguments()
     if os.environ.get("PYTHONSAFEPATH") == "mase-server":
         del os.environ["PYTHONSAFEPATH"]  # it was for this start; a person's own value stays
@@ -100,12 +102,12 @@ def main() -> int:
         return 1
     ensure_msgpack(arguments.msgpack)
     load_package(HERE.parent)
-    from mase_server.worker import roles
+    from mase_server.worker import parent
 
-    return roles.run(arguments.role, wire, folder=arguments.folder, job=arguments.job)
+    return parent.run_role(arguments.role, wire, folder=arguments.folder, job=arguments.job)
 
 
 if __name__ == "__main__":
     status = main()
     sys.stderr.flush()
-    os._exit(status)  # taking torch down in order takes 0.3 s, and nothing here needs it
+    os._exit(status)  # shutting torch down properly takes 0.3 s, and nothing here needs it

@@ -1,18 +1,24 @@
-"""The job of a trace child: a request becomes snapshots.
+"""The job of a trace child: it turns a trace request into snapshots.
 
-Import, find models and inputs, record each model, probe it at other sizes, and write what is known: with plain numbers
-as soon as anything has waited for longer than a glance, and once complete.
+It imports the file, finds models and inputs, records each model, probes it at other sizes, and sends the results:
+with plain numbers as soon as a model has waited longer than GLANCE, and complete at the end. It also warns of
+tensors that `.to(device)` leaves behind, and packs what the next trace of the file should remember.
+
+The wait before the first numbers keeps hints from flickering: at most saves the symbols follow within it. What a search
+found, and which symbols varied, is packed for the next trace of the file, which tries it first and never believes it
+without a run.
 """
 
 from __future__ import annotations
 
 import ast
-import gc
+import json
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.machinery import FileFinder
 from pathlib import Path
@@ -20,60 +26,67 @@ from typing import Any
 
 from torch import nn
 
-from mase_server.inputs.comments import inputs_syntax
-from mase_server.inputs.execution.distributed import alone
-from mase_server.inputs.execution.guard import guarded
-from mase_server.inputs.execution.program import Loaded, as_program
-from mase_server.inputs.execution.trials import Trials
-from mase_server.inputs.find import find
-from mase_server.inputs.found import Found, Hooks, bind
-from mase_server.inputs.making.constructions import arguments_of, places_of, rebuild_of
-from mase_server.inputs.searching.failures import is_check
-from mase_server.inputs.text import write
 from mase_server.ir.session import Session
 from mase_server.notebooks import is_notebook
-from mase_server.ops.types import TensorType
+from mase_server.ops.paths import attribute, named_tensors
+from mase_server.ops.types import Kwargs, TensorType
 from mase_server.passes.registry import built_in
-from mase_server.snapshot import Problem
-from mase_server.tracing.bindings import Reports
-from mase_server.tracing.errors.failure import RAISED, Failure
-from mase_server.tracing.errors.problems import Context, explain, is_certain
-from mase_server.tracing.errors.recovery import RecoveringRecorder
-from mase_server.tracing.loading.cells import broken_cells, kernel_names
-from mase_server.tracing.loading.codecache import usable
-from mase_server.tracing.loading.importer import install
-from mase_server.tracing.loading.libraries import file_of, reinstrument
-from mase_server.tracing.loading.lookups import Lookups
-from mase_server.tracing.loading.source import decode, python_of, read_saved, show_lines
-from mase_server.tracing.phases import phase, reported
-from mase_server.tracing.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows, ValueDependentError
-from mase_server.tracing.state import put_in_mode
-from mase_server.worker import memory
-from mase_server.worker.branches import branches_taken
-from mase_server.worker.devices import left_behind
-from mase_server.worker.live import Live
-from mase_server.worker.payload import PayloadWriter
-from mase_server.worker.places import Places
+from mase_server.protocol.records import Edit, UnrunCode
+from mase_server.protocol.request import TraceRequest
+from mase_server.protocol.snapshot import Problem
+from mase_server.tracing.diagnosis import scenes
+from mase_server.tracing.diagnosis.failure import RAISED, Failure
+from mase_server.tracing.diagnosis.problems import Context, explain_error, is_certain
+from mase_server.tracing.diagnosis.recovery import RecoveringRecorder
+from mase_server.tracing.execution.guard import guard_program
+from mase_server.tracing.execution.program import Loaded, as_program
+from mase_server.tracing.execution.running import Trials
+from mase_server.tracing.execution.substitutes import simulate_single_process
+from mase_server.tracing.importing.importer import file_of, install, prepare_cache_folder, reinstrument_libraries
+from mase_server.tracing.importing.lookups import Lookups
+from mase_server.tracing.importing.segments import list_uncalled, list_unrun, merge_marks
+from mase_server.tracing.importing.source import (
+    Namespace,
+    broken_cells,
+    decode_source,
+    kernel_names,
+    pin_source,
+    python_of,
+    read_saved,
+    show_lines,
+)
+from mase_server.tracing.inputs.comments import inputs_syntax
+from mase_server.tracing.inputs.searching.failures import is_check
+from mase_server.tracing.inputs.spec import Inputs
+from mase_server.tracing.inputs.text import SpecError, format_inputs, parse_inputs
+from mase_server.tracing.models.constructions import arguments_of, places_of, rebuild_of
+from mase_server.tracing.models.find import find_models
+from mase_server.tracing.models.found import Found, Hooks, Unshown, bind_inputs
+from mase_server.tracing.recording.calls import Call, Reports, Run, references
+from mase_server.tracing.recording.positions import report_phase, report_phases_to
+from mase_server.tracing.recording.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows, ValueDependentError
+from mase_server.tracing.recording.state import put_in_mode
+from mase_server.tracing.symbols.probing import Outcome
+from mase_server.worker.jobs import Emit
+from mase_server.worker.payload import PayloadWriter, Places, branches_taken, describe_unrun
 from mase_server.worker.preload import Surveyed, read_path_files
-from mase_server.worker.proof import Proofs, forget, needs_proof, unproved
-from mase_server.worker.request import TraceRequest
-from mase_server.worker.traced import Traced
-from mase_server.worker.transforms.replay import replayed
+from mase_server.worker.proof import Proofs, needs_proof, unload_modules, unproved
+from mase_server.worker.traced import Live, Traced
+from mase_server.worker.transforms.replay import replay_pipelines
 
-# The warm parent imports this file: its forks find every pass imported.
+# The warm parent imports this file, so its forks have every pass imported.
 built_in()
 
-Emit = Callable[[dict[str, Any]], None]
 
-#: Seconds after which the numbers of a model are shown though its symbols, or other models, are not known yet.
+#: Seconds after which a model's numbers are shown though its symbols, or other models, are not known yet.
 GLANCE = 0.15
-#: The same where passes are applied: what they make of a model is not known yet, and would be gone for a moment.
+#: The same with passes applied: their effect on a model is not known yet, and would disappear for a moment.
 LONGER_GLANCE = 1.0
 
 
 def trace(request: TraceRequest, emit: Emit) -> Live:
-    """Trace one file; emits stages and payloads, and gives the live models."""
-    with reported(emit):
+    """Trace one file; emit stages and payloads, and return the live models."""
+    with report_phases_to(emit), pin_source(request.path):
         job = TraceJob(request, emit)
         job.find()
         if job.lacks_values():
@@ -85,7 +98,7 @@ def trace(request: TraceRequest, emit: Emit) -> Live:
 class TraceJob:
     """One trace of one file: `find`, then `finish`.
 
-    limit: the size up to which tensors keep values.  lookups: of a try before it, whose modules are imported by now.
+    limit: the size up to which tensors keep values.  lookups: of an earlier try, whose modules are already imported.
     """
 
     def __init__(
@@ -97,14 +110,15 @@ class TraceJob:
         self.sessions: dict[int, Traced] = {}
         self.traced: list[Traced] = []
         self.problems: list[Problem] = []
-        #: What ended the person's program after it had called its models.
+        self.unshown: list[Unshown] = []
+        #: The exception that ended the user's program after it had called its models.
         self.ended: tuple[BaseException, Failure | None] | None = None
-        #: How many models were sent before all is known, and since when there is one that was not.
+        #: The number of models already sent, and the time since which another one waits to be sent.
         self.glanced = 0
         self.new_since = 0.0
         self.lookups = lookups or Lookups(request.path, request.folder, (request.scratch, request.bytecode_cache))
         self.libraries = request.instrument
-        self.cache = usable(request.bytecode_cache)
+        self.cache = prepare_cache_folder(request.bytecode_cache)
         self.modules_before = set(sys.modules)
         self.endless = ""
         #: Seconds that a model may wait before its numbers are shown.
@@ -112,78 +126,86 @@ class TraceJob:
 
     def find(self) -> None:
         """Import the file, find its models and record each one's base run."""
-        gc.disable()
         request = self.request
         saved = read_saved(request.path)
-        self.text = text = decode(python_of(request.path, saved))
+        self.text = text = decode_source(python_of(request.path, saved))
+        show_lines(request.path, text)
         if is_notebook(request.path):
-            show_lines(request.path, text)
             self.problems += broken_cells(request.path, saved)
-        self.places = Places(request.path, _parsed(text))
+        self.places = Places(request.path, _parse_text(text))
         self.writer = PayloadWriter(request, saved, self.reports, self.places)
         self.importer = install([request.folder], self.cache, self.reports.reporter)
         try:
             with self.lookups.recording():
-                self._find(text)
+                self._find_in_text(text)
         finally:
             self.importer.uninstall()
 
     def lacks_values(self) -> bool:
-        """Did a forward ask for a value that a larger limit might have kept?"""
-        return any(one.session.rung == "real" or isinstance(one.error, ValueDependentError) for one in self.traced)
+        """Did a forward ask for a value that a larger limit might have kept, and is there time for another try?"""
+        late = any(one.problem.code == "time-limit" for one in self.unshown)
+        return not late and any(
+            one.session.rung == "real" or isinstance(one.error, ValueDependentError) for one in self.traced
+        )
 
     def finish(self) -> Live:
-        """Probe the models and send what is known."""
-        outcomes = memory.outcomes(self.request.fit)
+        """Probe the models and send the results."""
+        outcomes = read_outcomes(self.request.fit)
+        unrun = list(self._list_unrun())  # before probes at other sizes take other branches
         for traced in self.traced:
             self.emit({"event": "stage", "stage": "probing", "message": traced.name})
-            glance = partial(self._glance, traced.seconds)
-            with phase("sizes", traced.name), self._surroundings():
+            glance = partial(self._send_glance, traced.seconds)
+            with report_phase("sizes", traced.name), self._run_as_program():
                 traced.probed = traced.session.probe(traced.run, outcomes.get(traced.name), glance)
             if traced.error is not None and not traced.found.rest:
-                self.problems += self._problems(traced)
+                self.problems += self._explain_failure(traced)
             self.problems += left_behind(traced, self.request.path, self.text)
             self.problems += branches_taken(traced, self.places, Context(self.request.path, [self.request.folder]))
-        if (ending := self._ending()) is not None:
+        if (ending := self._explain_ending()) is not None:
             self.problems.append(ending)
         if any(map(needs_proof, self.problems)):
-            self._send(complete=False)
-            with phase("proof"):
-                proofs = Proofs.of(self._judge_again, self._told())
+            self._send_payload(complete=False)
+            with report_phase("proof"):
+                proofs = Proofs.of(self._judge_again, self._count_problems())
                 self.problems = [proofs.proved(problem) for problem in self.problems]
-        self._send(complete=True)
+        self._send_payload(complete=True, unrun=unrun)
         return self.writer.live
 
     @contextmanager
-    def _surroundings(self) -> Iterator[None]:
-        """The surroundings in which `find` runs the code, for running the same code again."""
+    def _run_as_program(self) -> Iterator[None]:
+        """The surroundings in which `find` runs the code, to run the same code again."""
         request = self.request
         around = as_program(request.path, request.folder)
-        with self.lookups.recording(), guarded(request.scratch, request.bytecode_cache), around, alone(self.text):
+        with (
+            self.lookups.recording(),
+            guard_program(request.scratch, request.bytecode_cache),
+            around,
+            simulate_single_process(self.text),
+        ):
             yield
 
-    def _told(self) -> int:
+    def _count_problems(self) -> int:
         return sum(problem.severity in ("error", "warning") for problem in self.problems)
 
     def _judge_again(self) -> tuple[int, int]:
-        """In a fork, trace the file as it is edited there: what is told then, and how many models run."""
-        forget(self.importer.imported)
+        """In a fork, trace the file as edited there; return the number of problems and of models that run."""
+        unload_modules(self.importer.imported)
         job = TraceJob(self.request, lambda message: None)
         job.find()
         for traced in job.traced:
             if traced.error is not None and not traced.found.rest:
-                job.problems += job._problems(traced)
+                job.problems += job._explain_failure(traced)
             job.problems += left_behind(traced, job.request.path, job.text)
-        if (ending := job._ending()) is not None:
+        if (ending := job._explain_ending()) is not None:
             job.problems.append(ending)
-        return job._told(), sum(traced.error is None for traced in job.traced)
+        return job._count_problems(), sum(traced.error is None for traced in job.traced)
 
-    def _find(self, text: str) -> None:
+    def _find_in_text(self, text: str) -> None:
         self.emit({"event": "stage", "stage": "importing", "message": Path(self.request.path).name})
         trials = Trials(self.shadows)
 
-        def attempt(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BaseException | None:
-            self._glance()
+        def attempt(model: nn.Module, args: tuple[Any, ...], kwargs: Kwargs) -> BaseException | None:
+            self._send_glance()
             with self.reports.muted():
                 return trials.attempt(model, args, kwargs)
 
@@ -191,46 +213,49 @@ class TraceJob:
             self.shadows,
             self._on_call,
             attempt,
-            self._load,
+            self._load_program,
             self._on_trial,
-            memory.inputs(self.request.fit),
+            read_known_inputs(self.request.fit),
             self._record_found,
             self._on_end,
             lambda seconds: self.emit({"event": "excused", "seconds": seconds}),
-            memory.endless(self.request.fit),
+            read_endless(self.request.fit),
             self._on_endless,
             self.reports.muted,
         )
-        for item in find(self.request, text, hooks):
+        for item in find_models(self.request, text, hooks):
             if isinstance(item, Problem):
                 self.problems.append(item)
+            elif isinstance(item, Unshown):
+                self.unshown.append(item)
+                self.problems += [] if item.elsewhere else [item.problem]
             else:
-                self._glance()
-                self.traced.append(self._traced(item))
+                self._send_glance()
+                self.traced.append(self._trace_found(item))
                 if len(self.traced) == self.glanced + 1:
                     self.new_since = time.perf_counter()
 
-    def _glance(self, coming: float = 0.0) -> None:
-        """Send numbers if some model has waited for longer than a glance, or will have in `coming` seconds.
+    def _send_glance(self, coming: float = 0.0) -> None:
+        """Send numbers if a model has waited longer than its patience, or will have in `coming` seconds.
 
-        So a slow model, or probing, does not delay the models that were found first.
+        This way a slow model, or probing, does not delay the models that were found first.
         """
         if len(self.traced) > self.glanced and time.perf_counter() + coming - self.new_since > self.patience:
             self.glanced = len(self.traced)
-            self._send(complete=False)
+            self._send_payload(complete=False)
 
     def _on_endless(self, program: str) -> None:
         self.endless = program
 
     @contextmanager
     def _on_trial(self) -> Iterator[None]:
-        """Around each try to make a model."""
-        self._glance()
-        with self.reports.on_trial(), phase("constructor"):
+        """Wrap each try to make a model."""
+        self._send_glance()
+        with self.reports.on_trial(), report_phase("constructor"):
             yield
 
-    def _load(self, path: str) -> Loaded:
-        names: dict[str, Any] = {}
+    def _load_program(self, path: str) -> Loaded:
+        names: Namespace = {}
         if path == self.request.path:
             self._use_search_path()
         code = self.importer.prepare(path, names)
@@ -239,7 +264,7 @@ class TraceJob:
         return Loaded(code, names, partial(self.importer.code_from, path))
 
     def _use_search_path(self) -> None:
-        """Import as a fresh process would: the warm parent listed folders, and imported modules, long ago."""
+        """Import as a fresh process would: the warm parent listed folders and imported modules long ago."""
         read_path_files(run=True)
         for entry in sys.path:
             if (finder := sys.path_importer_cache.get(entry)) is None:
@@ -252,38 +277,39 @@ class TraceJob:
             for name in [name for name in sys.modules if name == top or name.startswith(f"{top}.")]:
                 del sys.modules[name]
 
-    def _on_call(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The person's program calls a model: record it there and then, and give the output back."""
+    def _on_call(self, model: nn.Module, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+        """The user's program calls a model: record it immediately and return the output."""
         self._watch_libraries()
         session = Session(
-            model, bind(model, args, kwargs), self.shadows, reports=self.reports, construct=rebuild_of(model),
+            model, bind_inputs(model, args, kwargs), self.shadows, reports=self.reports, construct=rebuild_of(model),
             recorder=RecoveringRecorder,
         )  # fmt: skip
-        traced = self.sessions[id(model)] = self._record(session)
+        traced = self.sessions[id(model)] = self._record_session(session)
         if traced.error is not None:
             raise traced.error
         assert session.base is not None
         return session.base.output
 
     def _watch_libraries(self) -> None:
-        """Library files that are open in an editor report too, from now on; they are imported by now."""
+        """From now on, library files that are open in an editor report too; they are imported by now."""
         if self.libraries:
-            reinstrument(self.libraries, self.reports.reporter, self.cache)
+            reinstrument_libraries(self.libraries, self.reports.reporter, self.cache)
             self.libraries = ()
 
-    def _record(self, session: Session) -> Traced:
+    def _record_session(self, session: Session) -> Traced:
         self.emit({"event": "stage", "stage": "tracing", "message": type(session.model).__name__})
         started = time.perf_counter()
         error: BaseException | None = None
         try:
-            with phase("forward", type(session.model).__name__):
+            with report_phase("forward", type(session.model).__name__), self.importer.marking() as ran:
                 run = session.record()
-        except RAISED as raised:  # the border to the person's code
+        except RAISED as raised:  # the border to the user's code
             error = raised
-            if session.base is None:  # a model that cannot be walked, such as one that holds itself
+            if session.base is None:  # a model that cannot be walked, such as one that contains itself
                 raise
             run = session.base.partial()
-        return Traced(None, session, run, error, None, time.perf_counter() - started)  # type: ignore[arg-type]
+        seconds = time.perf_counter() - started
+        return Traced(None, session, run, error, None, seconds, ran)  # type: ignore[arg-type]
 
     def _record_found(self, found: Found) -> bool:
         """Record a model whose inputs are known from its last trace; they count only if they still work."""
@@ -298,10 +324,10 @@ class TraceJob:
             construct=found.construct,
             recorder=RecoveringRecorder,
         )
-        traced = self.sessions[id(found.model)] = self._record(session)
+        traced = self.sessions[id(found.model)] = self._record_session(session)
         return traced.error is None
 
-    def _traced(self, found: Found) -> Traced:
+    def _trace_found(self, found: Found) -> Traced:
         if not found.recorded or id(found.model) not in self.sessions:
             self._record_found(found)
         traced = self.sessions[id(found.model)]
@@ -309,22 +335,24 @@ class TraceJob:
         return traced
 
     def _on_end(self, error: BaseException, failure: Failure | None) -> None:
-        """The person's program ended with an exception after it had called its models."""
+        """Keep the exception that ended the user's program after it had called its models."""
         self.ended = (error, failure)
 
-    def _ending(self) -> Problem | None:
+    def _explain_ending(self) -> Problem | None:
         """The error that ended the program, if it is certainly the code's and not a model's own."""
         if self.ended is None or any(self.ended[0] is one.error for one in self.traced):
             return None
         error, failure = self.ended
+        if isinstance(error, ValueDependentError):  # training begins, on values that a trace does not compute
+            return None
         symbols: dict[TensorType, tuple[str, ...]] = {}
         for traced in self.traced:
             symbols |= traced.proved_dimensions()
         context = Context(self.request.path, [self.request.folder], phase="import", symbols=symbols)
-        return explain(error, failure, context) if is_certain(error, failure, context) else None
+        return explain_error(error, failure, context) if is_certain(error, failure, context) else None
 
-    def _problems(self, traced: Traced) -> Iterator[Problem]:
-        """The error that a forward met, and those that do not follow from it."""
+    def _explain_failure(self, traced: Traced) -> Iterator[Problem]:
+        """The error of a forward, and its further errors that are independent of the first."""
         recorder = traced.session.base
         assert recorder is not None
         assert traced.error is not None
@@ -341,33 +369,58 @@ class TraceJob:
         )
         further = recorder.recovered[1:] if isinstance(recorder, RecoveringRecorder) else []
         pairs = [(traced.error, recorder.failure), *((failure.error, failure) for failure in further)]
-        # One line, or one layer, that runs three times is one mistake.
+        # A line, or a layer, that runs three times is one mistake.
         seen: set[object] = set()
         for error, failure in pairs:
-            problem = explain(error, failure, context)
+            problem = explain_error(error, failure, context)
             keys = {(problem.file, problem.line), failure.module if failure is not None else None} - {None}
             if keys.isdisjoint(seen):
                 guessed = "search" in (traced.found.inputs_from, traced.found.arguments_from)
-                yield _doubted(problem, traced) if traced.found.doubtful or (guessed and is_check(error)) else problem
+                yield (
+                    _doubt_problem(problem, traced)
+                    if traced.found.doubtful or (guessed and is_check(error))
+                    else problem
+                )
             seen |= keys
 
-    def _send(self, *, complete: bool) -> None:
+    def _list_unrun(self) -> Iterator[UnrunCode]:
+        """The code of the shown models that did not run."""
+        shown = [one for one in self.traced if one.error is None]
+        failed = [one for one in self.traced if one.error is not None]
+        kinds, doubted = (
+            {kind for one in group for part in one.found.model.modules() for kind in type(part).__mro__}
+            for group in (shown, failed)
+        )
+        for path, segments in self.importer.segments.items():
+            ran, count = self.importer.ran[path], len(segments)
+            entered, raised = (
+                merge_marks(count, [one.ran[path] for one in group if path in one.ran]) for group in (shown, failed)
+            )
+            uncalled = list_uncalled(kinds - doubted, path, segments, ran)
+            # The program ends at the last model that it calls: what it would call later is not known.
+            later = {line for line, name in uncalled.items() if _is_called_outside(name, self.text)}
+            for each in list_unrun(segments, ran, entered, raised, uncalled.keys() - later):
+                yield describe_unrun(each, self.places.file(path))
+
+    def _send_payload(self, *, complete: bool, unrun: Sequence[UnrunCode] = ()) -> None:
         payload = self.writer.write(
             self.traced,
             self.problems if complete else list(map(unproved, self.problems)),
+            self.unshown,
+            unrun,
             seconds=time.perf_counter() - self.started,
             complete=complete,
             dependencies=self.lookups.dependencies(),
-            preload=self._preload(),
-            fit=memory.pack(self.traced, self.endless),
+            preload=self._list_preload_modules(),
+            fit=pack_memory(self.traced, self.endless),
         )
         if complete and self.request.options.pipelines:
-            with phase("passes"):
-                payload["transforms"] = replayed(self.writer.live, self.request.options.pipelines)
+            with report_phase("passes"):
+                payload["transforms"] = replay_pipelines(self.writer.live, self.request.options.pipelines)
         self.emit({"event": "snapshot", "payload": payload})
 
-    def _preload(self) -> list[str]:
-        """Modules that the file brought in and that are not the workspace's own, in the order of their import."""
+    def _list_preload_modules(self) -> list[str]:
+        """The modules that the file imported and that are outside the workspace, in the order of their import."""
         own = set(self.importer.imported)
         found = []
         for name, module in list(sys.modules.items()):
@@ -379,16 +432,146 @@ class TraceJob:
         return found
 
 
-def _doubted(problem: Problem, traced: Traced) -> Problem:
-    """The error of a forward whose inputs were guessed, and may be at fault."""
-    inputs = write(traced.found.spec)
+def _doubt_problem(problem: Problem, traced: Traced) -> Problem:
+    """The error of a forward with guessed inputs, with a note that they may be at fault."""
+    inputs = format_inputs(traced.found.spec)
     text = f"{problem.message} The inputs were guessed ({inputs}) and may not fit."
     text += f" {inputs_syntax(traced.found.model.forward)}"
     return replace(problem, severity="warning", message=text)
 
 
-def _parsed(text: str) -> ast.Module | None:
+def _is_called_outside(method: str, text: str) -> bool:
+    """Does a text name a method of something else than `self` or a part of it?"""
+    found = re.finditer(rf"([\w.)\]]*)\.{re.escape(method)}\b", text)
+    return any(each[1].partition(".")[0] != "self" for each in found)
+
+
+def _parse_text(text: str) -> ast.Module | None:
     try:
         return ast.parse(text)
     except SyntaxError:
         return None
+
+
+# Tensors that `.to(device)` leaves behind: plain attributes of a module that its forward uses without moving them.
+
+#: The file moves models or tensors itself, so it deals with more than one device.
+_MOVES = re.compile(r"\.to\(\s*(device|\w*\.device|['\"]cuda)|\.cuda\(|accelerator|device_map")
+#: Calls that bring a tensor to the device of another one.
+_MOVED_BY = frozenset({"to", "cuda", "type_as", "new_tensor", "expand_as"})
+
+
+def left_behind(traced: Traced, path: str, text: str) -> Iterator[Problem]:
+    """Warn at each assignment of such a tensor; the quick fix makes it a buffer."""
+    if not _MOVES.search(text):
+        return
+    file = scenes.File(path, text)
+    model = traced.session.model
+    for owner, name in dict.fromkeys(_iterate_plain_tensors(traced.run, model)):
+        module = attribute(model, owner)
+        statement = _find_only_assignment(file.tree, type(module).__name__, name)
+        if statement is not None:
+            yield _make_device_problem(file, statement, name)
+
+
+def _iterate_plain_tensors(run: Run, model: nn.Module) -> Iterator[tuple[str, str]]:
+    """Owner and name of every tensor that is no parameter or buffer and that a call uses without moving it."""
+    kept = {path for path, _ in named_tensors(model)}
+    for index, call in enumerate(run.calls):
+        if call.kind == "get_attr" and isinstance(call.target, str) and call.target not in kept:
+            takers = [other for other in run.calls[index:] if index in references((other.args, other.kwargs))]
+            if takers and not all(map(_is_moving_call, takers)):
+                owner, _, name = call.target.rpartition(".")
+                yield owner, name
+
+
+def _is_moving_call(call: Call) -> bool:
+    name = call.target if isinstance(call.target, str) else getattr(call.target, "__name__", "")
+    return name in _MOVED_BY
+
+
+def _find_only_assignment(tree: ast.Module, kind: str, name: str) -> ast.Assign | None:
+    """The only plain assignment of `self.<name>` in the constructor of a class of the file."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == kind]
+    found = [
+        node
+        for each in classes
+        for node in ast.walk(each)
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [f"self.{name}"]
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _make_device_problem(file: scenes.File, statement: ast.Assign, name: str) -> Problem:
+    line, column, end_line, end_column = file.places.span(statement)
+    new = f'self.register_buffer("{name}", {file.source(statement.value)})'
+    edit: Edit = {
+        "file": file.path, "line": line, "column": column, "end_line": end_line, "end_column": end_column,
+        "new_text": new,
+    }  # fmt: skip
+    text = (
+        f"`self.{name}` is a plain tensor: `.to(device)` leaves it where it is,\nand the forward uses it with tensors"
+        f" that are moved. Make it a buffer: `self.register_buffer(...)`."
+    )
+    fix = scenes.make_fix(f"Make `self.{name}` a buffer", edit)
+    return Problem(file.path, line, column, end_line, end_column, "warning", "device-mismatch", text, [], [fix])
+
+
+# The message from one trace to the next one of the same file. The server keeps it without looking inside.
+
+VERSION = 3
+
+
+def pack_memory(traced: Sequence[Traced], endless: str = "") -> bytes:
+    """Pack the inputs that a search found and each probing's outcome, by class name: the next trace tries them first.
+
+    endless: the program that called no model in time; the next trace gives it less time.
+    """
+    inputs, probes = {}, {}
+    for one in traced:
+        if one.found.inputs_from == "search" and (text := _format_inputs_text(one.found.spec)) is not None:
+            inputs[one.name] = [text, one.found.found]
+        if one.error is None and one.probed is not None and one.probed.outcome is not None:
+            probes[one.name] = asdict(one.probed.outcome)
+    return json.dumps({"version": VERSION, "inputs": inputs, "probes": probes, "endless": endless}).encode()
+
+
+def read_endless(packed: bytes | None) -> str:
+    """The program that called no model in time; "" for data that this version did not write."""
+    try:
+        return _read_packed(packed, "endless") or ""
+    except (ValueError, KeyError):
+        return ""
+
+
+def _format_inputs_text(spec: Inputs) -> str | None:
+    """The written form, if it reads back as the same inputs."""
+    text = format_inputs(spec)
+    try:
+        return text if parse_inputs(text) == spec else None
+    except SpecError:
+        return None
+
+
+def read_known_inputs(packed: bytes | None) -> Mapping[str, tuple[Inputs, str]]:
+    """class name -> (inputs, how they were found); empty for data that this version did not write."""
+    try:
+        return {name: (parse_inputs(text), how) for name, (text, how) in _read_packed(packed, "inputs").items()}
+    except (ValueError, TypeError, SpecError):
+        return {}
+
+
+def read_outcomes(packed: bytes | None) -> Mapping[str, Outcome]:
+    """class name -> the outcome of its last probing; empty for data that this version did not write."""
+    try:
+        return {
+            name: Outcome(data["structure"], tuple(data["varied"]), data["fixed"], data["sizing"], data["otherwise"])
+            for name, data in _read_packed(packed, "probes").items()
+        }
+    except (ValueError, TypeError, KeyError):
+        return {}
+
+
+def _read_packed(packed: bytes | None, key: str) -> Any:
+    data = json.loads(packed or b"{}")
+    return data[key] if isinstance(data, dict) and data.get("version") == VERSION else {}

@@ -1,4 +1,4 @@
-"""Finds the function that a trace child runs: the tracing job, or a stand-in that the server was told to use."""
+"""Finds the function that a trace child runs: the tracing job, or a stand-in that the server names."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from mase_server.worker.request import TraceRequest
+from mase_server.protocol.request import TraceRequest
+from mase_server.protocol.wire import Message
 
-Emit = Callable[[dict[str, Any]], None]
+Emit = Callable[[Message], None]
 Job = Callable[[TraceRequest, Emit], object]
 
 

@@ -1,37 +1,58 @@
-"""Writing a payload: from recordings to the columns that cross the wire."""
+"""Writing a payload: from recordings to the columns that cross the wire.
+
+This includes the table of nodes, the diagnostics on branches that a forward took because of a value, and the files and
+positions that all rows refer to.
+"""
 
 from __future__ import annotations
 
+import ast
+import dis
 import hashlib
+import linecache
 import platform
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from mase_server.dependencies import Dependency
 from mase_server.dtypes import SHORT
-from mase_server.inputs.assumed import NOTHING_ASSUMED, Comment
-from mase_server.inputs.found import Found
-from mase_server.ir.build import used_calls
-from mase_server.ops.cost import parameters_of, weights_of
-from mase_server.ops.types import TensorType
-from mase_server.snapshot import COLUMNS, MAX_SCOPES, SCHEMA, Payload, Problem
-from mase_server.tracing.bindings import Event, Reports
-from mase_server.tracing.probe import Wire
-from mase_server.tracing.values import Value
-from mase_server.visible import reveal, reveal_within
-from mase_server.worker.live import Live, Origins, Sources
-from mase_server.worker.nodes import NodeWriter
-from mase_server.worker.places import Places
-from mase_server.worker.request import TraceRequest
-from mase_server.worker.traced import Traced
+from mase_server.ir.build import attribute, used_calls
+from mase_server.ops.table import named_arguments, op_info, parameters_of, weights_of
+from mase_server.ops.types import OpCall, OpInfo, TensorType
+from mase_server.protocol.records import (
+    ClassRecord,
+    FileRecord,
+    ModelComment,
+    NodeDetails,
+    TracedModel,
+    UnrunCode,
+    UnshownModel,
+    WrittenComment,
+)
+from mase_server.protocol.request import TraceRequest
+from mase_server.protocol.snapshot import COLUMNS, MAX_SCOPES, SCHEMA, Payload, Problem, Scope
+from mase_server.protocol.wire import pack_blob
+from mase_server.tracing.diagnosis.problems import Context
+from mase_server.tracing.guards import CONDITIONS
+from mase_server.tracing.importing.segments import Unrun
+from mase_server.tracing.inputs.comments import NOTHING_ASSUMED, Comment
+from mase_server.tracing.models.found import Found, Unshown
+from mase_server.tracing.recording.calls import Call, Constant, Event, Reports, Run, references, with_types
+from mase_server.tracing.recording.positions import Mark, Position, resolve_mark
+from mase_server.tracing.recording.values import DictOf, TupleOf, Value
+from mase_server.tracing.symbols.fitting import Expr
+from mase_server.tracing.symbols.probing import Wire, name_of
+from mase_server.visible import reveal, reveal_lines, reveal_within
+from mase_server.worker.traced import Live, Origins, Sources, Traced
 
 
 class PayloadWriter:
-    """Writes what is known of one file; may be asked again once more is known. live: of the payload written last."""
+    """Writes the payload of one file, again when more is known. live: the state that the last payload refers to."""
 
     def __init__(self, request: TraceRequest, source: bytes, reports: Reports, places: Places) -> None:
         self.request, self.reports, self.places = request, reports, places
@@ -42,6 +63,8 @@ class PayloadWriter:
         self,
         traced: Sequence[Traced],
         problems: Sequence[Problem],
+        unshown: Sequence[Unshown] = (),
+        unrun: Sequence[UnrunCode] = (),
         *,
         seconds: float,
         complete: bool,
@@ -49,14 +72,14 @@ class PayloadWriter:
         preload: Sequence[str] = (),
         fit: bytes = b"",
     ) -> Payload:
-        """The payload for these models and problems."""
+        """The payload for these models, problems and models that cannot be shown."""
         tables = _Tables(self.reports, self.places, [one.wire() for one in traced], Wire(None, final=complete))
         for index, one in enumerate(traced):
             tables.add_scopes(index, one)
         nodes = NodeWriter(self.places, tables)
         models = []
         for index, one in enumerate(traced):
-            # The first glance is for the shapes: what a hover tells more follows with the symbols.
+            # An early payload has shapes only: the details that a hover shows follow with the symbols.
             flops = nodes.write(index, one) if complete else None
             tables.add_events(index, one, nodes.rows)
             models.append(model_map(one, flops, sum(used_calls(one.run)), self.places))
@@ -73,11 +96,13 @@ class PayloadWriter:
             "seconds": seconds,
             "complete": complete,
             "models": models,
-            "files": self._files(),
+            "files": self._list_files(),
             "values": tables.values,
             "scopes": tables.scopes,
             "classes": self.places.classes({kind for _, _, kind in tables.scopes}, self.request.folder),
-            "problems": [asdict(problem.bounded()) for problem in problems],
+            "problems": [problem.bounded().to_wire() for problem in problems],
+            "unshown": [_describe_unshown(one) for one in unshown],
+            "unrun": list(unrun),
             "dependencies": [[one.kind, one.path, one.seen] for one in dependencies],
             "preload": list(preload),
             "fit": fit,
@@ -88,19 +113,36 @@ class PayloadWriter:
             "nodes": nodes.columns,
         }
 
-    def _files(self) -> list[dict[str, Any]]:
+    def _list_files(self) -> list[FileRecord]:
         folder = self.request.folder.rstrip("/") + "/"
         return [
             {
                 "path": path,
-                "sha256": self.sha256 if path == self.request.path else _sha256(path),
+                "sha256": self.sha256 if path == self.request.path else _hash_file(path),
                 "library": not path.startswith(folder) or "/site-packages/" in path,
             }
             for path in self.places.files
         ]
 
 
-def _sha256(path: str) -> str:
+def _describe_unshown(unshown: Unshown) -> UnshownModel:
+    at = unshown.problem
+    return {
+        "name": unshown.name, "why": reveal_lines(unshown.why), "step": reveal_lines(unshown.step),
+        "line": at.line, "column": at.column, "end_line": at.end_line, "end_column": at.end_column,
+    }  # fmt: skip
+
+
+def describe_unrun(unrun: Unrun, file: int) -> UnrunCode:
+    """Code of a file that did not run, as whole lines."""
+    line, *reason = unrun.reason or (0, "", "", "")
+    return {
+        "file_index": file, "line": unrun.line, "column": unrun.column, "end_line": unrun.end_line + 1, "end_column": 0,
+        "decider": line, "reason": reveal_within(reason),
+    }  # fmt: skip
+
+
+def _hash_file(path: str) -> str:
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError:
@@ -108,12 +150,12 @@ def _sha256(path: str) -> str:
 
 
 class _Tables:
-    """Sites, rows, values and scopes as they grow."""
+    """Sites, rows, values and scopes of a payload, as they are added."""
 
     def __init__(self, reports: Reports, places: Places, wires: Sequence[Wire], other: Wire) -> None:
         self.reports, self.places, self.wires = reports, places, [*wires, other]
         self.values: list[Any] = []
-        self.scopes: list[tuple[int, str, str]] = []
+        self.scopes: list[Scope] = []
         self.sites: dict[str, list[Any]] = {name: [] for name in COLUMNS["sites"]}
         self.rows: dict[str, list[Any]] = {name: [] for name in COLUMNS["rows"]}
         self._site_rows: dict[int, int] = {}
@@ -133,7 +175,7 @@ class _Tables:
         return self._first_scope[model] + scope
 
     def value(self, model: int, values: Sequence[Value]) -> int:
-        """The row of a value, given as it is in each run of a model."""
+        """The row of a value, given as its value in each run of a model."""
         key = (model, *(id(value) if type(value) is TensorType else value for value in values))
         found = self._value_rows.get(key)
         if found is None:
@@ -143,7 +185,7 @@ class _Tables:
         return found
 
     def site(self, index: int) -> int:
-        """The row of a site of the reports; code that was compiled again has its sites where they were."""
+        """The row of a site of the reports; recompiled code reuses the rows of its sites."""
         found = self._site_rows.get(index)
         if found is None:
             path, site = self.reports.sites[index]
@@ -162,9 +204,9 @@ class _Tables:
         groups: dict[tuple[int, int], tuple[list[int], dict[int, None], int, Origins]] = {}
         where = Sources(list(node_rows))
         self.where.append(where)
-        # What is shown only because nothing else shows it says nothing where something else does.
+        # A model that is shown only for lack of a better one adds nothing at sites that another model already fills.
         taken = set(self.rows["site"]) if traced.found.rest else set()
-        for events in aligned([run.events for run in traced.runs]):
+        for events in align_events([run.events for run in traced.runs]):
             first = events[0]
             key = (self.site(first.site), self.value(model, [event.value for event in events]))
             if key[0] in taken:
@@ -177,7 +219,7 @@ class _Tables:
                 scopes[self.scope(model, first.scope)] = None
         for (site, value), (count, scopes, node, origins) in groups.items():
             where.rows[len(self.rows["site"])] = origins
-            self._row(site, value, model, count[0], list(scopes), node)
+            self._append_row(site, value, model, count[0], list(scopes), node)
 
     def add_outside(self, traced: Sequence[Traced]) -> None:
         """Add the values that were bound at import, in constructors and around the calls of the models."""
@@ -190,21 +232,21 @@ class _Tables:
         for (site, value, model), origins in groups.items():
             if model >= 0:
                 self.where[model].rows[len(self.rows["site"])] = origins
-            self._row(site, value, model, len(origins), [], -1)
+            self._append_row(site, value, model, len(origins), [], -1)
 
-    def _row(self, *row: Any) -> None:
+    def _append_row(self, *row: Any) -> None:
         for name, value in zip(COLUMNS["rows"], row, strict=True):
             self.rows[name].append(value)
 
 
-def aligned(runs: Sequence[Sequence[Event]]) -> Iterator[tuple[Event, ...]]:
-    """The events of all runs side by side; of the base alone where the runs did not bind the same names."""
+def align_events(runs: Sequence[Sequence[Event]]) -> Iterator[tuple[Event, ...]]:
+    """The events of all runs side by side; only the base run's if the runs did not bind the same names."""
     base = [event.site for event in runs[0]]
     same = [events for events in runs if [event.site for event in events] == base]
     return zip(*(same if len(same) == len(runs) else runs[:1]), strict=True)
 
 
-def model_map(traced: Traced, flops: int | None, nodes: int, places: Places) -> dict[str, Any]:
+def model_map(traced: Traced, flops: int | None, nodes: int, places: Places) -> TracedModel:
     """One entry of "models"."""
     found, probed = traced.found, traced.probed
     parameters, parameter_bytes = parameters_of(found.model)
@@ -217,12 +259,16 @@ def model_map(traced: Traced, flops: int | None, nodes: int, places: Places) -> 
     assumed = found.comment or NOTHING_ASSUMED
     if traced.error is not None:
         assumed = Comment(None, "the forward fails with the assumed inputs")
-    comment = {**reveal_within(asdict(assumed)), **places.above(found.name), "written": written(found)}
-    told = {} if found.form is None else {"form": found.form}
-    return {
+    line_above, column_above = places.above(found.name)
+    comment: ModelComment = {
+        "text": reveal_within(assumed.text), "why": reveal_within(assumed.why),
+        "inputs": reveal_within(assumed.inputs), "line": line_above, "column": column_above,
+        "written": list_written_comments(found),
+    }  # fmt: skip
+    told: TracedModel = {
         "name": traced.name, "file_index": 0,
         "line": line, "column": column, "end_line": end_line, "end_column": end_column,
-        "arguments": {name: plain(value) for name, value in found.arguments.items()},
+        "arguments": {name: to_plain_data(value) for name, value in found.arguments.items()},
         "inputs": inputs, "inputs_from": found.inputs_from, "arguments_from": found.arguments_from,
         "found": reveal(found.found), "mode": "train" if found.training else "eval", "rung": traced.session.rung,
         "nodes": nodes, "parameters": parameters, "parameter_bytes": parameter_bytes, "flops": flops,
@@ -230,12 +276,16 @@ def model_map(traced: Traced, flops: int | None, nodes: int, places: Places) -> 
         "symbols": {} if probed is None else dict(probed.symbols),
         "fixed": reveal_within(fixed_texts(traced)), "guards": reveal_within(traced.guards()),
         "seconds": traced.seconds,
-        "rest": found.rest, "sets": list(found.sets), "set": found.set, "comment": comment, **told,
+        "rest": found.rest, "sets": list(found.sets), "set": found.set, "comment": comment,
+        "builders": list(found.builders), "builder": found.builder,
     }  # fmt: skip
+    if found.form is not None:
+        told["form"] = found.form
+    return told
 
 
-def written(found: Found) -> list[dict[str, Any]]:
-    """The comments about a model, each where it stands. own: is it for this model alone, not for the whole file?"""
+def list_written_comments(found: Found) -> list[WrittenComment]:
+    """The comments about a model with their positions. own: is it for this model alone, not for the whole file?"""
     return [
         {"line": each.line, "column": each.start, "end_column": each.column + len(each.text), "set": each.set,
          "text": each.text, "own": each.owner is not None, "skip": each.skip or bool(each.data)}
@@ -264,11 +314,336 @@ def fixed_texts(traced: Traced) -> list[str]:
     return texts
 
 
-def plain(value: Any) -> Any:
-    """A constructor argument as data: numbers, texts and lists as they are, all else as text."""
+def to_plain_data(value: Any) -> Any:
+    """A constructor argument as data: numbers, texts and lists unchanged, all else as text."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple) and len(value) <= 32:
-        return [plain(item) for item in value]
+        return [to_plain_data(item) for item in value]
     text = repr(value)
     return text if len(text) <= 200 else text[:197] + "..."
+
+
+# The nodes table of a payload: every call with its operator, cost and place, and a blob that only a hover unpacks.
+
+_MAX_TEXT = 120
+
+
+class NodeWriter:
+    """Fills the columns of "nodes". `rows`: for the model written last, the row of each call, -1 for a call without
+    one."""
+
+    def __init__(self, places: Places, tables: _Tables) -> None:
+        self.places, self.tables = places, tables
+        self.columns: dict[str, list[Any]] = {name: [] for name in COLUMNS["nodes"]}
+        self.rows: list[int] = []
+        self._modules: dict[int, NodeDetails] = {}
+
+    def write(self, model: int, traced: Traced) -> int:
+        """Write all nodes of one model; return its FLOPs."""
+        names = traced.node_names() if traced.error is None else [None] * len(traced.run.calls)
+        used = used_calls(traced.run)
+        self.rows = [-1] * len(used)
+        total = 0
+        for index, call in enumerate(traced.run.calls):
+            if used[index]:
+                self.rows[index] = len(self.columns["name"])
+                total += self._write_call(model, traced, index, call, names[index] or _target_name(call, traced))
+        return total
+
+    def _write_call(self, model: int, traced: Traced, index: int, call: Call, name: str) -> int:
+        module = _module_of(traced.found.model, call)
+        target = _resolve_target(call, traced)
+        info = op_info(call.kind, target, module)
+        operation = OpCall(
+            call.kind, target, with_plain(call.args, traced.run.calls), with_plain(call.kwargs, traced.run.calls),
+            plain_types(call.value), module,
+        )  # fmt: skip
+        flops = int(info.flops(operation))
+        place = self.places.row(resolve_mark(call.stack[0])) if call.stack else (-1, 0, 0, 0, 0)
+        value = self.tables.value(model, [run.calls[index].value for run in traced.runs])
+        blob = pack_blob(self._make_blob(info, operation, call, module))
+        row = (
+            name, call.kind, _target_name(call, traced), info.mase_op, info.mase_type, info.family, model,
+            self.tables.scope(model, call.scope), value, flops, *place, blob,
+        )  # fmt: skip
+        for column, item in zip(COLUMNS["nodes"], row, strict=True):
+            self.columns[column].append(item)
+        return flops
+
+    def _make_blob(self, info: OpInfo, operation: OpCall, call: Call, module: nn.Module | None) -> NodeDetails:
+        stack = []
+        for mark in call.stack:
+            position = resolve_mark(mark)
+            stack.append([*self.places.row(position), position.function])
+        blob: NodeDetails = {
+            "args": [[name, text_of(value)] for name, value in named_arguments(operation).items()],
+            "bytes": int(info.bytes(operation)),
+            "stack": stack,
+            "input_nodes": [self.rows[source] for source in references((call.args, call.kwargs))],
+        }
+        if module is not None:
+            blob |= self._describe_module(module) | {"module_path": call.target}
+        return blob
+
+    def _describe_module(self, module: nn.Module) -> NodeDetails:
+        found = self._modules.get(id(module))
+        if found is None:
+            count, size = parameters_of(module)
+            own = {name: _tensor_text(parameter) for name, parameter in module.named_parameters()}
+            text = repr(module)
+            found = self._modules[id(module)] = {
+                "module": text if len(text) < 2000 else f"{type(module).__name__}(...)",
+                "parameters": own if len(own) <= 32 else {},
+                "parameter_count": count,
+                "parameter_bytes": size,
+            }
+        return found
+
+
+def _module_of(root: nn.Module, call: Call) -> nn.Module | None:
+    if call.kind != "call_module":
+        return None
+    module: nn.Module = attribute(root, call.target)
+    return module
+
+
+def _resolve_target(call: Call, traced: Traced) -> Any:
+    if call.kind == "call_module":
+        return _module_of(traced.found.model, call)
+    return traced.run.constants[call.target.name] if isinstance(call.target, Constant) else call.target
+
+
+def _target_name(call: Call, traced: Traced) -> str:
+    """The target as text: a callable's own name, or the graph's name for any other constant."""
+    if not isinstance(call.target, Constant):
+        return reveal(name_of(call.target))
+    return reveal(name_of(_resolve_target(call, traced))) if call.kind == "call_function" else call.target.name
+
+
+def with_plain(value: Any, calls: Sequence[Call]) -> Any:
+    """Arguments with the types of their tensors, containers as plain tuples and dicts."""
+    return plain_types(with_types(value, list(calls) if not isinstance(calls, list) else calls))
+
+
+def plain_types(value: Any) -> Any:
+    """Descriptions of containers as nested tuples and dicts of `TensorType`."""
+    if isinstance(value, TupleOf):
+        return tuple(plain_types(item) for item in value.items)
+    if isinstance(value, DictOf):
+        return {key: plain_types(item) for key, item in value.items}
+    if isinstance(value, list | tuple):
+        items = [plain_types(item) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {key: plain_types(item) for key, item in value.items()}
+    return value
+
+
+def text_of(value: Any) -> str:
+    """A short text of an argument; tensors are f32[2, 16, 768]."""
+    if isinstance(value, TensorType):
+        return f"{SHORT.get(value.dtype, value.dtype)}[{', '.join(map(str, value.shape))}]"
+    if isinstance(value, list | tuple):
+        inner = ", ".join(text_of(item) for item in value[:8]) + (", ..." if len(value) > 8 else "")
+        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+    text = name_of(value) if callable(value) else repr(value)
+    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
+
+
+def _tensor_text(parameter: nn.Parameter) -> str:
+    name = str(parameter.dtype).removeprefix("torch.")
+    return f"{SHORT.get(name, name)}[{', '.join(map(str, parameter.shape))}]"
+
+
+# Branches that a forward took because of a value: its graph holds only for inputs with the same answer.
+
+#: Characters of an expression or of a value that are shown.
+_MOST = 60
+
+
+def branches_taken(traced: Traced, places: Places, context: Context) -> Iterator[Problem]:
+    """An information diagnostic at each expression where the user's own code asked for a value, with the answer."""
+    answers: dict[Position, dict[str, None]] = {}
+    conditions: set[Position] = set()
+    varying = _varying_calls(traced.run)
+    for look, seen in traced.looks():
+        asked_of = references(look.arguments)
+        if not isinstance(seen, Expr) and look.stack and not varying.isdisjoint(asked_of):  # sizes are no values
+            position = resolve_mark(_asker(look.stack[0]))
+            answers.setdefault(position, {})[_shortened(repr(look.seen))] = None
+            if look.asked in CONDITIONS:
+                conditions.add(position)
+    for position, seen_there in answers.items():
+        if context.owns(position.file):
+            _, line, column, end_line, end_column = places.row(position)
+            span = line, column, end_line, end_column
+            told = f"{_source(position)} was {', then '.join(seen_there)}"
+            if position in conditions:
+                text = f"Branch taken because {told}: the graph holds only for inputs with the same answer."
+            else:
+                text = f"{told} in this trace: the graph holds only for inputs with the same value."
+            yield Problem(position.file, *span, "information", "value-taken", text)
+
+
+def _varying_calls(run: Run) -> set[int]:
+    """The calls whose values depend on inputs or weights; all others return the same in every call of the model."""
+    found: set[int] = set()
+    for index, call in enumerate(run.calls):
+        attribute = call.kind == "get_attr" and not isinstance(call.target, Constant)
+        given = references((call.args, list(call.kwargs.values())))
+        if call.kind in ("placeholder", "call_module") or attribute or not found.isdisjoint(given):
+            found.add(index)
+    return found
+
+
+def _asker(mark: Mark) -> Mark:
+    """The instruction that made the tested value, if the marked one tests it: a test may span its whole statement."""
+    code, last = mark
+    before = -1
+    for instruction in dis.get_instructions(code):
+        if instruction.offset >= last:
+            tests = "JUMP" in instruction.opname or instruction.opname in ("TO_BOOL", "UNARY_NOT")
+            return (code, before) if tests and before >= 0 else mark
+        before = instruction.offset
+    return mark
+
+
+def _source(position: Position) -> str:
+    """The expression at a position, on one line."""
+    lines = linecache.getlines(position.file)[position.line - 1 : position.end_line]
+    if not lines or position.column < 0:
+        return "a value"
+    lines[-1] = lines[-1].encode()[: position.end_column].decode(errors="ignore")
+    lines[0] = lines[0].encode()[position.column :].decode(errors="ignore")
+    return f"`{_shortened(' '.join(' '.join(lines).split()))}`"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST else text[: _MOST - 1] + "…"
+
+
+# The files and positions of a payload: paths as indices, columns in code points.
+
+
+_CLASS = re.compile(r"[ \t]*class[ \t]+(?P<name>\w+)")
+
+
+class Places:
+    """The files that a payload refers to; file 0 is the model file itself."""
+
+    def __init__(self, path: str, tree: ast.Module | None) -> None:
+        self.files: list[str] = [path]
+        self._indices = {path: 0}
+        self._parse_file = tree
+        self._lines: dict[str, list[str]] = {}
+        self._models: Mapping[str, _Place] | None = None
+
+    def file(self, path: str) -> int:
+        """The index of a file."""
+        found = self._indices.get(path)
+        if found is None:
+            found = self._indices[path] = len(self.files)
+            self.files.append(path)
+        return found
+
+    def row(self, position: Position) -> tuple[int, int, int, int, int]:
+        """(file, line, column, end line, end column) with columns in code points."""
+        return (
+            self.file(position.file), position.line, self.column(position.file, position.line, position.column),
+            position.end_line, self.column(position.file, position.end_line, position.end_column),
+        )  # fmt: skip
+
+    def column(self, path: str, line: int, column: int) -> int:
+        """A column in UTF-8 bytes as one in code points; an unknown one is 0."""
+        if column <= 0:
+            return 0
+        lines = self._lines.get(path)
+        if lines is None:
+            lines = self._lines[path] = linecache.getlines(path)
+        text = lines[line - 1] if 0 < line <= len(lines) else ""
+        return column if text.isascii() else len(text.encode()[:column].decode(errors="ignore"))
+
+    def model(self, name: str) -> tuple[int, int, int, int]:
+        """The place of a model in the file: its class, function or variable, else the first place that names it."""
+        places = self._find_model_places()
+        whole = name.partition("[")[0]
+        line, column, end_line, end_column, _ = places.get(whole) or places.get(whole.partition(".")[0], _TOP)
+        path = self.files[0]
+        return line, self.column(path, line, column), end_line, self.column(path, end_line, end_column)
+
+    def above(self, name: str) -> tuple[int, int]:
+        """(line, column) of the statement that makes a model: what is written above it goes there."""
+        *_, statement = self._find_model_places().get(name.partition("[")[0].partition(".")[0], _TOP)
+        if statement is None:
+            return self.model(name)[0], 0
+        first = min([statement.lineno, *(each.lineno for each in getattr(statement, "decorator_list", ()))])
+        return first, statement.col_offset
+
+    def classes(self, names: Container[str], folder: str) -> list[ClassRecord]:
+        """The statements of the classes with these names in the workspace's files, as `snapshot.CLASS_KEYS` says."""
+        found: list[ClassRecord] = []
+        for index, path in enumerate(self.files):
+            if not path.startswith(folder.rstrip("/") + "/") or "/site-packages/" in path:
+                continue
+            for number, line in enumerate(linecache.getlines(path), 1):
+                if (match := _CLASS.match(line)) and match["name"] in names:
+                    found.append({
+                        "name": match["name"], "file_index": index, "line": number, "column": match.start("name"),
+                        "end_line": number, "end_column": match.end("name"),
+                    })  # fmt: skip
+        return found
+
+    def _find_model_places(self) -> Mapping[str, _Place]:
+        if self._models is None:
+            self._models = _model_places(self._parse_file)
+        return self._models
+
+
+#: line, column, end line, end column, columns in UTF-8 bytes; and the statement, if one assigns the name.
+_Place = tuple[int, int, int, int, ast.stmt | None]
+_TOP: _Place = (1, 0, 1, 0, None)
+
+
+def _model_places(tree: ast.Module | None) -> dict[str, _Place]:
+    """The place of each name: a class before a function, a function before a variable, a variable before a call."""
+    found: dict[str, _Place] = {}
+    if tree is None:
+        return found
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            function = node.func
+            name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+            found.setdefault(name, _place_expression(function, None))
+    for statement in reversed(tree.body):
+        for target in _list_targets(statement):
+            found[target.id] = _place_expression(target, statement)
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            found[node.name] = _place_definition(node, "def ")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            found[node.name] = _place_definition(node, "class ")
+            for inner in node.body:
+                if isinstance(inner, ast.FunctionDef):
+                    found[f"{node.name}.{inner.name}"] = _place_definition(inner, "def ")
+    return found
+
+
+def _list_targets(statement: ast.stmt) -> list[ast.Name]:
+    """The names that a statement of the module assigns."""
+    match statement:
+        case ast.Assign(targets=targets):
+            return [name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+        case ast.AnnAssign(target=ast.Name() as name):
+            return [name]
+    return []
+
+
+def _place_definition(node: ast.ClassDef | ast.FunctionDef, keyword: str) -> _Place:
+    start = node.col_offset + len(keyword)
+    return node.lineno, start, node.lineno, start + len(node.name.encode()), node
+
+
+def _place_expression(node: ast.expr, statement: ast.stmt | None) -> _Place:
+    return node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0, statement

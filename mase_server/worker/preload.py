@@ -1,7 +1,7 @@
 """Imports, ahead of any fork, the third-party modules that this folder's files needed before.
 
-A module that starts a thread, raises torch's thread count or runs a backward at import would make children hang: it is
-reported as harmful, and the server replaces this process by one that never imports it.
+A module that starts a thread, raises torch's thread count or runs a backward at import would make children hang: it
+is reported as harmful, and the server replaces this process by one that never imports it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
-from mase_server.wire import Message
+from mase_server.protocol.wire import Message
 from mase_server.worker import processes
 
 
 class Surveyed:
-    """The modules of this process, as they were before it forked: a child that looked at each would copy their pages.
+    """The modules of this process, listed before it forks: a child that looked at each would copy their memory pages.
 
-    places: of top-level modules that are not Python's own, the folder that each was found in.  learned: those of them
-    that were imported ahead of any file that needs them.  elsewhere: files of modules that stand in no folder of
+    places: of top-level modules that are not Python's own, the folder that each was found in.  learned: those of
+    them that were imported ahead of any file that needs them.  elsewhere: files of modules outside any folder of
     installed packages, such as one that was installed to be edited.  path_files: names of the `.pth` files in each
     such folder.
     """
@@ -37,9 +37,9 @@ class Surveyed:
 
 
 def read_path_files(*, run: bool) -> None:
-    """Have modules found where packages that were installed meanwhile say, as a fresh interpreter would.
+    """Apply new `.pth` files of packages installed meanwhile, as a fresh interpreter would.
 
-    run: also do what new path files in folders of installed packages say; else only remember which there are.
+    run: apply them; else only remember which there are.
     """
     for folder in [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]:
         try:
@@ -51,8 +51,8 @@ def read_path_files(*, run: bool) -> None:
         Surveyed.path_files[folder] = found
 
 
-def survey() -> None:
-    """Look at the modules that are loaded now."""
+def survey_modules() -> None:
+    """List the modules that are loaded now."""
     own = str(Path(__file__).parents[1])
     Surveyed.places.clear()
     Surveyed.elsewhere.clear()
@@ -80,7 +80,7 @@ class Preloader:
         self.harmful: list[str] = []
         self._fresh = False
         read_path_files(run=False)
-        survey()
+        survey_modules()
 
     def want(self, names: Iterable[str]) -> None:
         """Queue modules; `step` imports one."""
@@ -92,18 +92,18 @@ class Preloader:
         for name in names:
             if name in self.pending:
                 self.pending.remove(name)
-                self._import(name)
-        self._share()
+                self._import_module_safely(name)
+        self._freeze_loaded()
 
     def step(self) -> None:
-        """Import the next pending module; after the last, freeze what came in so that children share it."""
-        self._import(self.pending.popleft())
-        self._share()
+        """Import the next pending module; after the last, freeze the new objects so that children share them."""
+        self._import_module_safely(self.pending.popleft())
+        self._freeze_loaded()
 
-    def _share(self) -> None:
+    def _freeze_loaded(self) -> None:
         if self._fresh and not self.pending:
             self._fresh = False
-            survey()
+            survey_modules()
             gc.collect()
             gc.freeze()
 
@@ -111,7 +111,7 @@ class Preloader:
         """`{"preloaded": {module: [file, mtime_ns, size]}, "failed": {module: why}, "harmful": [module]}`."""
         return {"preloaded": self._loaded, "failed": self._failed, "harmful": self.harmful}
 
-    def _import(self, name: str) -> None:
+    def _import_module_safely(self, name: str) -> None:
         if self._is_own(name):
             self._failed[name] = "belongs to the workspace"
             return
@@ -124,7 +124,7 @@ class Preloader:
         else:
             self._loaded[name] = file_stamp(getattr(module, "__file__", None))
             Surveyed.learned.add(name.partition(".")[0])
-        if watch.harmed():
+        if watch.has_done_harm():
             self.harmful.append(name)
 
     def _is_own(self, name: str) -> bool:
@@ -163,8 +163,8 @@ class _Watch:
     def _notice(self) -> None:
         self._backward = True
 
-    def harmed(self) -> bool:
-        """Did it start a thread, raise torch's thread count, or run a backward?"""
+    def has_done_harm(self) -> bool:
+        """Did the import start a thread, raise torch's thread count, or run a backward?"""
         if self._variable is not None:
             self._variable._execution_engine = self._engine
         return self._backward or _torch_threads() > self._threads or processes.count_threads() > self._tasks

@@ -1,4 +1,9 @@
-"""Process groups, parents and orphans, as a worker sees them."""
+"""Process groups, parents and orphans, as a worker sees them.
+
+A trace child adopts the orphans of its descendants, so that they count as its own in memory and in number; the warm
+parent adopts those of trace children and kills them until none appears. So a grandchild in a session of its own ends
+with the trace that started it. A group is killed before its leader is reaped, so no signal can meet a reused id.
+"""
 
 from __future__ import annotations
 
@@ -17,34 +22,34 @@ if sys.platform != "win32":
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
-#: Bytes of one file that a person's code may write while it is traced: what it writes is thrown away.
+#: Bytes of one file that traced code may write; what it writes is thrown away.
 MOST_WRITTEN = 1 << 30
-#: Of the thousand by which the system's choice can be moved.
+#: Added to a process's badness, of at most 1000, when the system chooses which one to kill for lack of memory.
 _EXPENDABLE = "500"
-#: Processes and threads that the user may have more than at its start, before it gets no more.
+#: Further processes and threads that the user may start.
 MOST_STARTED = 1000
-#: Descriptors that it may have open at once, where the system would let it have more.
+#: Descriptors that a process may have open at once, even if the system allows more.
 MOST_OPEN = 4096
 
 
 def leave_no_core() -> None:
-    """Have no crash of this process, or of one that it starts, write its memory to the disk, with weights and keys."""
+    """Prevent this process, and those it starts, from dumping core: the files would hold weights and keys."""
     if sys.platform != "win32":
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 @contextlib.contextmanager
 def small_files(most: int = MOST_WRITTEN) -> Iterator[None]:
-    """While this lasts, a file grows to `most` bytes and no further: whoever writes more gets an OSError, EFBIG."""
+    """While this lasts, a file grows to `most` bytes at most: writing more raises OSError, EFBIG."""
     if sys.platform == "win32":
         yield
         return
-    with _lowered(resource.RLIMIT_FSIZE, most):
+    with _lower_limit(resource.RLIMIT_FSIZE, most):
         yield
 
 
 @contextlib.contextmanager
-def _lowered(limit: int, most: int) -> Iterator[None]:
+def _lower_limit(limit: int, most: int) -> Iterator[None]:
     soft, hard = resource.getrlimit(limit)
     allowed = [one for one in (soft, hard) if one != resource.RLIM_INFINITY]
     resource.setrlimit(limit, (min([most, *allowed]), hard))
@@ -56,21 +61,22 @@ def _lowered(limit: int, most: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def few_processes(more: int = MOST_STARTED) -> Iterator[None]:
-    """While this lasts, this process and what it starts get an OSError, EAGAIN, for a process or thread beyond `more`.
+    """While this lasts, starting a process or thread beyond `more` raises OSError, EAGAIN, here and in started
+    processes.
 
-    The system counts those of the user, on all of the machine; root is not held to it.
+    The system counts all of the user's processes on the machine; root has no limit.
     """
     try:
         running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
     except (OSError, ValueError, IndexError):
         yield
         return
-    with _lowered(resource.RLIMIT_NPROC, running + more):
+    with _lower_limit(resource.RLIMIT_NPROC, running + more):
         yield
 
 
 def few_descriptors(most: int = MOST_OPEN) -> None:
-    """Let this process, and what it starts, have no more files open at once than `most`: each takes kernel memory."""
+    """Limit this process, and those it starts, to `most` open files: each takes kernel memory."""
     if sys.platform != "win32":
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft == resource.RLIM_INFINITY or soft > most:
@@ -78,35 +84,36 @@ def few_descriptors(most: int = MOST_OPEN) -> None:
 
 
 def die_first() -> None:
-    """Have the system end this process, and what it starts, before the server and the editor where memory runs out."""
+    """If memory runs out, have the system end this process, and those it starts, before the server and the editor."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_EXPENDABLE)
 
 
-def _prctl(option: int, value: int) -> None:
+def _call_prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value)
 
 
 def die_with_parent(parent: int) -> None:
-    """Be killed when the process `parent`, which started this one, ends (Linux; elsewhere the wire's end tells)."""
+    """Be killed when `parent`, the process that started this one, ends (Linux; elsewhere the wire's end tells)."""
     hear_of_parents_end(signal.SIGKILL, parent)
 
 
 def hear_of_parents_end(number: signal.Signals, parent: int) -> None:
-    """Get this signal when the process `parent`, which started this one, ends; at once where it has (Linux)."""
-    _prctl(_PR_SET_PDEATHSIG, number)
+    """Get this signal when `parent`, the process that started this one, ends; at once if it has ended (Linux)."""
+    _call_prctl(_PR_SET_PDEATHSIG, number)
     if sys.platform == "linux" and os.getppid() != parent:
         os.kill(os.getpid(), number)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of whatever this process's descendants leave behind (Linux), so that it can be ended."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    """Become the parent of processes that this process's descendants leave behind (Linux), so that they can be
+    ended."""
+    _call_prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def count_threads() -> int:
-    """How many threads this process has, those of C libraries included where the system tells."""
+    """The number of threads in this process, including those of C libraries if the system tells."""
     try:
         return len(list(Path("/proc/self/task").iterdir()))
     except OSError:
@@ -116,11 +123,11 @@ def count_threads() -> int:
 _lost_threads = False
 
 
-def fork() -> int:
-    """As `os.fork`, but the child of a process with several threads computes with one from then on.
+def fork_process() -> int:
+    """Fork as `os.fork` does, but the child of a process with several threads computes with one thread.
 
-    A fork has the forking thread alone. Of a pool that computed before, such as OpenMP's, it believes that it is there,
-    and waits for it without end.
+    A fork has only the forking thread. A thread pool that computed before, such as OpenMP's, still believes in its
+    threads there and waits for them forever.
     """
     global _lost_threads
     several = count_threads() > 1
@@ -133,12 +140,12 @@ def fork() -> int:
 
 
 def may_compute_with_threads() -> bool:
-    """Would several threads come? Not where this process or one above it lost a pool in a fork."""
+    """Can this process use several threads? Not if it, or a process above it, lost a pool in a fork."""
     return not _lost_threads
 
 
 def signal_group(pid: int, number: signal.Signals) -> None:
-    """Signal the group that `pid` leads, or `pid` alone where it leads none; nothing where it is gone."""
+    """Signal the group that `pid` leads, or only `pid` if it leads none; do nothing if it is gone."""
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -147,5 +154,5 @@ def signal_group(pid: int, number: signal.Signals) -> None:
 
 
 def kill_group(pid: int) -> None:
-    """`signal_group` with SIGKILL."""
+    """Call `signal_group` with SIGKILL."""
     signal_group(pid, signal.SIGKILL)

@@ -1,8 +1,10 @@
-"""Proving quick fixes: the edited text is traced in a fork of this process, and what it then complains of is counted.
+"""Proving quick fixes: the edited text is traced in a fork of this process, and its problems are counted.
 
-Only fixes that were traced are offered. The first one that leaves fewer problems is the preferred one; one that only
-leads to the next error is offered, but not preferred. A template, a comment with blanks to fill in, says nothing that
-could be tried: it is offered as it is.
+Only fixes that were traced are offered. The first one that leaves fewer problems is preferred; one that merely leads
+to the next error is offered, but not preferred. A template, a comment with blanks to fill in, cannot be tried: it is
+offered as it is.
+
+A proved fix is one with which the file runs; it need not be the one that the person meant.
 """
 
 from __future__ import annotations
@@ -13,18 +15,18 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from mase_server.inputs.comments import is_template
-from mase_server.snapshot import Problem
-from mase_server.tracing.loading.source import EDITED, decode, read_source, show_lines
+from mase_server.descendants import stat_of
+from mase_server.protocol.records import Edit, Fix
+from mase_server.protocol.snapshot import Problem
+from mase_server.tracing.importing.source import EDITED, decode_source, read_source, show_lines
+from mase_server.tracing.inputs.comments import is_template
 from mase_server.worker import processes
 
-#: Seconds of work for one proof, and for all of a file's; of waiting at most `PATIENCE` times as many.
+#: Seconds of work for one proof, and for all of a file's; waiting may take `PATIENCE` times as long.
 ONE, ALL, PATIENCE = 4.0, 8.0, 3.0
 
-Fix = dict[str, Any]
-#: Traces the file as `EDITED` has it: how many errors and warnings there are, how many models ran to their end.
+#: Traces the edited file; returns the number of its errors and warnings, and of models that ran to their end.
 Judge = Callable[[], tuple[int, int]]
 
 
@@ -32,8 +34,8 @@ Judge = Callable[[], tuple[int, int]]
 class Proofs:
     """Proves the quick fixes of one file's problems.
 
-    told: how many errors and warnings it has as it is. left: seconds of work for all that is still to be proved; what
-    other programs do at the time counts little, so that a busy machine offers the same fixes.
+    told: the number of errors and warnings in the unedited file. left: seconds of work for all remaining proofs; the
+    load of other programs counts little, so that a busy machine offers the same fixes.
     """
 
     judge: Judge
@@ -42,46 +44,48 @@ class Proofs:
 
     @classmethod
     def of(cls, judge: Judge, told: int) -> Proofs:
-        """With the usual time."""
+        """Proofs with the usual time."""
         return cls(judge, told, ALL)
 
     def proved(self, problem: Problem) -> Problem:
-        """The problem with those of its fixes that were traced; the first that proved right is first, and preferred."""
+        """The problem with those of its fixes that were traced; the first proved one comes first and is preferred."""
         fixes: list[Fix] = []
         for fix in problem.fixes:
             if _is_template(fix):
                 fixes.append(fix)
                 continue
-            right = self._mends(fix)
-            # Of a comment that cannot be read nobody knows what was meant: only what runs is offered.
+            right = self._is_proved_fix(fix)
+            # The meaning of an unreadable comment is unknown: only a fix that runs is offered.
             if right or (right is False and problem.code != "bad-comment"):
                 first = right and fix["preferred"] and not any(each["preferred"] for each in fixes)
                 fixes.append({**fix, "preferred": first})
         return replace(problem, fixes=sorted(fixes, key=lambda fix: not fix["preferred"]))
 
-    def _mends(self, fix: Fix) -> bool | None:
-        """Does the edited file have fewer problems? None where it was not traced to its end, or has more."""
+    def _is_proved_fix(self, fix: Fix) -> bool | None:
+        """Does the edited file have fewer problems? None if it was not traced to its end, or has more."""
         if self.left <= 0 or not fix["edits"] or not can_fork():
             return None
-        right, spent = forked(lambda: self._is_better(fix), min(ONE, self.left))
+        right, spent = judge_in_fork(lambda: self._is_better(fix), min(ONE, self.left))
         self.left -= spent
         return right
 
     def _is_better(self, fix: Fix) -> bool | None:
         for path in dict.fromkeys(edit["file"] for edit in fix["edits"]):
-            show_edited(path, applied(decode(read_source(path)), [e for e in fix["edits"] if e["file"] == path]))
+            show_edited(
+                path, apply_edits(decode_source(read_source(path)), [e for e in fix["edits"] if e["file"] == path])
+            )
         told, models = self.judge()
-        # With several mistakes, mending one lets no model run to its end yet.
+        # With several mistakes, fixing one does not let any model run to its end yet.
         return None if told > self.told else told < self.told and (models > 0 or told > 0)
 
 
 def needs_proof(problem: Problem) -> bool:
-    """Does a problem have a quick fix that is offered only once it was traced?"""
+    """Does a problem have a quick fix that is offered only after it was traced?"""
     return not all(map(_is_template, problem.fixes))
 
 
 def unproved(problem: Problem) -> Problem:
-    """The problem with what may be offered of it before its fixes were traced."""
+    """The problem with the fixes that may be offered before they are traced."""
     return replace(problem, fixes=list(filter(_is_template, problem.fixes)))
 
 
@@ -89,7 +93,7 @@ def _is_template(fix: Fix) -> bool:
     return bool(fix["edits"]) and all(is_template(edit["new_text"]) for edit in fix["edits"])
 
 
-def applied(text: str, edits: Sequence[dict[str, Any]]) -> str:
+def apply_edits(text: str, edits: Sequence[Edit]) -> str:
     """A text after its edits."""
     lines = text.split("\n")
     for edit in sorted(edits, key=lambda edit: (edit["line"], edit["column"]), reverse=True):
@@ -99,26 +103,26 @@ def applied(text: str, edits: Sequence[dict[str, Any]]) -> str:
 
 
 def show_edited(path: str, text: str) -> None:
-    """From now on this process sees another text of a file."""
+    """Make this process see another text of a file."""
     EDITED[path] = text.encode()
     show_lines(path, text)
 
 
 def can_fork() -> bool:
-    """Is a fork of a process that has run tensor operations safe here?"""
+    """Can a process that has run tensor operations fork safely here?"""
     return sys.platform == "linux"
 
 
-#: Statuses with which a fork says yes and no; any other one says that it did not get to its end.
+#: Exit statuses with which a fork answers yes and no; with any other status it did not finish.
 _YES, _NO = 76, 77
 
 
-def forked(judge: Callable[[], bool | None], seconds: float) -> tuple[bool | None, float]:
+def judge_in_fork(judge: Callable[[], bool | None], seconds: float) -> tuple[bool | None, float]:
     """The verdict of `judge` in a fork of this process, and its seconds; None if the fork fails or takes longer.
 
-    seconds: of the fork's own work; if it waits, it has three times as many by the clock.
+    seconds: of the fork's own work; including waiting, it has three times as many.
     """
-    pid = processes.fork()
+    pid = processes.fork_process()
     if pid == 0:
         said = None
         try:
@@ -134,26 +138,16 @@ def forked(judge: Callable[[], bool | None], seconds: float) -> tuple[bool | Non
                 said = {_YES: True, _NO: False}.get(os.waitstatus_to_exitcode(status))
                 return said, used.ru_utime + used.ru_stime
             time.sleep(0.002)
-            spent = max(_work(pid), (time.monotonic() - started) / PATIENCE)
+            spent = max(stat_of(pid)[1], (time.monotonic() - started) / PATIENCE)
         return None, spent
     finally:
-        if not found:  # a Ctrl-C, or a limit's signal, may have come meanwhile
+        if not found:  # a Ctrl-C, or a limit's signal, may have arrived meanwhile
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
 
-def _work(pid: int) -> float:
-    """Seconds that a child has computed, 0 where the system does not tell."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def _be_quiet() -> None:
-    """The fork says nothing, not even at which line it is, and ends when it is told to."""
+    """Silence the fork, including reports of its current line, and let SIGTERM and SIGALRM end it."""
     for number in (signal.SIGALRM, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     for number in (signal.SIGUSR1, signal.SIGUSR2):
@@ -163,7 +157,7 @@ def _be_quiet() -> None:
         os.dup2(null, stream)
 
 
-def forget(paths: Sequence[str]) -> None:
+def unload_modules(paths: Sequence[str]) -> None:
     """Unload the modules of these files, so that they are imported anew."""
     for name, module in list(sys.modules.items()):
         # Asking a lazy module for an attribute would import it.

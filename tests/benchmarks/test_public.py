@@ -95,6 +95,7 @@ def test_a_true_error_of_a_file_is_told_apart_from_what_is_shown(judged):
 
 
 PLACE, OTHER = "11:8-11:14 binding hidden in Net.forward", "3:0-3:1 binding x in Other.forward"
+BRANCH = "12:8-12:14 binding more in Net.forward"
 RIGHT, FALSE = "('f32', (2, 8))", "('f32', (2, 9))"
 UNKNOWN, OTHER_TYPE = "('f32', (2, '?'))", "('f64', (2, 8))"
 
@@ -109,6 +110,9 @@ UNKNOWN, OTHER_TYPE = "('f32', (2, '?'))", "('f64', (2, 8))"
         ({}, {PLACE: [RIGHT]}, 0, 1),
         ({PLACE: [UNKNOWN]}, {PLACE: [RIGHT]}, 0, 0),
         ({PLACE: [UNKNOWN]}, {PLACE: [OTHER_TYPE]}, 1, 0),
+        # A branch that depends on values may run in one of the two alone.
+        ({PLACE: [RIGHT], BRANCH: [UNKNOWN]}, {PLACE: [RIGHT]}, 0, 0),
+        ({PLACE: [RIGHT], BRANCH: [FALSE]}, {PLACE: [RIGHT]}, 1, 0),
         # A function that eager did not run cannot be judged.
         ({PLACE: [RIGHT], OTHER: [FALSE]}, {PLACE: [RIGHT]}, 0, 0),
     ],

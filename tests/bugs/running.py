@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mase_server.protocol.request import TraceOptions, TraceRequest
 from mase_server.worker.job import trace
-from mase_server.worker.request import TraceOptions, TraceRequest
 from tests.bugs.bugs import MENDED, UNDONE, Bug, clean_text
 from tests.worker.jobs import undisturbed
 

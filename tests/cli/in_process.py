@@ -76,7 +76,7 @@ class Warm:
 
 def call(warm, words, environment, cwd=None):
     """What the command of these words gives, as `subprocess.run` tells it."""
-    attached.reports.cache_clear()  # kept for one command
+    attached.cached_reports.cache_clear()  # kept for one command
     out, err = io.StringIO(), io.StringIO()
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.chdir(cwd or "."))

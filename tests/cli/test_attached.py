@@ -16,7 +16,8 @@ from rpc_serving import STUB, Served
 
 from mase_server import __version__
 from mase_server.cli import attached
-from mase_server.rpc.registry import Registration, register, start_of
+from mase_server.descendants import start_of
+from mase_server.rpc.registry import Registration, write_registration
 
 FILES = ("net.py", "broken.py")
 
@@ -104,7 +105,7 @@ def runtime(tmp_path, monkeypatch):
     monkeypatch.setenv("MASE_RUNTIME_DIR", str(folder))
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     monkeypatch.setattr(attached, "PATIENCE", 0.2)
-    attached.reports.cache_clear()
+    attached.cached_reports.cache_clear()
     return folder
 
 
@@ -118,26 +119,26 @@ def silent(runtime, tmp_path):
         import os
 
         made = Registration(str(tmp_path), f"unix:{path}", os.getpid(), start_of(os.getpid()), "editor", __version__)
-        register(runtime, made)
+        write_registration(runtime, made)
         yield made
 
 
 def test_a_silent_daemon_is_left_alone_after_a_short_time(silent, tmp_path, capsys):
     file = tmp_path / "net.py"
     file.write_text("")
-    assert attached.reports((file,)) == {}
+    assert attached.cached_reports((file,)) == {}
     assert capsys.readouterr().err == (
         f"note: the daemon of {tmp_path} does not answer: mase/open had no answer within 0.2 s; traced without it\n"
     )
-    assert attached.reports((file,)) == {}
+    assert attached.cached_reports((file,)) == {}
     assert capsys.readouterr().err == ""
 
 
 def test_a_daemon_of_another_version_is_not_asked(silent, runtime, tmp_path, capsys):
-    register(runtime, replace(silent, version="0.0.1"))
+    write_registration(runtime, replace(silent, version="0.0.1"))
     file = tmp_path / "net.py"
     file.write_text("")
-    assert attached.reports((file,)) == {}
+    assert attached.cached_reports((file,)) == {}
     assert capsys.readouterr().err == (
         f"note: the daemon of {tmp_path} is mase-server 0.0.1, this is {__version__}; traced without it\n"
     )
@@ -152,7 +153,7 @@ async def test_a_daemon_without_trust_is_not_needed(runtime, tmp_path, monkeypat
         await served.listening.register([str(folder)], "editor")
         file = folder / "net.py"
         file.write_text(STUB)
-        assert await asyncio.to_thread(attached.reports, (file,)) == {}
+        assert await asyncio.to_thread(attached.cached_reports, (file,)) == {}
         told = capsys.readouterr().err
         assert told == f"note: the daemon of {folder} does not trust this folder; traced without it\n"
     finally:
@@ -160,7 +161,7 @@ async def test_a_daemon_without_trust_is_not_needed(runtime, tmp_path, monkeypat
 
 
 def test_nobody_is_asked_where_nobody_serves(runtime, tmp_path, capsys):
-    assert attached.reports((tmp_path / "net.py",)) == {}
+    assert attached.cached_reports((tmp_path / "net.py",)) == {}
     assert capsys.readouterr().err == ""
 
 

@@ -25,7 +25,7 @@ broken.py:13:20: error[shape-mismatch]: `b` Linear(in_features=65, out_features=
       = broken.py:9: `b` is made here
     9 |         self.b = nn.Linear(width + 1, 3)
       |                  -----------------------
-      = fix: in_features=65 -> 64
+      = fix: Change `width + 1` to `width` (line 9)
     9 -         self.b = nn.Linear(width + 1, 3)
       +         self.b = nn.Linear(width, 3)
 
@@ -94,6 +94,7 @@ def test_json_has_all_that_an_editor_is_told(live):
     [problem] = told["problems"]
     assert set(problem) == {
         "file", "line", "column", "end_line", "end_column", "severity", "code", "message", "related", "fixes",
+        "command",
     }  # fmt: skip
     assert (problem["file"], problem["message"]) == ("broken.py", MESSAGE)
 
@@ -162,8 +163,8 @@ def test_sarif_results_stand_at_their_places_in_relative_paths(live, run):
 def test_sarif_rules_say_what_a_code_means_and_what_to_do(run):
     [rule] = run["tool"]["driver"]["rules"]
     [result] = run["results"]
-    meaning = "An operation or a layer was given sizes that do not fit; the message names them."
-    step = "Mend one of the two, or take the quick fix."
+    meaning = "An operation or a layer got sizes that do not fit; the message names them."
+    step = "Correct one of the two, or take the quick fix."
     assert (result["ruleId"], result["ruleIndex"], rule["id"]) == ("shape-mismatch", 0, "shape-mismatch")
     assert rule["fullDescription"] == {"text": meaning}
     assert rule["help"] == {"text": f"{meaning}\n\nNext: {step}", "markdown": f"{meaning}\n\n**Next:** {step}"}
@@ -187,14 +188,14 @@ def test_github_shows_it_beside_the_code(live):
     done = live("check", "broken.py", "--format", "github")
     message = MESSAGE.replace("\n", "%0A")
     place = "file=broken.py,line=13,endLine=13,col=20,endColumn=29,title=mase-server shape-mismatch"
-    assert done.stdout == f"::error {place}::{message}%0Afix: in_features=65 -> 64\n"
+    assert done.stdout == f"::error {place}::{message}%0Afix: Change `width + 1` to `width` (line 9)\n"
 
 
 def test_fixes_that_were_proved_are_applied(live):
     path = live.write("mended.py", BROKEN.replace("\n", "\r\n"))
     done = live.process("check", "--fix", path.name)
     assert (done.returncode, done.stdout) == (0, "1 model file checked: no problem found\n")
-    assert done.stderr == "fixed mended.py:13: in_features=65 -> 64\n"
+    assert done.stderr == "fixed mended.py:13: Change `width + 1` to `width` (line 9)\n"
     assert path.read_bytes() == NET.replace("\n", "\r\n").encode()
 
 

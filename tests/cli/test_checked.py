@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mase_server.cli.check_data import annotation
-from mase_server.cli.check_sarif import report as sarif
-from mase_server.cli.check_text import _problem
-from mase_server.cli.checked import Checked, Sources
-from mase_server.cli.files import found
-from mase_server.cli.fixing import mend
+from mase_server.cli.check_text import _explained_problem_lines, github_annotation
+from mase_server.cli.check_text import checked_to_sarif as sarif
+from mase_server.cli.checking import Checked, Sources, apply_proved_fixes, find_files
 from mase_server.cli.reports import Report
-from mase_server.snapshot import Problem
+from mase_server.protocol.snapshot import Problem
 
 MODEL = "from torch import nn\nclass Net(nn.Module):\n    pass\n"
 
@@ -52,7 +49,7 @@ def test_without_git_hidden_and_foreign_folders_are_left_out(tmp_path, monkeypat
         (tmp_path / folder / "net.py").write_text(MODEL)
     (tmp_path / "env" / "pyvenv.cfg").touch()
     (tmp_path / "script.py").write_text("print('no model')\n")
-    told = found([tmp_path])
+    told = find_files([tmp_path])
     assert names(told.models, tmp_path) == ["a/net.py"]
     assert names(told.others, tmp_path) == ["script.py"]
 
@@ -66,19 +63,19 @@ def test_with_git_what_is_new_counts_and_what_is_ignored_does_not(tmp_path):
     (tmp_path / "gone.py").write_text(MODEL)
     subprocess.run(["git", "-C", tmp_path, "add", "gone.py"], check=True)
     (tmp_path / "gone.py").unlink()
-    assert names(found([tmp_path]).models, tmp_path) == ["net.py", "with space.py"]
+    assert names(find_files([tmp_path]).models, tmp_path) == ["net.py", "with space.py"]
 
 
 def test_a_file_is_looked_at_once_however_often_it_is_named(tmp_path):
     path = tmp_path / "net.py"
     path.write_text(MODEL)
-    assert found([path, tmp_path / "." / "net.py", tmp_path]).models == [path]
+    assert find_files([path, tmp_path / "." / "net.py", tmp_path]).models == [path]
 
 
 @pytest.mark.parametrize(("source", "counts"), [("import torch\ndef (\n", True), ("print 'old'\n", False)])
 def test_what_cannot_be_parsed_counts_if_it_looks_like_models(tmp_path, source, counts):
     (tmp_path / "net.py").write_text(source)
-    assert bool(found([tmp_path / "net.py"]).models) == counts
+    assert bool(find_files([tmp_path / "net.py"]).models) == counts
 
 
 def test_a_problem_that_several_models_meet_in_one_file_is_one(tmp_path):
@@ -124,7 +121,7 @@ def test_a_file_of_which_nothing_is_shown_is_not_called_clean(tmp_path):
 def test_what_github_would_read_as_its_own_is_escaped(tmp_path):
     told = checked(tmp_path)
     one = problem(tmp_path / "a,b:c.py", 2, 0, 4, 0, "warning", "100 % wrong:\r\n::error::")
-    assert annotation(told, one) == (
+    assert github_annotation(told, one) == (
         "::warning file=a%2Cb%3Ac.py,line=2,endLine=3,title=mase-server shape-mismatch::100 %25 wrong:%0A::error::"
     )
 
@@ -143,12 +140,14 @@ def test_sarif_paths_are_uris(tmp_path):
 def test_marks_stand_below_tabs_and_wide_places_end_with_their_line(tmp_path):
     path = tmp_path / "net.py"
     path.write_text("if x:\n\ty = (a +\n\t\tb)\n")
-    lines = [line.plain for line in _problem(checked(tmp_path), Sources(), problem(path, 2, 5, 3, 4))]
+    lines = [line.plain for line in _explained_problem_lines(checked(tmp_path), Sources(), problem(path, 2, 5, 3, 4))]
     assert lines[1:] == ["    2 | \ty = (a +", "      | \t    ^^^^"]
 
 
 def test_a_place_that_cannot_be_read_has_no_excerpt(tmp_path):
-    lines = [line.plain for line in _problem(checked(tmp_path), Sources(), problem(tmp_path / "gone.py"))]
+    lines = [
+        line.plain for line in _explained_problem_lines(checked(tmp_path), Sources(), problem(tmp_path / "gone.py"))
+    ]
     assert lines == [f"{tmp_path}/gone.py:1:1: error[shape-mismatch]: wrong"]
 
 
@@ -172,7 +171,9 @@ def fix(path, *edits, preferred=True):
 def test_edits_keep_everything_else_as_it_was(tmp_path, before, after):
     path = tmp_path / "net.py"
     path.write_bytes(before.encode())
-    done = mend(checked(tmp_path, problem(path, 1, fixes=[fix(path, (1, 4, 1, 5, "10"), (1, 11, 1, 12, "20"))])))
+    done = apply_proved_fixes(
+        checked(tmp_path, problem(path, 1, fixes=[fix(path, (1, 4, 1, 5, "10"), (1, 11, 1, 12, "20"))]))
+    )
     assert done == [f"{path}:1: t"]
     assert path.read_bytes() == after.encode()
 
@@ -180,7 +181,7 @@ def test_edits_keep_everything_else_as_it_was(tmp_path, before, after):
 def test_a_file_keeps_its_encoding(tmp_path):
     path = tmp_path / "net.py"
     path.write_bytes(b"# -*- coding: latin-1 -*-\nNAME = 'caf\xe9', 1\n")
-    mend(checked(tmp_path, problem(path, 2, fixes=[fix(path, (2, 15, 2, 16, "2"))])))
+    apply_proved_fixes(checked(tmp_path, problem(path, 2, fixes=[fix(path, (2, 15, 2, 16, "2"))])))
     assert path.read_bytes() == b"# -*- coding: latin-1 -*-\nNAME = 'caf\xe9', 2\n"
 
 
@@ -200,7 +201,7 @@ def other(path):
 def test_other_fixes_are_left_to_the_person(tmp_path, made):
     path = tmp_path / "net.py"
     path.write_text("a = 1\n")
-    assert mend(checked(tmp_path, problem(path, fixes=[made(path)]))) == []
+    assert apply_proved_fixes(checked(tmp_path, problem(path, fixes=[made(path)]))) == []
     assert path.read_text() == "a = 1\n"
 
 
@@ -209,5 +210,5 @@ def test_a_file_that_was_saved_meanwhile_is_left_alone(tmp_path):
     path.write_text("a = 1\n")
     told = checked(tmp_path, problem(path, fixes=[fix(path, (1, 4, 1, 5, "10"))]))
     path.write_text("b = 1\n")
-    assert mend(told) == []
+    assert apply_proved_fixes(told) == []
     assert path.read_text() == "b = 1\n"

@@ -7,11 +7,9 @@ import zipfile
 
 import pytest
 
-from mase_server.cli.collected import CRASHES, LINES, crashes, gathered, log_lines
-from mase_server.cli.collected_text import as_markdown
-from mase_server.cli.collecting import report
+from mase_server.cli.collecting import CRASHES, LINES, as_markdown, crashes_in_log, gather_facts, log_lines, make_report
 from mase_server.client import Client, RpcError
-from mase_server.observe.logs import folder_of
+from mase_server.telemetry.logs import folder_of
 
 #: In the source, in settings, in what is printed and raised; and what the environment calls a secret.
 CANARY, TOKEN = "canary9135xyz", "token8246abc"
@@ -125,7 +123,9 @@ def places(tmp_path, monkeypatch):
     for variable, name in {"XDG_STATE_HOME": "state", "MASE_RUNTIME_DIR": "run"}.items():
         monkeypatch.setenv(variable, str(tmp_path / name))
     told = {"check": "odd", "state": "warn", "text": f"{tmp_path}/work/.venv\nis old"}
-    monkeypatch.setattr("mase_server.cli.collected._doctor", lambda folder, python: iter([told | {"python": python}]))
+    monkeypatch.setattr(
+        "mase_server.cli.collecting._run_doctor", lambda folder, python: iter([told | {"python": python}])
+    )
     return tmp_path
 
 
@@ -141,16 +141,16 @@ def test_the_last_lines_of_all_servers_come_in_the_order_of_time(places):
     logged(places, "serve-2.jsonl", {"time": "4"})
     told = list(log_lines(folder_of(places / "state" / "mase-server")))
     assert [line["time"] for line in told[:3]] == ["1", "2", "4"]
-    assert len(gathered([str(places / "work")], {})["log"]) == LINES
+    assert len(gather_facts([str(places / "work")], {})["log"]) == LINES
 
 
 def test_crashes_are_told_apart_and_are_the_last_ones(places):
     died = [{"event": "died", "time": f"{number:03}", "code": "exited", "component": "x"} for number in range(30)]
     logged(places, "a.jsonl", *died, {"event": "trace"})
-    assert [each["time"] for each in gathered([], {})["crashes"]] == [
+    assert [each["time"] for each in gather_facts([], {})["crashes"]] == [
         f"{number:03}" for number in range(30 - CRASHES, 30)
     ]
-    assert crashes(died[:1]) == [{"time": "000", "code": "exited"}]
+    assert crashes_in_log(died[:1]) == [{"time": "000", "code": "exited"}]
 
 
 def test_a_fault_of_a_server_is_told_by_its_frames_alone(places):
@@ -158,7 +158,7 @@ def test_a_fault_of_a_server_is_told_by_its_frames_alone(places):
              '  File "/srv/x.py", line 3 in run', f"    {CANARY} = 3", "Extension modules: a"]  # fmt: skip
     logged(places, "editor-1.fault", *fault)
     logged(places, "editor-2.fault", "")
-    [crash] = gathered([], {})["crashes"]
+    [crash] = gather_facts([], {})["crashes"]
     assert crash == {"server": "editor-1", "stack": [fault[0], fault[2], fault[3]]}
 
 
@@ -166,27 +166,27 @@ def test_what_an_editor_says_may_be_anything(places, capsys, monkeypatch):
     monkeypatch.chdir(places)
     for said in ("", "nonsense", "[3]", '{"settings": 3, "editor": {"x": 1}}'):
         monkeypatch.setattr("sys.stdin", type("Input", (), {"read": lambda self, said=said: said})())
-        assert report(["--about", "-o", "r.zip"]) == 0
+        assert make_report(["--about", "-o", "r.zip"]) == 0
     assert capsys.readouterr().out.startswith("r.zip: read its report.md before you send it")
     assert (places / "r.zip").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_report_that_cannot_be_written_says_why(places, capsys):
     (places / "file").write_text("")
-    assert report(["-o", str(places / "file" / "r.zip")]) == 1
+    assert make_report(["-o", str(places / "file" / "r.zip")]) == 1
     assert capsys.readouterr().err == f"error: {places / 'file' / 'r.zip'} cannot be written: {os.strerror(17)}\n"
 
 
 def test_the_doctor_looks_at_the_python_that_was_chosen(places):
     folder = str(places / "work")
     for interpreters, expected in (({folder: "/usr/bin/python3"}, "/usr/bin/python3"), ({}, None), (3, None)):
-        [finding] = gathered([folder], {"interpreters": interpreters})["doctor"]
+        [finding] = gather_facts([folder], {"interpreters": interpreters})["doctor"]
         assert finding["python"] == expected
 
 
 def test_everything_that_is_sent_stands_in_the_text(places):
     logged(places, "a.jsonl", {"event": "died", "time": "1", "stack": ["net.py:3 forward"]})
-    told = gathered([str(places / "work")], ABOUT)
+    told = gather_facts([str(places / "work")], ABOUT)
     text = as_markdown(told)
     for line in told["log"]:
         assert line in text

@@ -12,11 +12,10 @@ from pygments.token import Token
 from rich.style import Style
 from rich.text import Text
 
-from mase_server.cli import listing
-from mase_server.cli.lines import Line
-from mase_server.cli.python_styles import python_styles
+from mase_server.cli import showing
 from mase_server.cli.reports import Report
-from mase_server.cli.styles import styled
+from mase_server.cli.showing import python_styles
+from mase_server.cli.terminal import Line, apply_style
 
 ROOT = Path(__file__).parents[2]
 FILES = [*sorted((ROOT / "examples").glob("*.py")), *sorted((ROOT / "mase_server" / "cli").glob("*.py"))]
@@ -97,7 +96,7 @@ def test_any_text_has_spans_within_its_lines(source):
 def test_a_styles_codes_are_those_that_rich_writes():
     for style in {*STYLES.values(), "bold red", "dim italic cyan", "green", "yellow", "blue"}:
         # rich reads them back as the same style.
-        [span] = Text.from_ansi(styled("x", style)).spans
+        [span] = Text.from_ansi(apply_style("x", style)).spans
         told, meant = span.style, Style.parse(style)
         assert (told.color and told.color.number) == (meant.color and meant.color.number), style
         assert str(told.without_color) == str(meant.without_color), style
@@ -129,7 +128,7 @@ def printed(report, monkeypatch, coloured):
     monkeypatch.setenv("FORCE_COLOR", "1") if coloured else monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr("sys.stdout", stream)
-    listing.print_text([report], False)
+    showing.print_text([report], False)
     return stream.getvalue()
 
 

@@ -8,10 +8,18 @@ import tempfile
 
 import pytest
 
-from mase_server.cli import interpreters
-from mase_server.cli.findings import Place, _daemons, _folders, _interpreter, _tools, _trust, _watches
-from mase_server.daemon.trust import grant
-from mase_server.directories import state_dir
+from mase_server.cli import findings
+from mase_server.cli.findings import (
+    Place,
+    _check_daemons,
+    _check_folders,
+    _check_interpreter,
+    _check_tools,
+    _check_trust,
+    _check_watches,
+)
+from mase_server.daemon.trust import grant_trust
+from mase_server.private import state_dir
 
 
 @pytest.fixture
@@ -64,9 +72,9 @@ def test_what_fails_is_status_one_and_told_with_its_mend(mase, tmp_path):
     first = lines.index("fail interpreter  none can trace:")
     assert lines[first + 1 : first + 3] == [
         f"{'':18}{nowhere} (the setting `interpreter`): does not start: No such file or directory",
-        f"{'':18}to mend it: choose another: --python, or the setting mase.interpreter",
+        f"{'':18}to fix it: choose another: --python, or the setting mase.interpreter",
     ]
-    assert lines[-1].startswith("1 to mend, ")
+    assert lines[-1].startswith("1 to fix, ")
 
 
 @pytest.mark.parametrize(
@@ -80,14 +88,14 @@ def test_what_fails_is_status_one_and_told_with_its_mend(mase, tmp_path):
 )
 def test_an_interpreter_that_cannot_trace_says_why(place, printed, why):
     path = python(place.folder.parent / "bin" / "python", printed)
-    [finding] = _interpreter(Place(place.folder, str(path)))
+    [finding] = _check_interpreter(Place(place.folder, str(path)))
     assert (finding.state, finding.text) == ("fail", f"none can trace:\n{path} (the setting `interpreter`): {why}")
     assert finding.mend.startswith(f"{path} -m pip install torch, or ") == ("has no torch" in why)
 
 
 def test_an_interpreter_that_ends_early_is_told_with_its_last_words(place):
     path = python(place.folder.parent / "bin" / "python", "", 3, "cannot open shared object")
-    [finding] = _interpreter(Place(place.folder, str(path)))
+    [finding] = _check_interpreter(Place(place.folder, str(path)))
     assert finding.text.endswith("python (the setting `interpreter`): ended with status 3: cannot open shared object")
 
 
@@ -95,14 +103,14 @@ def test_an_interpreter_that_hangs_is_given_up(place, monkeypatch):
     path = place.folder.parent / "python"
     path.write_text("#!/bin/sh\nexec sleep 60\n")
     path.chmod(0o755)
-    monkeypatch.setattr(interpreters, "_SECONDS", 0.2)
-    [finding] = _interpreter(Place(place.folder, str(path)))
+    monkeypatch.setattr(findings, "_SECONDS", 0.2)
+    [finding] = _check_interpreter(Place(place.folder, str(path)))
     assert finding.text.endswith(f"{path} (the setting `interpreter`): did not import torch within 0 s")
 
 
 def test_packages_that_are_not_there_are_told_with_what_they_are_for(place):
     path = python(place.folder.parent / "bin" / "python", told(packages={"scipy": "1.17.1"}))
-    found = list(_interpreter(Place(place.folder, str(path))))
+    found = list(_check_interpreter(Place(place.folder, str(path))))
     assert [(each.check, each.state) for each in found] == [
         ("interpreter", "ok"), ("torch", "ok"), ("transformers", "warn"), ("igraph", "warn"), ("scipy", "ok"),
     ]  # fmt: skip
@@ -116,28 +124,28 @@ def test_an_interpreter_of_a_folder_without_trust_is_not_started(place):
     path = place.folder / ".venv" / "bin" / "python"
     python(path)
     path.write_text(f"#!/bin/sh\ntouch {canary}\necho '{told()}'\n")
-    [finding] = _interpreter(place)
+    [finding] = _check_interpreter(place)
     assert (finding.state, finding.text) == (
         "warn",
         f"{path} (.venv in {place.folder}) lies in a folder that is not trusted: it was not started",
     )
     assert not canary.exists()
-    grant(state_dir(), str(place.folder))
-    assert next(_interpreter(place)).state == "ok"
+    grant_trust(state_dir(), str(place.folder))
+    assert next(_check_interpreter(place)).state == "ok"
     assert canary.exists()
 
 
 def test_trust_is_told_with_what_it_means(place):
-    [finding] = _trust(place)
+    [finding] = _check_trust(place)
     assert (finding.state, finding.mend) == ("warn", f"mase-server trust {place.folder}, if you know what is in it")
-    grant(state_dir(), str(place.folder))
-    assert [each.state for each in _trust(place)] == ["ok"]
+    grant_trust(state_dir(), str(place.folder))
+    assert [each.state for each in _check_trust(place)] == ["ok"]
 
 
 def test_a_folder_that_others_can_read_is_no_place_for_sockets(place):
     folder = place.folder.parent / "run"
     folder.chmod(0o755)
-    found = {each.check: each for each in _folders(place)}
+    found = {each.check: each for each in _check_folders(place)}
     assert found["runtime"].state == "fail"
     assert found["runtime"].mend == f"{folder} is open to other users (mode 755); run chmod go= {folder}"
     assert {found[name].state for name in ("cache", "state", "scratch")} == {"ok"}
@@ -145,35 +153,35 @@ def test_a_folder_that_others_can_read_is_no_place_for_sockets(place):
 
 def test_a_folder_that_is_a_file_cannot_be_written(place):
     (place.folder.parent / "cache").write_text("")
-    [finding] = [each for each in _folders(place) if each.check == "cache"]
+    [finding] = [each for each in _check_folders(place) if each.check == "cache"]
     assert finding.state == "fail"
     assert finding.mend.startswith(f"make {place.folder.parent / 'cache'}")
 
 
 def test_tools_that_are_not_there_are_told_with_what_they_are_for(place, monkeypatch):
     monkeypatch.setenv("PATH", str(place.folder))
-    found = {each.check: each for each in _tools(place)}
+    found = {each.check: each for each in _check_tools(place)}
     assert found["yosys"].state == "warn"
     assert found["yosys"].text == "is not there; it counts what hardware takes (`verilog --synthesize`)"
     assert found["yosys"].mend == "sudo apt-get install yosys"
     python(place.folder / "yosys")
-    assert {each.check: each for each in _tools(place)}["yosys"].text == str(place.folder / "yosys")
+    assert {each.check: each for each in _check_tools(place)}["yosys"].text == str(place.folder / "yosys")
 
 
 def test_registrations_of_dead_daemons_are_removed(place):
     (place.folder.parent / "run" / "0123456789abcdef-1.json").write_text("{}")
-    assert [each.text for each in _daemons(place)] == [
+    assert [each.text for each in _check_daemons(place)] == [
         "1 left behind by daemons that died: removed",
         "none runs; commands trace by themselves",
     ]
-    assert [each.text for each in _daemons(place)] == ["none runs; commands trace by themselves"]
+    assert [each.text for each in _check_daemons(place)] == ["none runs; commands trace by themselves"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 def test_an_exhausted_inotify_is_told(place, monkeypatch):
     import ctypes
 
-    assert [each.state for each in _watches(place)] == ["ok"]
+    assert [each.state for each in _check_watches(place)] == ["ok"]
 
     class Exhausted:
         def inotify_init1(self, flags):
@@ -181,7 +189,7 @@ def test_an_exhausted_inotify_is_told(place, monkeypatch):
             return -1
 
     monkeypatch.setattr(ctypes, "CDLL", lambda name, use_errno: Exhausted())
-    [finding] = _watches(place)
+    [finding] = _check_watches(place)
     assert finding.state == "warn"
     assert finding.text.startswith("no inotify instance is left (Too many open files; max_user_instances = ")
     assert finding.mend == "sudo sysctl fs.inotify.max_user_instances=512"
@@ -195,7 +203,7 @@ def test_an_exhausted_inotify_is_told(place, monkeypatch):
             return -1
 
     monkeypatch.setattr(ctypes, "CDLL", lambda name, use_errno: Full())
-    [finding] = _watches(place)
+    [finding] = _check_watches(place)
     assert finding.text.startswith("no watch of a folder is left (No space left on device; max_user_instances = ")
     assert finding.mend == "sudo sysctl fs.inotify.max_user_watches=524288"
 
@@ -205,7 +213,7 @@ def test_a_disk_that_takes_nothing_fails_and_one_with_little_left_is_told(place,
         free = 150 << 20
 
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: Disk)
-    found = {each.check: each for each in _folders(place)}
+    found = {each.check: each for each in _check_folders(place)}
     assert {each.state for each in found.values()} == {"warn"}
     assert found["cache"].text.endswith("takes what can be made again, but its disk has only 150 MiB left")
     real = tempfile.TemporaryFile
@@ -221,6 +229,6 @@ def test_a_disk_that_takes_nothing_fails_and_one_with_little_left_is_told(place,
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: Full() if dir.parent.name == "cache" else real(dir=dir))
-    found = {each.check: each for each in _folders(place)}
+    found = {each.check: each for each in _check_folders(place)}
     assert (found["cache"].state, found["state"].state) == ("fail", "warn")
     assert "cannot be written: it: No space left on device" in found["cache"].text

@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from mase_server import __version__
 from mase_server.cli.commands import app
-from mase_server.cli.completing import _built_in
+from mase_server.cli.steps import _built_in
 from mase_server.passes.registry import built_in
 from tests.cli.conftest import NET
 

@@ -12,18 +12,17 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lsp"))
 
 from fake_daemon import payload_of
 
-from mase_server.cli import verilog_report
-from mase_server.cli.listing import listing
-from mase_server.cli.report import report, value_map
+from mase_server.cli import verilog
 from mase_server.cli.reports import report_of
 from mase_server.cli.session import project_of
-from mase_server.daemon import api_traced
-from mase_server.daemon.api_traced import traced
+from mase_server.cli.showing import annotated_lines, report_to_json, value_map
+from mase_server.daemon import api_readings
+from mase_server.daemon.api_readings import read_traced_file
 from mase_server.daemon.methods import Api
 from mase_server.daemon.status import Status
 from mase_server.daemon.store import Entry, GraphSnapshot, Store
 from mase_server.daemon.tracked import Tracked
-from mase_server.snapshot import Problem
+from mase_server.protocol.snapshot import Problem
 
 SOURCE = """\
 # model Net
@@ -52,7 +51,7 @@ class Traced:
 def told(path, text=SOURCE, problems=(), everything=False):
     path.write_text(text)
     api = Api(Traced(path, problems))
-    return report_of(path, [asyncio.run(traced(api, {"path": str(path), "all": everything}))])
+    return report_of(path, [asyncio.run(read_traced_file(api, {"path": str(path), "all": everything}))])
 
 
 @pytest.mark.parametrize(
@@ -73,8 +72,8 @@ def test_values_nest_as_deep_as_they_go(value, expected):
 
 
 def test_the_listing_puts_hints_behind_names_and_the_lens_above_the_class(tmp_path):
-    lines = [line.plain for line in listing(told(tmp_path / "net.py"))]
-    assert lines[1].startswith("# Net: 3 nodes · 1,010 parameters")
+    lines = [line.plain for line in annotated_lines(told(tmp_path / "net.py"))]
+    assert lines[1].startswith("# Net: guessed B=2 · 1,010 parameters")
     assert lines[3:] == [
         "    def forward(self, x: f32[B, 64]):  # => f32[B:2, 64]",
         "        y f32[B, 10]: Tensor = self.a(x)  # => f32[B:2, 10]",
@@ -84,17 +83,17 @@ def test_the_listing_puts_hints_behind_names_and_the_lens_above_the_class(tmp_pa
 
 def test_a_listing_of_another_text_than_the_traced_one_has_no_hints(tmp_path):
     text = SOURCE.replace("64", "65")
-    assert [line.plain for line in listing(told(tmp_path / "net.py", text))] == text.splitlines()
+    assert [line.plain for line in annotated_lines(told(tmp_path / "net.py", text))] == text.splitlines()
 
 
 def test_expressions_are_listed_on_request(tmp_path):
-    lines = [line.plain for line in listing(told(tmp_path / "net.py", everything=True), everything=True)]
+    lines = [line.plain for line in annotated_lines(told(tmp_path / "net.py", everything=True), everything=True)]
     assert "        y f32[B, 10]: Tensor = self.a(x): f32[B, 10]  # => f32[B:2, 10]" in lines
 
 
 def test_a_report_leaves_out_what_is_no_tensor(tmp_path):
     made = told(tmp_path / "net.py")
-    assert [(row["name"], row["kind"]) for row in report(made, everything=False)["tensors"]] == [
+    assert [(row["name"], row["kind"]) for row in report_to_json(made, everything=False)["tensors"]] == [
         ("x", "parameter"),
         ("y", "binding"),
         ("", "return"),
@@ -119,12 +118,12 @@ def test_the_text_that_was_traced_is_known_by_its_hash(tmp_path):
 def test_a_long_file_comes_in_pages_without_a_gap(tmp_path, monkeypatch):
     path = tmp_path / "net.py"
     whole = told(path)
-    monkeypatch.setattr(api_traced, "_SITES", 1)
-    monkeypatch.setattr(api_traced, "_LINES", 1)
+    monkeypatch.setattr(api_readings, "_SITES", 1)
+    monkeypatch.setattr(api_readings, "_LINES", 1)
     pages, following = [], 1
     while following is not None:
         params = {"path": str(path), "first": following}
-        pages.append(asyncio.run(traced(Api(Traced(path, ())), params)))
+        pages.append(asyncio.run(read_traced_file(Api(Traced(path, ())), params)))
         following = pages[-1]["next"]
     assert len(pages) == 3
     assert report_of(path, pages).told["sites"] == whole.told["sites"]
@@ -135,7 +134,7 @@ def test_nothing_is_told_of_an_older_text(tmp_path):
     path.write_text(SOURCE)
     daemon = Traced(path, ())
     daemon.store.put(replace(daemon.store.entry(str(path)), stale=True, sha256="newer"))
-    answer = asyncio.run(traced(Api(daemon), {"path": str(path)}))
+    answer = asyncio.run(read_traced_file(Api(daemon), {"path": str(path)}))
     assert (answer["models"], answer["sites"], answer["sha256"]) == ([], [], "newer")
 
 
@@ -153,5 +152,5 @@ def test_a_file_in_no_project_has_its_own_folder(tmp_path):
 
 def test_a_time_that_is_not_known_is_no_zero():
     estimate = {"multipliers": 0, "luts": 1500, "memory_bits": 0, "cycles": 28800, "latency": 0}
-    row = verilog_report._row({"name": "cat", "scope": "", "module": "stream_concat", "estimate": estimate})
+    row = verilog._operation_row({"name": "cat", "scope": "", "module": "stream_concat", "estimate": estimate})
     assert row == ["cat", "", "stream_concat", "0", "1,500", "0", "28,800", "-"]

@@ -28,7 +28,7 @@ if __name__ == "__main__":
     Net()(torch.randn(4, 8))
 """
 BROKEN = NET.replace("nn.Linear(width, 3)", "nn.Linear(width + 1, 3)")
-FIELDS = {"file", "python", "torch", "seconds", "models", "tensors", "problems"}
+FIELDS = {"file", "python", "torch", "seconds", "models", "tensors", "problems", "unshown"}
 
 
 @pytest.fixture

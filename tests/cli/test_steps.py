@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mase_server.arguments import Argument
-from mase_server.cli.steps import UsageError, found, meant, parsed
-from mase_server.steps import Step
+from mase_server.cli.steps import UsageError, find_pass, parse_steps, resolve_steps
+from mase_server.protocol.arguments import Argument, Step
 
 PASSES = [
     {
@@ -27,7 +26,7 @@ PASSES = [
 
 
 def steps(*words):
-    return [str(step) for step in meant(parsed(words), PASSES)]
+    return [str(step) for step in resolve_steps(parse_steps(words), PASSES)]
 
 
 @pytest.mark.parametrize(
@@ -80,9 +79,9 @@ def test_what_cannot_be_meant_is_told(words, message):
 
 def test_only_what_was_given_stands_in_the_step():
     """Defaults are the pass's business: a pipeline in a project's settings should say what a person said."""
-    [step] = meant([Step("thin", {"share": "0.25"})], PASSES)
+    [step] = resolve_steps([Step("thin", {"share": "0.25"})], PASSES)
     assert step == Step("thin", {"share": 0.25})
 
 
 def test_a_pass_is_found_by_name():
-    assert found("round", PASSES)["mase"] == "round_transform_pass"
+    assert find_pass("round", PASSES)["mase"] == "round_transform_pass"

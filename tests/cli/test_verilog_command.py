@@ -168,12 +168,12 @@ async def test_two_commands_never_write_to_one_folder_at_once(tmp_path, monkeypa
         return made
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(verilog, "_emitted", emitted)
-    monkeypatch.setattr(verilog, "_tried", tried)
+    monkeypatch.setattr(verilog, "_emit_with_daemon", emitted)
+    monkeypatch.setattr(verilog, "_simulate_and_synthesise", tried)
     waits = []
     names = [str(tmp_path / name) for name in ("one", "one", "other")]
     requests = [verilog.Request(None, {}, folder=Path(name)) for name in names]
-    await asyncio.gather(*(verilog.emit(request, waits.append) for request in requests))
+    await asyncio.gather(*(verilog.emit_hardware(request, waits.append) for request in requests))
     one, _, other = names
     assert [step for step, folder in told if folder == one] == ["emitted", "tried", "emitted", "tried"]
     assert told.index(("tried", other)) < told.index(("tried", one))

@@ -60,7 +60,7 @@ find("self.head(hidden)")
 vim.ui.select = function(items, options, choose)
   told.offered = vim.tbl_map(options.format_item, items)
   for number, title in ipairs(told.offered) do
-    if title:find("in_features", 1, true) then choose(items[number], number) end
+    if title:find("Change", 1, true) then choose(items[number], number) end
   end
 end
 vim.lsp.buf.code_action()

@@ -43,8 +43,8 @@ async def in_neovim(folder, *, newest, heading, record):
     told = found.told
     assert told["diagnostics"] == [[13, 15, MISTAKE]]
     assert "f32[B, 32]" in told["hover"]
-    assert "- element type: float32" in told["hover"]
-    assert (told["offered"], told["fixed"]) == (["in_features=33 -> 32"], FIXED)
+    assert re.search(r"^- size: .* · float32 · ", told["hover"], re.MULTILINE)
+    assert (told["offered"], told["fixed"]) == (["Change `width + 1` to `width` (line 9)"], FIXED)
     [[line, lens]] = told["lenses"]
     assert (line, "709 parameters" in lens) == (5, True)
     assert told["pipeline"] == ["quantize(default='fixed(8,4)')"]
@@ -79,7 +79,7 @@ async def test_emacs(tmp_path):
     assert (line, text) == (13, f"mase [shape-mismatch]: {MISTAKE}")
     assert told["fixed"] == FIXED
     assert re.search(r"^f32\[B, 32\]$", told["hover"], re.MULTILINE)
-    assert re.search(r"^element type +float32$", told["hover"], re.MULTILINE), "columns, since it draws no Markdown"
+    assert re.search(r"^size +.* · float32 · ", told["hover"], re.MULTILINE), "columns, since it draws no Markdown"
     as_recorded(f"Emacs {told['version']}", "eglot_1_9.json", found.capabilities)
     if "hints" in told:
         assert [tuple(hint) for hint in told["hints"]] == HINTS

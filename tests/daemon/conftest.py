@@ -57,6 +57,10 @@ class Ear:
         self.said.append(("verilog ended", path, model))
         self.news.set()
 
+    def worker_ended(self, path, why):
+        self.said.append(("worker ended", path, why))
+        self.news.set()
+
     def warned(self, text):
         self.said.append(text)
         self.news.set()

@@ -10,14 +10,14 @@ holds back what it says while its gates are closed.
 import asyncio
 from dataclasses import replace
 
-from mase_server.daemon.calls import CallFailed, WorkerGone
+from mase_server.daemon.channel import CallFailed, WorkerGone
 from mase_server.daemon.graph_snapshot import GraphSnapshot
 from mase_server.daemon.passes import Host, Passes
 from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.status import FolderSettings
 from mase_server.daemon.store import Entry, Store
 from mase_server.daemon.verilog import Verilog
-from mase_server.snapshot import COLUMNS, MODEL_KEYS, TRANSFORM_NODES, titles
+from mase_server.protocol.snapshot import COLUMNS, MODEL_KEYS, TRANSFORM_NODES, unique_titles
 
 from .conftest import Ear
 from .test_store import payload
@@ -40,6 +40,8 @@ def overlay(model, steps, measured=False, row=None):
         "steps": [{**step, "title": step["pass"], "seconds": 0.0, "info": ""} for step in applied],
         "rows": [[model if row is None else row], [[value, [2], None]]],
         "nodes": dict(zip(TRANSFORM_NODES, columns, strict=True)),
+        "inserted": [],
+        "rewired": [],
         "summary": {"sqnr": sqnr},
         "inputs": "random inputs" if measured else "",
         "weights": "random weights" if measured else "",
@@ -105,7 +107,7 @@ class FakeChild:
         await self.ear.until(lambda: any(asked == method for asked, _ in self.asked))
 
     async def _passes(self, params, on_event):
-        return [{"name": "one"}]
+        return [{"name": "one", "menu": True}]
 
     async def _code(self, params, on_event):
         return {"text": ".".join([params["model"], *(step["pass"] for step in params["steps"])])}
@@ -188,7 +190,7 @@ class FakeFile:
         sites = [(index + 1, 0, index + 1, 1, "x", "binding") for index in range(len(self.names))]
         made = payload(sites, path=PATH, sha=str(self.generation), generation=self.generation, models=models)
         made["rows"]["model"] = list(range(len(self.names)))
-        wanted = [(title, self.asked.get(title)) for title in titles(self.names)] if self.tells else []
+        wanted = [(title, self.asked.get(title)) for title in unique_titles(self.names)] if self.tells else []
         made["transforms"] = [
             overlay(index, [step.to_wire() for step in steps]) for index, (_, steps) in enumerate(wanted) if steps
         ]
@@ -206,6 +208,7 @@ class FakeFile:
         """One node for each model, on a line of its own."""
         count = len(self.names)
         nodes = {name: [0] * count for name in COLUMNS["nodes"]}
+        nodes["mase_op"] = ["linear"] * count
         nodes |= {"name": ["fc"] * count, "model": list(range(count)), "blob": [b""] * count, "end_column": [5] * count}
         lines = [11 + index for index in range(count)]
         return nodes | {"line": lines, "end_line": lines}
@@ -231,4 +234,4 @@ class FakeFile:
 
     @property
     def titles(self):
-        return titles(self.names)
+        return unique_titles(self.names)

@@ -55,8 +55,8 @@ def payload_of(path, data, generation=1, complete=True):
     payload = {table: {name: [] for name in names} for table, names in EMPTY.items()}
     payload |= {"schema": 1, "file": path, "sha256": sha256(data), "generation": generation, "python": "", "torch": "",
                 "seconds": 0.0, "complete": complete, "models": [], "values": [], "scopes": [[0, "", "Net"]],
-                "problems": [], "dependencies": [], "preload": [], "fit": None, "classes": [], "weights": [],
-                "transforms": [],
+                "problems": [], "unshown": [], "dependencies": [], "preload": [], "fit": None, "classes": [],
+                "weights": [], "transforms": [], "unrun": [],
                 "files": [{"path": path, "sha256": sha256(data), "library": False}]}  # fmt: skip
     for index, mark in enumerate(marks):
         line = data.decode()[: mark.start("name")].count("\n") + 1

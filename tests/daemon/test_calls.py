@@ -8,10 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mase_server.daemon import supervisor
-from mase_server.daemon.calls import CallFailed, WorkerGone
-from mase_server.daemon.transform import Transform
-from mase_server.snapshot import CHUNK_ROWS, TRANSFORM_NODES, Assembler, TransformAssembler, split, split_transform
-from mase_server.wire import Decoder, pack, unpack
+from mase_server.daemon.channel import CallFailed, WorkerGone
+from mase_server.daemon.graph_snapshot import Transform
+from mase_server.protocol.snapshot import (
+    CHUNK_ROWS,
+    TRANSFORM_NODES,
+    Assembler,
+    TransformAssembler,
+    split_payload,
+    split_transform,
+)
+from mase_server.protocol.wire import Decoder, pack, unpack
 
 from .fake_child import overlay
 from .stub_job import payload_of
@@ -134,7 +141,7 @@ def test_a_transform_in_pieces_is_the_same_put_together_also_inside_a_payload(si
     assert arrived == [transform]
     payload = payload_of("/w/net.py", b"x = 1  # shape f32[2]\n") | {"transforms": [transform] * count}
     whole = Assembler()
-    arrived = [done for frame in split(payload) if (done := whole.add(unpack(pack(frame))))]
+    arrived = [done for frame in split_payload(payload) if (done := whole.add(unpack(pack(frame))))]
     assert json.loads(json.dumps(arrived)) == json.loads(json.dumps([payload]))
 
 

@@ -18,7 +18,7 @@ from mase_server.daemon.death import (
     read_fault,
     tells_the_end,
 )
-from mase_server.wire import BROKEN, LOST_WIRE
+from mase_server.protocol.wire import BROKEN, LOST_WIRE
 
 PATH, FOLDER = "/w/net.py", "/w"
 HEAD = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mase_server.daemon import discovery
-from mase_server.daemon.discovery import Discoverer, discover
+from mase_server.daemon.discovery import Discoverer, discover_model
 
 MODELS = {
     "plain": "import torch.nn as nn\nclass Net(nn.Module): pass",
@@ -45,12 +45,12 @@ OTHERS = {
 
 @pytest.mark.parametrize("source", MODELS.values(), ids=MODELS)
 def test_what_defines_or_builds_a_module_is_found(source):
-    assert discover("f.py", source.encode()).has_model
+    assert discover_model("f.py", source.encode()).has_model
 
 
 @pytest.mark.parametrize("source", OTHERS.values(), ids=OTHERS)
 def test_what_does_not_is_left_alone(source):
-    found = discover("f.py", source.encode())
+    found = discover_model("f.py", source.encode())
     assert not found.has_model
     assert found.problem is None
 
@@ -65,7 +65,7 @@ ERRORS = {
 
 @pytest.mark.parametrize(("source", "place"), ERRORS.items(), ids=range(len(ERRORS)))
 def test_a_syntax_error_is_a_problem_where_python_puts_it(source, place):
-    problem = discover("/w/f.py", source.encode()).problem
+    problem = discover_model("/w/f.py", source.encode()).problem
     with pytest.raises(SyntaxError) as told:
         compile(source, "f", "exec")
     assert (problem.line, problem.column) == (told.value.lineno, told.value.offset - 1)
@@ -79,13 +79,13 @@ def test_a_syntax_error_is_a_problem_where_python_puts_it(source, place):
 
 @pytest.mark.parametrize("source", [b"(" * 5000, b"x = " + b"-" * 20000 + b"1"])
 def test_what_the_parser_gives_up_on_is_a_problem_too(source):
-    problem = discover("/w/f.py", source).problem
+    problem = discover_model("/w/f.py", source).problem
     assert problem.code == "syntax-error"
     assert problem.line >= 1
 
 
 def test_a_binary_file_is_called_one():
-    problem = discover("/w/f.py", b"x = 1\n\0\xff").problem
+    problem = discover_model("/w/f.py", b"x = 1\n\0\xff").problem
     assert (problem.code, problem.line) == ("not-text", 1)
     assert problem.message.startswith("This is no text but a binary file.")
 
@@ -93,7 +93,7 @@ def test_a_binary_file_is_called_one():
 @pytest.mark.parametrize("head", ["", "# coding: ascii\n", "# coding: utf-8\n"])
 def test_a_byte_of_another_encoding_is_shown_where_it_stands(head):
     source = head.encode() + b"import torch\nname = 'caf\xe9'\n"
-    problem = discover("/w/f.py", source).problem
+    problem = discover_model("/w/f.py", source).problem
     line = head.count("\n") + 2
     assert (problem.code, problem.line, problem.column, problem.end_column) == ("unknown-encoding", line, 11, 12)
     assert "0xe9" in problem.message
@@ -101,21 +101,23 @@ def test_a_byte_of_another_encoding_is_shown_where_it_stands(head):
 
 
 def test_an_encoding_that_does_not_exist_is_named():
-    problem = discover("/w/f.py", b"# coding: klingon\nimport torch\n").problem
+    problem = discover_model("/w/f.py", b"# coding: klingon\nimport torch\n").problem
     assert (problem.code, problem.line) == ("unknown-encoding", 1)
     assert "'klingon'" in problem.message
 
 
 def test_an_encoding_cookie_and_a_byte_order_mark_are_honoured():
-    assert discover(
+    assert discover_model(
         "f.py", "# coding: latin-1\nimport torch.nn as nn\nclass É(nn.Module): pass".encode("latin-1")
     ).has_model
-    assert discover("f.py", b"\xef\xbb\xbfimport torch.nn as nn\nclass E(nn.Module): pass").has_model
+    assert discover_model("f.py", b"\xef\xbb\xbfimport torch.nn as nn\nclass E(nn.Module): pass").has_model
 
 
 async def test_the_same_content_is_parsed_once(monkeypatch):
     calls = []
-    monkeypatch.setattr(discovery, "discover", lambda path, source: calls.append(path) or discover(path, source))
+    monkeypatch.setattr(
+        discovery, "discover_model", lambda path, source: calls.append(path) or discover_model(path, source)
+    )
     discoverer = Discoverer()
     for _ in range(3):
         assert (await discoverer.discover("a.py", MODELS["plain"].encode(), "1")).has_model
@@ -127,6 +129,6 @@ async def test_the_same_content_is_parsed_once(monkeypatch):
 def test_the_examples_are_models_and_the_servers_own_files_are_not():
     root = Path(__file__).parents[2]
     for path in sorted((root / "examples").glob("*.py")):
-        assert discover(str(path), path.read_bytes()).has_model, path
+        assert discover_model(str(path), path.read_bytes()).has_model, path
     for path in sorted((root / "mase_server" / "daemon").glob("*.py")):
-        assert not discover(str(path), path.read_bytes()).has_model, path
+        assert not discover_model(str(path), path.read_bytes()).has_model, path

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from mase_server.daemon.environment import Candidate, candidates, environment_problem, version_of
+from mase_server.daemon.environment import Candidate, environment_problem, list_interpreters, version_of
 
 
 def make_python(prefix):
@@ -22,7 +22,7 @@ def folder(tmp_path):
 
 
 def paths(folder, interpreter=None, file="sub/deep/net.py", **env):
-    return [one.path for one in candidates(str(folder), str(folder / file), interpreter, env)]
+    return [one.path for one in list_interpreters(str(folder), str(folder / file), interpreter, env)]
 
 
 def test_the_setting_is_the_only_one_tried(folder):
@@ -59,7 +59,7 @@ def test_otherwise_virtual_env_conda_path_and_the_servers_own_in_this_order(fold
     on_path.write_text("#!/bin/sh\n")
     on_path.chmod(0o755)
     env = {"VIRTUAL_ENV": str(folder.parent / "one"), "CONDA_PREFIX": str(folder.parent / "two")}
-    found = candidates(str(folder), str(folder / "net.py"), None, {**env, "PATH": str(on_path.parent)})
+    found = list_interpreters(str(folder), str(folder / "net.py"), None, {**env, "PATH": str(on_path.parent)})
     assert [one.path for one in found] == [one, two, str(on_path), sys.executable]
     assert not any(candidate.chosen for candidate in found)
 
@@ -71,7 +71,7 @@ def test_a_venv_without_a_python_is_passed_over(folder):
 
 def test_a_file_outside_its_folder_still_finds_the_folders_venv(folder, tmp_path):
     python = make_python(folder / ".venv")
-    found = candidates(str(folder), str(tmp_path / "elsewhere" / "net.py"), None, {"PATH": ""})
+    found = list_interpreters(str(folder), str(tmp_path / "elsewhere" / "net.py"), None, {"PATH": ""})
     assert [one.path for one in found] == [python]
 
 

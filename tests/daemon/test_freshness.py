@@ -8,7 +8,7 @@ import shutil
 import pytest
 import pytest_asyncio
 
-from mase_server.daemon import daemon, freshness, watch
+from mase_server.daemon import daemon, tracked, watch
 from mase_server.daemon.process import DEFAULT_JOB
 from mase_server.dependencies import MOST
 from tests.conftest import SEARCH
@@ -243,7 +243,7 @@ KINDS = {
 
 
 async def test_dependencies_that_are_drawn_and_changed_one_after_the_other_are_each_followed(shown, monkeypatch):
-    monkeypatch.setattr(freshness, "_WITHIN", 0.0)  # so many changes within seconds would have to wait
+    monkeypatch.setattr(tracked, "_WITHIN", 0.0)  # so many changes within seconds would have to wait
     monkeypatch.setattr(daemon, "_ECHO_SECONDS", 0.0)
     seed = random.randrange(1 << 30) if SEARCH else 17
     dice = random.Random(seed)

@@ -5,11 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from mase_server.daemon.generation import Generation
-from mase_server.daemon.source import Source
 from mase_server.daemon.store import Entry, Store
 from mase_server.daemon.supervisor import Outcome
-from mase_server.daemon.tracked import Tracked
-from mase_server.snapshot import Problem
+from mase_server.daemon.tracked import Source, Tracked
+from mase_server.protocol.snapshot import Problem
 
 
 class Said:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mase_server.daemon.pipelines import PassError
-from mase_server.steps import Step
+from mase_server.protocol.arguments import Step
 
 from .fake_child import PATH, FakeFile
 
@@ -388,4 +388,4 @@ async def test_the_list_of_passes_is_there_after_a_trace_without_waiting():
     file = FakeFile()
     assert file.passes.listed(PATH) == []
     await file.passes.refresh(PATH)
-    assert file.passes.listed(PATH) == file.passes.listed() == [{"name": "one"}]
+    assert file.passes.listed(PATH) == file.passes.listed() == [{"name": "one", "menu": True}]

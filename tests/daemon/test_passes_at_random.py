@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from mase_server.daemon.changes import Changes
 from mase_server.daemon.pipelines import PassError
-from mase_server.steps import Step
+from mase_server.protocol.arguments import Step
 
 from .fake_child import PATH, FakeFile
 

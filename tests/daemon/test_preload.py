@@ -8,8 +8,7 @@ import pytest
 from worker.pythons import make_python
 
 from mase_server.daemon.environment import Candidate
-from mase_server.daemon.learned import Learned
-from mase_server.daemon.pool import NoInterpreter, Pool
+from mase_server.daemon.pool import Learned, NoInterpreter, Pool
 
 from .conftest import JOB
 

@@ -55,7 +55,7 @@ def test_the_daemon_half_holds_no_torch_no_numpy_and_little_memory():
     assert not heavy & set(found["modules"])
     half = {name for name in found["modules"] if name.startswith("mase_server.")}
     assert not [name for name in half if name.split(".")[1] in ("ir", "tracing", "inputs", "ops", "lsp", "cli")]
-    assert {name for name in half if name.startswith("mase_server.worker.")} == {"mase_server.worker.request"}
+    assert not [name for name in half if name.startswith("mase_server.worker")]
     assert 0 <= found["rss"] < 80 << 20
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.simulations import Simulations
-from mase_server.daemon.turns import turn
+from mase_server.daemon.slots import wait_for_turn
 
 from .fake_child import PATH, FakeFile
 
@@ -192,10 +192,10 @@ async def test_a_turn_is_waited_for_until_the_other_one_is_over(tmp_path):
     order, waits = [], asyncio.Event()
 
     async def other():
-        async with turn(tmp_path / "lock", waits.set):
+        async with wait_for_turn(tmp_path / "lock", waits.set):
             order.append("second")
 
-    async with turn(tmp_path / "lock"):
+    async with wait_for_turn(tmp_path / "lock"):
         task = asyncio.create_task(other())
         await waits.wait()
         order.append("first")

@@ -7,10 +7,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mase_server.daemon.graph_snapshot import GraphSnapshot
+from mase_server.daemon.graph_snapshot import GraphSnapshot, ModelView
 from mase_server.daemon.store import Entry, Store
-from mase_server.snapshot import COLUMNS, HEAD_KEYS, KINDS, MODEL_KEYS, Problem
-from mase_server.wire import pack_blob
+from mase_server.protocol.records import ModelRecord
+from mase_server.protocol.snapshot import COLUMNS, HEAD_KEYS, KINDS, MODEL_KEYS, Problem
+from mase_server.protocol.wire import pack_blob
 
 PATH = "/w/net.py"
 
@@ -25,8 +26,8 @@ def payload(sites=(), path=PATH, sha="1", files=None, **more):
         for key, value in zip(COLUMNS["rows"], (index, 0, 0, 2, [0], -1), strict=True):
             tables["rows"][key].append(value)
     head = dict.fromkeys(HEAD_KEYS) | {
-        "file": path, "sha256": sha, "generation": 1, "complete": True, "problems": [], "models": [{"name": "Net"}],
-        "values": [["f32", [2], None]], "scopes": [[0, "layers.0", "Block"]],
+        "file": path, "sha256": sha, "generation": 1, "complete": True, "problems": [], "unshown": [],
+        "models": [{"name": "Net"}], "values": [["f32", [2], None]], "scopes": [[0, "layers.0", "Block"]],
         "files": files or [{"path": path, "sha256": sha, "library": False}],
     }  # fmt: skip
     return {**head, **tables, **more}
@@ -134,6 +135,11 @@ def test_a_stale_view_says_which_text_its_hints_and_which_its_problems_speak_of(
     store.put(Entry(PATH, "new", GraphSnapshot(payload(sha="old")), True, (problem,)))
     view = store.view(PATH)
     assert (view.stale, view.sha256, view.problems_sha256) == (True, "old", "new")
+
+
+def test_a_view_of_a_model_has_every_key_of_its_record():
+    places = {"file_index"}  # a view has the path in its place
+    assert {*ModelRecord.__annotations__} - places <= {*ModelView.__dataclass_fields__}
 
 
 def test_models_are_those_whose_class_stands_in_the_file():

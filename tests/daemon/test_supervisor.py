@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from mase_server.daemon import supervisor
 from mase_server.daemon.channel import Channel
 from mase_server.daemon.launcher import ChildProcess
-from mase_server.daemon.log import OutputLog
+from mase_server.daemon.process import OutputLog
 from mase_server.daemon.supervisor import Events, Limits, TraceWorker, WorkerGone
-from mase_server.snapshot import split
-from mase_server.wire import encode
-from mase_server.worker.request import TraceRequest
+from mase_server.protocol.request import TraceRequest
+from mase_server.protocol.snapshot import split_payload
+from mase_server.protocol.wire import encode
 
 from .stub_job import payload_of
 
@@ -52,7 +52,7 @@ async def test_stages_payloads_and_the_end_are_taken_in_order():
     played = Played()
     payload = payload_of("/w/net.py", b"x = 1  # shape f32[2]\n" * 900)
     played.say({"event": "stage", "stage": "import", "message": "net"})
-    played.say(*({"event": "snapshot", "frame": frame} for frame in split(payload)))
+    played.say(*({"event": "snapshot", "frame": frame} for frame in split_payload(payload)))
     played.say({"event": "done", "seconds": 0.5})
     outcome = await played.worker.trace()
     assert (outcome.state, outcome.seconds, outcome.problems) == ("ready", 0.5, ())
@@ -128,7 +128,7 @@ async def test_silence_is_stopped_at_the_time_limit():
 async def test_seconds_without_a_processor_do_not_count(monkeypatch):
     """They are told by the system, so those of a child that cannot tell of itself are, too."""
     clock = asyncio.get_running_loop().time
-    monkeypatch.setattr(supervisor, "waited", lambda child: clock() if child == NO_PROCESS else 0.0)
+    monkeypatch.setattr(supervisor, "seconds_waited", lambda child: clock() if child == NO_PROCESS else 0.0)
     played = Played(seconds=0.3)
     started = clock()
     outcome = await played.worker.trace()

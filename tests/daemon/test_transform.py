@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mase_server.daemon.graph_snapshot import GraphSnapshot
+from mase_server.daemon.graph_snapshot import GraphSnapshot, Transform
 from mase_server.daemon.store import Entry, Store
-from mase_server.daemon.transform import Transform
-from mase_server.snapshot import COLUMNS, MODEL_KEYS, TRANSFORM_NODES
-from mase_server.wire import pack_blob
+from mase_server.protocol.snapshot import COLUMNS, MODEL_KEYS, TRANSFORM_NODES
+from mase_server.protocol.wire import pack_blob
 
 from .fake_child import overlay
 from .test_calls import many
@@ -96,7 +95,7 @@ def test_undo_and_redo_build_no_index_anew():
     snapshot = traced(size=5000).prepare()
     over = snapshot.with_transforms({0: made_of(0, {0: "fixed(8,4)"})})
     assert over._tables is snapshot._tables
-    assert over.index(PATH)._places is snapshot.index(PATH)._places
+    assert over.index(PATH)._find_model_places is snapshot.index(PATH)._find_model_places
 
 
 def test_an_overlay_of_ten_thousand_nodes_gives_the_collector_nothing_to_look_at():

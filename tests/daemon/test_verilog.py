@@ -7,7 +7,7 @@ import pytest
 from mase_server.building import EMISSION_KEYS
 from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.status import FolderSettings
-from mase_server.steps import Step
+from mase_server.protocol.arguments import Step
 
 from .fake_child import PATH, FakeFile
 
@@ -155,7 +155,9 @@ async def test_what_cannot_be_made_of_a_new_text_is_a_warning_and_the_last_one_s
     told = file.verilog.tell(PATH)
     assert (told["stale"], told["running"], text(file)) == (True, False, "Net 4 of text 1")
     assert codes(file) == [(1, "warning", "verilog-failed")]
-    why = "Net: no hardware can be made of this text: quantize: there is nothing to round. The last one stays shown."
+    why = (
+        "Net: the changed model gives no hardware: quantize: there is nothing to round. The last hardware stays shown."
+    )
     assert messages(file) == [why]
     file.no_hardware = None
     file.save()
@@ -431,7 +433,7 @@ async def test_a_model_without_any_hardware_is_told_at_what_lacks_it_alone():
     file = FakeFile()
     missing = {"node": "sort", "operator": "sort", "why": "no component for sort", "row": 0}
     file.told = {"unsupported": [missing], "operations": [], "text": "", "totals": {}}
-    file.told["refusal"] = "nothing of it has hardware"
+    file.told["refusal"] = "no part of it has hardware"
     await file.verilog.emit(PATH, None)
     assert codes(file) == [(11, "information", "no-hardware")]
 
@@ -472,7 +474,7 @@ async def test_what_cannot_be_read_is_an_error_of_our_own():
     file.save()
     await file.ear.until(lambda: file.verilog.tell(PATH)["problem"])
     assert file.verilog.tell(PATH)["problem"] == (
-        "What the worker said of the hardware of Net cannot be read: KeyError: 'rows'"
+        "The worker's answer about the hardware of Net cannot be read: KeyError: 'rows'"
     )
 
 

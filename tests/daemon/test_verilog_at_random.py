@@ -2,7 +2,7 @@
 
 import asyncio
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from .fake_child import PATH
@@ -11,7 +11,6 @@ from .test_verilog import ONE, emitted, settles
 ACTIONS = st.sampled_from(["save", "begin", "fail", "apply", "undo", "redo", "emit", "other", "wait", "break"])
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(ACTIONS, max_size=14))
 def test_what_is_not_stale_is_always_of_the_present_text_and_pipeline(actions):
     asyncio.run(_walk(actions))

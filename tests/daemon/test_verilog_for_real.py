@@ -12,9 +12,9 @@ import pytest_asyncio
 
 from mase_server.building import EMISSION_KEYS, SIMULATION_KEYS
 from mase_server.daemon.api import API, Api
-from mase_server.daemon.output_folder import MARKER
 from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.process import DEFAULT_JOB
+from mase_server.daemon.verilog import MARKER
 
 from .conftest import Bench, gone, is_running
 

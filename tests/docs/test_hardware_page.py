@@ -11,8 +11,8 @@ from torch import nn
 
 from mase_server.building import Build
 from mase_server.cli.commands import app
-from mase_server.hardware.page import template
-from mase_server.simulation.arrays import Integers, write_npz
+from mase_server.hardware.emission import read_template
+from mase_server.simulation.simulating import Integers, write_npz
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "hardware.md").read_text("utf-8")
@@ -33,12 +33,12 @@ def test_the_ceilings_are_those_of_a_build():
 
 
 def test_the_table_of_targets_is_the_makefile():
-    targets = set(re.search(r"^\.PHONY: (.*)$", template("Makefile"), re.M)[1].split())
+    targets = set(re.search(r"^\.PHONY: (.*)$", read_template("Makefile"), re.M)[1].split())
     assert set(re.findall(r"^\| `make (\w+)` \|", PAGE, re.M)) == targets - {"clean"}
 
 
 def test_every_component_that_is_named_is_there():
-    table = PAGE.partition("## What there is")[2].partition("\n## ")[0]
+    table = PAGE.partition("## Operators")[2].partition("\n## ")[0]
     named = {name for row in re.findall(r"^\|[^|]*\|([^|]*)\|", table, re.M) for name in re.findall(r"`(\w+)`", row)}
     assert len(named) > 10
     assert named <= {path.stem for path in (ROOT / "rtl").glob("*.sv")}

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mase_server.arguments import ArgumentError
-from mase_server.cli.steps import UsageError, found
+from mase_server.cli.steps import UsageError, find_pass
 from mase_server.passes.registry import built_in
 from mase_server.passes.workspace import workspace_passes
-from mase_server.steps import Step
+from mase_server.protocol.arguments import ArgumentError, Step
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "passes.md").read_text("utf-8")
@@ -30,7 +29,7 @@ def test_the_pass_of_the_page_is_found_as_the_page_says(tmp_path):
     [own] = workspace_passes(str(tmp_path), str(tmp_path / "model.py"), built_in()).values()
     [scale] = own.arguments
     assert (own.name, own.title) == ("squared_relu", "Squared relu")
-    assert (scale.kind, scale.default, scale.help) == ("number", 1.0, "what the square is multiplied by")
+    assert (scale.kind, scale.default, scale.help) == ("number", 1.0, "a factor for the square")
     assert own.needs == {"metadata"}
 
 
@@ -53,7 +52,7 @@ def test_every_step_of_the_page_is_one():
 def test_the_errors_of_the_page_are_told_as_it_says():
     told = [each.to_wire() for each in built_in().values()]
     with pytest.raises(UsageError) as no_pass:
-        found("quantise", told)
+        find_pass("quantise", told)
     with pytest.raises(ArgumentError) as no_rank:
         built_in()["insert_lora_adapter"].checked({"rank": "0"})
     for error in (no_pass, no_rank):

@@ -14,16 +14,15 @@ import mase_server
 from docs import generate, json_output
 from mase_server import passes
 from mase_server.building import EMISSION_KEYS, ESTIMATE_KEYS, SIMULATION_KEYS, TOTAL_KEYS
-from mase_server.cli import verilog_report
-from mase_server.cli.applied_report import LAYER_KEYS, report
-from mase_server.cli.applying import Applied
+from mase_server.cli import verilog
+from mase_server.cli.applying import LAYER_KEYS, Applied, report_applied
 from mase_server.cli.session import Outcome
 from mase_server.cli.verilog import Made
 from mase_server.daemon.api import API
 from mase_server.lsp.features import COMMANDS, FEATURES
 from mase_server.passes.registry import built_in
-from mase_server.simulation.synthesising import counted
-from mase_server.snapshot import TRANSFORM_KEYS
+from mase_server.protocol.snapshot import TRANSFORM_KEYS
+from mase_server.simulation.building import count_cells
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -220,7 +219,7 @@ def test_the_page_of_a_pass_has_every_argument_that_it_declares(each):
 
 def test_the_json_page_of_apply_has_the_keys_that_it_prints():
     applied = Applied(Outcome("a.py", "/a.py", None, ()), code="")
-    assert list(json_output.APPLIED_KEYS) == list(report(applied))
+    assert list(json_output.APPLIED_KEYS) == list(report_applied(applied))
     assert list(json_output.LAYER_KEYS) == list(LAYER_KEYS)
     assert {"nodes", "sqnr", "max_error"} < set(json_output.SUMMARY_KEYS)
     assert all(f"{key}" in TRANSFORM_KEYS["summary"] for key in json_output.SUMMARY_KEYS)
@@ -229,7 +228,7 @@ def test_the_json_page_of_apply_has_the_keys_that_it_prints():
 def test_the_json_page_of_verilog_has_the_keys_that_it_prints():
     made = Made(Outcome("a.py", "/a.py", None, ()), dict.fromkeys(EMISSION_KEYS))
     page = PAGES["verilog-json.md"]
-    assert set(rows(page, "The object")) == set(verilog_report.report(made))
+    assert set(rows(page, "The object")) == set(verilog.report_hardware(made))
     assert set(rows(page, "`totals`, and `estimate` of an operation")) == {*ESTIMATE_KEYS, *TOTAL_KEYS}
-    assert rows(page, "`synthesis`") == list(counted({}).to_wire())
+    assert rows(page, "`synthesis`") == list(count_cells({}).to_wire())
     assert rows(page, "`simulation`") == list(SIMULATION_KEYS)

@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from messages import CLIENT, ROOT, is_said, messages, of_python, of_typescript, pieces
 
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
@@ -18,13 +17,12 @@ def test_the_page_quotes_messages():
     assert all(pieces(quote) for quote in QUOTES)
 
 
-@pytest.mark.parametrize("quote", QUOTES)
-def test_a_quoted_message_is_what_the_source_says(quote):
-    assert is_said(quote, TEXTS), f"docs/troubleshooting.md quotes what nothing says any more: {quote}"
+def test_a_quoted_message_is_what_the_source_says():
+    assert [quote for quote in QUOTES if not is_said(quote, TEXTS)] == []
 
 
 def test_the_table_has_every_text_of_the_status_item_and_no_other():
-    table = PAGE.partition("## What the status item says")[2].partition("\n\n`")[0]
+    table = PAGE.partition("## The status item")[2].partition("\n\n`")[0]
     told = {
         text
         for row in table.splitlines()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mase_server.formats.registry import FORMATS, parse
-from mase_server.inputs.text import parse as parse_inputs
+from mase_server.tracing.inputs.text import parse_inputs as parse_inputs
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -37,10 +37,10 @@ def targets(page):
             yield target, (page.parent / path).resolve() if path else page, anchor
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_every_link_leads_to_a_file_and_a_heading(page):
+def test_every_link_leads_to_a_file_and_a_heading():
     broken = [
-        target
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in PAGES
         for target, file, anchor in targets(page)
         if not file.exists() or (anchor and anchor not in anchors(file))
     ]
@@ -88,3 +88,18 @@ def test_files_and_make_targets_that_contributors_are_told_of_are_there():
     assert [path for path in existing if not (ROOT / path).exists()] == []
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
     assert set(re.findall(r"\bmake ([a-z-]+)`", text)) <= targets
+
+
+@pytest.mark.parametrize("page", [ROOT / "ARCHITECTURE.md", DOCS / "decisions.md"], ids=lambda page: page.stem)
+def test_files_that_a_page_about_the_code_tells_of_are_there(page):
+    named = re.findall(r"`([a-z_]+/[\w/]+\.\w+)`", page.read_text("utf-8"))
+    assert len(named) > 10
+    assert [path for path in named if not (ROOT / path).exists() and not (ROOT / "mase_server" / path).exists()] == []
+
+
+def test_the_walk_through_a_save_names_functions_and_classes_that_there_are():
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8").partition("## One save")[2].partition("## ")[0]
+    names = {part for name in re.findall(r"`([A-Za-z_.]+)`", text) for part in name.split(".")}
+    source = "\n".join(path.read_text("utf-8") for path in (ROOT / "mase_server").rglob("*.py"))
+    assert len(names) > 40
+    assert names - set(re.findall(r"^ *(?:async )?(?:def|class) (\w+)", source, re.M)) == set()

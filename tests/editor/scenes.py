@@ -84,7 +84,7 @@ def quantised(window: Window, keep: Keep) -> None:
     choose_action(window, "MASE: Quantise MLP")
     form(window, "Quantise MLP")
     window.page.keyboard.press("Enter")
-    lens = window.page.get_by_text(re.compile(r"quantize · .*SQNR .* smaller"))
+    lens = window.page.get_by_text(re.compile(r"quantize · .*SQNR "))
     lens.wait_for(timeout=3 * PATIENCE_MS)
     window.go_to(row - 1)
     away(window)
@@ -139,7 +139,7 @@ def costs(window: Window, keep: Keep) -> None:
 
 def inputs(window: Window, keep: Keep) -> None:
     """The form of a model's inputs and constructor arguments, beside its code."""
-    window.page.locator(".codelens-decoration a:visible", has_text="change inputs").first.click()
+    window.page.locator(".codelens-decoration a:visible", has_text="inputs").first.click()
     page = page_of(window)
     page.locator("input[name='inputs.x']").fill("f32[B=8, 16]")
     page.locator("input[name='arguments.num_classes']").fill("7")

@@ -23,7 +23,15 @@ HTML = f"""<!DOCTYPE html><html lang="en"><head><title>Costs</title>
     setState: (state) => sessionStorage.setItem("state", JSON.stringify(state)),
   }});
 </script><script nonce="n" src="{ADDRESS}costs.js"></script></body></html>"""
-NOTHING: dict[str, Any] = {"shared": [], "formats": [], "bits": None, "sqnr": None, "max_error": None, "hardware": None}
+NOTHING: dict[str, Any] = {
+    "shared": [],
+    "formats": [],
+    "bits": None,
+    "sqnr": None,
+    "max_error": None,
+    "passes": "",
+    "hardware": None,
+}
 
 
 def row(ident: str, parent: int, kind: str = "layer", flops: int = 0) -> dict[str, Any]:
@@ -107,7 +115,7 @@ def test_everything_can_be_done_by_keyboard(page: Page) -> None:
     assert (copied["type"], copied["rows"], copied["text"].count("\n")) == ("copy", 8, 8)
     press(page, "/")
     page.keyboard.insert_text("nowhere")
-    expect(page.get_by_text('Nothing fits "nowhere"')).to_be_visible()
+    expect(page.get_by_text('No row matches "nowhere"')).to_be_visible()
     press(page, "Escape")
     expect(page.locator("tr[data-id]")).to_have_count(8)
 

@@ -89,7 +89,7 @@ def test_the_cost_table_is_sorted_leads_to_the_code_follows_the_cursor_and_every
     window.picture("costs-filtered")
 
     table.press("Copy")
-    window.page.get_by_text("rows are in the clipboard").wait_for()
+    window.page.get_by_text("rows were copied to the clipboard").wait_for()
     copied = window.page.evaluate("navigator.clipboard.readText()").splitlines()
     assert copied[0].split("\t")[:4] == ["Path", "Type", "Parameters", "FLOPs"]
     assert copied[-1].split("\t")[:3] == ["blocks.3.attn.c_proj", "linear", f"{64 * 64 + 64}"]

@@ -1,5 +1,7 @@
 """The form for inputs in a real VS Code: see, change, write, compare, undo. Shapes are worked out by hand."""
 
+import re
+
 from fake_project import wait_until
 from playwright.sync_api import FrameLocator, expect
 from window import PATIENCE_MS, Window
@@ -28,9 +30,9 @@ def test_inputs_are_seen_changed_named_compared_and_undone(window: Window) -> No
     """A Linear(6, 4) has 6 * 4 + 4 parameters, whatever goes through it."""
     path = window.write("net.py", NET)
     window.open("net.py")
-    window.page.get_by_text("found by search").first.wait_for()
+    window.page.get_by_text("guessed B=").first.wait_for()
     window.expect_status("MASE: ready")
-    window.page.locator(".codelens-decoration").get_by_text("change inputs", exact=True).click()
+    window.page.locator(".codelens-decoration").get_by_text("inputs", exact=True).click()
     page = form(window)
     field = page.locator("input[name='inputs.x']")
     expect(field).to_be_focused(timeout=PATIENCE_MS)
@@ -41,17 +43,20 @@ def test_inputs_are_seen_changed_named_compared_and_undone(window: Window) -> No
     field.fill("f33[3, 6]")
     wrong = page.locator("[id='inputs.x-wrong']")
     expect(wrong).to_contain_text("unknown element type 'f33'", timeout=PATIENCE_MS)
+    expect(page.locator("#state")).to_have_text("Not traced, because of x.")
     window.picture("inputs-wrong")
     field.fill("f32[3, 6]")
     page.locator("input[name='arguments.width']").fill("6")
     expect(page.locator("#outcome")).to_contain_text("f32[3, 4]", timeout=PATIENCE_MS)
     expect(page.locator("#outcome")).to_contain_text("28")
+    traced = re.compile(r"^Traced Net with x: f32\[B=3, 6\] → f32\[3, 4\] in \d+\.\d\d s\.$")
+    expect(page.locator("#state")).to_have_text(traced)
     expect(wrong).to_be_empty()
     expect(page.locator("#comment")).to_have_text("# mase: Net(width=6); x: f32[3, 6]")
     window.picture("inputs-form")
     field.press("Enter")
     window.expect_line("# mase: Net(width=6); x: f32[3, 6]")
-    window.page.get_by_text("inputs from comment").first.wait_for()
+    expect(window.page.get_by_text("guessed B=")).to_have_count(0, timeout=PATIENCE_MS)
     written = "# mase: Net(width=6); x: f32[3, 6]\n"
     assert path.read_text() == NET.replace("class Net", f"{written}class Net")
 

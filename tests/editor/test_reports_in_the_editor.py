@@ -45,7 +45,7 @@ def test_the_status_item_says_why_a_trace_is_slow_and_a_report_is_shown_before_i
     window.expect_line("y: f32[B, 4] = self.canary_of_the_source(x)")
 
     window.command("MASE: Collect a Report")
-    notice = window.notice("This is all that the report holds.")
+    notice = window.notice("This is the whole content of the report.")
     window.expect_line("# Report of MASE")
     window.picture("report")
     notice.get_by_role("button", name="Copy Its Path").click()

@@ -78,9 +78,11 @@ class Stand:
         return await self.editor.end_state(path)
 
     async def save(self, name, text):
-        """Type and save another text; its end state."""
+        """Type and save another text; its end state. A trace of an earlier change that it overtakes is passed over."""
         self.send(name, text)
-        return await self.editor.end_state(self.folder / name)
+        while (state := await self.editor.end_state(self.folder / name)) == "superseded":
+            pass
+        return state
 
     def send(self, name, text):
         """Type and save another text, and wait for nothing."""

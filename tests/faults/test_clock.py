@@ -8,8 +8,8 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "mase_server"
 WALL = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today")}
 #: Where the age of something on disk is asked, which only that clock knows: a jump costs a cleaning up.
-AGES = {"daemon/tracked.py": 1, "simulation/kept.py": 1}
-PARTS = ("daemon", "lsp", "rpc", "worker", "client", "simulation", "observe")
+AGES = {"daemon/tracked.py": 1, "simulation/building.py": 1}
+PARTS = ("daemon", "lsp", "rpc", "worker", "client", "simulation", "telemetry")
 
 
 def looks(path):

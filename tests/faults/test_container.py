@@ -88,10 +88,10 @@ def test_the_tightest_group_around_a_process_counts_without_files_that_can_be_dr
         outer__inner__memory_dot_stat="inactive_file 0\n",
         outer__inner__memory_dot_events="oom_kill 0\n",
     )
-    assert limits.container() == limits.MemoryGroup(1000, 500, 2)
+    assert limits.find_container() == limits.MemoryGroup(1000, 500, 2)
     assert limits.available_fraction() == 0.5
     told("0::/outer/inner\n", outer__memory_dot_max=f"{machine}\n")
-    assert limits.container() is None, "what the machine has is no limit of a container"
+    assert limits.find_container() is None, "what the machine has is no limit of a container"
 
 
 def test_inside_a_container_that_sees_the_machines_paths_its_own_mount_counts(told):
@@ -102,10 +102,10 @@ def test_inside_a_container_that_sees_the_machines_paths_its_own_mount_counts(to
         memory__memory_dot_stat="total_inactive_file 500\n",
         memory__memory_dot_oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 0\n",
     )
-    assert limits.container() == limits.MemoryGroup(4000, 1000, 0)
+    assert limits.find_container() == limits.MemoryGroup(4000, 1000, 0)
     assert limits.available_fraction() == 0.75, "of the machine's own memory less is left"
 
 
 def test_without_groups_the_machine_alone_counts(told):
     told("")
-    assert (limits.container(), limits.available_fraction()) == (None, 0.75)
+    assert (limits.find_container(), limits.available_fraction()) == (None, 0.75)

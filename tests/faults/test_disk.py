@@ -14,9 +14,9 @@ from good_net import good, seen
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 
-from mase_server import directories
-from mase_server.daemon.picked_sets import PickedSets
-from mase_server.daemon.trust import grant, is_trusted
+from mase_server import private
+from mase_server.daemon.trials import PickedSets
+from mase_server.daemon.trust import grant_trust, is_trusted
 from mase_server.private import write_whole
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -131,7 +131,7 @@ def disk_full(monkeypatch):
 
 
 KEPT = {
-    "trusted.json": lambda folder: grant(folder, str(folder)),
+    "trusted.json": lambda folder: grant_trust(folder, str(folder)),
     "input_sets.json": lambda folder: PickedSets(folder).pick("/a.py", "Net", "small"),
     "token": lambda folder: write_whole(folder / "token", "secret"),
 }
@@ -154,6 +154,6 @@ async def test_a_user_without_a_home_gets_folders_of_their_own(tmp_path, monkeyp
     for variable in ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # what Python gives where nobody has such a number
-    found = [directories.cache_dir(), directories.state_dir()]
+    found = [private.cache_dir(), private.state_dir()]
     assert [each.is_absolute() and each.stat().st_mode & 0o777 for each in found] == [0o700] * 2
     assert sorted(tmp_path.iterdir()) == sorted(found)  # and no folder called "~"

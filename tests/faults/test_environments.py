@@ -134,7 +134,9 @@ async def test_a_python_that_hangs_is_ended_and_told(tmp_path, monkeypatch):
     make = script(f"#!/bin/sh\necho $$ > {tmp_path}/pid.new\nmv {tmp_path}/pid.new {tmp_path}/pid\nexec sleep 600\n")
     make(tmp_path / ".venv")
     with pytest.raises(process.NoEnvironment) as told:
-        await process.boot(str(tmp_path / ".venv" / "bin" / "python"), "parent", str(tmp_path), process.DEFAULT_JOB)
+        await process.boot_worker(
+            str(tmp_path / ".venv" / "bin" / "python"), "parent", str(tmp_path), process.DEFAULT_JOB
+        )
     assert told.value.code == "import-failed"
     assert str(told.value) == f"{tmp_path}/.venv/bin/python did not finish importing torch within 0 s."
     if (tmp_path / "pid").exists():  # it may have been ended before it said its number

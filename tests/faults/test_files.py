@@ -57,14 +57,14 @@ def ten_megabytes_of_code(path):
     path.write_text(good() + "\n\ndef part(x):\n    return x\n" * 350_000)
 
 
-LARGE = "This file has more than 8 MiB, and is not traced. Move what is no code, such as data, to a file of its own."
+LARGE = "This file has more than 8 MiB, and is not traced. Move data and the like to a file of their own."
 FAULTS = {
     directory: "This is a directory, not a file.",
     pipe: "This is a named pipe, not a file.",
     open_socket: "This is a socket, not a file.",
     endless: "This is a device, not a file.",
     loop: "This is a link that leads back to itself.",
-    dangling: "This is a link to nowhere.py, which is not there.",
+    dangling: "This is a link to nowhere.py, which does not exist.",
     fifty_megabytes: LARGE,
     ten_megabytes_of_code: LARGE,
 }

@@ -16,7 +16,7 @@ from good_net import GOOD, good, seen
 LIFT = "-dac_override,-dac_read_search"
 AS_OTHERS = ("setpriv", "--bounding-set", LIFT, "--inh-caps", LIFT) if os.geteuid() == 0 else ()
 PROGRAM = (sys.executable, "-m", "mase_server")
-DENIED = "This file may not be read (permission denied); `chmod u+r` allows it to its owner."
+DENIED = "This file is not readable (permission denied); `chmod u+r` makes it readable for its owner."
 
 
 @pytest.fixture(autouse=True)

@@ -198,7 +198,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2_000, 100_000] if os.environ.get("MASE_SEARCH") else [2_000])
 async def test_a_model_of_many_modules_is_shown_or_told_and_others_answer_meanwhile(stand, count):
     before = most_memory(stand.server)
     tracing = asyncio.ensure_future(stand.open("many.py", MANY.format(count=count)))
@@ -207,7 +207,7 @@ async def test_a_model_of_many_modules_is_shown_or_told_and_others_answer_meanwh
     problems = [one.code for one in await stand.problems("many.py")]
     if count == 2_000 or not problems:
         [titles] = (await stand.editor.lenses(stand.folder / "many.py")).values()
-        assert f"{count + 2:,} nodes · {2 * count:,} parameters" in titles[0]
+        assert {2_000: "4,000 parameters", 100_000: "200 k parameters"}[count] in " ".join(titles)
         assert not problems
     else:
         assert problems in (["time-limit"], ["memory-limit"])

@@ -60,7 +60,7 @@ def harmless(place, text, **shown):
 
 def refused(text, what):
     """A statement that is left out, with a warning at it."""
-    says = (rf"^{what} was refused while the model is looked at", "put it under `if __name__")
+    says = (rf"^{what} was refused while the model is traced", "put it under `if __name__")
     return Fault("import", text, "ready", "refused", text.split(";")[-1].strip(), says, SEEN)
 
 

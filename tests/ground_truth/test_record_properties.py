@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ground_truth.record import run_main
@@ -42,7 +42,6 @@ def program(steps: list[tuple[str, str, int, int]]) -> tuple[list[str], list[tup
     return lines, expected
 
 
-@settings(deadline=None, max_examples=60)
 @given(STEPS)
 def test_each_binding_has_the_shapes_that_the_program_gives_it(steps):
     lines, expected = program(steps)

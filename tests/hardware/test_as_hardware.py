@@ -11,7 +11,7 @@ from mase_server import passes
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.arithmetic import requantise
 from mase_server.hardware.kinds import KINDS
-from mase_server.hardware.lowering import lower
+from mase_server.hardware.lowering import lower_graph
 from mase_server.hardware.twin import integer_graph
 from mase_server.passes.verilog.as_hardware import as_hardware_transform_pass
 from tests.hardware.test_attention import Encoder
@@ -94,7 +94,7 @@ def case(name, data, seed):
 @given(name=st.sampled_from(sorted(CASES)), data=st.sampled_from(FORMATS), seed=st.integers(0, 99))
 def test_it_gives_what_the_integers_are(name, data, seed):
     graph, values = case(name, data, seed)
-    design = lower(graph)
+    design = lower_graph(graph)
     wanted = values_of(design, [values])
     graph, found = as_hardware_transform_pass(graph)
     assert found["without"] == {}
@@ -107,7 +107,7 @@ def differing(name, data):
     before = after = 0
     for seed in range(20):
         graph, values = case(name, data, seed)
-        (wanted,) = values_of(lower(graph), [values])
+        (wanted,) = values_of(lower_graph(graph), [values])
         before += int((graph.model(values) != wanted).sum())
         after += int((as_hardware_transform_pass(graph)[0].model(values) != wanted).sum())
     return before, after
@@ -121,7 +121,9 @@ def test_without_it_some_elements_differ(name, data):
 
 
 def test_all_kinds_are_tried():
-    kinds = {operation.kind for name in CASES for operation in lower(case(name, (8, 4), 0)[0]).operations.values()}
+    kinds = {
+        operation.kind for name in CASES for operation in lower_graph(case(name, (8, 4), 0)[0]).operations.values()
+    }
     other = {"embedding", "gather"}
     assert set(KINDS) - kinds - other == set(), "add a model with this kind to CASES"
 
@@ -163,15 +165,14 @@ def test_operators_without_hardware_stay_as_they_are():
     graph, found = as_hardware_transform_pass(graph)
     assert list(found["without"]) == ["cumsum"]
     assert set(found["replaced"]) == {"gelu", "softmax"}
-    design = lower(quantised(nn.Sequential(nn.GELU()), values, config((10, 8), out=(10, 8))))
+    design = lower_graph(quantised(nn.Sequential(nn.GELU()), values, config((10, 8), out=(10, 8))))
     (gelu,) = values_of(design, [values])
     format_ = FixedPoint(10, 8)
     summed = format_.nearest(torch.cumsum(gelu, 1))
-    design = lower(quantised(nn.Sequential(nn.Softmax(1)), values, config((10, 8), out=(10, 8))))
+    design = lower_graph(quantised(nn.Sequential(nn.Softmax(1)), values, config((10, 8), out=(10, 8))))
     assert torch.equal(graph.model(values), values_of(design, [summed])[0])
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     before=st.tuples(st.integers(2, 20), st.integers(-3, 20)),
     after=st.tuples(st.integers(2, 20), st.integers(-3, 20)),

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mase_server.hardware.lowering import lower
+from mase_server.hardware.lowering import lower_graph
 from tests.hardware.simulating import check
 from tests.hardware.test_emission import VERILATOR, emitted, make
 from tests.hardware.test_lowering import config, integers, quantised
@@ -114,6 +114,6 @@ class Mixer(nn.Module):
 def test_a_buffer_turns_what_comes_in_another_order(tmp_path):
     values = torch.randn(7, 5, 4)
     graph = quantised(Mixer(), values, config())
-    assert [each.kind for each in lower(graph).operations.values()].count("swap") == 2
+    assert [each.kind for each in lower_graph(graph).operations.values()].count("swap") == 2
     assert torch.equal(integers(graph, values), graph.model(values))
     check(emitted(Mixer(), values, 30, multipliers=8), tmp_path)

@@ -7,12 +7,12 @@ from torch.nn import functional as F
 
 from mase_server import MaseGraph, passes
 from mase_server.building import Build
-from mase_server.hardware.composed.transposed import Axis, weights
-from mase_server.hardware.emission import emit, random_inputs
-from mase_server.hardware.folding import fold
-from mase_server.hardware.lowering import lower
+from mase_server.hardware.composed.transposed import Axis, convolution_weights
+from mase_server.hardware.emission import emit_folder, random_inputs
+from mase_server.hardware.folding import fold_design
+from mase_server.hardware.lowering import lower_graph
 from mase_server.hardware.twin import integer_graph
-from mase_server.passes.verilog.preparation import prepare
+from mase_server.passes.verilog.told import prepare_graph
 from tests.hardware.simulating import check
 from tests.hardware.test_emission import VERILATOR
 
@@ -115,13 +115,15 @@ def prepared(model, *inputs, names=("x",), precision="fixed(8,4)"):
         if isinstance(layer, nn.BatchNorm1d):
             nn.init.normal_(layer.running_mean)
             nn.init.uniform_(layer.running_var, 0.5, 2)
-    graph, *_ = prepare(MaseGraph(model.eval(), dict(zip(names, inputs, strict=True))), Build(precision=precision))
+    graph, *_ = prepare_graph(
+        MaseGraph(model.eval(), dict(zip(names, inputs, strict=True))), Build(precision=precision)
+    )
     return graph
 
 
 def given(graph, *inputs):
     """What the hardware gives for real inputs, as numbers again, with its first format."""
-    design = lower(graph)
+    design = lower_graph(graph)
     assert not design.unsupported
     values = [each.out.format.encode(value.double()) for each, value in zip(design.inputs, inputs, strict=True)]
     results = integer_graph(design).model(*values)
@@ -177,9 +179,9 @@ def test_verilator_gives_the_same_integers(tmp_path, names):
         def forward(self, x):
             return tuple(part(x) for part in self.parts)
 
-    design = lower(prepared(Beside(), torch.randn(shape)))
+    design = lower_graph(prepared(Beside(), torch.randn(shape)))
     assert not design.unsupported
-    check(emit(design, fold(design, multipliers=60), "Beside", random_inputs(design, 8)), tmp_path)
+    check(emit_folder(design, fold_design(design, multipliers=60), "Beside", random_inputs(design, 8)), tmp_path)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -278,7 +280,7 @@ class Placed(Padded):
 def test_an_input_is_as_wide_as_the_tables_that_it_is_an_index_of():
     words = sentences()
     graph = prepared(Placed(), words)
-    assert [each.options["below"] for each in lower(graph).inputs] == [12]
+    assert [each.options["below"] for each in lower_graph(graph).inputs] == [12]
     (found,), _ = given(graph, words)
     assert torch.equal(found, graph.model(words))
 
@@ -294,7 +296,7 @@ def test_columns_of_one_input_may_be_indices_of_several_tables():
 
     columns = torch.randint(0, 5, (7, 2))
     graph = prepared(Columns(), columns)
-    assert [each.options["below"] for each in lower(graph).inputs] == [5]
+    assert [each.options["below"] for each in lower_graph(graph).inputs] == [5]
     (found,), _ = given(graph, columns)
     assert torch.equal(found, graph.model(columns))
 
@@ -322,16 +324,16 @@ def test_verilator_masks_as_well(tmp_path):
         def forward(self, x):
             return tuple(part(x) for part in self.parts)
 
-    design = lower(prepared(Both(), sentences()))
+    design = lower_graph(prepared(Both(), sentences()))
     assert not design.unsupported
     assert len(design.inputs) == 1
-    check(emit(design, fold(design, multipliers=30), "Both", random_inputs(design, 8)), tmp_path)
+    check(emit_folder(design, fold_design(design, multipliers=30), "Both", random_inputs(design, 8)), tmp_path)
 
 
 @pytest.mark.parametrize(
     ("model", "shape", "why"),
     [
-        (after(nn.Conv1d(3, 5, 1), lambda x: x.max(2)[1].float()), LINES, "where the largest is"),
+        (after(nn.Conv1d(3, 5, 1), lambda x: x.max(2)[1].float()), LINES, "the index of the maximum"),
         (after(nn.Linear(6, 5), lambda x: F.normalize(x, p=1)), ROWS, "p=1"),
         (two(lambda x, y: torch.div(x, y, rounding_mode="floor")), ROWS, "rounds the quotient"),
         (two(lambda x, y: torch.einsum("bi,cj->bcij", x, y)), ROWS, "does not have the batch first"),
@@ -340,7 +342,7 @@ def test_verilator_masks_as_well(tmp_path):
     ],
 )
 def test_what_has_no_hardware_says_why(model, shape, why):
-    told = lower(prepared(model, torch.randn(shape))).unsupported
+    told = lower_graph(prepared(model, torch.randn(shape))).unsupported
     assert any(why in each.why for each in told), told
 
 
@@ -349,7 +351,7 @@ def test_filters_of_a_transposed_convolution_are_its_own_put_in_another_order(ke
     """No product is made twice, and none with what is not there."""
     count = 4 * stride
     axis = Axis(kernel, stride, padding, dilation, 5, count)
-    filters = weights(torch.arange(1.0, kernel + 1).expand(1, 1, 1, -1), (Axis(1, 1, 0, 1, 1, 1), axis), 1)
+    filters = convolution_weights(torch.arange(1.0, kernel + 1).expand(1, 1, 1, -1), (Axis(1, 1, 0, 1, 1, 1), axis), 1)
     assert sorted(each for each in filters.flatten().tolist() if each) == list(range(1, kernel + 1))
 
 
@@ -363,6 +365,6 @@ def test_an_input_may_have_fewer_numbers_than_its_reader_takes_at_once(tmp_path)
         def forward(self, x, t):
             return self.layer(torch.cat([x, t], 1))
 
-    design = lower(prepared(Joined(), torch.randn(4, 2), torch.randn(4, 1), names=("x", "t")))
-    made = emit(design, fold(design, multipliers=6), "Joined", random_inputs(design, 9))
+    design = lower_graph(prepared(Joined(), torch.randn(4, 2), torch.randn(4, 1), names=("x", "t")))
+    made = emit_folder(design, fold_design(design, multipliers=6), "Joined", random_inputs(design, 9))
     check(made, tmp_path)

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from mase_server.hardware.emission import emit, module_name, random_inputs
-from mase_server.hardware.folding import fold
-from mase_server.hardware.lowering import lower
-from mase_server.hardware.names import RESERVED, identifier
+from mase_server.hardware.emission import emit_folder, module_name, random_inputs
+from mase_server.hardware.folding import fold_design
+from mase_server.hardware.lowering import lower_graph
+from mase_server.hardware.verilog import RESERVED, make_identifier
 from tests.hardware.simulating import check, simulated
 from tests.hardware.test_lowering import Rows, Turned, Twice, config, mlp, quantised
 
@@ -18,8 +18,8 @@ VERILATOR = pytest.mark.skipif(shutil.which("verilator") is None, reason="Verila
 
 
 def emitted(model, values, vectors=20, **wishes):
-    design = lower(quantised(model, values, config()))
-    return emit(design, fold(design, **wishes), type(model).__name__, random_inputs(design, vectors))
+    design = lower_graph(quantised(model, values, config()))
+    return emit_folder(design, fold_design(design, **wishes), type(model).__name__, random_inputs(design, vectors))
 
 
 def make(folder, *what):
@@ -116,6 +116,6 @@ def test_names_of_modules(name, module):
 
 
 def test_no_name_is_a_word_of_the_language_or_another_ones():
-    assert all(identifier(word) not in RESERVED for word in RESERVED)
-    assert identifier("x_valid") != "x_valid"
-    assert identifier("a", {"a"}) != "a"
+    assert all(make_identifier(word) not in RESERVED for word in RESERVED)
+    assert make_identifier("x_valid") != "x_valid"
+    assert make_identifier("a", {"a"}) != "a"

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 import torch
 
-from mase_server.hardware.emission import emit, random_inputs
+from mase_server.hardware.emission import emit_folder, random_inputs
 from mase_server.hardware.estimates import estimate
-from mase_server.hardware.folding import fold
-from mase_server.hardware.lowering import lower
-from mase_server.simulation.synthesising import synthesise
+from mase_server.hardware.folding import fold_design
+from mase_server.hardware.lowering import lower_graph
+from mase_server.simulation.building import synthesise
 from tests.hardware.test_lowering import config, mlp, quantised
 from tests.hardware.test_residuals import Block
 
@@ -23,9 +23,9 @@ CASES = {
 def test_tables_are_within_a_quarter_of_those_of_yosys_and_multipliers_are_exact(tmp_path, name):
     make, shape, multipliers = CASES[name]
     torch.manual_seed(0)
-    design = lower(quantised(make(), torch.randn(2, *shape), config()))
-    folding = fold(design, multipliers=multipliers)
-    made = emit(design, folding, "Model", random_inputs(design, 1))
+    design = lower_graph(quantised(make(), torch.randn(2, *shape), config()))
+    folding = fold_design(design, multipliers=multipliers)
+    made = emit_folder(design, folding, "Model", random_inputs(design, 1))
     made.write(tmp_path)
     found = asyncio.run(synthesise(tmp_path, made.name, lambda message, fraction: None))
     totals = estimate(design, folding).totals

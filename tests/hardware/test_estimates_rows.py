@@ -2,10 +2,10 @@
 
 import re
 
-from mase_server.hardware.estimates.components import COSTS
+from mase_server.hardware.estimates.estimating import COSTS
 from mase_server.hardware.kinds import KINDS
-from mase_server.hardware.library import rtl_folder
 from mase_server.hardware.timing.components import TIMINGS
+from mase_server.hardware.verilog import rtl_folder
 from tests.rtl.build import ROOT
 
 

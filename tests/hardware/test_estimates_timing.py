@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mase_server import MaseGraph, passes
-from mase_server.hardware import netlist, pace
-from mase_server.hardware.emission import emit, random_inputs
+from mase_server.hardware import netlist
+from mase_server.hardware.emission import emit_folder, random_inputs
 from mase_server.hardware.estimates import estimate, estimating
-from mase_server.hardware.folding import fold
-from mase_server.hardware.lowering import lower
+from mase_server.hardware.folding import fold_design
+from mase_server.hardware.lowering import lower_graph
 from tests.hardware.simulating import latency, simulated
 from tests.hardware.test_attention import Attention, Encoder, Mixer
 from tests.hardware.test_emission import VERILATOR
@@ -42,11 +42,11 @@ def designed(name):
     make, shape, _ = CASES[name]
     torch.manual_seed(0)
     values = torch.randint(0, 11, (2, 6)) if shape is None else torch.randn(2, *shape)
-    return lower(quantised(make(), values, config()))
+    return lower_graph(quantised(make(), values, config()))
 
 
 def emitted(design, folding, vectors=VECTORS):
-    return emit(design, folding, "Model", random_inputs(design, vectors))
+    return emit_folder(design, folding, "Model", random_inputs(design, vectors))
 
 
 @VERILATOR
@@ -55,7 +55,7 @@ def emitted(design, folding, vectors=VECTORS):
 )
 def test_interval_and_latency_are_those_of_the_simulation(tmp_path, name, multipliers):
     design = designed(name)
-    folding = fold(design, multipliers=multipliers)
+    folding = fold_design(design, multipliers=multipliers)
     totals, made = estimate(design, folding).totals, emitted(design, folding)
     status, streams = simulated(made, tmp_path)
     assert status == 0
@@ -67,10 +67,10 @@ def test_interval_and_latency_are_those_of_the_simulation(tmp_path, name, multip
 def test_a_design_stands_still_in_time_as_it_does_in_hardware(monkeypatch):
     """The same room that is too little in simulation: see test_residuals."""
     design = designed("residual")
-    folding = fold(design)
+    folding = fold_design(design)
     assert estimate(design, folding).totals["latency"] > 0
     monkeypatch.setattr(netlist, "_SLACK", -1)
-    monkeypatch.setattr(pace, "waiting", lambda *_: {})
+    monkeypatch.setattr(netlist, "compute_waiting", lambda *_: {})
     assert estimate(design, folding).totals["latency"] == 0
 
 
@@ -91,7 +91,7 @@ class Tokens(nn.Module):
 def test_the_latency_of_a_design_too_large_to_be_followed_is_within_two_percent(monkeypatch, name):
     monkeypatch.setitem(CASES, "tokens", (Tokens, (3, 32, 32), (5,)))
     design = designed(name)
-    folding = fold(design, multipliers=CASES[name][2][0])
+    folding = fold_design(design, multipliers=CASES[name][2][0])
     exact = estimate(design, folding).totals["latency"]
     monkeypatch.setattr(estimating, "_MOST_BEATS", 0)
     assert estimate(design, folding).totals["latency"] == pytest.approx(exact, rel=0.02)
@@ -107,11 +107,11 @@ class Join(nn.Module):
 
 
 def test_what_nobody_folds_takes_a_beat_a_cycle_also_where_beats_are_not_followed(monkeypatch):
-    design = lower(quantised(Join(), torch.randn(2, 5), config()))
+    design = lower_graph(quantised(Join(), torch.randn(2, 5), config()))
     (name,) = (each.name for each in design.operations.values() if each.kind == "concat")
-    followed = estimate(design, fold(design)).operations[name]["cycles"]
+    followed = estimate(design, fold_design(design)).operations[name]["cycles"]
     monkeypatch.setattr(estimating, "_MOST_BEATS", 0)
-    assert estimate(design, fold(design)).operations[name]["cycles"] == followed == 9
+    assert estimate(design, fold_design(design)).operations[name]["cycles"] == followed == 9
 
 
 class Drawn(nn.Module):
@@ -144,14 +144,14 @@ class Drawn(nn.Module):
 def drawn(seed):
     torch.manual_seed(seed)
     graph = MaseGraph(Drawn(seed).eval(), {"x": torch.randn(2, 6)})
-    return lower(passes.quantize_transform_pass(graph, {"default": "fixed(8,4)"})[0])
+    return lower_graph(passes.quantize_transform_pass(graph, {"default": "fixed(8,4)"})[0])
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.integers(0, 60))
 def test_no_time_is_negative_and_none_is_longer_than_the_whole(seed, spare):
     design = drawn(seed)
-    folding = fold(design, multipliers=fold(design).multipliers + spare)
+    folding = fold_design(design, multipliers=fold_design(design).multipliers + spare)
     found = estimate(design, folding)
     times = {name: each["latency"] for name, each in found.operations.items()}
     assert min(times.values()) >= 0
@@ -163,6 +163,6 @@ def test_no_time_is_negative_and_none_is_longer_than_the_whole(seed, spare):
 def test_the_latency_of_a_drawn_model_is_that_of_the_simulation(tmp_path, seed):
     design = drawn(seed)
     assert any(each.kind == "concat" for each in design.operations.values())
-    folding = fold(design)
+    folding = fold_design(design)
     made = emitted(design, folding)
     assert estimate(design, folding).totals["latency"] == latency(made, tmp_path)

@@ -9,7 +9,7 @@ from torch import nn
 from mase_server import MaseGraph
 from mase_server.building import Build
 from mase_server.hardware import kinds
-from mase_server.hardware.faults import OperationError
+from mase_server.hardware.design import OperationError
 from mase_server.passes.verilog.told import build
 from mase_server.visible import escape_markdown
 from tests.hardware.test_emission import VERILATOR, make
@@ -44,7 +44,7 @@ def raising(monkeypatch, kind, function):
 def test_a_kind_that_raises_is_told_at_its_node_and_the_rest_is_made(monkeypatch, tmp_path, function):
     raising(monkeypatch, "softmax", function)
     found = told(tmp_path)
-    why = "working it out failed with IndexError: Dimension out of range (expected to be in range of [-1, 0])"
+    why = "its lowering failed with IndexError: Dimension out of range (expected to be in range of [-1, 0])"
     assert [(each["node"], each["operator"], each["why"]) for each in found["unsupported"]] == [
         ("softmax", "softmax", why)
     ]

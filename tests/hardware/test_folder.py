@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from mase_server.hardware.emission import Emitted, emit, random_inputs
-from mase_server.hardware.folding import fold
-from mase_server.hardware.lowering import lower
+from mase_server.hardware.emission import Emitted, emit_folder, random_inputs
+from mase_server.hardware.folding import fold_design
+from mase_server.hardware.lowering import lower_graph
 from tests.hardware.simulating import check_text
 from tests.hardware.test_lowering import Twice, config, mlp, quantised
 
@@ -40,8 +40,8 @@ MODELS = {
 def written(name, folder, vectors=6, multipliers=12):
     make, shape = MODELS[name]
     torch.manual_seed(0)
-    design = lower(quantised(make(), torch.randn(*shape), config()))
-    emitted = emit(design, fold(design, multipliers=multipliers), "Net", random_inputs(design, vectors))
+    design = lower_graph(quantised(make(), torch.randn(*shape), config()))
+    emitted = emit_folder(design, fold_design(design, multipliers=multipliers), "Net", random_inputs(design, vectors))
     emitted.write(folder)
     return design, emitted
 
@@ -133,7 +133,7 @@ def test_the_page_tells_pace_latency_and_what_each_operation_takes(tmp_path):
     assert [row.split(" | ")[0].strip("| ") for row in rows[1:]] == list(design.operations)
     interval, latency = map(int, re.search(r"takes (\d+) cycles .*, and comes out (\d+) cycles after", page).groups())
     assert 0 < interval < latency
-    assert f"{fold(design, multipliers=12).multipliers} multipliers, " in page
+    assert f"{fold_design(design, multipliers=12).multipliers} multipliers, " in page
     assert all(f"`{path.split('/')[0]}" in page for path in ("files.f", "rtl/", "sim/"))
 
 
@@ -153,7 +153,7 @@ def test_nobody_has_a_warning_about_the_whole_folder(tmp_path, name):
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "b.sv").mkdir()
-    with pytest.raises(OSError, match=r"b\.sv: Is a directory\. The folder is not whole: emit again") as told:
+    with pytest.raises(OSError, match=r"b\.sv: Is a directory\. The folder is incomplete: emit again") as told:
         Emitted("net", {"a.sv": "module a;", "b.sv": "module b;"}, None).write(tmp_path)
     assert told.value.strerror.startswith(f"cannot write {tmp_path / 'b.sv'}: ")
     assert (tmp_path / "a.sv").read_text() == "module a;"

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mase_server.formats.fixed import FixedPoint
-from mase_server.hardware.design import Constant, Design, Operation, Stream
+from mase_server.hardware.design import Constant, Design, Operation, Stream, find_divisors
 from mase_server.hardware.estimates import estimate
-from mase_server.hardware.folding import FoldingError, fold
-from mase_server.hardware.folds import divisors
+from mase_server.hardware.folding import FoldingError, fold_design
 from mase_server.hardware.kinds import KINDS
-from mase_server.hardware.lowering import lower
+from mase_server.hardware.lowering import lower_graph
 from tests.hardware.test_lowering import config, quantised
 
 FORMAT = FixedPoint(8, 4)
@@ -54,58 +53,56 @@ def every(design):
 sizes = st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=2, max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
 @given(sizes, st.integers(1, 40))
 def test_a_budget_gives_the_shortest_interval_there_is(sizes, budget):
     design = chain(*sizes)
     possible = [interval for interval, multipliers in every(design) if multipliers <= budget]
     if not possible:
         with pytest.raises(FoldingError, match="too few"):
-            fold(design, multipliers=budget)
+            fold_design(design, multipliers=budget)
         return
-    found = fold(design, multipliers=budget)
+    found = fold_design(design, multipliers=budget)
     assert found.interval == min(possible)
     assert found.multipliers <= budget
 
 
-@settings(max_examples=60, deadline=None)
 @given(sizes, st.integers(1, 40), st.integers(1, 2))
 def test_an_interval_takes_the_fewest_multipliers_there_are(sizes, interval, rows):
     design = chain(*sizes, rows=rows)
     possible = [multipliers for cycles, multipliers in every(design) if cycles <= interval]
     if not possible:
         with pytest.raises(FoldingError, match="too short"):
-            fold(design, interval=interval)
+            fold_design(design, interval=interval)
         return
-    found = fold(design, interval=interval)
+    found = fold_design(design, interval=interval)
     assert found.multipliers == min(possible)
     assert found.interval <= interval
 
 
 def test_what_cannot_be_kept_says_what_can():
     with pytest.raises(FoldingError, match="takes 68 multipliers, 52 are allowed; with those 128 cycles are possible"):
-        fold(chain(16, 64, 32, 32, 5), interval=64, multipliers=52)
+        fold_design(chain(16, 64, 32, 32, 5), interval=64, multipliers=52)
 
 
 def test_without_wishes_a_layer_has_one_multiplier():
-    found = fold(chain(4, 6, 2))
+    found = fold_design(chain(4, 6, 2))
     assert [each.multipliers for each in found.folds.values()] == [1, 1]
     assert (found.interval, found.bottlenecks) == (24, ("layer_0",))
 
 
 def test_of_equally_small_folds_one_with_few_lanes_of_results_is_chosen():
     """A lane of results has a rounding of its own; gathering beats for the next layer costs next to nothing."""
-    found = fold(chain(8, 8, 8), interval=16)
+    found = fold_design(chain(8, 8, 8), interval=16)
     assert [(each.par_in, each.par_out) for each in found.folds.values()] == [(4, 1), (4, 1)]
 
 
 def test_no_layer_waits_for_a_converter():
     """Beats of 3 become beats of 2 element by element: 12 of them, for which an interval of 6 has no time."""
-    found = fold(chain(4, 12, 6), interval=12)
+    found = fold_design(chain(4, 12, 6), interval=12)
     first, second = found.folds.values()
     assert 12 // gcd(first.par_out, second.par_in) <= 12
     for interval in (6, 8, 12, 16, 24):
-        first, second = fold(chain(4, 12, 6), interval=interval).folds.values()
+        first, second = fold_design(chain(4, 12, 6), interval=interval).folds.values()
         assert 12 // gcd(first.par_out, second.par_in) <= interval
 
 
@@ -123,17 +120,17 @@ class Products(nn.Module):
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 200))
 def test_all_that_multiplies_is_within_the_budget(budget):
-    design = lower(quantised(Products(), torch.randn(2, 6), config()))
-    least = fold(design).multipliers
+    design = lower_graph(quantised(Products(), torch.randn(2, 6), config()))
+    least = fold_design(design).multipliers
     if budget < least:
         with pytest.raises(FoldingError, match=f"need {least} at least"):
-            fold(design, multipliers=budget)
+            fold_design(design, multipliers=budget)
         return
-    found = fold(design, multipliers=budget)
+    found = fold_design(design, multipliers=budget)
     assert found.multipliers <= budget
     # Counted component by component, from the netlist.
     assert estimate(design, found).totals["multipliers"] == found.multipliers
 
 
 def test_divisors():
-    assert [divisors(each) for each in (1, 7, 12)] == [[1], [1, 7], [1, 2, 3, 4, 6, 12]]
+    assert [find_divisors(each) for each in (1, 7, 12)] == [[1], [1, 7], [1, 2, 3, 4, 6, 12]]

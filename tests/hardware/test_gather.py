@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mase_server.hardware.lowering import lower
+from mase_server.hardware.lowering import lower_graph
 from tests.hardware.simulating import check
 from tests.hardware.test_emission import VERILATOR, emitted, make
 from tests.hardware.test_lowering import config, integers, quantised
@@ -96,7 +96,7 @@ def test_verilator_gives_the_same_integers(tmp_path, model):
 
 
 def test_what_comes_again_as_it_is_needs_no_addresses():
-    design = lower(quantised(Gated(), torch.randn(2, 6, 8), config()))
+    design = lower_graph(quantised(Gated(), torch.randn(2, 6, 8), config()))
     repeated = [each.options["blocks"] for each in design.operations.values() if each.kind == "gather"]
     # A number for each of 4 channels of a token; the last token's vector for each of 6.
     assert [(each.size, each.repeats) for each in repeated] == [(1, 4), (4, 6)]
@@ -112,7 +112,7 @@ class Mixing(nn.Module):
 
 
 def test_samples_that_are_mixed_have_no_hardware():
-    (told,) = lower(quantised(Mixing(), torch.randn(6, 4, 4), config())).unsupported
+    (told,) = lower_graph(quantised(Mixing(), torch.randn(6, 4, 4), config())).unsupported
     assert "mixes samples" in told.why
 
 
@@ -138,5 +138,5 @@ class Doubled(Written):
 
 @pytest.mark.parametrize("model", [Written(), Doubled()])
 def test_a_part_that_is_changed_in_place_is_refused(model):
-    told = lower(quantised(model, torch.randn(2, 4), config())).unsupported
+    told = lower_graph(quantised(model, torch.randn(2, 4), config())).unsupported
     assert any("in place" in each.why for each in told)

@@ -9,11 +9,11 @@ from torch.nn import functional as F
 
 from mase_server import MaseGraph
 from mase_server.building import Build
-from mase_server.hardware.emission import emit, random_inputs
-from mase_server.hardware.folding import fold
-from mase_server.hardware.lowering import lower
+from mase_server.hardware.emission import emit_folder, random_inputs
+from mase_server.hardware.folding import fold_design
+from mase_server.hardware.lowering import lower_graph
 from mase_server.hardware.twin import integer_graph
-from mase_server.passes.verilog.preparation import prepare
+from mase_server.passes.verilog.told import prepare_graph
 from tests.hardware.simulating import check
 from tests.hardware.test_emission import VERILATOR, make
 
@@ -98,10 +98,10 @@ class Llama(nn.Module):
 
 def design_of(model, precision="fixed(8,4)", rows=ROWS):
     torch.manual_seed(0)
-    graph, *_ = prepare(
+    graph, *_ = prepare_graph(
         MaseGraph(model.eval(), {"ids": torch.randint(0, VOCABULARY, (2, rows))}), Build(precision=precision)
     )
-    return lower(graph), graph
+    return lower_graph(graph), graph
 
 
 @pytest.mark.parametrize("kind", [GPT, Llama])
@@ -140,5 +140,5 @@ def test_no_token_knows_those_behind_it(kind):
 def test_verilator_gives_the_same_integers(tmp_path, kind):
     torch.manual_seed(3)
     design, _ = design_of(kind())
-    check(emit(design, fold(design, multipliers=64), kind.__name__, random_inputs(design, 20)), tmp_path)
+    check(emit_folder(design, fold_design(design, multipliers=64), kind.__name__, random_inputs(design, 20)), tmp_path)
     assert make(tmp_path, "lint").stderr == ""

@@ -10,11 +10,11 @@ from torch.nn import functional as F
 from mase_server import MaseGraph, passes
 from mase_server.building import Build
 from mase_server.formats.fixed import FixedPoint
-from mase_server.hardware.emission import emit, random_inputs
-from mase_server.hardware.folding import fold
-from mase_server.hardware.lowering import lower
+from mase_server.hardware.emission import emit_folder, random_inputs
+from mase_server.hardware.folding import fold_design
+from mase_server.hardware.lowering import lower_graph
 from mase_server.hardware.twin import integer_graph
-from mase_server.passes.verilog.preparation import prepare
+from mase_server.passes.verilog.told import prepare_graph
 from tests.hardware.simulating import check
 from tests.hardware.test_emission import VERILATOR, emitted, make
 from tests.hardware.test_lowering import config, integers, quantised
@@ -111,7 +111,7 @@ class Low(Scores):
 
 
 def test_a_number_that_leaves_something_in_a_softmax_is_no_mask():
-    told = lower(quantised(Low(), torch.randn(2, 6, 8), config())).unsupported
+    told = lower_graph(quantised(Low(), torch.randn(2, 6, 8), config())).unsupported
     assert any("fills in -20.0" in each.why for each in told)
 
 
@@ -166,9 +166,9 @@ class Encoder(nn.Module):
 def test_torch_s_own_encoder_is_hardware_without_anything_asked(tmp_path, first):
     torch.manual_seed(5)
     model, values = Encoder(first).eval(), torch.randn(4, 6, 8)
-    design = lower(prepare(MaseGraph(model, {"x": values}), Build(precision="fixed(12,8)"))[0])
+    design = lower_graph(prepare_graph(MaseGraph(model, {"x": values}), Build(precision="fixed(12,8)"))[0])
     assert design.unsupported == ()
     given = integer_graph(design).model(design.inputs[0].out.format.encode(values))
     with torch.no_grad():
         assert (FixedPoint(12, 8).decode(given) - model(values)).abs().max() < 0.15
-    check(emit(design, fold(design, multipliers=32), "Encoder", random_inputs(design, 8)), tmp_path)
+    check(emit_folder(design, fold_design(design, multipliers=32), "Encoder", random_inputs(design, 8)), tmp_path)

@@ -8,9 +8,8 @@ from torch import nn
 
 from mase_server import MaseGraph
 from mase_server.building import Build
-from mase_server.hardware.lowering import lower
-from mase_server.passes.verilog.samples import arguments_of, own_inputs
-from mase_server.passes.verilog.told import build
+from mase_server.hardware.lowering import lower_graph
+from mase_server.passes.verilog.told import arguments_of, build, own_inputs
 from tests.hardware.test_lowering import config, quantised
 
 numpy = pytest.importorskip("numpy")
@@ -39,7 +38,7 @@ def one():
 
 
 def read(path, graph):
-    return own_inputs(str(path), lower(graph), arguments_of(graph))
+    return own_inputs(str(path), lower_graph(graph), arguments_of(graph))
 
 
 #: Worked by hand for 8 bits, 4 of them after the point: half to even, saturated.

@@ -8,11 +8,11 @@ from torch import fx, nn
 from torch.nn import functional as F
 
 from mase_server import MaseGraph, passes
-from mase_server.hardware.emission import emit, random_inputs
-from mase_server.hardware.folding import fold
-from mase_server.hardware.lowering import lower
+from mase_server.hardware.emission import emit_folder, random_inputs
+from mase_server.hardware.folding import fold_design
+from mase_server.hardware.lowering import lower_graph
 from mase_server.hardware.twin import integer_graph
-from mase_server.passes.verilog.samples import arguments_of
+from mase_server.passes.verilog.told import arguments_of
 from tests.hardware.simulating import check
 from tests.hardware.test_emission import VERILATOR, make
 from tests.hardware.test_lowering import config, quantised
@@ -124,7 +124,7 @@ def rounded(design, name, values):
 def test_the_rest_computes_what_the_quantised_graph_does(model, shape, missing, inputs, outputs):
     torch.manual_seed(3)
     graph = quantised(model, torch.randn(5, *shape), config())
-    design = lower(graph)
+    design = lower_graph(graph)
     assert [each.node for each in design.unsupported if each.operator != "flip"] == missing
     assert [each.name for each in design.inputs] == inputs
     assert list(design.outputs) == outputs
@@ -134,34 +134,34 @@ def test_the_rest_computes_what_the_quantised_graph_does(model, shape, missing, 
 
 
 def test_the_page_says_which_ports_stand_in_place_of_what_is_missing():
-    design = lower(quantised(Middle(), torch.randn(2, 4), config()))
-    page = emit(design, fold(design), "Middle", random_inputs(design, 2)).files["README.md"]
+    design = lower_graph(quantised(Middle(), torch.randn(2, 4), config()))
+    page = emit_folder(design, fold_design(design), "Middle", random_inputs(design, 2)).files["README.md"]
     ports = dict(re.findall(r"^\| `(data_\w+)` \| ([^|]*) \|", page, re.M))
     assert ports["data_in_0"] == "x"
-    assert ports["data_in_1"] == "what cumsum would give"
-    assert {told for port, told in ports.items() if "out" in port} == {"second", "side", "first, for what is missing"}
+    assert ports["data_in_1"] == "the missing result of cumsum"
+    assert {told for port, told in ports.items() if "out" in port} == {"second", "side", "first, for a missing node"}
 
 
 def test_what_only_follows_something_missing_is_not_told_as_well():
-    design = lower(quantised(Mixing(), torch.randn(5, 4), config()))
+    design = lower_graph(quantised(Mixing(), torch.randn(5, 4), config()))
     assert [each.node for each in design.unsupported] == ["cumsum"]
     assert design.outputs == ("first",)
     assert "last" not in design.operations
 
 
 def test_a_layer_that_gives_a_tuple_is_told_by_its_own_name():
-    design = lower(quantised(Recurrent(), torch.randn(2, 3, 4), config()))
+    design = lower_graph(quantised(Recurrent(), torch.randn(2, 3, 4), config()))
     assert [(each.operator, each.why.split(":")[0]) for each in design.unsupported] == [
         ("lstm", "there is no component for lstm")
     ]
 
 
 def test_cut_streams_are_known():
-    assert lower(quantised(Middle(), torch.randn(2, 4), config())).cut == {"cumsum", "first"}
+    assert lower_graph(quantised(Middle(), torch.randn(2, 4), config())).cut == {"cumsum", "first"}
 
 
 def test_a_whole_design_has_none():
-    design = lower(quantised(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(2, 4), config()))
+    design = lower_graph(quantised(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(2, 4), config()))
     assert (design.unsupported, design.cut) == ((), frozenset())
 
 
@@ -170,28 +170,29 @@ def test_nothing_computes_a_model_without_any_hardware():
         def forward(self, x):
             return torch.cumsum(x, 1)
 
-    design = lower(quantised(Nothing(), torch.randn(2, 4), config()))
+    design = lower_graph(quantised(Nothing(), torch.randn(2, 4), config()))
     assert design.outputs == ()
-    with pytest.raises(ValueError, match="nothing of the model has hardware"):
+    with pytest.raises(ValueError, match="no part of the model has hardware"):
         integer_graph(design)
 
 
 def emitted(model, *shape):
-    design = lower(quantised(model, torch.randn(2, *shape), config()))
-    return emit(design, fold(design), type(model).__name__, random_inputs(design, 20))
+    design = lower_graph(quantised(model, torch.randn(2, *shape), config()))
+    return emit_folder(design, fold_design(design), type(model).__name__, random_inputs(design, 20))
 
 
 def test_the_text_says_what_is_missing_and_which_ports_are_in_its_place():
     about = [line for line in emitted(Middle(), 4).top.text.splitlines() if line.startswith("///")]
     assert about[2:] == [
-        "/// It is not whole. Without hardware:",
+        "/// It is incomplete. Without hardware:",
         "/// - cumsum (cumsum): there is no component for cumsum: each of its results needs the one before, and "
-        "streams have no way back; do it outside of the hardware",
-        "/// data_in_1 takes what cumsum would give.",
-        "/// data_out_2 gives what of first a missing node would read.",
+        "streams have no feedback; compute it outside of the hardware",
+        "/// data_in_1 takes the missing result of cumsum.",
+        "/// data_out_2 gives the part of first that a missing node would read.",
     ]
 
 
+@pytest.mark.slow
 @VERILATOR
 @pytest.mark.parametrize(("model", "shape"), [(Middle(), (4,)), (Ends(), (4,))], ids=["middle", "ends"])
 def test_verilator_gives_the_same_integers_of_the_rest(tmp_path, model, shape):
@@ -214,7 +215,7 @@ def test_inputs_in_a_dict_are_inputs_of_their_own():
     torch.manual_seed(8)
     given = {"a": torch.randn(5, 3), "b": torch.randn(5, 4)}
     graph = passes.quantize_transform_pass(MaseGraph(Named().eval(), {"batch": given}), config())[0]
-    design = lower(graph)
+    design = lower_graph(graph)
     assert [each.out.shape for each in design.inputs] == [(3,), (4,)]
     assert design.unsupported == ()
     assert arguments_of(graph) | {"batch": ""} == {"batch": "", "getitem": "a", "getitem_1": "b"}
@@ -227,7 +228,7 @@ def test_inputs_in_a_dict_are_inputs_of_their_own():
     ("function", "why"),
     [
         (lambda x: x + torch.randn_like(x), "for randn_like: it draws random numbers"),
-        (lambda x: torch.sort(x, 1)[0], "for sort: it gives places of values"),
+        (lambda x: torch.sort(x, 1)[0], "for sort: it returns indices of values"),
         (lambda x: torch.cumsum(x, 1), "for cumsum: each of its results needs the one before"),
         (torch.lgamma, "for lgamma; docs/hardware.md lists what there is"),
     ],
@@ -237,5 +238,5 @@ def test_the_reason_says_what_a_person_could_do(function, why):
         def forward(self, x):
             return function(x)
 
-    (told,) = lower(quantised(nn.Sequential(nn.Linear(4, 4), Called()), torch.randn(2, 4), config())).unsupported
+    (told,) = lower_graph(quantised(nn.Sequential(nn.Linear(4, 4), Called()), torch.randn(2, 4), config())).unsupported
     assert f"there is no component {why}" in told.why

@@ -6,9 +6,9 @@ from torch import nn
 
 from mase_server import MaseGraph, passes
 from mase_server.building import Build
-from mase_server.hardware.lowering import lower
+from mase_server.hardware.lowering import lower_graph
 from mase_server.hardware.twin import integer_graph
-from mase_server.passes.verilog.preparation import prepare
+from mase_server.passes.verilog.told import prepare_graph
 
 FUNCTIONS = {
     "exp": torch.exp,
@@ -40,8 +40,8 @@ def graph(function):
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_functions_up_to_the_result_have_hardware_that_gives_what_the_graph_gives(function):
-    prepared, steps, _ = prepare(graph(function), Build())
-    design = lower(prepared)
+    prepared, steps, _ = prepare_graph(graph(function), Build())
+    design = lower_graph(prepared)
     assert (design.unsupported, len(steps)) == ((), 1)
     values = torch.randn(50, 4) * 4
     given, (result,) = design.inputs[0].out.format.encode(values), design.outputs
@@ -50,21 +50,21 @@ def test_functions_up_to_the_result_have_hardware_that_gives_what_the_graph_give
 
 
 def test_the_step_says_which_further_operators_it_rounds():
-    _, steps, _ = prepare(graph(FUNCTIONS["exp, log1p, clamp"]), Build(precision="fixed(6,3)"))
+    _, steps, _ = prepare_graph(graph(FUNCTIONS["exp, log1p, clamp"]), Build(precision="fixed(6,3)"))
     assert steps == ["quantize(default='fixed(6,3)', clamp='fixed(6,3)', exp='fixed(6,3)', log1p='fixed(6,3)')"]
-    _, steps, _ = prepare(graph(torch.relu), Build(precision="fixed(6,3)"))
+    _, steps, _ = prepare_graph(graph(torch.relu), Build(precision="fixed(6,3)"))
     assert steps == ["quantize(default='fixed(6,3)')"]
 
 
 def test_a_sign_that_changes_keeps_the_formats_that_a_person_chose():
     chosen, _ = passes.quantize_transform_pass(graph(torch.neg), {"default": "fixed(16,8)"})
     chosen.propagate()
-    assert prepare(chosen, Build(precision="fixed(4,2)"))[1] == []
+    assert prepare_graph(chosen, Build(precision="fixed(4,2)"))[1] == []
 
 
 def test_what_a_person_left_unrounded_is_rounded_and_nothing_else():
     chosen, _ = passes.quantize_transform_pass(graph(lambda x: x.exp().sin()), {"default": "fixed(16,8)"})
     chosen.propagate()
-    assert prepare(chosen, Build(precision="fixed(8,4)"))[1] == [
+    assert prepare_graph(chosen, Build(precision="fixed(8,4)"))[1] == [
         "quantize(default='fixed(8,4)', exp='fixed(8,4)', sin='fixed(8,4)', only=['exp', 'sin'])"
     ]

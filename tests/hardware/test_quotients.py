@@ -4,12 +4,12 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.arithmetic.elements import divide
 from mase_server.hardware.arithmetic.linear import exact_product
-from mase_server.hardware.arithmetic.requantise import divide
 
 #: Numerator, denominator, quotient: halves go to the even one.
 BY_HAND = [
@@ -25,7 +25,6 @@ def test_a_quotient_by_hand(numerator, denominator, expected):
     assert divide(torch.tensor([numerator]), denominator).tolist() == [expected]
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     edge=st.sampled_from(EDGES),
     offset=st.integers(-3, 3),
@@ -39,7 +38,6 @@ def test_a_quotient_near_the_ends_of_doubles(edge, offset, sign, denominator):
     assert found.tolist() == [round(Fraction(numerator, denominator)), 4]
 
 
-@settings(max_examples=300, deadline=None)
 @given(quotient=st.integers(-(1 << 30), 1 << 30), half=st.integers(1, 1 << 20), offset=st.sampled_from([-1, 0, 1]))
 def test_a_quotient_beside_a_half(quotient, half, offset):
     numerator = quotient * 2 * half + half + offset
@@ -58,7 +56,6 @@ def test_a_product_is_exact_whatever_it_is_computed_in(width):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@settings(max_examples=60, deadline=None)
 @given(width=st.integers(2, 64), fraction=st.integers(-64, 64), seed=st.integers(0, 1000))
 def test_integers_are_the_nearest_of_a_number_and_saturate(dtype, width, fraction, seed):
     format_ = FixedPoint(width, fraction)

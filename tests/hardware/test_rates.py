@@ -6,11 +6,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from mase_server import MaseGraph, passes
-from mase_server.hardware import pace
-from mase_server.hardware.buffers import Ways
-from mase_server.hardware.emission import emit, random_inputs
-from mase_server.hardware.folding import fold
-from mase_server.hardware.lowering import lower
+from mase_server.hardware import netlist
+from mase_server.hardware.emission import emit_folder, random_inputs
+from mase_server.hardware.folding import fold_design
+from mase_server.hardware.lowering import lower_graph
+from mase_server.hardware.netlist import Ways
 from tests.hardware.simulating import check, simulated
 from tests.hardware.test_emission import VERILATOR
 from tests.hardware.test_lowering import config
@@ -63,10 +63,10 @@ def built(model, shape, samples, multipliers):
             layer.running_mean.normal_(0, 0.3)
             layer.running_var.uniform_(0.5, 2)
     graph, _ = passes.conv_bn_fusion_transform_pass(MaseGraph(model.eval(), {"x": torch.randn(2, *shape)}), {})
-    design = lower(passes.quantize_transform_pass(graph, config())[0])
+    design = lower_graph(passes.quantize_transform_pass(graph, config())[0])
     assert not design.unsupported
-    folding = fold(design, multipliers=multipliers)
-    return design, folding, emit(design, folding, type(model).__name__, random_inputs(design, samples))
+    folding = fold_design(design, multipliers=multipliers)
+    return design, folding, emit_folder(design, folding, type(model).__name__, random_inputs(design, samples))
 
 
 def interval(made, folder, samples):
@@ -90,21 +90,21 @@ def test_images_follow_one_another_at_the_pace_of_the_slowest_layer(tmp_path, mo
 
 @VERILATOR
 def test_room_for_progress_alone_is_not_enough_for_the_pace(tmp_path, monkeypatch):
-    monkeypatch.setattr(pace, "waiting", lambda *_: {})
+    monkeypatch.setattr(netlist, "compute_waiting", lambda *_: {})
     _, folding, made = built(Residual(), (3, 12, 12), 12, 320)
     assert interval(made, tmp_path, 12) > 1.05 * folding.interval
 
 
 def test_a_chain_has_nothing_that_waits():
     design, folding, _ = built(LeNet(), (1, 28, 28), 1, 60)
-    assert pace.waiting(design, folding, Ways(design)) == {}
+    assert netlist.compute_waiting(design, folding, Ways(design)) == {}
 
 
 def test_what_waits_beside_two_convolutions_is_what_they_hold():
     """Two 3x3 windows need 2 rows and 2 pixels of 12 pixels, less their borders, and each works on a pixel or two."""
     design, folding, _ = built(Residual(), (3, 12, 12), 1, 40)
     (add, _) = (each for each in design.operations.values() if each.kind == "elementwise")
-    waits = pace.waiting(design, folding, Ways(design))
+    waits = netlist.compute_waiting(design, folding, Ways(design))
     short = next(index for index, name in enumerate(add.inputs) if "second" not in name)
     assert 2 * 13 * 4 <= waits[add.name, short] <= 2 * 13 * 4 + 10 * 4
     assert waits[add.name, 1 - short] <= 4

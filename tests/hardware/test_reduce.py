@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from mase_server.hardware.folding import fold
-from mase_server.hardware.lowering import lower
-from mase_server.hardware.netlist import netlist
+from mase_server.hardware.folding import fold_design
+from mase_server.hardware.lowering import lower_graph
+from mase_server.hardware.netlist import build_netlist
 from tests.hardware.simulating import check
 from tests.hardware.test_emission import VERILATOR, emitted, make
 from tests.hardware.test_lowering import config, integers, quantised
@@ -52,13 +52,13 @@ def test_verilator_gives_the_same_integers(tmp_path, model):
 
 
 def test_a_mean_over_tokens_takes_them_as_they_come():
-    design = lower(quantised(Over("mean", 1), torch.randn(2, 6, 2, 4), config()))
+    design = lower_graph(quantised(Over("mean", 1), torch.randn(2, 6, 2, 4), config()))
     assert [each.kind for each in design.operations.values()] == ["input", "linear", "reduce", "linear"]
-    modules = [each.module for each in netlist(design, fold(design)).instances]
+    modules = [each.module for each in build_netlist(design, fold_design(design)).instances]
     assert {"fixed_reduce", "fixed_mean"} < set(modules)
     assert "swap_buffer" not in modules
 
 
 def test_a_mean_over_samples_has_no_hardware():
-    (told,) = lower(quantised(Over("mean", (0, 1)), torch.randn(2, 6, 2, 4), config())).unsupported
+    (told,) = lower_graph(quantised(Over("mean", (0, 1)), torch.randn(2, 6, 2, 4), config())).unsupported
     assert "has the samples" in told.why

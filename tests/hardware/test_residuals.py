@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mase_server.hardware import netlist, pace
-from mase_server.hardware.buffers import depths
-from mase_server.hardware.lowering import lower
+from mase_server.hardware import netlist
+from mase_server.hardware.lowering import lower_graph
+from mase_server.hardware.netlist import compute_buffer_depths
 from tests.hardware.simulating import check, simulated
 from tests.hardware.test_emission import VERILATOR, emitted, make
 from tests.hardware.test_lowering import config, integers, quantised
@@ -72,18 +72,18 @@ def test_verilator_gives_the_same_integers(tmp_path, model, shape):
 
 def test_what_waits_is_worked_out_by_hand():
     """Two 3x3 convolutions with a border need two rows and two pixels of 5 pixels of 2 channels, beyond their own."""
-    design = lower(quantised(Block(), torch.randn(2, 2, 6, 5), config()))
+    design = lower_graph(quantised(Block(), torch.randn(2, 2, 6, 5), config()))
     (add,) = (each for each in design.operations.values() if each.kind == "elementwise")
     short = next(index for index, name in enumerate(add.inputs) if not name.startswith("conv"))
     # With the pixel itself that is 13 pixels; the last element of them need not wait.
-    assert depths(design)[add.name, short] == 13 * 2 - 1
-    assert depths(design)[add.name, 1 - short] <= 1
+    assert compute_buffer_depths(design)[add.name, short] == 13 * 2 - 1
+    assert compute_buffer_depths(design)[add.name, 1 - short] <= 1
 
 
 @VERILATOR
 def test_with_one_place_less_it_stands_still(tmp_path, monkeypatch):
     monkeypatch.setattr(netlist, "_SLACK", -1)
-    monkeypatch.setattr(pace, "waiting", lambda *_: {})
+    monkeypatch.setattr(netlist, "compute_waiting", lambda *_: {})
     status, _ = simulated(emitted(Block(), torch.randn(2, 2, 6, 5), 3), tmp_path, "--patience", "5000")
     assert status == 2
 
@@ -91,5 +91,5 @@ def test_with_one_place_less_it_stands_still(tmp_path, monkeypatch):
 @VERILATOR
 def test_with_just_enough_room_it_does_not(tmp_path, monkeypatch):
     monkeypatch.setattr(netlist, "_SLACK", 0)
-    monkeypatch.setattr(pace, "waiting", lambda *_: {})
+    monkeypatch.setattr(netlist, "compute_waiting", lambda *_: {})
     check(emitted(Block(), torch.randn(2, 2, 6, 5), 3), tmp_path, [("--patience", "5000")])

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from mase_server.hardware import netlist, pace
-from mase_server.hardware.buffers import depths
+from mase_server.hardware import netlist
 from mase_server.hardware.estimates import estimate
-from mase_server.hardware.folding import fold
-from mase_server.hardware.lowering import lower
+from mase_server.hardware.folding import fold_design
+from mase_server.hardware.lowering import lower_graph
+from mase_server.hardware.netlist import compute_buffer_depths
 from tests.hardware.simulating import check, simulated
 from tests.hardware.test_attention import Products
 from tests.hardware.test_emission import VERILATOR, emitted
@@ -45,20 +45,22 @@ def values_of(shape):
 def have_room(monkeypatch, place, beats):
     """So many beats at one place, what is worked out at all others, and none to spare."""
     monkeypatch.setattr(netlist, "_SLACK", 0)
-    monkeypatch.setattr(pace, "waiting", lambda *_: {})
-    monkeypatch.setattr(netlist, "depths", lambda design, ways: {**depths(design, ways), place: beats})
+    monkeypatch.setattr(netlist, "compute_waiting", lambda *_: {})
+    monkeypatch.setattr(
+        netlist, "compute_buffer_depths", lambda design, ways: {**compute_buffer_depths(design, ways), place: beats}
+    )
 
 
 def moves(design):
     """Do results come, in the simulation of times? It is that of the hardware: see test_estimates_timing."""
-    return estimate(design, fold(design)).totals["latency"] > 0
+    return estimate(design, fold_design(design)).totals["latency"] > 0
 
 
 @pytest.mark.parametrize("name", PLACES)
 def test_what_is_worked_out_is_the_least_that_is_enough(monkeypatch, name):
     make, shape, place, beats = PLACES[name]
-    design = lower(quantised(make(), values_of(shape), config()))
-    assert depths(design)[place] == beats
+    design = lower_graph(quantised(make(), values_of(shape), config()))
+    assert compute_buffer_depths(design)[place] == beats
     have_room(monkeypatch, place, beats)
     assert moves(design)
     have_room(monkeypatch, place, beats - 1)
@@ -79,9 +81,9 @@ def test_hardware_moves_with_just_enough_and_stands_still_with_one_place_less(tm
 def test_queries_wait_for_all_keys(monkeypatch):
     """A product of two streams wants one of them whole. It holds two rows of the other itself, and the layers before it
     hold some, so that less than what is worked out is enough; none is not."""
-    design = lower(quantised(Products(heads=1), values_of((6, 8)), config()))
+    design = lower_graph(quantised(Products(heads=1), values_of((6, 8)), config()))
     # All six rows are there when the last key is; the first is taken with it.
-    assert depths(design)["matmul", 0] == 5 * 8
+    assert compute_buffer_depths(design)["matmul", 0] == 5 * 8
     have_room(monkeypatch, ("matmul", 0), 5 * 8)
     assert moves(design)
     have_room(monkeypatch, ("matmul", 0), 1)

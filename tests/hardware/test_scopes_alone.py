@@ -7,8 +7,8 @@ from torch.nn import functional as F
 
 from mase_server import MaseGraph
 from mase_server.building import Build
-from mase_server.hardware.lowering import lower
-from mase_server.hardware.parts import part
+from mase_server.hardware.design import cut_part
+from mase_server.hardware.lowering import lower_graph
 from mase_server.passes.verilog.told import build
 from tests.hardware.test_emission import VERILATOR, make
 from tests.hardware.test_lowering import config, quantised
@@ -47,9 +47,9 @@ def inside(design, *nodes):
 
 
 def test_what_flows_into_a_part_are_its_inputs_as_they_flow_in_the_whole():
-    design = lower(quantised(Net(), torch.randn(2, *SHAPE), config()))
+    design = lower_graph(quantised(Net(), torch.randn(2, *SHAPE), config()))
     name = next(iter(inside(design, "blocks_1_conv2")))
-    alone = part(design, {name})
+    alone = cut_part(design, {name})
     (source,) = alone.inputs
     assert source.name == design.operations[name].inputs[0]
     assert source.out == design.operations[source.name].out
@@ -60,8 +60,8 @@ def test_what_flows_into_a_part_are_its_inputs_as_they_flow_in_the_whole():
 def test_a_part_computes_what_the_quantised_graph_computes_there():
     torch.manual_seed(4)
     graph = quantised(Net(), torch.randn(3, *SHAPE), config())
-    design = lower(graph)
-    alone = part(design, inside(design, "blocks_1_conv1", "blocks_1_conv2", "add_1", "relu_4"))
+    design = lower_graph(graph)
+    alone = cut_part(design, inside(design, "blocks_1_conv1", "blocks_1_conv2", "add_1", "relu_4"))
     values = run(graph, torch.randn(3, *SHAPE))
     for name, found in results(
         alone, values | {alone.inputs[0].nodes[0]: rounded(design, alone.inputs[0].name, values)}

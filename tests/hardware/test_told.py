@@ -111,7 +111,7 @@ def test_text_alone_fills_no_memory_and_writes_nothing(monkeypatch, tmp_path):
         raise AssertionError("a memory was filled")
 
     whole = told(tmp_path)["text"]
-    monkeypatch.setattr(memories, "_text", refuse)
+    monkeypatch.setattr(memories, "_rows_to_hexadecimal", refuse)
     found = told()
     assert (found["files"], found["folder"], found["text"]) == ([], None, whole)
     with pytest.raises(AssertionError, match="a memory was filled"):
@@ -149,7 +149,7 @@ def test_a_model_without_any_hardware_is_refused_and_says_why(tmp_path, folder):
             return torch.cumsum(x, 1)
 
     found = told(folder and tmp_path / folder, Nothing())
-    assert (found["refusal"], found["text"], found["operations"]) == ("nothing of it has hardware", "", [])
+    assert (found["refusal"], found["text"], found["operations"]) == ("no part of it has hardware", "", [])
     assert [(each["node"], each["nodes"]) for each in found["unsupported"]] == [("cumsum", ["cumsum"])]
     assert set(found) == set(EMISSION_KEYS)
     assert found["totals"] == {}
@@ -166,7 +166,7 @@ def test_a_computed_weight_is_told():
     layer = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))
     given = MaseGraph(nn.Sequential(nn.Linear(4, 4), layer).eval(), {"input": torch.randn(2, 4)})
     (missing,) = build(given, Build(), "X")["unsupported"]
-    assert missing["why"] == "its weight is computed at each call; have it as a parameter, and quantise that"
+    assert missing["why"] == "its weight is computed at each call; make it a parameter and quantise that"
 
 
 def test_a_weight_that_holds_no_number_is_told():
@@ -270,7 +270,7 @@ def test_a_model_of_forty_million_weights_is_refused_before_any_is_rounded_or_pa
 
     encode = FixedPoint.encode
     monkeypatch.setattr(FixedPoint, "encode", rounded)
-    monkeypatch.setattr(memories, "_text", lambda *_: pytest.fail("a memory was filled"))
+    monkeypatch.setattr(memories, "_rows_to_hexadecimal", lambda *_: pytest.fail("a memory was filled"))
     table = nn.Sequential(nn.Embedding(1 << 20, 40), nn.Linear(40, 2))
     given = MaseGraph(table.eval(), {"input": torch.zeros(1, 4, dtype=torch.long)})
     found = build(given, Build(), "Table")
@@ -319,6 +319,6 @@ def test_an_operator_that_cannot_be_worked_out_is_missing_and_the_rest_is_there(
     given = MaseGraph(nn.Sequential(nn.GELU(), nn.Linear(4, 4)).eval(), {"input": torch.randn(2, 4)})
     found = build(given, Build(), "Broken")
     assert [(each["node"], each["why"]) for each in found["unsupported"]] == [
-        ("_0", "working it out failed with RuntimeError: Got Double and Float")
+        ("_0", "its lowering failed with RuntimeError: Got Double and Float")
     ]
     assert "_1" in by_name(found)

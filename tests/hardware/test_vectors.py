@@ -4,27 +4,27 @@ import pytest
 import torch
 from torch import nn
 
-from mase_server.hardware import vectors
+from mase_server.hardware import emission
 from mase_server.hardware.emission import random_inputs
-from mase_server.hardware.folding import fold
-from mase_server.hardware.lowering import lower
+from mase_server.hardware.folding import fold_design
+from mase_server.hardware.lowering import lower_graph
 from mase_server.hardware.twin import integer_graph
 from tests.hardware.test_lowering import Twice, config, mlp, quantised
 
 
 @pytest.mark.parametrize("at_once", [1, 17, 64, 1 << 22])
 def test_a_few_at_a_time_give_what_all_at_once_give(monkeypatch, at_once):
-    design = lower(quantised(Twice(), torch.randn(2, 4), config()))
+    design = lower_graph(quantised(Twice(), torch.randn(2, 4), config()))
     inputs = random_inputs(design, 23)
     wanted = integer_graph(design).model(*inputs)
-    monkeypatch.setattr(vectors, "_AT_ONCE", at_once)
-    found = vectors.expected(design, inputs)
+    monkeypatch.setattr(emission, "_AT_ONCE", at_once)
+    found = emission.expected_outputs(design, inputs)
     assert all(torch.equal(*each) for each in zip(found, wanted, strict=True))
 
 
 def test_they_are_few_for_large_models():
-    small = lower(quantised(mlp(8, 4), torch.randn(2, 8), config()))
-    large = lower(quantised(nn.Sequential(nn.Linear(2048, 2048)), torch.randn(1, 40, 2048), config()))
-    assert vectors.usual_count(fold(small)) == 100
+    small = lower_graph(quantised(mlp(8, 4), torch.randn(2, 8), config()))
+    large = lower_graph(quantised(nn.Sequential(nn.Linear(2048, 2048)), torch.randn(1, 40, 2048), config()))
+    assert emission.usual_count(fold_design(small)) == 100
     # 40 rows of 2048 x 2048 products are 168 million a sample.
-    assert vectors.usual_count(fold(large)) == vectors.usual_count(fold(large, multipliers=64)) == 5
+    assert emission.usual_count(fold_design(large)) == emission.usual_count(fold_design(large, multipliers=64)) == 5

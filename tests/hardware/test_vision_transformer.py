@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mase_server.hardware.lowering import lower
+from mase_server.hardware.lowering import lower_graph
 from mase_server.hardware.twin import integer_graph
 from tests.hardware.simulating import check
 from tests.hardware.test_attention import Encoder
@@ -52,7 +52,7 @@ def test_embeddings_are_those_of_the_quantised_graph():
     torch.manual_seed(6)
     values = torch.randint(0, 11, (20, 6))
     graph = quantised(Words(), values, config())
-    design = lower(graph)
+    design = lower_graph(graph)
     result = integer_graph(design).model(values)
     assert torch.equal(design.operations[design.outputs[0]].out.format.decode(result).float(), graph.model(values))
 
@@ -80,5 +80,5 @@ class Cut(nn.Module):
 def test_what_does_not_come_in_one_piece_is_gathered():
     model, values = nn.Sequential(nn.Linear(4, 4), Cut()), torch.randn(2, 3, 4)
     graph = quantised(model, values, config())
-    assert [each.kind for each in lower(graph).operations.values()] == ["input", "linear", "gather"]
+    assert [each.kind for each in lower_graph(graph).operations.values()] == ["input", "linear", "gather"]
     assert torch.equal(integers(graph, values), graph.model(values))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from mase_server.inputs.examples import example_arguments
+from mase_server.tracing.inputs.examples import example_arguments
 
 
 class Classifier(nn.Module):

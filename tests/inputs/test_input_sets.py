@@ -5,15 +5,15 @@ import textwrap
 
 import pytest
 import torch
+from searching import problems_in
 
-from mase_server.inputs.comments import BadComment, read_comments
-from mase_server.inputs.find import find
-from mase_server.inputs.found import plain_hooks
-from mase_server.inputs.text import write
-from mase_server.inputs.trouble import at_comment
-from mase_server.inputs.wishes import Wishes
-from mase_server.tracing.shadow import Shadows
-from mase_server.worker.request import TraceOptions, TraceRequest
+from mase_server.protocol.request import TraceOptions, TraceRequest
+from mase_server.tracing.inputs.comments import BadComment, Wishes, read_comments
+from mase_server.tracing.inputs.text import format_inputs
+from mase_server.tracing.inputs.trouble import at_comment
+from mase_server.tracing.models.find import find_models
+from mase_server.tracing.models.found import plain_hooks
+from mase_server.tracing.recording.shadow import Shadows
 
 NET = """
     import torch
@@ -37,7 +37,7 @@ def search(folder, source, **options):
     path.write_text(text)
     asked = TraceOptions(**options)
     request = TraceRequest(str(path), str(folder), "", 1, options=asked, scratch=str(folder / "scratch"))
-    return list(find(request, text, plain_hooks(Shadows())))
+    return list(find_models(request, text, plain_hooks(Shadows())))
 
 
 def wishes_of(source, picked=None):
@@ -48,7 +48,7 @@ def wishes_of(source, picked=None):
 
 def asked(source, picked=None, name="Net"):
     wish = wishes_of(source, picked).of(name)
-    return wish.call, wish.inputs and write(wish.inputs), wish.inputs_set
+    return wish.call, wish.inputs and format_inputs(wish.inputs), wish.inputs_set
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_the_sets_of_a_function_are_those_of_each_model_that_it_builds():
     [
         ("# mase[]: x: f32[1]", "expected a set's name of letters, digits, blanks and `_ . + -`", "# mase[]: "),
         ("# mase[a:b]: x: f32[1]", "expected a set's name of letters, digits, blanks and `_ . + -`", "# mase[a:b]: "),
-        ("# mase[a]: skip", "`skip` counts always, so it has no set", "# mase[a]: "),
+        ("# mase[a]: skip", "`skip` always counts, so it has no set", "# mase[a]: "),
     ],
 )
 def test_a_name_that_no_set_can_have_is_told_where_it_stands(comment, message, marked):
@@ -172,7 +172,64 @@ def test_a_slip_has_the_text_that_was_meant_as_its_fix(start, text, meant):
 def test_a_call_that_cannot_be_made_is_told_at_the_comment(tmp_path, main):
     source = textwrap.dedent(NET.format(above="# mase[a]: Net(wide=5); x: f32[2, 5]") + main)
     items = search(tmp_path, source)
-    (problem,) = [each for each in items if getattr(each, "code", "") == "bad-comment"]
+    (problem,) = [each for each in problems_in(items) if each.code == "bad-comment"]
     line = source.splitlines()[problem.line - 1]
     assert line[problem.column : problem.end_column] == "Net(wide=5)"
     assert "unexpected keyword argument 'wide'" in problem.message
+
+
+BUILDERS = """
+    import torch
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.fc = nn.Linear(3, width)
+
+        def forward(self, x):
+            return self.fc(x)
+
+    {above}class Net(nn.Module):
+        def __init__(self, block, width):
+            super().__init__()
+            self.block, self.head = block(width), nn.Linear(width, 4)
+
+        def forward(self, x):
+            return self.head(self.block(x))
+
+    def _net(width):
+        return Net(Block, width)
+
+    def net5():
+        return _net(5)
+
+    def net7():
+        return _net(7)
+
+    def net_of(width):
+        return _net(width)
+
+    {below}
+"""
+RUN = "net5()(torch.zeros(2, 3))"
+
+
+@pytest.mark.parametrize(
+    ("above", "picked", "width", "builder"),
+    [
+        ("", None, 5, "net5()"),
+        ("", "net7()", 7, "net7()"),
+        ("", "gone()", 5, "net5()"),
+        ("# mase: net7()\n    ", None, 7, "net7()"),
+        ("# mase: net7()\n    ", "net5()", 5, "net5()"),
+    ],
+)
+@pytest.mark.parametrize("below", ["", RUN], ids=["never_called", "called"])
+def test_the_files_own_builders_can_be_picked(tmp_path, above, picked, width, builder, below):
+    options = {} if picked is None else {"sets": {"Net": picked}}
+    found = search(tmp_path, BUILDERS.format(above=above, below=below), **options)
+    (net,) = (each for each in found if each.name == "Net")
+    assert net.model.head.in_features == (5 if below and picked in (None, "gone()") else width)
+    assert net.builders == ("net5()", "net7()"), "a builder with arguments is none that can be called as it is"
+    assert net.builder == ("" if below and picked in (None, "gone()") else builder)

@@ -5,7 +5,7 @@ Ground truth: what is found runs in plain eager PyTorch, with values of several 
 
 import pytest
 
-from mase_server.inputs.text import write
+from mase_server.tracing.inputs.text import format_inputs
 from tests.inputs.test_inputs_kinds import found_in, runs_in_eager, workspace  # noqa: F401 - a fixture
 
 #: What has to agree -> layers, parameters of forward, its body.
@@ -272,7 +272,7 @@ def test_a_size_that_a_forward_insists_on_is_found(workspace, kind):  # noqa: F8
     *code, expected = SIZES[kind]
     found = found_in(workspace, *code)
     assert runs_in_eager(found)
-    assert expected is None or write(found.spec) == expected
+    assert expected is None or format_inputs(found.spec) == expected
 
 
 @pytest.mark.parametrize("kind", PARTS)

@@ -14,18 +14,18 @@ import pytest
 import torch
 from torch import nn
 
-from mase_server.inputs import comments
-from mase_server.inputs.assumed import comment_for, inputs_text
-from mase_server.inputs.find import find
-from mase_server.inputs.found import plain_hooks
-from mase_server.inputs.making import expressions
-from mase_server.inputs.making.configs import AnyConfig
-from mase_server.inputs.making.constructions import Constructions
-from mase_server.inputs.making.expressions import NAMES, NoTextError
-from mase_server.inputs.spec import ConstantSpec, Inputs, MapSpec, SequenceSpec, TensorSpec
-from mase_server.inputs.text import write
-from mase_server.tracing.shadow import Shadows
-from mase_server.worker.request import TraceRequest
+from mase_server.protocol.request import TraceRequest
+from mase_server.tracing.inputs import comments
+from mase_server.tracing.inputs.comments import comment_for, inputs_text
+from mase_server.tracing.inputs.spec import ConstantSpec, Inputs, MapSpec, SequenceSpec, TensorSpec
+from mase_server.tracing.inputs.text import format_inputs
+from mase_server.tracing.models import expressions
+from mase_server.tracing.models.configs import AnyConfig
+from mase_server.tracing.models.constructions import Constructions
+from mase_server.tracing.models.expressions import NAMES, NoTextError
+from mase_server.tracing.models.find import find_models
+from mase_server.tracing.models.found import plain_hooks
+from mase_server.tracing.recording.shadow import Shadows
 from tests.inputs.test_inputs_missing import traced
 
 
@@ -72,7 +72,7 @@ HERE = {"build": build, "Config": Config, "Mode": Mode, "math": math}
     ],
 )
 def test_a_value_is_written_so_that_it_reads_back(value, text):
-    written = expressions.call(build, {"x": value}, HERE)
+    written = expressions.write_call(build, {"x": value}, HERE)
     assert written == f"build(x={text})"
     back = eval(written, {**NAMES, **HERE})["x"]
     assert (str(back) if isinstance(value, Path) else back) == (str(value) if isinstance(value, Path) else value)
@@ -82,7 +82,7 @@ def test_a_partial_and_a_module_are_written_as_the_calls_that_made_them():
     with Constructions().recording():
         layer = nn.Linear(3, out_features=4, bias=False)
     values = {"norm": functools.partial(nn.LayerNorm, eps=1e-6), "layer": layer}
-    text = expressions.call(build, values, HERE)
+    text = expressions.write_call(build, values, HERE)
     made = eval(text, {**NAMES, **HERE})
     assert made["norm"](5).eps == 1e-6
     assert (made["layer"].in_features, made["layer"].out_features, made["layer"].bias) == (3, 4, None)
@@ -93,7 +93,7 @@ def test_positions_stay_positions_where_more_may_follow():
         return first, rest, last
 
     bound = inspect.signature(function).bind(1, 2, 3, last=4)
-    text = expressions.call(function, bound.arguments, {"function": function})
+    text = expressions.write_call(function, bound.arguments, {"function": function})
     assert text == "function(1, 2, 3, last=4)"
 
 
@@ -108,21 +108,21 @@ class Secret:
         ([torch.zeros(2)], "x: a Tensor has no text form"),
         (Secret, "x: Secret has no name here"),
         (lambda: 3, "x: <lambda> has no name here"),
-        (nn.Identity(), "x: how its Identity is made cannot be said in one expression"),
+        (nn.Identity(), "x: its Identity cannot be made by one expression"),
         ([0] * 1000, "their text would have 3009 characters"),
     ],
 )
 def test_what_has_no_text_form_is_named(value, message):
     with pytest.raises(NoTextError) as raised:
-        expressions.call(build, {"x": value}, HERE)
+        expressions.write_call(build, {"x": value}, HERE)
     assert str(raised.value) == message
 
 
 def test_one_part_used_twice_has_no_text_form_since_its_text_would_make_two():
     with Constructions().recording():
         part = nn.Linear(2, 2)
-    with pytest.raises(NoTextError, match="Linear is made cannot be said"):
-        expressions.call(build, {"a": part, "b": part}, HERE)
+    with pytest.raises(NoTextError, match="Linear cannot be made by one expression"):
+        expressions.write_call(build, {"a": part, "b": part}, HERE)
 
 
 TENSOR = TensorSpec("f32", ("B", 3))
@@ -224,7 +224,7 @@ def shown(folder, source):
     path = folder / "net.py"
     path.write_text(source)
     request = TraceRequest(str(path), str(folder), "", 1, scratch=str(folder))
-    [found] = find(request, source, plain_hooks(Shadows()))
+    [found] = find_models(request, source, plain_hooks(Shadows()))
     return found
 
 
@@ -239,7 +239,7 @@ def test_the_comment_gives_the_same_model_and_the_same_inputs(source, tmp_path):
     again = shown(tmp_path, commented)
     assert again.inputs_from == "comment"
     assert again.arguments_from == "comment"
-    assert write(again.spec) == write(found.spec)
+    assert format_inputs(again.spec) == format_inputs(found.spec)
     assert str(again.model) == str(found.model)
     assert {name: value.shape for name, value in again.model.named_parameters()} == {
         name: value.shape for name, value in found.model.named_parameters()
@@ -274,7 +274,7 @@ def test_what_a_search_found_remembers_only_the_sizes_that_its_inputs_have(tmp_p
         """
     found = shown(tmp_path, textwrap.dedent(source))
     assert set(found.spec.sizes) == set(found.spec.symbols())
-    assert found.comment.text == f"mase: {write(found.spec)}"
+    assert found.comment.text == f"mase: {format_inputs(found.spec)}"
 
 
 HEAD = "import torch\nfrom torch import nn\n\n\n"

@@ -1,12 +1,12 @@
 """One clock for everything that a file is searched for."""
 
 import pytest
+from searching import problems_in
 
-from mase_server.inputs import budget as budgets
-from mase_server.inputs import showing
-from mase_server.inputs.budget import Budget, stopwatch
-from mase_server.inputs.found import Found
-from mase_server.snapshot import Problem
+from mase_server.tracing.inputs import showing
+from mase_server.tracing.models import workspace as budgets
+from mase_server.tracing.models.found import Found
+from mase_server.tracing.models.workspace import Budget, start_stopwatch
 from tests.inputs.test_inputs_repairs import HEAD, looked_at
 
 
@@ -47,7 +47,7 @@ def test_the_work_of_others_spends_no_budget_and_waiting_spends_half(monkeypatch
     work, wall = Clock(), Clock()
     monkeypatch.setattr(budgets.time, "process_time", work)
     monkeypatch.setattr(budgets.time, "monotonic", wall)
-    elapsed = stopwatch()
+    elapsed = start_stopwatch()
     work.now, wall.now = work.now + 1.0, wall.now + 1.5
     assert elapsed() == 1.0
     wall.now += 6.5
@@ -87,7 +87,7 @@ def test_without_any_time_the_likeliest_of_every_class_is_still_tried(workspace,
     monkeypatch.setattr(showing, "FILE_SECONDS", 0.0)
     items = looked_at(workspace, HEAD + HARD + "".join(EASY.format(index=index) for index in range(3)))
     assert [item.name for item in items if isinstance(item, Found)] == ["Easy0", "Easy1", "Easy2"]
-    assert [item.code for item in items if isinstance(item, Problem)] == ["no-arguments"]
+    assert [problem.code for problem in problems_in(items)] == ["no-arguments"]
 
 
 def test_the_first_of_many_classes_has_half_of_the_time_and_the_last_all_that_is_left():

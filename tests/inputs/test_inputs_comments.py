@@ -5,8 +5,8 @@ import textwrap
 
 import pytest
 
-from mase_server.inputs.comments import BadComment, read_comments
-from mase_server.inputs.text import write
+from mase_server.tracing.inputs.comments import BadComment, read_comments
+from mase_server.tracing.inputs.text import format_inputs
 
 
 def read(source):
@@ -53,7 +53,7 @@ def test_only_real_comments_count():
 def test_constructor_arguments_may_be_followed_by_inputs(text, call, inputs):
     (wish,) = read(f"# mase: {text}\n")
     assert (wish.owner, wish.call) == ("GPT", call)
-    assert (wish.inputs and write(wish.inputs)) == inputs
+    assert (wish.inputs and format_inputs(wish.inputs)) == inputs
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,17 @@ import ast
 import pytest
 import torch
 
-from mase_server.inputs.found import Found
-from mase_server.inputs.making.configs import AnyConfig, LackingError, configuration, entries, reads_of, replaced
-from mase_server.inputs.making.settings import Settings, parsed_options, plain_mapping, simple_yaml
-from mase_server.inputs.making.workspace import Workspace
+from mase_server.tracing.models.configs import (
+    AnyConfig,
+    LackingError,
+    list_entries,
+    make_configuration,
+    reads_of,
+    replace_entry,
+)
+from mase_server.tracing.models.found import Found
+from mase_server.tracing.models.settings import Settings, parsed_options, plain_mapping, simple_yaml
+from mase_server.tracing.models.workspace import Workspace
 from tests.inputs.test_inputs_repairs import HEAD, looked_at, runs_in_eager
 from tests.inputs.test_inputs_workspace import put
 
@@ -270,7 +277,7 @@ def test_a_copy_of_a_configuration_does_not_change_with_it():
 
 def test_a_default_that_is_no_plain_value_is_guessed():
     tree = ast.parse("def f(cfg):\n    return cfg.get('dim', compute())")
-    assert configuration("cfg", tree, Settings(Workspace(""))) == {"dim": 64}
+    assert make_configuration("cfg", tree, Settings(Workspace(""))) == {"dim": 64}
 
 
 @pytest.mark.parametrize(
@@ -279,9 +286,9 @@ def test_a_default_that_is_no_plain_value_is_guessed():
     ids=["dictionaries", "configurations"],
 )
 def test_an_entry_at_any_depth_is_found_and_replaced_in_a_copy(holder):
-    path, value = entries(holder)["dim"]
+    path, value = list_entries(holder)["dim"]
     assert (path, value) == (("cfg", "model", "dim"), 3)
-    changed = replaced(holder, path, 8)
+    changed = replace_entry(holder, path, 8)
     assert changed["cfg"]["model"]["dim"] == 8
     assert holder["cfg"]["model"]["dim"] == 3
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from mase_server.inputs.making.constructions import Constructions, places_of
+from mase_server.tracing.models.constructions import Constructions, places_of
 
 
 class Keeping:

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from mase_server.inputs.budget import Budget
-from mase_server.inputs.found import plain_hooks
-from mase_server.inputs.searching.search import search
-from mase_server.inputs.text import write
-from mase_server.tracing.shadow import MetaMode, Shadows
+from mase_server.tracing.inputs.searching.search import search_inputs
+from mase_server.tracing.inputs.text import format_inputs
+from mase_server.tracing.models.found import plain_hooks
+from mase_server.tracing.models.workspace import Budget
+from mase_server.tracing.recording.shadow import MetaMode, Shadows
 from tests.inputs.test_inputs_missing import traced
 
 
@@ -223,7 +223,7 @@ def searched(kind):
     shadows = Shadows()
     with MetaMode(shadows):
         model = kind()
-    return search(model, plain_hooks(shadows))
+    return search_inputs(model, plain_hooks(shadows))
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def searched(kind):
 def test_the_forwards_own_mistake_is_told_with_the_likeliest_inputs(kind, inputs):
     found = searched(kind)
     assert found.spec is None
-    assert write(found.likely) == inputs
+    assert format_inputs(found.likely) == inputs
     with pytest.raises((RuntimeError, AttributeError)):
         kind()(
             *[
@@ -245,7 +245,7 @@ def test_the_forwards_own_mistake_is_told_with_the_likeliest_inputs(kind, inputs
 
 def test_an_unusual_image_size_is_worked_out_from_the_features_that_it_has_to_give():
     found = searched(UnknownSide)
-    assert write(found.spec) == "x: f32[B=2, 3, H=41, W=41]"
+    assert format_inputs(found.spec) == "x: f32[B=2, 3, H=41, W=41]"
     assert UnknownSide()(torch.randn(2, 3, 41, 41)).shape == (2, 2)
 
 
@@ -265,8 +265,8 @@ def test_the_search_ends_within_its_attempts_and_its_time():
 
     hooks = plain_hooks(shadows)
     hooks = type(hooks)(shadows, hooks.on_call, attempt)
-    search(UnknownSide(), hooks, attempts=7)
+    search_inputs(UnknownSide(), hooks, attempts=7)
     assert len(seen) == 7
     ticks = iter(range(100))
-    search(UnknownSide(), hooks, budget=Budget.of(3, lambda: next(ticks)))
+    search_inputs(UnknownSide(), hooks, budget=Budget.of(3, lambda: next(ticks)))
     assert len(seen) < 7 + 10

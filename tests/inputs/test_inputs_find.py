@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from searching import problems_in
 
-from mase_server.inputs.find import find
-from mase_server.inputs.found import Found, Hooks, call_arguments, plain_hooks
-from mase_server.inputs.generate import inputs_at
-from mase_server.inputs.text import write
-from mase_server.snapshot import Problem
-from mase_server.tracing.shadow import Shadows
-from mase_server.worker.request import TraceOptions, TraceRequest
+from mase_server.protocol.request import TraceOptions, TraceRequest
+from mase_server.tracing.inputs.spec import inputs_at
+from mase_server.tracing.inputs.text import format_inputs
+from mase_server.tracing.models.find import find_models
+from mase_server.tracing.models.found import Found, Hooks, call_arguments, plain_hooks
+from mase_server.tracing.recording.shadow import Shadows
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -72,7 +72,7 @@ def request_for(path, scratch, **options):
 
 
 def results(path, scratch, **options):
-    return list(find(request_for(path, scratch, **options), path.read_text(), plain_hooks(Shadows())))
+    return list(find_models(request_for(path, scratch, **options), path.read_text(), plain_hooks(Shadows())))
 
 
 def test_every_file_of_the_corpus_has_an_expectation():
@@ -87,8 +87,8 @@ def without_ranges(text):
 @pytest.mark.parametrize("name", EXPECTED)
 def test_what_is_shown_is_what_a_person_expects_and_runs_in_eager(name, tmp_path):
     found = results(CORPUS / f"{name}.py", tmp_path)
-    assert [each for each in found if isinstance(each, Problem)] == []
-    shown = {each.name: (each.inputs_from, without_ranges(write(each.spec))) for each in found}
+    assert list(problems_in(found)) == []
+    shown = {each.name: (each.inputs_from, without_ranges(format_inputs(each.spec))) for each in found}
     assert shown == {model: (source, without_ranges(text)) for model, (source, text) in EXPECTED[name].items()}
     for each in found:
         model = (each.construct or (lambda each=each: each.model))()
@@ -201,14 +201,14 @@ PROBLEMS = {
 @pytest.mark.parametrize("code", PROBLEMS)
 def test_what_cannot_be_shown_is_one_problem_at_its_place_with_the_next_step(code, tmp_path):
     text, line, message = PROBLEMS[code]
-    problems = [each for each in results(written(tmp_path, text), tmp_path) if isinstance(each, Problem)]
+    problems = list(problems_in(results(written(tmp_path, text), tmp_path)))
     assert [(each.code, each.line) for each in problems] == [(code, line)]
     assert message in problems[0].message
 
 
 def test_a_constructor_that_fails_in_the_run_is_an_error_at_its_line(tmp_path):
     body = NET.replace("nn.Linear(width, 2)", "nn.Linear(width, 'two')") + "\nif __name__ == '__main__':\n    Net()\n"
-    problems = [each for each in results(written(tmp_path, body), tmp_path) if isinstance(each, Problem)]
+    problems = list(problems_in(results(written(tmp_path, body), tmp_path)))
     assert {(each.code, each.line, each.severity) for each in problems} == {("constructor-error", 8, "error")}
 
 
@@ -225,7 +225,7 @@ def test_a_model_that_fails_is_given_to_the_caller_with_its_own_error(tmp_path):
             raise
 
     hooks = Hooks(shadows, on_call, plain.attempt)
-    (found,) = find(request_for(path, tmp_path), path.read_text(), hooks)
+    (found,) = find_models(request_for(path, tmp_path), path.read_text(), hooks)
     assert isinstance(found, Found)
     assert found.recorded
     assert len(errors) == 1
@@ -264,7 +264,7 @@ def test_a_search_says_why_the_files_own_run_gave_no_inputs(tmp_path):
 def test_a_forward_that_can_never_succeed_is_shown_with_the_likeliest_inputs(tmp_path):
     found = one(written(tmp_path, NET.replace("self.layer(x)", "self.layer(x).not_there")), tmp_path)
     assert found.inputs_from == "search"
-    assert write(found.spec) == "x: f32[B=2, 4]"
+    assert format_inputs(found.spec) == "x: f32[B=2, 4]"
     assert "the forward fails with them" in found.found
 
 
@@ -284,7 +284,7 @@ def test_hugging_face_models_are_called_as_their_configuration_says(tmp_path):
         "    return BertModel(config)\n"
     )
     found = one(path, tmp_path)
-    assert (found.name, found.inputs_from, write(found.spec)) == (
+    assert (found.name, found.inputs_from, format_inputs(found.spec)) == (
         "BertModel",
         "search",
         "input_ids: i64[B=2, T=16] < 77",

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from test_inputs_text import names, specs, symbols
 from torch import nn
 
-from mase_server.daemon.input_fields import compose, unreadable
-from mase_server.inputs.comments import BadComment, read_comments
-from mase_server.inputs.form import argument_fields, form_of, input_fields
-from mase_server.inputs.generate import complete
-from mase_server.inputs.making.constructions import Constructions
-from mase_server.inputs.making.expressions import NAMES
-from mase_server.inputs.spec import Inputs, MapSpec, SequenceSpec, TensorSpec
-from mase_server.inputs.text import parse
+from mase_server.daemon.api_inputs import compose_comment_text, find_bad_arguments
+from mase_server.tracing.inputs.comments import BadComment, read_comments
+from mase_server.tracing.inputs.showing import argument_fields, form_of, input_fields
+from mase_server.tracing.inputs.spec import Inputs, MapSpec, SequenceSpec, TensorSpec, complete_sizes
+from mase_server.tracing.inputs.text import parse_inputs
+from mase_server.tracing.models.constructions import Constructions
+from mase_server.tracing.models.expressions import NAMES
 
 #: As Python has them: normalised.
 identifiers = names.map(lambda name: unicodedata.normalize("NFKC", name)).filter(
@@ -52,13 +51,13 @@ def read(text, start="# mase[a set]: "):
 @given(st.dictionaries(identifiers, specs, min_size=1, max_size=4), st.dictionaries(symbols, st.integers(1, 999)))
 def test_inputs_that_the_form_writes_are_read_back(entries, sizes):
     used = set(Inputs(entries).symbols())
-    inputs = complete(Inputs(entries, {symbol: size for symbol, size in sizes.items() if symbol in used}))
+    inputs = complete_sizes(Inputs(entries, {symbol: size for symbol, size in sizes.items() if symbol in used}))
     fields = {each["name"]: each["text"] for each in input_fields(Any(), inputs)}
-    said = compose("Net", None, fields)
-    assert complete(read(said.text).inputs) == inputs
+    said = compose_comment_text("Net", None, fields)
+    assert complete_sizes(read(said.text).inputs) == inputs
     for start, end, field in said.spans:
         name = field.removeprefix("inputs.")
-        assert parse(said.text[start:end]).entries == {name: inputs.entries[name]}
+        assert parse_inputs(said.text[start:end]).entries == {name: inputs.entries[name]}
 
 
 @given(st.dictionaries(identifiers, plain, max_size=4))
@@ -69,10 +68,10 @@ def test_arguments_that_the_form_writes_are_read_back(given):
     parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in given]
     build.__signature__ = inspect.Signature(parameters)
     fields = {each["name"]: each["text"] for each in argument_fields(build, given, {})}
-    assert not list(unreadable(fields, literal=not any(map(has_infinity, given.values()))))
-    wish = read(compose("Net", fields, {"x": "f32[1]"}).text)
+    assert not list(find_bad_arguments(fields, literal=not any(map(has_infinity, given.values()))))
+    wish = read(compose_comment_text("Net", fields, {"x": "f32[1]"}).text)
     assert eval(wish.call, {**NAMES, "Net": build}) == given
-    assert wish.inputs == parse("x: f32[1]")
+    assert wish.inputs == parse_inputs("x: f32[1]")
 
 
 def has_infinity(value):
@@ -128,7 +127,7 @@ def test_what_has_no_text_says_why_and_a_variable_has_no_call():
     ],
 )
 def test_fields_become_the_text_of_one_comment(arguments, inputs, text):
-    assert compose("Net", arguments, inputs).text == text
+    assert compose_comment_text("Net", arguments, inputs).text == text
 
 
 @pytest.mark.parametrize(
@@ -142,6 +141,6 @@ def test_fields_become_the_text_of_one_comment(arguments, inputs, text):
     ],
 )
 def test_an_argument_is_an_expression_or_where_no_code_is_taken_a_value(text, literal, why):
-    found = list(unreadable({"width": text}, literal=literal))
+    found = list(find_bad_arguments({"width": text}, literal=literal))
     assert [field for field, _ in found] == (["arguments.width"] if why else [])
     assert not why or why in found[0][1]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mase_server.inputs.execution.guard import RefusedError, guarded
+from mase_server.tracing.execution.guard import RefusedError, guard_program
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ REFUSED = {
     "a shell": (lambda: os.system("true"), r"starting a program was refused .*true"),
     "a process": (os.fork, r"starting a process was refused"),
     "a signal": (lambda: os.kill(os.getpid(), 0), r"sending a signal was refused"),
-    "a deletion": (lambda: os.remove("data.txt"), r"deleting 'data\.txt' was refused while the model is looked at"),  # noqa: PTH107
+    "a deletion": (lambda: os.remove("data.txt"), r"deleting 'data\.txt' was refused while the model is traced"),  # noqa: PTH107
     "a pathlib deletion": (lambda: Path("data.txt").unlink(), r"deleting .*data\.txt"),
     "a tree's deletion": (lambda: shutil.rmtree("."), r"deleting '\.'"),
     "a renaming": (lambda: os.rename("data.txt", "other.txt"), r"renaming 'data\.txt'"),  # noqa: PTH104
@@ -45,20 +45,20 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_it_is_refused_and_named(folders, what):
     action, message = REFUSED[what]
-    with guarded(str(folders[1])), pytest.raises(RefusedError, match=message):
+    with guard_program(str(folders[1])), pytest.raises(RefusedError, match=message):
         action()
     assert (folders[0] / "data.txt").read_text() == "original"
 
 
 def test_a_refused_download_fails_as_without_a_network(folders):
-    with guarded(str(folders[1])), pytest.raises(urllib.error.URLError, match="refused"):
+    with guard_program(str(folders[1])), pytest.raises(urllib.error.URLError, match="refused"):
         urllib.request.urlopen("http://example.invalid/weights.pt")
 
 
 def test_writes_land_in_the_scratch_folder_and_are_read_back_from_there(folders):
     workspace, scratch = folders
     before = sorted(workspace.iterdir())
-    with guarded(str(scratch)):
+    with guard_program(str(scratch)):
         with open("data.txt", "w") as file:
             file.write("changed")
         Path("new.txt").write_text("new")
@@ -72,7 +72,7 @@ def test_writes_land_in_the_scratch_folder_and_are_read_back_from_there(folders)
 
 
 def test_temporary_files_work(folders):
-    with guarded(str(folders[1])):
+    with guard_program(str(folders[1])):
         with tempfile.TemporaryDirectory() as folder, open(f"{folder}/x", "w") as file:
             file.write("x")
         with tempfile.NamedTemporaryFile() as named:
@@ -82,7 +82,7 @@ def test_temporary_files_work(folders):
 def test_other_folders_can_be_allowed(folders, tmp_path):
     cache = tmp_path / "cache"
     cache.mkdir()
-    with guarded(str(folders[1]), str(cache)):
+    with guard_program(str(folders[1]), str(cache)):
         (cache / "code").write_text("x")
     assert (cache / "code").read_text() == "x"
 
@@ -91,7 +91,7 @@ def test_a_module_can_still_be_imported_for_the_first_time(folders):
     (folders[0] / "late_module_of_guard_test.py").write_text("import torch._dynamo\nvalue = 3\n")
     sys.path.insert(0, str(folders[0]))
     try:
-        with guarded(str(folders[1])):
+        with guard_program(str(folders[1])):
             assert importlib.import_module("late_module_of_guard_test").value == 3
     finally:
         sys.path.remove(str(folders[0]))
@@ -99,7 +99,7 @@ def test_a_module_can_still_be_imported_for_the_first_time(folders):
 
 
 def test_everything_is_allowed_again_afterwards(folders):
-    with pytest.raises(ZeroDivisionError), guarded(str(folders[1])):
+    with pytest.raises(ZeroDivisionError), guard_program(str(folders[1])):
         1 / 0  # noqa: B018
     Path("data.txt").unlink()
     assert subprocess.run(["true"]).returncode == 0

@@ -6,9 +6,9 @@ Ground truth: what is found runs in plain eager PyTorch, with values of several 
 import pytest
 import torch
 
-from mase_server.inputs.found import Found, call_arguments
-from mase_server.inputs.generate import inputs_at
-from mase_server.inputs.text import write
+from mase_server.tracing.inputs.spec import inputs_at
+from mase_server.tracing.inputs.text import format_inputs
+from mase_server.tracing.models.found import Found, call_arguments
 from tests.inputs.test_inputs_repairs import HEAD, looked_at
 
 MORE = (
@@ -458,4 +458,4 @@ def test_masks_lengths_and_indices_are_valid(workspace, kind):
 def test_inputs_of_a_field_are_found(workspace, kind):
     found = found_in(workspace, *KINDS[kind])
     assert runs_in_eager(found)
-    assert write(found.spec)
+    assert format_inputs(found.spec)

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from mase_server.inputs.observe import SAMPLED, observe
+from mase_server.tracing.inputs.roles import SAMPLED, observe_value
 
 SIDE = 128
 COUNT = SIDE * SIDE
 
 
 def fill_of(tensor):
-    spec = observe(tensor, "x")
+    spec = observe_value(tensor, "x")
     return spec.fill, spec.argument
 
 

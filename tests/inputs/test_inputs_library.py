@@ -29,13 +29,12 @@ from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionCon
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransformerPretrainedModel
 
 from mase_server import MaseGraph
-from mase_server.inputs.generate import complete, inputs_at
-from mase_server.inputs.library.combined import flat, join
-from mase_server.inputs.library.huggingface import library_choices, library_inputs
-from mase_server.inputs.roles import describe
-from mase_server.inputs.spec import Inputs, TensorSpec
-from mase_server.inputs.text import SpecError, parse, write
-from mase_server.tracing.shadow import SHADOW_LIMIT, MetaMode, Shadows
+from mase_server.tracing.inputs.library.huggingface import library_choices, library_inputs
+from mase_server.tracing.inputs.library.images import flatten_spec, join_parts
+from mase_server.tracing.inputs.roles import describe_inputs
+from mase_server.tracing.inputs.spec import Inputs, TensorSpec, complete_sizes, inputs_at
+from mase_server.tracing.inputs.text import SpecError, format_inputs, parse_inputs
+from mase_server.tracing.recording.shadow import SHADOW_LIMIT, MetaMode, Shadows
 
 WIDTHS = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
 HEARING = {
@@ -72,7 +71,7 @@ MODELS = {
 def test_eager_takes_the_inputs(kind):
     torch.manual_seed(0)
     model = MODELS[kind]().eval()
-    inputs = complete(Inputs(library_inputs(model)))
+    inputs = complete_sizes(Inputs(library_inputs(model)))
     with torch.no_grad():
         assert model(**inputs_at(inputs)) is not None
 
@@ -80,7 +79,7 @@ def test_eager_takes_the_inputs(kind):
 @pytest.mark.parametrize("kind", MODELS)
 def test_eager_takes_them_at_another_batch_size(kind):
     model = MODELS[kind]().eval()
-    inputs = complete(Inputs(library_inputs(model)))
+    inputs = complete_sizes(Inputs(library_inputs(model)))
     with torch.no_grad():
         out = model(**inputs_at(inputs, {"B": 3}))
     assert any(3 in value.shape or 192 in value.shape or 48 in value.shape for value in tensors(out))
@@ -93,7 +92,7 @@ def tensors(value) -> list[torch.Tensor]:
 
 def test_a_text_has_as_many_places_as_the_image_has_features():
     # 32 / 8 = 4 patches a side, 16 in all; the first token of the tower is left out.
-    inputs = complete(Inputs(library_inputs(llava())))
+    inputs = complete_sizes(Inputs(library_inputs(llava())))
     ids = inputs_at(inputs)["input_ids"]
     assert ids.shape == (2, 16 + 16)
     assert (ids == 99).sum(1).tolist() == [16, 16]
@@ -128,26 +127,28 @@ def test_a_model_of_ones_own_is_not_the_librarys():
     ],
 )
 def test_combined_tensors_read_back_as_they_are_written(text, shape):
-    inputs = parse(text)
-    assert write(inputs) == text
-    assert parse(write(inputs)) == inputs
+    inputs = parse_inputs(text)
+    assert format_inputs(inputs) == text
+    assert parse_inputs(format_inputs(inputs)) == inputs
     assert inputs_at(inputs)["x"].shape == shape
 
 
 def test_a_combination_without_parts_is_refused():
     with pytest.raises(SpecError, match=r"expected '\(' and the parts after join"):
-        parse("x: join i64[B]")
+        parse_inputs("x: join i64[B]")
 
 
 def test_a_combination_is_the_table_s_own():
     one, two = TensorSpec("i64", ("B", "T"), "zeros"), TensorSpec("i64", ("B", 4), "ones")
-    made = inputs_at(Inputs({"x": join(one, two), "y": flat(TensorSpec("f32", ("B", 5, 6)))}, {"B": 3, "T": 2}))
+    made = inputs_at(
+        Inputs({"x": join_parts(one, two), "y": flatten_spec(TensorSpec("f32", ("B", 5, 6)))}, {"B": 3, "T": 2})
+    )
     assert made["x"].tolist() == [[0, 0, 1, 1, 1, 1]] * 3
     assert made["y"].shape == (15, 6)
 
 
 def test_what_was_observed_is_still_one_tensor():
-    found = describe({"x": torch.zeros(2, 24, dtype=torch.int64)})
+    found = describe_inputs({"x": torch.zeros(2, 24, dtype=torch.int64)})
     assert isinstance(found.entries["x"], TensorSpec)
 
 

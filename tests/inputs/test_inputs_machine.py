@@ -99,8 +99,7 @@ def test_a_parser_that_requires_arguments_gets_some(tmp_path, text):
     payload = traced(tmp_path, {"net.py": HEAD + PARSER + text + BODY + "Net()(torch.randn(3, 4))\n"})
     (model,) = payload["models"]
     assert (bound(payload)["h"], payload["problems"]) == ([3, 5], [])
-    assert model["found"].startswith("as the file calls it when it runs, with the arguments `")
-    assert model["found"].endswith("` made up")
+    assert model["found"].startswith("the inputs of the file's own run, with the guessed command-line arguments `")
 
 
 def test_a_number_that_a_parser_requires_is_no_size(tmp_path):
@@ -113,7 +112,7 @@ def test_defaults_of_a_parser_are_kept(tmp_path):
     text = HEAD + PARSER + "parser.add_argument('--width', type=int, default=6)\nargs = parser.parse_args()\n"
     payload = traced(tmp_path, {"net.py": text + BODY + "Net(args.width)(torch.randn(3, args.width))\n"})
     model = payload["models"][0]
-    assert (model["found"], model["inputs"]["x"][1]) == ("as the file calls it when it runs", [3, 6])
+    assert (model["found"], model["inputs"]["x"][1]) == ("the inputs of the file's own run", [3, 6])
 
 
 def test_code_for_inference_alone_is_shown(tmp_path):

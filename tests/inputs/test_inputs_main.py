@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from mase_server.inputs.execution import patience
-from mase_server.inputs.execution.main import run_main
-from mase_server.inputs.found import plain_hooks
-from mase_server.tracing.shadow import Shadows
+from mase_server.tracing.execution import guard
+from mase_server.tracing.execution.running import run_main
+from mase_server.tracing.models.found import plain_hooks
+from mase_server.tracing.recording.shadow import Shadows
 
 HEAD = """
 import torch
@@ -134,7 +134,7 @@ def test_an_endless_program_ends_when_its_budget_is_spent(run):
 
 @pytest.mark.parametrize(("queued", "log"), [(lambda: 0.0, []), (time.monotonic, ["after"])])
 def test_what_a_program_waits_for_a_processor_is_not_of_its_budget(run, monkeypatch, queued, log):
-    monkeypatch.setattr(patience, "waited", queued)
+    monkeypatch.setattr(guard, "seconds_waited", queued)
     result, _ = run("import time\nmodel = Net()\nmodel(torch.randn(2, 4))\ntime.sleep(0.9)\nlog.append('after')\n")
     assert result.module.log == log
 

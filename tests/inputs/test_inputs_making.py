@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from mase_server.inputs.found import Found
-from mase_server.inputs.making.guesses import STAND_IN, _having, parts_for
-from mase_server.inputs.making.surroundings import Surroundings
-from mase_server.inputs.making.usage import UnknownNameError, evaluate, evaluate_partly
-from mase_server.tracing.shadow import Shadows
+from mase_server.tracing.models.constructions import Surroundings
+from mase_server.tracing.models.found import Found
+from mase_server.tracing.models.guesses import STAND_IN, _find_classes_setting, parts_for
+from mase_server.tracing.models.plans import UnknownNameError, evaluate_call, evaluate_partly
+from mase_server.tracing.recording.shadow import Shadows
 from tests.inputs.test_inputs_repairs import HEAD, looked_at, runs_in_eager
 from tests.inputs.test_inputs_workspace import put
 
@@ -154,7 +154,7 @@ def lite(**options):
     )
     found = found_of("Net", looked_at(workspace, text))
     assert found.arguments["stem"] == 13
-    assert "made as its file makes it, with num_classes guessed" in found.found
+    assert "built as its file builds it, with num_classes guessed" in found.found
     assert runs_in_eager(found).shape[1] == found.arguments["num_classes"]
 
 
@@ -191,7 +191,7 @@ def test_a_call_elsewhere_is_followed_as_far_as_it_can_be_told(workspace, usage)
     put(workspace, "use.py", f"from net import Mixer\n{usage}")
     found = found_of("Mixer", looked_at(workspace, HEAD + MIXER))
     assert found.arguments["entrance"] == 11
-    assert "made as use.py makes it" in found.found
+    assert "built as use.py builds it" in found.found
     assert runs_in_eager(found).shape[-1] == found.arguments["inner"]
 
 
@@ -244,7 +244,7 @@ def test_a_call_that_does_not_fit_its_function_tells_nothing():
 def test_a_name_without_a_value_is_an_error_before_anything_runs():
     call, tree = call_in("f(print('ran'), unheard_of)")
     with pytest.raises(UnknownNameError, match="'unheard_of'"):
-        evaluate(call, {"f": f}, tree)
+        evaluate_call(call, {"f": f}, tree)
 
 
 def module_with(name, source):
@@ -279,18 +279,19 @@ def package(tmp_path, monkeypatch):
 
 def test_classes_having_an_attribute_are_those_of_the_package_that_set_it(package):
     around = {"__package__": "shelves"}
-    assert [kind.__name__ for kind in _having("rows", around)] == ["Wide"]
-    assert list(_having("columns", around)) == []
+    assert [kind.__name__ for kind in _find_classes_setting("rows", around)] == ["Wide"]
+    assert list(_find_classes_setting("columns", around)) == []
 
 
 def test_a_class_that_is_imported_by_several_files_is_found_once(package):
     around = {"__package__": "shelves", "Wide": package.wide.Wide, "Again": package.wide.Wide}
-    assert list(_having("rows", around)) == [package.wide.Wide]
+    assert list(_find_classes_setting("rows", around)) == [package.wide.Wide]
 
 
 def test_torchs_own_classes_are_not_looked_through(package):
     assert all(
-        not kind.__module__.startswith("torch.") for kind in _having("weight", {"__package__": "shelves", **vars(nn)})
+        not kind.__module__.startswith("torch.")
+        for kind in _find_classes_setting("weight", {"__package__": "shelves", **vars(nn)})
     )
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mase_server.snapshot import KINDS
-from mase_server.tracing.loading.missing import MissingImports
-from mase_server.tracing.loading.placeholders import MissingPackageError, stands_in
+from mase_server.protocol.request import TraceRequest
+from mase_server.protocol.snapshot import KINDS
+from mase_server.tracing.importing.missing import MissingImports
+from mase_server.tracing.importing.placeholders import MissingPackageError, stands_in
 from mase_server.worker.job import trace
-from mase_server.worker.request import TraceRequest
 
 HEAD = "import torch\nfrom torch import nn\n"
 BODY = """
@@ -176,11 +176,12 @@ CONSTRUCTORS = {
 
 
 @pytest.mark.parametrize("line", CONSTRUCTORS.values(), ids=CONSTRUCTORS)
-def test_what_a_constructor_wants_to_know_of_a_missing_package_is_an_error_there(tmp_path, line):
+def test_a_constructor_that_wants_to_know_something_of_a_missing_package_is_not_shown(tmp_path, line):
     text = f"{HEAD}import absent_one\n{BODY.replace('self.layer = nn.Linear(width, 5)', line)}"
     payload = traced(tmp_path, {"net.py": text})
-    (error,) = [each for each in payload["problems"] if each["severity"] == "error"]
-    assert (error["code"], text.splitlines()[error["line"] - 1].strip()) == ("missing-package", line)
+    assert told(payload) == [("warning", "missing-package", 3)]
+    assert [(each["name"], each["line"]) for each in payload["unshown"]] == [("Net", 5)]
+    assert "It needs absent_one, which cannot be imported" in payload["unshown"][0]["why"]
     assert payload["models"] == []
 
 
@@ -199,22 +200,24 @@ def test_a_run_that_needs_a_missing_package_is_no_error(tmp_path):
     assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])
 
 
-def test_a_neighbour_s_missing_package_is_told_in_both_files(tmp_path):
+def test_a_neighbour_s_missing_package_is_told_at_the_import_that_leads_to_it(tmp_path):
     files = {"net.py": HEAD + "from helpers import double\n" + BODY, "helpers.py": "\nimport absent_one\ndouble = 2\n"}
     payload = traced(tmp_path, files)
     assert bound(payload)["h"] == [2, 5]
     places = [(Path(each["file"]).name, each["line"], each["severity"]) for each in payload["problems"]]
-    assert sorted(places) == [("helpers.py", 2, "warning"), ("net.py", 3, "warning")]
-    mine = next(each for each in payload["problems"] if each["file"].endswith("net.py"))
+    assert places == [("net.py", 3, "warning")]
+    (mine,) = payload["problems"]
     assert [(Path(each["file"]).name, each["line"]) for each in mine["related"]] == [("helpers.py", 2)]
 
 
-def test_a_package_that_many_neighbours_want_is_told_once_beside_them(tmp_path):
+def test_a_package_that_many_neighbours_want_is_told_once(tmp_path):
     files = {f"part_{name}.py": f"import absent_one.{name}\n" for name in "abc"}
     text = HEAD + "import part_a, part_b\nimport part_c\n" + BODY
     payload = traced(tmp_path, {"net.py": text, **files})
     places = [(Path(each["file"]).name, each["line"]) for each in payload["problems"]]
-    assert sorted(places) == [("net.py", 3), ("net.py", 4), ("part_a.py", 1)]
+    assert places == [("net.py", 3)]
+    related = [Path(each["file"]).name for each in payload["problems"][0]["related"]]
+    assert related == ["part_a.py", "part_b.py", "part_c.py"]
 
 
 def test_a_package_that_is_installed_and_broken_is_stood_in_for_too(tmp_path):
@@ -287,14 +290,15 @@ def test_a_lightning_module_without_lightning_is_a_module(tmp_path):
     assert "A LightningModule of it is taken for a plain nn.Module." in payload["problems"][0]["message"]
 
 
-def test_a_class_whose_missing_base_may_be_a_model_says_so_at_the_class(tmp_path):
+def test_a_class_whose_missing_base_may_be_a_model_is_told_as_not_shown(tmp_path):
     other = "class Other(Layer):\n    def forward(self, x):\n        return x\n"
     text = f"{HEAD}from absent_one import Layer\n{BODY}\n{other}"
     payload = traced(tmp_path, {"net.py": text})
     assert bound(payload)["h"] == [2, 5]
-    (error,) = [each for each in payload["problems"] if each["severity"] == "error"]
-    assert text.splitlines()[error["line"] - 1] == "class Other(Layer):"
-    assert "absent_one.Layer" in error["message"]
+    assert told(payload) == [("warning", "missing-package", 3)]
+    (unshown,) = payload["unshown"]
+    assert text.splitlines()[unshown["line"] - 1] == "class Other(Layer):"
+    assert "absent_one.Layer" in unshown["why"]
 
 
 def test_libraries_see_that_a_package_is_missing(tmp_path):
@@ -488,9 +492,8 @@ class Net(nn.Module):
         return self.layer(x)
 """
     payload = traced(tmp_path, {"net.py": text})
-    message = next(each["message"] for each in payload["problems"] if each["code"] != "missing-package")
-    assert "no_such_package.layers.Rearrange(...) is needed here, but no_such_package" in message
-    assert "placeholders" not in message
+    assert [each["code"] for each in payload["problems"]] == ["missing-package"]
+    assert "It needs no_such_package, which cannot be imported" in payload["unshown"][0]["why"]
 
 
 def test_what_code_in_c_was_given_of_a_missing_package_is_named(tmp_path):
@@ -518,6 +521,8 @@ def test_an_import_that_leads_above_the_workspace_is_no_package_to_install(tmp_p
     )
     assert bound(payload)["h"][-1] == 5
     texts = [each["message"] for each in payload["problems"]]
+    assert len(texts) == 1
+    assert "in this workspace" in texts[0]
+    texts += [f"{each['why']} {each['step']}" for each in payload["unshown"]]
     assert len(texts) == 2
-    assert all("in this workspace" in text for text in texts)
     assert not any("install" in text for text in texts)

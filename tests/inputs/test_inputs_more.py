@@ -6,8 +6,8 @@ Ground truth: what is found runs in plain eager PyTorch.
 import pytest
 import torch
 
-from mase_server.inputs.found import Found
-from mase_server.inputs.text import write
+from mase_server.tracing.inputs.text import format_inputs
+from mase_server.tracing.models.found import Found
 from tests.inputs.test_inputs_repairs import HEAD, looked_at, runs_in_eager
 
 #: What a model is handed -> its constructor's layers, its forward's parameters and body, and the inputs expected.
@@ -90,7 +90,7 @@ def test_what_a_model_is_handed_is_found(workspace, layers, parameters, body, ex
     (found,) = looked_at(workspace, text)
     assert isinstance(found, Found), found
     assert isinstance(runs_in_eager(found), torch.Tensor)
-    assert expected is None or write(found.spec) == expected
+    assert expected is None or format_inputs(found.spec) == expected
     assert found.found.startswith("found by search: ")
 
 

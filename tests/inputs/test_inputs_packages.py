@@ -5,16 +5,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from searching import problems_in
 
-from mase_server.inputs.find import find
-from mase_server.inputs.found import Found, call_arguments, plain_hooks
-from mase_server.inputs.generate import inputs_at
-from mase_server.inputs.text import write
-from mase_server.snapshot import KINDS, Problem
-from mase_server.tracing.shadow import MetaMode, Shadows
-from mase_server.tracing.values import Python, TupleOf, describe, tensor_type
+from mase_server.protocol.request import TraceRequest
+from mase_server.protocol.snapshot import KINDS, Problem
+from mase_server.tracing.inputs.spec import inputs_at
+from mase_server.tracing.inputs.text import format_inputs
+from mase_server.tracing.models.find import find_models
+from mase_server.tracing.models.found import Found, call_arguments, plain_hooks
+from mase_server.tracing.recording.shadow import MetaMode, Shadows
+from mase_server.tracing.recording.values import Python, TupleOf, describe_value, tensor_type
 from mase_server.worker.job import trace
-from mase_server.worker.request import TraceRequest
 
 NET = """
 import torch
@@ -46,8 +47,8 @@ def looked_at(root: Path, name: str) -> tuple[list[Found], list[Problem]]:
     path = root / name
     (root.parent / "scratch").mkdir(exist_ok=True)
     request = TraceRequest(str(path), str(root), "", 1, scratch=str(root.parent / "scratch"))
-    items = list(find(request, path.read_text(), plain_hooks(Shadows())))
-    return [item for item in items if isinstance(item, Found)], [item for item in items if isinstance(item, Problem)]
+    items = list(find_models(request, path.read_text(), plain_hooks(Shadows())))
+    return [item for item in items if isinstance(item, Found)], list(problems_in(items))
 
 
 def runs_in_eager(found: Found) -> torch.Tensor:
@@ -95,7 +96,7 @@ def test_a_file_that_registers_itself_is_run_once(workspace, kit, end):
     put(workspace, {f"{kit}/__init__.py": f"from {kit}.net import Net\n"})
     put(workspace, {f"{kit}/net.py": REGISTERED.format(kit=kit, net=net) + end})
     (found,), problems = looked_at(workspace, f"{kit}/net.py")
-    assert (found.name, write(found.spec), problems) == ("Net", "x: f32[B=2, 3]", [])
+    assert (found.name, format_inputs(found.spec), problems) == ("Net", "x: f32[B=2, 3]", [])
 
 
 def test_a_module_that_bears_the_name_of_its_package_finds_its_neighbours(workspace):
@@ -105,21 +106,21 @@ def test_a_module_that_bears_the_name_of_its_package_finds_its_neighbours(worksp
         {"gizmo_net/gizmo_net.py": "from gizmo_net.parts import WIDTH\n" + NET.format(body="nn.Linear(WIDTH, 4)")},
     )
     (found,), problems = looked_at(workspace, "gizmo_net/gizmo_net.py")
-    assert (write(found.spec), problems) == ("x: f32[B=2, 7]", [])
+    assert (format_inputs(found.spec), problems) == ("x: f32[B=2, 7]", [])
 
 
 def test_relative_imports_work_in_folders_without_an_init_file(workspace):
     put(workspace, {"plain_folder/sizes.py": "WIDTH = 5\n"})
     put(workspace, {"plain_folder/deep/net.py": "from ..sizes import WIDTH\n" + NET.format(body="nn.Linear(WIDTH, 4)")})
     (found,), problems = looked_at(workspace, "plain_folder/deep/net.py")
-    assert (write(found.spec), problems) == ("x: f32[B=2, 5]", [])
+    assert (format_inputs(found.spec), problems) == ("x: f32[B=2, 5]", [])
 
 
 def test_modules_are_imported_from_the_workspace_too(workspace):
     put(workspace, {"common_sizes/values.py": "WIDTH = 6\n"})
     put(workspace, {"nets/net.py": "from common_sizes.values import WIDTH\n" + NET.format(body="nn.Linear(WIDTH, 4)")})
     (found,), problems = looked_at(workspace, "nets/net.py")
-    assert (write(found.spec), problems) == ("x: f32[B=2, 6]", [])
+    assert (format_inputs(found.spec), problems) == ("x: f32[B=2, 6]", [])
 
 
 PROGRAM = """
@@ -292,7 +293,7 @@ PATCHES = {
 def test_what_a_pattern_describes_is_the_input(workspace, parts, expected):
     put(workspace, {"patches.py": REARRANGE.format(**parts)})
     (found,), problems = looked_at(workspace, "patches.py")
-    assert (write(found.spec), problems) == (expected, [])
+    assert (format_inputs(found.spec), problems) == (expected, [])
     assert runs_in_eager(found).shape[0] == 2
 
 
@@ -312,7 +313,7 @@ def test_saved_tensors_are_loaded_while_the_program_runs(workspace):
     torch.save({"rows": torch.arange(30.0).reshape(6, 5)}, workspace / "rows.pt")
     torch.save({"body.weight": torch.ones(2, 5), "body.bias": torch.ones(2)}, workspace / "weights.pt")
     (found,), problems = looked_at(workspace, "trained.py")
-    assert (found.inputs_from, write(found.spec), problems) == ("main", "x: f32[B=4, 5]", [])
+    assert (found.inputs_from, format_inputs(found.spec), problems) == ("main", "x: f32[B=4, 5]", [])
 
 
 def test_the_most_complete_configuration_of_a_file_is_taken(workspace):
@@ -409,7 +410,7 @@ USES = {
 def test_published_weights_are_not_needed_for_shapes(workspace, use):
     put(workspace, {"pretrained.py": NET.format(body="nn.Linear(5, 2)") + DOWNLOADING.format(use=use)})
     (found,), problems = looked_at(workspace, "pretrained.py")
-    assert (found.name, found.inputs_from, write(found.spec), problems) == (
+    assert (found.name, found.inputs_from, format_inputs(found.spec), problems) == (
         "Pretrained",
         "main",
         "x: f32[B=3, 5] ones",
@@ -428,4 +429,4 @@ def test_weights_of_another_shape_are_still_an_error(workspace):
 def test_a_size_that_is_returned_beside_a_tensor_is_a_tuple():
     x = torch.ones(2, 3)
     number = Python("int")
-    assert describe((x, x.shape)) == TupleOf((tensor_type(x), TupleOf((number, number))))
+    assert describe_value((x, x.shape)) == TupleOf((tensor_type(x), TupleOf((number, number))))

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from mase_server.inputs.execution import patience, running
-from mase_server.inputs.execution.main import run_main
-from mase_server.inputs.execution.patience import Patience
+from mase_server.protocol.request import TraceRequest
+from mase_server.tracing.execution import guard, running
+from mase_server.tracing.execution.guard import Patience
+from mase_server.tracing.execution.running import run_main
 from mase_server.worker.job import trace
-from mase_server.worker.request import TraceRequest
 
 FOLDER = str(Path(__file__).parent)
 
@@ -32,8 +32,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(patience, "time", clock)
-    monkeypatch.setattr(patience, "waited", lambda: clock.queued)
+    monkeypatch.setattr(guard, "time", clock)
+    monkeypatch.setattr(guard, "seconds_waited", lambda: clock.queued)
     return clock
 
 

@@ -10,19 +10,19 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from mase_server.inputs.execution.program import (
+from mase_server.protocol.request import TraceOptions
+from mase_server.tracing.execution.program import (
     Place,
     as_program,
-    calm,
+    calm_environment,
     compile_plainly,
-    execute,
+    execute_program,
     module_for,
     modules_kept,
 )
-from mase_server.inputs.making.constructions import Constructions
-from mase_server.inputs.text import SpecError
-from mase_server.inputs.wishes import ClassWishes, Wishes
-from mase_server.worker.request import TraceOptions
+from mase_server.tracing.inputs.comments import ClassWishes, Wishes
+from mase_server.tracing.inputs.text import SpecError
+from mase_server.tracing.models.constructions import Constructions
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_file_of_a_package_runs_inside_it(packages):
     try:
         with as_program(path), modules_kept("__main__"):
             module = module_for(path, "__main__")
-            execute(compile_plainly(path), module)
+            execute_program(compile_plainly(path), module)
         assert module.package == "outer_of_program_test.inner"
     finally:
         for name in set(sys.modules) - before:
@@ -68,7 +68,7 @@ def test_a_script_has_no_package(packages):
     with modules_kept("__main__"):
         module = module_for(path, "__main__")
         assert sys.modules["__main__"] is module
-        execute(compile_plainly(path), module)
+        execute_program(compile_plainly(path), module)
     assert module.value == ("__main__", None, path)
     assert sys.modules["__main__"] is not module
 
@@ -83,7 +83,7 @@ def test_the_surroundings_are_put_back_also_after_an_error(packages):
 
 def test_compiling_and_scripting_give_the_model_itself():
     model = nn.Linear(2, 2)
-    with calm():
+    with calm_environment():
         assert torch.compile(model) is model
         assert torch.compile(mode="reduce-overhead")(model) is model
         assert torch.jit.script(model) is model
@@ -94,7 +94,7 @@ def test_compiling_and_scripting_give_the_model_itself():
 def test_distributions_do_not_ask_for_values(monkeypatch):
     # torch.compile switches the checks off for the rest of its process.
     monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
-    with calm():
+    with calm_environment():
         torch.distributions.Categorical(logits=torch.empty(3, 4, device="meta"))
     with pytest.raises(ValueError, match="constraint"):
         torch.distributions.Categorical(probs=torch.tensor([-1.0, 2.0]))
@@ -103,7 +103,7 @@ def test_distributions_do_not_ask_for_values(monkeypatch):
 @pytest.mark.parametrize("positional", [True, False])
 def test_a_loader_loads_in_the_process_whatever_was_asked(positional):
     data = TensorDataset(torch.arange(6))
-    with calm():
+    with calm_environment():
         if positional:
             loader = DataLoader(data, 2, False, None, None, 4)
         else:

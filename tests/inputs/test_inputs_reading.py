@@ -10,17 +10,17 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mase_server.inputs.classes import model_classes, roots
-from mase_server.inputs.instances import module_instances
-from mase_server.inputs.making.arguments import Surroundings, build
-from mase_server.inputs.making.constructions import Constructions, origin
-from mase_server.inputs.making.guesses import usual_arguments
-from mase_server.inputs.making.names import usual_argument
-from mase_server.inputs.making.usage import UnknownNameError, evaluate
-from mase_server.inputs.searching.accesses import keys_of, parts_of
-from mase_server.inputs.searching.consumers import ROWS, candidates
-from mase_server.inputs.searching.forward import Wanted, first_use
-from mase_server.tracing.shadow import Shadows
+from mase_server.tracing.inputs.searching.choices import keys_of, parts_of
+from mase_server.tracing.inputs.searching.consumers import ROWS, list_candidates
+from mase_server.tracing.inputs.searching.forward import Wanted, first_use
+from mase_server.tracing.models.arguments import Surroundings, build
+from mase_server.tracing.models.classes import find_root_classes, model_classes
+from mase_server.tracing.models.constructions import Constructions, get_class_origin
+from mase_server.tracing.models.find import module_instances
+from mase_server.tracing.models.guesses import usual_arguments
+from mase_server.tracing.models.names import usual_argument
+from mase_server.tracing.models.plans import UnknownNameError, evaluate_call
+from mase_server.tracing.recording.shadow import Shadows
 
 # ------------------------------------------------------------------------------------------------------- classes
 
@@ -54,7 +54,7 @@ FORWARD = "    def forward(self, x):\n        return x\n"
 def test_a_root_is_what_no_other_model_uses(source, expected):
     source = source.replace("p = make", "p = staticmethod(lambda: make())")
     namespace, tree = loaded(source)
-    assert roots(model_classes(namespace, tree), tree) == expected
+    assert find_root_classes(model_classes(namespace, tree), tree) == expected
 
 
 def test_models_in_variables_are_instances_and_their_parts_are_not():
@@ -73,10 +73,10 @@ def test_models_in_variables_are_instances_and_their_parts_are_not():
 
 def test_the_origin_of_a_class_is_where_its_module_lies():
     folder = inspect.getsourcefile(Constructions).rsplit("/", 1)[0]
-    assert origin(nn.Linear, folder) == "torch"
-    assert origin(Constructions, folder) == "workspace"
-    assert origin(Constructions, folder + "/elsewhere") == "library"
-    assert origin(pytest.Item, "/") == "library"
+    assert get_class_origin(nn.Linear, folder) == "torch"
+    assert get_class_origin(Constructions, folder) == "workspace"
+    assert get_class_origin(Constructions, folder + "/elsewhere") == "library"
+    assert get_class_origin(pytest.Item, "/") == "library"
 
 
 # -------------------------------------------------------------------------------------------------- constructions
@@ -127,7 +127,7 @@ def test_a_class_with_a_new_of_its_own_still_gets_its_arguments():
 def test_a_call_is_evaluated_with_the_assignments_before_it(source, value):
     tree = ast.parse(source)
     (call,) = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "f"]
-    assert evaluate(call, {"f": lambda x: x, "k": 10}, tree) == value
+    assert evaluate_call(call, {"f": lambda x: x, "k": 10}, tree) == value
 
 
 @pytest.mark.parametrize("source", ["f(unknown)", "def g(a):\n    f(a)", "a = b\nb = a\nf(b)"])
@@ -135,7 +135,7 @@ def test_a_call_with_unknown_names_is_never_run(source):
     tree = ast.parse(source)
     (call,) = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     with pytest.raises(UnknownNameError):
-        evaluate(call, {"f": lambda x: pytest.fail("it ran")}, tree)
+        evaluate_call(call, {"f": lambda x: pytest.fail("it ran")}, tree)
 
 
 # ------------------------------------------------------------------------------------------------------ arguments
@@ -262,7 +262,7 @@ NEST = Nest()
 def test_the_first_layer_that_sees_an_input_says_what_it_is(wanted, path, first):
     use = first_use(NEST, wanted)
     assert use.path.endswith(path)
-    assert candidates(use.layer)[0].dims == first
+    assert list_candidates(use.layer)[0].dims == first
 
 
 def test_an_unused_input_has_no_first_layer():
@@ -290,10 +290,9 @@ LAYERS = [
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
 def test_a_layer_runs_on_its_first_candidate(layer):
-    from mase_server.inputs.generate import inputs_at
-    from mase_server.inputs.spec import Inputs
+    from mase_server.tracing.inputs.spec import Inputs, inputs_at
 
-    (first, *_) = candidates(layer)
+    (first, *_) = list_candidates(layer)
     layer.eval()(inputs_at(Inputs({"x": first}))["x"])
 
 

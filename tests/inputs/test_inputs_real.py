@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from mase_server.inputs.execution.program import as_program
-from mase_server.inputs.making.real import Real, real_model
+from mase_server.tracing.execution.program import as_program
+from mase_server.tracing.models.real import Real, real_model
 from tests.worker.jobs import Job
 
 NET = """
@@ -80,8 +80,7 @@ def test_what_the_file_loads_is_loaded_for_real(tmp_path: Path, name: str, then:
     save_file(kept, str(tmp_path / "kept.safetensors"))
     found = real(tmp_path, NET.replace("{then}", then))
     assert same(found.model, kept)
-    assert found.how.startswith("weights that ")
-    assert found.how.endswith(" gave")
+    assert found.how.startswith("weights of ")
 
 
 def test_without_a_file_weights_are_random_and_the_same_every_time(tmp_path: Path):
@@ -106,7 +105,7 @@ def test_a_part_that_was_exchanged_is_the_new_one(tmp_path: Path):
     assert found.model.get_parameter("head.weight").shape == (3, 16)
     assert same(found.model, {name: tensor for name, tensor in kept.items() if name.startswith("body")})
     assert float(found.model.get_parameter("head.weight").detach().std()) > 0.05
-    assert found.how == "weights that kept.pt gave; 2 of 6 parameters random (seed 0), such as head.weight"
+    assert found.how == "weights of kept.pt; 2 of 6 parameters random (seed 0), such as head.weight"
 
 
 def test_a_part_that_was_exchanged_for_one_like_it_has_not_what_was_loaded_before(tmp_path: Path):
@@ -171,7 +170,7 @@ def test_pretrained_models_are_loaded_from_their_folder(tmp_path: Path):
         net(torch.randint(0, 100, (2, 16)))
         """)  # fmt: skip
     assert same(found.model, kept.state_dict())
-    assert found.how == "weights that kept gave"
+    assert found.how == "weights of kept"
     found = real(tmp_path, """
         from transformers import BertModel
 

@@ -7,15 +7,16 @@ import textwrap
 
 import pytest
 import torch
+from searching import problems_in
 
-from mase_server.inputs.find import find
-from mase_server.inputs.found import Found, call_arguments, plain_hooks
-from mase_server.inputs.generate import inputs_at
-from mase_server.inputs.making.clues import clue_of
-from mase_server.inputs.making.names import other_arguments, usual_argument
-from mase_server.inputs.making.repairs import proposals
-from mase_server.tracing.shadow import Shadows
-from mase_server.worker.request import TraceRequest
+from mase_server.protocol.request import TraceRequest
+from mase_server.tracing.inputs.spec import inputs_at
+from mase_server.tracing.models.clues import clue_of
+from mase_server.tracing.models.find import find_models
+from mase_server.tracing.models.found import Found, call_arguments, plain_hooks
+from mase_server.tracing.models.names import other_arguments, usual_argument
+from mase_server.tracing.models.repairs import propose_arguments
+from mase_server.tracing.recording.shadow import Shadows
 
 HEAD = "import torch\nfrom torch import nn\n\n\n"
 
@@ -128,7 +129,7 @@ def looked_at(folder, text, name="net.py"):
     path.write_text(text)
     request = TraceRequest(str(path), str(folder), "", 1, scratch=str(folder.parent / "scratch"))
     shadows = Shadows()
-    return list(find(request, text, plain_hooks(shadows)))
+    return list(find_models(request, text, plain_hooks(shadows)))
 
 
 def runs_in_eager(found):
@@ -196,7 +197,7 @@ def test_a_constructor_that_nothing_satisfies_ends_soon_with_its_problem(workspa
             super().__init__()
             raise ValueError(f"no width will do, not even {width}")
     """
-    (problem,) = looked_at(workspace, file_of(init))
+    (problem,) = problems_in(looked_at(workspace, file_of(init)))
     assert (problem.code, problem.severity) == ("no-arguments", "warning")
 
 
@@ -233,18 +234,18 @@ def test_the_arguments_behind_an_assertion_are_found_through_local_names():
 
 def test_what_is_proposed_for_a_remainder_leaves_none():
     clue = raised_by(_Heads, width=5, heads=4)
-    first = proposals(clue)[0]
+    first = propose_arguments(clue)[0]
     assert first["width"] * 2 % first["heads"] == 0
 
 
 def test_what_has_to_be_unpacked_is_proposed_as_so_many():
     clue = raised_by(_Pair, size=(1, 2, 3))
-    assert {"size": (1, 2)} in proposals(clue)
+    assert {"size": (1, 2)} in propose_arguments(clue)
 
 
 def test_nothing_is_proposed_twice_in_place_of_what_failed():
     clue = raised_by(_Heads, width=5, heads=4)
-    assert {"width": 5, "heads": 4} not in proposals(clue)
+    assert {"width": 5, "heads": 4} not in propose_arguments(clue)
 
 
 def test_reading_an_error_calls_nothing_of_the_person_again():
@@ -258,5 +259,5 @@ def test_reading_an_error_calls_nothing_of_the_person_again():
         def __init__(self, width):
             assert noted(width) % 7 == 0
 
-    proposals(raised_by(Counting, width=5))
+    propose_arguments(raised_by(Counting, width=5))
     assert calls == [5]

@@ -7,17 +7,16 @@ import textwrap
 
 import pytest
 import torch
+from searching import problems_in
 from torch import nn
 
-from mase_server.inputs.classes import model_classes, roots
-from mase_server.inputs.entries import entry_of, further_entry
-from mase_server.inputs.find import find
-from mase_server.inputs.found import Found, call_arguments, plain_hooks
-from mase_server.inputs.generate import inputs_at
-from mase_server.inputs.text import write
-from mase_server.snapshot import Problem
-from mase_server.tracing.shadow import Shadows
-from mase_server.worker.request import TraceRequest
+from mase_server.protocol.request import TraceRequest
+from mase_server.tracing.inputs.spec import inputs_at
+from mase_server.tracing.inputs.text import format_inputs
+from mase_server.tracing.models.classes import entry_of, find_root_classes, further_entry, model_classes
+from mase_server.tracing.models.find import find_models
+from mase_server.tracing.models.found import Found, call_arguments, plain_hooks
+from mase_server.tracing.recording.shadow import Shadows
 from tests.worker.jobs import Job
 
 HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
@@ -38,13 +37,13 @@ def shown(folder, source):
     path = folder / "models.py"
     path.write_text(HEAD + textwrap.dedent(source))
     request = TraceRequest(str(path), str(folder), "", 1, scratch=str(folder))
-    items = list(find(request, path.read_text(), plain_hooks(Shadows())))
+    items = list(find_models(request, path.read_text(), plain_hooks(Shadows())))
     found = [item for item in items if isinstance(item, Found)]
-    return found, [item for item in items if isinstance(item, Problem)]
+    return found, list(problems_in(items))
 
 
 def inputs(found):
-    return {each.name: write(each.spec) for each in found}
+    return {each.name: format_inputs(each.spec) for each in found}
 
 
 # ------------------------------------------------------------------------------------------------------- functions
@@ -76,7 +75,7 @@ def test_a_function_is_called_with_usual_arguments_and_says_so(tmp_path):
     assert found.arguments_from == "search"
     assert "its builder's arguments are guessed from their names" in found.found
     call = ", ".join(f"{name}={value}" for name, value in found.arguments.items())
-    assert found.comment.text == f"mase: make_mlp({call}); {write(found.spec)}"
+    assert found.comment.text == f"mase: make_mlp({call}); {format_inputs(found.spec)}"
 
 
 def test_a_comment_gives_the_arguments_of_a_function(tmp_path):
@@ -86,7 +85,7 @@ def test_a_comment_gives_the_arguments_of_a_function(tmp_path):
     )
     assert problems == []
     assert (found.arguments_from, found.inputs_from) == ("comment", "comment")
-    assert (found.model[0].in_features, write(found.spec)) == (7, "input: f32[B=4, 7]")
+    assert (found.model[0].in_features, format_inputs(found.spec)) == (7, "input: f32[B=4, 7]")
 
 
 def test_the_comment_of_a_function_reproduces_what_was_assumed(tmp_path):
@@ -94,7 +93,7 @@ def test_the_comment_of_a_function_reproduces_what_was_assumed(tmp_path):
     [found], _ = shown(tmp_path, source)
     [again], _ = shown(tmp_path, f"# {found.comment.text}\n{source}")
     assert (again.inputs_from, again.arguments_from) == ("comment", "comment")
-    assert (str(again.model), write(again.spec)) == (str(found.model), write(found.spec))
+    assert (str(again.model), format_inputs(again.spec)) == (str(found.model), format_inputs(found.spec))
 
 
 def test_a_function_that_builds_several_models_shows_each(tmp_path):
@@ -144,8 +143,18 @@ def test_who_builds_a_class_knows_its_arguments_better_than_a_guess(tmp_path):
     [found], problems = shown(tmp_path, source)
     assert problems == []
     assert (found.name, found.arguments, found.arguments_from) == ("Net", {"width": 9}, "usage")
-    assert "made by net_tiny" in found.found
+    assert "built by net_tiny" in found.found
     assert found.comment.text == "mase: Net(width=9); x: f32[B=2, 9]"
+
+
+def test_of_several_builders_the_one_that_the_file_tries_out_comes_first(tmp_path):
+    """As `test()` at the end of many model files does, which is not called."""
+    builders = "".join(f"def net{width}():\n    return Net({width})\n\n\n" for width in (6, 9, 12))
+    test = "def test():\n    net = net9()\n    print(net(torch.randn(1, 9)).size())\n"
+    for text, width in ((builders + test, 9), (builders, 6)):
+        [found], problems = shown(tmp_path, NET.replace("width=5", "width") + text)
+        assert problems == []
+        assert (found.name, found.arguments) == ("Net", {"width": width})
 
 
 def test_functions_that_make_the_same_kind_of_model_are_shown_once_and_sequences_each(tmp_path):
@@ -212,13 +221,16 @@ def test_the_constructor_call_of_a_comment_beats_a_model_that_the_file_holds(tmp
         tmp_path, NET.replace("class Net", "# mase: Net(9); x: f32[B=2, 9]\nclass Net") + "a = Net(4)\n"
     )
     assert problems == []
-    assert (found.arguments_from, write(found.spec)) == ("comment", "x: f32[B=2, 9]")
+    assert (found.arguments_from, format_inputs(found.spec)) == ("comment", "x: f32[B=2, 9]")
     assert found.arguments == {"width": 9}
 
 
 def test_two_models_of_one_class_are_both_shown_and_two_equal_ones_once(tmp_path):
     found, _ = shown(tmp_path, NET + "a = Net(width=7)\nb = Net(width=9)\nteacher = Net(width=9)\n")
-    assert [(each.name, write(each.spec)) for each in found] == [("Net", "x: f32[B=2, 7]"), ("Net", "x: f32[B=2, 9]")]
+    assert [(each.name, format_inputs(each.spec)) for each in found] == [
+        ("Net", "x: f32[B=2, 7]"),
+        ("Net", "x: f32[B=2, 9]"),
+    ]
 
 
 # -------------------------------------------------------------------------------------------------------- wrappers
@@ -240,14 +252,14 @@ WRAPPED = {
 def test_a_wrapped_model_that_is_called_is_the_model_inside(made, tmp_path):
     [found], problems = shown(tmp_path, f"{NET}\n{made}\nout = model(torch.ones(4, 7))\n")
     assert problems == []
-    assert (found.name, found.inputs_from, write(found.spec)) == ("Net", "main", "x: f32[B=4, 7] ones")
+    assert (found.name, found.inputs_from, format_inputs(found.spec)) == ("Net", "main", "x: f32[B=4, 7] ones")
 
 
 @pytest.mark.parametrize("made", [made for name, made in WRAPPED.items() if name != "traced"])
 def test_a_wrapped_model_that_is_only_kept_is_shown_too(made, tmp_path):
     [found], problems = shown(tmp_path, f"{NET}\n{made}\n")
     assert problems == []
-    assert (found.name, write(found.spec)) == ("Net", "x: f32[B=2, 7]")
+    assert (found.name, format_inputs(found.spec)) == ("Net", "x: f32[B=2, 7]")
 
 
 def test_what_wraps_a_model_still_gives_it(tmp_path):
@@ -265,7 +277,7 @@ def test_what_wraps_a_model_still_gives_it(tmp_path):
 def test_a_class_that_main_does_not_reach_is_shown_alone(tmp_path):
     other = NET.replace("Net", "Other").replace("width=5", "width=9")
     found, problems = shown(tmp_path, f"{NET}{other}\nif __name__ == '__main__':\n    Net()(torch.ones(4, 5))\n")
-    assert {each.name: (each.inputs_from, write(each.spec)) for each in found} == {
+    assert {each.name: (each.inputs_from, format_inputs(each.spec)) for each in found} == {
         "Net": ("main", "x: f32[B=4, 5] ones"),
         "Other": ("search", "x: f32[B=2, 9]"),
     }
@@ -362,7 +374,7 @@ def test_a_class_of_a_librarys_name_is_not_taken_for_a_part_of_who_uses_the_libr
     namespace = {"torch": torch, "nn": nn}
     exec(source, namespace)
     tree = __import__("ast").parse(source)
-    assert roots(model_classes(namespace, tree), tree) == ["Linear", "Net"]
+    assert find_root_classes(model_classes(namespace, tree), tree) == ["Linear", "Net"]
 
 
 def test_a_class_that_is_handed_over_by_name_is_a_part_and_what_needs_no_guess_comes_first(tmp_path):
@@ -414,7 +426,7 @@ class Lit(LightningModule):
 def test_a_call_of_its_own_is_what_a_model_runs(tmp_path):
     [found], problems = shown(tmp_path, CALLED)
     assert problems == []
-    assert write(found.spec) == "x: f32[B=2, 5]"
+    assert format_inputs(found.spec) == "x: f32[B=2, 5]"
     args, kwargs = call_arguments(found.model, inputs_at(found.spec))
     assert found.construct()(*args, **kwargs).shape == (2, 3)
 
@@ -423,7 +435,7 @@ def test_a_lightning_module_without_forward_is_run_by_its_training_step(tmp_path
     found, problems = shown(tmp_path, LIGHTNING + STEP.format(forward=""))
     assert problems == []
     assert [each.name for each in found] == ["Lit"]
-    assert write(found[0].spec).startswith("features: f32[B=2, 5]")
+    assert format_inputs(found[0].spec).startswith("features: f32[B=2, 5]")
 
 
 def test_a_training_step_beside_a_forward_is_shown_too(tmp_path):

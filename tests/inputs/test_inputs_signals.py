@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from mase_server.inputs.execution.signals import signals_kept
+from mase_server.tracing.execution.guard import signals_kept
 
 
 def theirs(number, frame):

@@ -9,12 +9,13 @@ import sys
 import textwrap
 
 import pytest
+from searching import problems_in
 
-from mase_server.inputs.execution.sparing import sparing
-from mase_server.inputs.find import find
-from mase_server.inputs.found import Found, plain_hooks
-from mase_server.tracing.shadow import Shadows
-from mase_server.worker.request import TraceRequest
+from mase_server.protocol.request import TraceRequest
+from mase_server.tracing.execution.guard import limit_memory
+from mase_server.tracing.models.find import find_models
+from mase_server.tracing.models.found import Found, plain_hooks
+from mase_server.tracing.recording.shadow import Shadows
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a process' memory by setrlimit")
 
@@ -38,23 +39,23 @@ GREEDY = """
 def test_more_than_the_room_is_a_memory_error_that_says_how_much():
     gc.collect()  # what others left would make room for it
     before = resource.getrlimit(resource.RLIMIT_AS)
-    with pytest.raises(MemoryError, match=r"^it takes more than 0\.25 GiB of memory$"), sparing(1 << 28):
+    with pytest.raises(MemoryError, match=r"^it takes more than 0\.25 GiB of memory$"), limit_memory(1 << 28):
         bytearray(1 << 29)
     assert resource.getrlimit(resource.RLIMIT_AS) == before
-    with sparing(1 << 28):
+    with limit_memory(1 << 28):
         assert len(bytearray(1 << 20)) == 1 << 20
 
 
 def test_what_a_person_says_in_a_memory_error_stays():
-    with pytest.raises(MemoryError, match="no room for the table"), sparing():
+    with pytest.raises(MemoryError, match="no room for the table"), limit_memory():
         raise MemoryError("no room for the table")
 
 
 def test_a_limit_that_was_there_is_kept():
     before, most = resource.getrlimit(resource.RLIMIT_AS)
-    with sparing(1 << 28):
+    with limit_memory(1 << 28):
         outer = resource.getrlimit(resource.RLIMIT_AS)[0]
-        with sparing(1 << 40):
+        with limit_memory(1 << 40):
             assert resource.getrlimit(resource.RLIMIT_AS)[0] == outer
         assert resource.getrlimit(resource.RLIMIT_AS)[0] == outer
     assert resource.getrlimit(resource.RLIMIT_AS) == (before, most)
@@ -66,12 +67,12 @@ def test_a_greedy_guess_is_told_as_a_failed_one_and_ends_nothing(tmp_path, lists
     path = tmp_path / "net.py"
     path.write_text(text)
     request = TraceRequest(str(path), str(tmp_path), "", 1)
-    found = list(find(request, text, plain_hooks(Shadows())))
+    found = list(find_models(request, text, plain_hooks(Shadows())))
     if lists == "levels":
         (model,) = found
         assert isinstance(model, Found)
         assert len(model.arguments["heads"]) == 3
     else:
-        (problem,) = found
+        (problem,) = problems_in(found)
         assert problem.code == "no-arguments"
         assert "MemoryError: it takes more than 2 GiB of memory" in problem.message

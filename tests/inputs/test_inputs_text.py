@@ -7,8 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mase_server.dtypes import LONG
-from mase_server.inputs.spec import FILLS, ConstantSpec, Inputs, MapSpec, SequenceSpec, TensorSpec, resize
-from mase_server.inputs.text import SpecError, parse, write
+from mase_server.tracing.inputs.spec import (
+    FILLS,
+    ConstantSpec,
+    Inputs,
+    MapSpec,
+    SequenceSpec,
+    TensorSpec,
+    resize_inputs,
+)
+from mase_server.tracing.inputs.text import SpecError, format_inputs, parse_inputs
 
 symbols = st.sampled_from(["B", "T", "H", "W", "n_1"])
 numbers = st.one_of(st.integers(-(10**6), 10**6), st.floats(allow_nan=False, allow_infinity=False, width=32))
@@ -40,7 +48,7 @@ specs = st.recursive(
 def test_what_was_written_is_read_back_as_the_same_inputs(entries, sizes):
     used = set(Inputs(entries).symbols())
     inputs = Inputs(entries, {symbol: size for symbol, size in sizes.items() if symbol in used})
-    assert parse(write(inputs)) == inputs
+    assert parse_inputs(format_inputs(inputs)) == inputs
 
 
 @pytest.mark.parametrize(
@@ -48,12 +56,14 @@ def test_what_was_written_is_read_back_as_the_same_inputs(entries, sizes):
 )
 def test_any_name_is_read_back(name):
     inputs = Inputs({name: TensorSpec("f32", (2,))}, {})
-    assert parse(write(inputs)) == inputs
+    assert parse_inputs(format_inputs(inputs)) == inputs
 
 
 def test_every_character_that_begins_an_identifier_of_python_does_so_here():
     letters = [letter for letter in map(chr, range(sys.maxunicode)) if letter.isidentifier()]
-    assert list(parse("; ".join(f"{letter}0: 1" for letter in letters)).entries) == [f"{letter}0" for letter in letters]
+    assert list(parse_inputs("; ".join(f"{letter}0: 1" for letter in letters)).entries) == [
+        f"{letter}0" for letter in letters
+    ]
 
 
 @pytest.mark.parametrize(
@@ -81,18 +91,18 @@ def test_every_character_that_begins_an_identifier_of_python_does_so_here():
     ],
 )
 def test_each_form_is_read(text, entries):
-    assert dict(parse(text).entries) == entries
+    assert dict(parse_inputs(text).entries) == entries
 
 
 def test_a_symbol_may_say_its_size_once():
-    inputs = parse("x: f32[B=4, T, 8]; m: bool[B, T=7]")
+    inputs = parse_inputs("x: f32[B=4, T, 8]; m: bool[B, T=7]")
     assert inputs.sizes == {"B": 4, "T": 7}
     assert inputs.symbols() == ("B", "T")
-    assert write(inputs) == "x: f32[B=4, T=7, 8]; m: bool[B, T]"
+    assert format_inputs(inputs) == "x: f32[B=4, T=7, 8]; m: bool[B, T]"
 
 
 def test_resizing_keeps_the_other_symbols():
-    assert resize(parse("x: f32[B=4, T=7]"), {"T": 23}).sizes == {"B": 4, "T": 23}
+    assert resize_inputs(parse_inputs("x: f32[B=4, T=7]"), {"T": 23}).sizes == {"B": 4, "T": 23}
 
 
 @pytest.mark.parametrize(
@@ -114,10 +124,10 @@ def test_resizing_keeps_the_other_symbols():
 )
 def test_a_mistake_is_reported_where_it_is_with_what_was_expected(text, line, column, message):
     with pytest.raises(SpecError) as caught:
-        parse(text)
+        parse_inputs(text)
     assert (caught.value.line, caught.value.column, caught.value.message) == (line, column, message)
 
 
 def test_an_unknown_element_type_names_the_known_ones():
     with pytest.raises(SpecError, match=r"unknown element type 'f31'; expected one of f16, bf16, f32"):
-        parse("x: f31[2]")
+        parse_inputs("x: f31[2]")

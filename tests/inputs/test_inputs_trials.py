@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from mase_server.inputs.execution.trials import Trials
-from mase_server.tracing import rungs
-from mase_server.tracing.shadow import MetaMode, Shadows
+from mase_server.tracing.execution.running import Trials
+from mase_server.tracing.recording import rungs
+from mase_server.tracing.recording.shadow import MetaMode, Shadows
 
 
 class Gated(nn.Module):

@@ -5,14 +5,14 @@ import collections
 import urllib.error
 
 import pytest
+from searching import problems_in
 
-from mase_server.inputs.execution.guard import RefusedError
-from mase_server.inputs.find import find
-from mase_server.inputs.found import Found, plain_hooks
-from mase_server.inputs.trouble import constructing, guarded, refusal, says_nothing
-from mase_server.snapshot import Problem
-from mase_server.tracing.shadow import Shadows
-from mase_server.worker.request import TraceOptions, TraceRequest
+from mase_server.protocol.request import TraceOptions, TraceRequest
+from mase_server.tracing.execution.guard import RefusedError
+from mase_server.tracing.inputs.trouble import find_failed_constructor, find_refusal, is_under_main_guard, says_nothing
+from mase_server.tracing.models.find import find_models
+from mase_server.tracing.models.found import Found, plain_hooks
+from mase_server.tracing.recording.shadow import Shadows
 
 HEAD = "import torch\nfrom torch import nn\n\n"
 NET = """
@@ -39,10 +39,8 @@ def look(tmp_path, monkeypatch):
         path.write_text(HEAD + text)
         folder, scratch = str(path.parent), str(tmp_path / "scratch")
         request = TraceRequest(str(path), folder, "", 1, TraceOptions(**options), scratch=scratch, seconds=seconds)
-        items = list(find(request, path.read_text(), plain_hooks(Shadows())))
-        return [item.name for item in items if isinstance(item, Found)], [
-            item for item in items if isinstance(item, Problem)
-        ]
+        items = list(find_models(request, path.read_text(), plain_hooks(Shadows())))
+        return [item.name for item in items if isinstance(item, Found)], list(problems_in(items))
 
     return run
 
@@ -109,22 +107,22 @@ def raised(text, name="f.py"):
 
 def test_a_refusal_is_found_inside_the_errors_that_libraries_make_of_it():
     refused = RefusedError("a network connection was refused")
-    assert refusal(refused) is refused
-    assert refusal(urllib.error.URLError(refused)) is refused
+    assert find_refusal(refused) is refused
+    assert find_refusal(urllib.error.URLError(refused)) is refused
     by_library = ConnectionError("cannot connect")
     by_library.__cause__ = refused
-    assert refusal(by_library) is refused
+    assert find_refusal(by_library) is refused
     assert says_nothing(by_library)
-    assert refusal(OSError("disk full")) is None
+    assert find_refusal(OSError("disk full")) is None
     assert not says_nothing(OSError("disk full"))
 
 
 def test_the_class_being_constructed_is_the_outermost_one():
     text = HEAD + "class In(nn.Module):\n    def __init__(self):\n        super().__init__()\n        1 / 0\n"
     text += "class Out(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.part = In()\n"
-    assert constructing(raised(text + "Out()\n")) == "Out"
-    assert constructing(raised(text + "In()\n")) == "In"
-    assert constructing(raised("1 / 0")) is None
+    assert find_failed_constructor(raised(text + "Out()\n")) == "Out"
+    assert find_failed_constructor(raised(text + "In()\n")) == "In"
+    assert find_failed_constructor(raised("1 / 0")) is None
 
 
 def test_only_code_under_the_question_for_its_name_is_guarded():
@@ -134,4 +132,4 @@ def test_only_code_under_the_question_for_its_name_is_guarded():
         "if True:\n    1 / 0\n": False,
         "def main():\n    1 / 0\nif __name__:\n    main()\n": True,
     }.items():
-        assert guarded("f.py", raised(text), ast.parse(text)) == expected, text
+        assert is_under_main_guard("f.py", raised(text), ast.parse(text)) == expected, text

@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from mase_server.inputs.generate import complete, inputs_at
-from mase_server.inputs.modes import on_meta
-from mase_server.inputs.roles import describe
-from mase_server.inputs.spec import Inputs, TensorSpec
-from mase_server.inputs.text import parse, write
-from mase_server.tracing.shadow import MetaMode, Shadows
+from mase_server.tracing.inputs.roles import describe_inputs
+from mase_server.tracing.inputs.spec import Inputs, TensorSpec, complete_sizes, inputs_at, on_meta
+from mase_server.tracing.inputs.text import format_inputs, parse_inputs
+from mase_server.tracing.recording.shadow import MetaMode, Shadows
 
 EVERYTHING = (
     "x: f32[B, 3, H, W]; ids: i64[B, T] < 7; n: i64[B] lengths(T); c: bool[T, T] causal; f: f32[T, T] causal; "
@@ -28,12 +26,12 @@ def test_sizes_that_numpy_counted_are_sizes_and_no_symbols():
     inputs = Inputs({"x": TensorSpec("f32", ("B", np.int64(1), np.prod((3, 4))))}, {"B": 2})
     assert inputs_at(inputs)["x"].shape == (2, 1, 12)
     assert inputs.symbols() == ("B",)
-    assert write(inputs) == "x: f32[B=2, 1, 12]"
+    assert format_inputs(inputs) == "x: f32[B=2, 1, 12]"
 
 
 @given(st.integers(1, 9), st.integers(1, 20))
 def test_values_have_the_asked_sizes_and_are_valid(batch, tokens):
-    made = inputs_at(parse(EVERYTHING), {"B": batch, "T": tokens})
+    made = inputs_at(parse_inputs(EVERYTHING), {"B": batch, "T": tokens})
     assert made["x"].shape == (batch, 3, 32, 32)
     assert made["x"].dtype == torch.float32
     assert 0 <= made["ids"].min() <= made["ids"].max() < 7
@@ -54,7 +52,7 @@ def test_values_have_the_asked_sizes_and_are_valid(batch, tokens):
 
 
 def test_values_are_real_and_the_same_every_time_also_under_a_mode():
-    inputs = parse(EVERYTHING)
+    inputs = parse_inputs(EVERYTHING)
     first = inputs_at(inputs)
     with MetaMode(Shadows()), torch.device("meta"):
         second = inputs_at(inputs)
@@ -62,11 +60,11 @@ def test_values_are_real_and_the_same_every_time_also_under_a_mode():
 
 
 def test_a_symbol_without_a_size_gets_the_usual_one():
-    assert complete(parse("x: f32[B, T, H]; y: f32[B=5]")).sizes == {"B": 5, "T": 16, "H": 32}
+    assert complete_sizes(parse_inputs("x: f32[B, T, H]; y: f32[B=5]")).sizes == {"B": 5, "T": 16, "H": 32}
 
 
 def test_lengths_can_be_packed_at_every_size():
-    made = inputs_at(parse("x: f32[B, T, 3]; n: i64[B] lengths(T)"), {"B": 6, "T": 11})
+    made = inputs_at(parse_inputs("x: f32[B, T, 3]; n: i64[B] lengths(T)"), {"B": 6, "T": 11})
     padded, lengths = pad_packed_sequence(
         pack_padded_sequence(made["x"], made["n"], batch_first=True), batch_first=True
     )
@@ -103,12 +101,12 @@ ROLES = [
 
 @pytest.mark.parametrize(("values", "text"), ROLES, ids=lambda each: each if isinstance(each, str) else "")
 def test_dimensions_are_named_by_their_role(values, text):
-    assert write(describe(values)) == text
+    assert format_inputs(describe_inputs(values)) == text
 
 
 def test_a_mask_of_size_one_stays_broadcast():
-    named = describe({"ids": ids(4, 7), "mask": torch.ones(1, 1, 7, 7).tril().bool()})
-    assert write(named) == "ids: i64[B=4, T=7] < 50; mask: bool[1, 1, T, T] causal"
+    named = describe_inputs({"ids": ids(4, 7), "mask": torch.ones(1, 1, 7, 7).tril().bool()})
+    assert format_inputs(named) == "ids: i64[B=4, T=7] < 50; mask: bool[1, 1, T, T] causal"
 
 
 @pytest.mark.parametrize(
@@ -126,14 +124,14 @@ def test_a_mask_of_size_one_stays_broadcast():
     ],
 )  # fmt: skip
 def test_the_model_says_which_dimension_is_time(model, values, text):
-    assert write(describe(values, model)) == text
+    assert format_inputs(describe_inputs(values, model)) == text
 
 
 @given(st.sampled_from(range(len(ROLES))), st.integers(1, 6), st.integers(2, 9))
 def test_described_inputs_can_be_made_at_other_sizes(index, batch, tokens):
-    named = describe(ROLES[index][0])
+    named = describe_inputs(ROLES[index][0])
     made = inputs_at(named, {"B": batch, "T": tokens})
-    again = describe(made)
+    again = describe_inputs(made)
     assert {name: type(value) for name, value in made.items()} == {
         name: type(value) for name, value in ROLES[index][0].items()
     }
@@ -146,8 +144,8 @@ def test_values_known_only_to_the_shadows_are_seen():
         mask = torch.ones(6, 6).tril().bool()
         tokens = torch.tensor([[3, 1, 4, 1, 5, 9]])
         unknown = torch.empty(2, 6) @ torch.empty(6, 6)
-    named = describe({"tokens": tokens, "mask": mask, "h": unknown}, None, shadows.get)
-    assert write(named) == "tokens: i64[B=1, T=6] < 10; mask: bool[T, T] causal; h: f32[2, 6]"
+    named = describe_inputs({"tokens": tokens, "mask": mask, "h": unknown}, None, shadows.get)
+    assert format_inputs(named) == "tokens: i64[B=1, T=6] < 10; mask: bool[T, T] causal; h: f32[2, 6]"
 
 
 def test_real_values_on_meta_keep_their_values():
@@ -160,7 +158,7 @@ def test_real_values_on_meta_keep_their_values():
 
 def test_a_packed_sequence_is_packed_again_at_another_size():
     packed = pack_padded_sequence(torch.randn(3, 9, 4), torch.tensor([9, 5, 2]), batch_first=True)
-    named = describe({"x": packed})
+    named = describe_inputs({"x": packed})
     made = inputs_at(named, {"B": 5, "T": 6})["x"]
     assert isinstance(made, PackedSequence)
     assert made.batch_sizes[0] == 5
@@ -183,7 +181,7 @@ def test_observed_containers_are_rebuilt_as_what_they_were():
         "p": pair(torch.randn(2), torch.randn(2)),
         "o": types.SimpleNamespace(a=1),
     }
-    made = inputs_at(describe(values), {"B": 5})
+    made = inputs_at(describe_inputs(values), {"B": 5})
     assert (type(made["s"]), made["s"].image.shape, made["s"].name) == (Sample, (5, 3), "a")
     assert type(made["p"]).__name__ == "pair"
     assert made["p"].right.shape == (5,)

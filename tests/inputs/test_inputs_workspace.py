@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mase_server.inputs.found import Found
-from mase_server.inputs.making.workspace import Workspace
+from mase_server.tracing.models.found import Found
+from mase_server.tracing.models.workspace import Workspace
 from tests.inputs.test_inputs_repairs import looked_at, runs_in_eager
 
 MODEL = """
@@ -64,7 +64,7 @@ def test_a_class_is_made_as_another_file_of_the_workspace_makes_it(workspace, us
     (found,) = looked_at(workspace, PLAIN)
     assert isinstance(found, Found), found
     assert (found.arguments, found.arguments_from) == ({"entrance": 11, "inner": 22, "rate": 0.3}, "usage")
-    assert found.found.endswith(f"; made as {usage[0]} makes it")
+    assert found.found.endswith(f"; built as {usage[0]} builds it")
     assert runs_in_eager(found).shape[-1] == 3
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from mase_server import MaseGraph, wire
+from mase_server import MaseGraph
 from mase_server.ir.checkpoint import FORMAT, MAGIC, export
+from mase_server.protocol import wire
 
 Body = dict[str, Any]
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-from mase_server.ir.allowed import Allowed, _tensor_functions, is_method, is_public, qualified
-from mase_server.ir.errors import CheckpointError
+from mase_server.ir.allowed import Allowed, CheckpointError, _tensor_functions, dotted_name, is_method, is_public
 
 NAMES, CALLABLES = _tensor_functions()
 
@@ -54,7 +53,7 @@ def test_what_reaches_outside_is_in_no_table(function):
     assert function not in CALLABLES
     assert function not in NAMES.values()
     with pytest.raises(CheckpointError):
-        Allowed().function(qualified(function))
+        Allowed().function(dotted_name(function))
 
 
 def test_no_callable_in_the_table_takes_a_file():
@@ -107,7 +106,7 @@ def test_labels_name_classes_that_are_loaded_and_import_nothing():
     import sys
 
     allowed = Allowed()
-    assert allowed.label(qualified(nn.Linear)) is nn.Linear
+    assert allowed.label(dotted_name(nn.Linear)) is nn.Linear
     for name in ("antigravity.Thing", "no.such.Module", "builtins.eval", "eval", "os.system"):
         assert allowed.label(name) == name
     assert "antigravity" not in sys.modules

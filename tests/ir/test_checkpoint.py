@@ -16,9 +16,8 @@ from torch.nn import functional
 from transformers import BloomConfig, BloomModel
 
 from mase_server import MaseGraph, passes
-from mase_server.ir.allowed import qualified
+from mase_server.ir.allowed import CheckpointError, dotted_name
 from mase_server.ir.checkpoint import export, load, load_module
-from mase_server.ir.errors import CheckpointError
 from tests.examples.cases import BY_FILE, CASES
 from tests.examples.test_equal_to_eager import assert_equal, built, results, tensors_of
 from tests.ir.checkpoints import around, small
@@ -45,7 +44,7 @@ def scope_of(node):
     if scope is None:
         return None
     kind = scope.module_type
-    return scope.module_path, qualified(kind) if isinstance(kind, type) else kind
+    return scope.module_path, dotted_name(kind) if isinstance(kind, type) else kind
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.file)

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from mase_server import wire
+from mase_server.ir.allowed import CheckpointError
 from mase_server.ir.checkpoint import FORMAT, MAGIC, export, load_module
-from mase_server.ir.errors import CheckpointError
+from mase_server.protocol import wire
 from tests.ir.checkpoints import around, body_of, forge, small, write_body, write_tensors_again
 
 

@@ -10,8 +10,8 @@ from torch.nn.utils.parametrize import register_parametrization
 from torch.testing._internal.common_modules import module_db
 
 from mase_server import MaseGraph
+from mase_server.ir.allowed import CheckpointError
 from mase_server.ir.checkpoint import export, load_module
-from mase_server.ir.errors import CheckpointError
 from tests.ir.checkpoints import around
 
 INFOS = [info for info in module_db if info.module_cls.__module__.startswith("torch.nn.modules")]

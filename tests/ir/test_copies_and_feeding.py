@@ -7,10 +7,10 @@ import torch
 from torch import fx, nn
 
 from mase_server import MaseGraph, passes
-from mase_server.ir.feeding import feed, flattened, named
-from mase_server.ir.formats import FORMATS, format_of, number_format
+from mase_server.ir.feeding import feed_placeholders, flatten_arguments, name_arguments
+from mase_server.ir.number_formats import FORMATS, format_of, number_format
 from mase_server.ir.recording import with_padding
-from mase_server.ir.state import Snapshot
+from mase_server.ir.session import Snapshot
 from tests.ir.models import Mlp, argument, node_named, result
 
 X = {"x": torch.randn(2, 28, 28)}
@@ -67,11 +67,11 @@ class Many(nn.Module):
     ],
 )
 def test_arguments_are_flattened_to_the_names_of_placeholders(given, expected):
-    assert flattened(given, Many()) == expected
+    assert flatten_arguments(given, Many()) == expected
 
 
 def test_any_name_is_an_input_where_forward_takes_any():
-    assert named({"a": 1, "anything": 2}, Many()) == {"a": 1, "anything": 2}
+    assert name_arguments({"a": 1, "anything": 2}, Many()) == {"a": 1, "anything": 2}
 
 
 def graph_of(*placeholders):
@@ -83,16 +83,16 @@ def graph_of(*placeholders):
 
 def test_placeholders_are_fed_in_their_order_with_defaults_where_nothing_is_given():
     graph = graph_of(("x",), ("y", 7), ("z", 8))
-    assert feed(graph, {"z": 3, "x": 1}) == [1, 7, 3]
+    assert feed_placeholders(graph, {"z": 3, "x": 1}) == [1, 7, 3]
 
 
 def test_a_placeholder_without_a_value_is_named():
     with pytest.raises(ValueError, match="no value for the graph's input 'y'; given were x"):
-        feed(graph_of(("x",), ("y",)), {"x": 1})
+        feed_placeholders(graph_of(("x",), ("y",)), {"x": 1})
 
 
 def test_settings_that_the_graph_has_no_input_for_are_left_out():
-    assert feed(graph_of(("x",)), {"x": 1, "use_cache": False}) == [1]
+    assert feed_placeholders(graph_of(("x",)), {"x": 1, "use_cache": False}) == [1]
 
 
 # Padding

@@ -9,8 +9,8 @@ from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
 from mase_server import MaseGraph, passes
+from mase_server.ir.allowed import CheckpointError
 from mase_server.ir.checkpoint import load
-from mase_server.ir.errors import CheckpointError
 
 
 class Round(Function):

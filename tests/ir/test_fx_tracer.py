@@ -12,7 +12,7 @@ from torch import fx, nn
 from torch.nn import functional
 
 from mase_server import MaseTracer
-from mase_server.ir.build import executable
+from mase_server.ir.build import build_graph_module
 
 
 def squared_sum(x, y, *, scale=1.0):
@@ -90,7 +90,7 @@ def test_a_leaf_function_is_one_node_whose_target_is_the_function():
     assert [one for one in targets(graph) if one in (squared_sum, pair)] == [pair, squared_sum]
     node = next(node for node in graph.nodes if node.target is squared_sum)
     assert node.kwargs == {"scale": 0.5}
-    traced = executable(graph, model, tracer.run.constants)
+    traced = build_graph_module(graph, model, tracer.run.constants)
     assert torch.equal(traced(X), model(X))
     other = torch.randn(7, 4)
     assert torch.equal(traced(other), model(other))
@@ -107,7 +107,7 @@ def test_a_leaf_function_that_gives_its_argument_back_is_a_node_of_its_own():
     tracer = MaseTracer(custom_leaf_functions=(unchanged,))
     graph = tracer.trace(model, {"x": X})
     assert targets(graph)[-1] is unchanged
-    assert torch.equal(executable(graph, model, tracer.run.constants)(X), model(X))
+    assert torch.equal(build_graph_module(graph, model, tracer.run.constants)(X), model(X))
 
 
 def make_scaled(factor):
@@ -129,7 +129,7 @@ def test_a_closure_with_defaults_is_caught_wherever_it_is_referred_to():
     tracer = MaseTracer(custom_leaf_functions=(scaled,))
     graph = tracer.trace(model, {"x": X})
     assert targets(graph).count(scaled) == 2
-    assert torch.equal(executable(graph, model, tracer.run.constants)(X), model(X))
+    assert torch.equal(build_graph_module(graph, model, tracer.run.constants)(X), model(X))
     assert torch.equal(scaled(X), X * 3.0 + 2.0)
 
 

@@ -12,9 +12,9 @@ import transformers
 from torch import nn
 
 from mase_server import GuardError, MaseGraph, passes
-from mase_server.inputs.generate import inputs_at
-from mase_server.inputs.text import parse
 from mase_server.ir.session import Session
+from mase_server.tracing.inputs.spec import inputs_at
+from mase_server.tracing.inputs.text import parse_inputs
 
 
 class Mean(nn.Module):
@@ -237,7 +237,7 @@ def test_the_advice_is_a_comment_where_that_lets_the_size_vary(tmp_path):
         graph.model(ones(2, 5, 4))
     comment = str(caught.value).rpartition("`# ")[2].rstrip("`")
     assert comment == "mase: x: f32[B=2, T=5, C=3]"
-    inputs = parse(comment.removeprefix("mase: "))
+    inputs = parse_inputs(comment.removeprefix("mase: "))
     session = Session(Wide(), inputs_at(inputs), spec=inputs)
     assert session.probe(session.record()).symbols == {"B": 2, "T": 5, "C": 3}
 
@@ -311,6 +311,42 @@ def test_a_cache_that_grows_is_equal_at_its_first_step_and_refused_at_the_next()
         assert torch.allclose(graph.model(ids[:, 5:6], other).logits, want, atol=1e-5)
 
 
+@pytest.mark.parametrize(("family", "sizes"), [("Llama", {}), ("Mistral", {"sliding_window": 6})])
+def test_a_cache_that_the_graph_leaves_as_it_was_is_refused_at_the_next_step(family, sizes):
+    """A loop that hands the same cache to each step, as it may to the model: only the first step would be equal."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=50, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, **sizes,
+    )  # fmt: skip
+    model, ids = getattr(transformers, f"{family}ForCausalLM")(config).eval(), torch.randint(0, 50, (1, 8))
+    with torch.no_grad():
+        cache = model(ids[:, :5], past_key_values=transformers.DynamicCache(config=config)).past_key_values
+        graph = MaseGraph(model, {"input_ids": ids[:, 5:6], "past_key_values": copy.deepcopy(cache)})
+        assert any("the forward changes past_key_values" in text for text in graph.guards)
+        want = model(ids[:, 5:6], past_key_values=copy.deepcopy(cache)).logits
+        for _ in range(2):
+            assert torch.allclose(graph.model(ids[:, 5:6], copy.deepcopy(cache)).logits, want, atol=1e-5)
+        assert torch.allclose(graph.model(ids[:, 5:6], cache).logits, want, atol=1e-5)
+        with pytest.raises(GuardError, match="past_key_values is the same as in the last call"):
+            graph.model(ids[:, 6:7], cache)
+
+
+def test_a_list_that_grows_in_a_forward_is_refused_at_the_next_call(tmp_path):
+    class Collecting(nn.Module):
+        def forward(self, x, seen):
+            seen.append(x * 2)
+            return torch.stack(seen).sum(0)
+
+    x, seen = torch.randn(2, 3), [torch.randn(2, 3)]
+    graph = MaseGraph(Collecting(), {"x": x, "seen": list(seen)})
+    graph.export(tmp_path / "one.mz")
+    for loaded in (graph, MaseGraph.from_checkpoint(tmp_path / "one.mz"), copy.deepcopy(graph)):
+        assert torch.equal(loaded.model(x, seen), x * 2 + seen[0])
+        with pytest.raises(GuardError, match="seen is the same as in the last call"):
+            loaded.model(x, seen)
+
+
 def test_a_guarded_graph_compiles_whole():
     graph = MaseGraph(Long(), {"x": torch.randn(2, 16, 3)})
     x = torch.randn(2, 16, 3)
@@ -319,8 +355,8 @@ def test_a_guarded_graph_compiles_whole():
 
 
 def test_hostile_guards_in_a_file_are_refused():
-    from mase_server.ir.errors import CheckpointError
-    from mase_server.ir.guarded import read_guards
+    from mase_server.ir.allowed import CheckpointError
+    from mase_server.ir.build import read_guards
 
     source = ["T", "x", [], 0]
     for data in (

@@ -32,7 +32,7 @@ from mase_server.ir.hf import (
     hf_symbolic_trace,
     symbolic_trace,
 )
-from mase_server.tracing.rebuild import Rebuild
+from mase_server.tracing.recording.values import Rebuild
 
 SMALL = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 100,
@@ -117,7 +117,7 @@ def test_dummy_inputs_name_the_inputs_and_nothing_passed_in_is_changed():
 def test_an_input_that_forward_does_not_have_is_told():
     with pytest.raises(ValueError, match=r"^Outer has no input 'pixel_values'; its forward takes x$"):
         hf_symbolic_trace(Outer(), input_names=["pixel_values"])
-    with pytest.raises(ValueError, match=r"^nobody knows what the input 'nothing' of BertModel looks like; "):
+    with pytest.raises(ValueError, match=r"^no form is known for the input 'nothing' of BertModel; "):
         hf_symbolic_trace(bert(), input_names=["nothing"])
 
 

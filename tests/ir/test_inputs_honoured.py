@@ -174,7 +174,7 @@ def test_embeddings_can_take_the_place_of_ids():
 
 
 def test_a_name_that_nobody_knows_asks_for_an_example():
-    with pytest.raises(ValueError, match=r"nobody knows what the input 'wobble' of Mlp looks like; give an example"):
+    with pytest.raises(ValueError, match=r"no form is known for the input 'wobble' of Mlp; give an example"):
         _ = MaseGraph(Mlp(), hf_input_names=["wobble"]).nodes
 
 

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from torch import fx, nn
 
 from mase_server import MaseGraph
-from mase_server.ir.errors import CheckpointError
-from mase_server.ir.targets import UnwritableName
+from mase_server.ir.allowed import CheckpointError, UnwritableName
 from mase_server.passes import quantize_transform_pass
-from mase_server.tracing.cycles import KeyIsNoTextError
+from mase_server.tracing.recording.state import KeyIsNoTextError
 
 #: What nobody calls a part of a GraphModule by, because these are its own.
 RESERVED = sorted(name for name in dir(fx.GraphModule(nn.Module(), fx.Graph())) if not hasattr(nn.Module(), name))

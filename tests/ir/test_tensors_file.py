@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mase_server.ir.errors import CheckpointError
+from mase_server.ir.allowed import CheckpointError
 from mase_server.ir.tensors_file import can_hold, is_pickle, read_tensors, write_tensors
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16,

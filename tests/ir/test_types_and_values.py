@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from mase_server import MaseGraph
-from mase_server.ir import values
-from mase_server.ir.entry import TensorEntry
+from mase_server.ir import propagate
+from mase_server.ir.recording import TensorEntry
 from tests.ir.models import Classifier, Convolutional, Mlp, argument, node_named, result
 
 FORMATS = {
@@ -80,8 +80,8 @@ def test_every_part_of_a_result_has_an_entry():
 
 def test_no_forward_runs_until_a_value_is_read(monkeypatch):
     runs = []
-    plain = values.visit_for_real
-    monkeypatch.setattr(values, "visit_for_real", lambda *args: (runs.append(1), plain(*args)))
+    plain = propagate.visit_for_real
+    monkeypatch.setattr(propagate, "visit_for_real", lambda *args: (runs.append(1), plain(*args)))
     graph = MaseGraph(Mlp(), {"x": torch.randn(1, 28, 28)}, add_metadata_args={"add_value": True})
     entry = result(node_named(graph, "relu"))
     assert "value" in entry
@@ -118,7 +118,7 @@ def test_a_value_is_what_the_node_gave_not_what_was_written_over_it():
 
 
 def test_values_that_are_too_large_to_keep_are_computed_again(monkeypatch):
-    monkeypatch.setattr(values, "KEPT_BYTES", 100)
+    monkeypatch.setattr(propagate, "KEPT_BYTES", 100)
     model, x = Mlp(), torch.randn(1, 28, 28)
     graph = MaseGraph(model, {"x": x}, add_metadata_args={})
     for name in ("fc1", "fc3", "fc1"):

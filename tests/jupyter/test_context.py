@@ -2,7 +2,7 @@
 
 import pytest
 
-from mase_server.jupyter.context import context_of
+from mase_server.jupyter.magics import context_of
 
 TRY = "try:\n    import a\nexcept ImportError:\n    a = None"
 NET = "class Net(nn.Module):\n    def forward(self, x):\n        return x * SCALE\n"

@@ -8,8 +8,7 @@ import pytest
 
 from mase_server.cli.attached import Detached
 from mase_server.jupyter import tracer
-from mase_server.jupyter.own import NotStarted, OwnDaemon
-from mase_server.jupyter.tracer import NotTraced, Tracer
+from mase_server.jupyter.tracer import NotStarted, NotTraced, OwnDaemon, Tracer
 from mase_server.rpc.registry import Registration
 
 HERE = Path(sys.executable).parent

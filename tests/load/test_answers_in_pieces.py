@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lsprotocol import types as lsp
 
-from mase_server.daemon.slices import Slices, sliced
-from mase_server.lsp.pieces import is_big, pieces
-from mase_server.lsp.server import converter
+from mase_server.daemon.slots import Slices, iterate_in_slices
+from mase_server.lsp.framing import is_big, json_pieces
+from mase_server.lsp.server import make_converter
 
-CONVERTER = converter()
+CONVERTER = make_converter()
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=30)
 
@@ -29,7 +29,7 @@ def at_once(value):
 
 
 def in_pieces(value):
-    return "".join(pieces(value, default))
+    return "".join(json_pieces(value, default))
 
 
 def hint(number):
@@ -67,7 +67,7 @@ def test_a_big_answer_is_the_same_in_pieces(name):
 
 @pytest.mark.parametrize("name", [name for name in BIG if name != "keys that are no text"])
 def test_no_piece_is_much_of_it(name):
-    made = list(pieces(BIG[name], default))
+    made = list(json_pieces(BIG[name], default))
     assert len(made) > 3
     assert max(map(len, made)) <= 1 << 17
 
@@ -99,7 +99,7 @@ async def test_work_in_slices_gives_others_their_turn_and_loses_nothing():
             yield number
 
     beside = asyncio.create_task(other())
-    assert [number async for number in sliced(slow())] == list(range(30))
+    assert [number async for number in iterate_in_slices(slow())] == list(range(30))
     done.set()
     await beside
     assert len(turns) >= 5

@@ -9,8 +9,8 @@ import weakref
 import pytest
 
 from mase_server.daemon.graph_snapshot import GraphSnapshot
-from mase_server.daemon.slices import let_go
-from mase_server.snapshot import COLUMNS, HEAD_KEYS
+from mase_server.daemon.slots import let_go
+from mase_server.protocol.snapshot import COLUMNS, HEAD_KEYS
 
 
 class Column(list):

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from mase_server.daemon.daemon import Daemon
-from mase_server.lsp import progress
-from mase_server.lsp.progress import Progress
+from mase_server.lsp import listener
+from mase_server.lsp.listener import Progress
 from mase_server.lsp.server import Server
 
 CAPABILITIES = {"window": {"workDoneProgress": True}}
@@ -79,7 +79,7 @@ async def waits(_):
 
 @pytest.mark.parametrize("ends_before_it_is_shown", [False, True])
 async def test_progress_that_has_ended_leaves_nothing(client, monkeypatch, ends_before_it_is_shown):
-    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(listener, "DELAY", 0.0)
     one = Progress(client.server, "Tracing", lambda: None)
     asked = await client.heard(method="window/workDoneProgress/create")
     if ends_before_it_is_shown:

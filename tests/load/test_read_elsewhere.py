@@ -10,9 +10,9 @@ import weakref
 
 import pytest
 
-from mase_server.daemon import discovery, elsewhere
+from mase_server.daemon import discovery
 from mase_server.lsp import outline
-from mase_server.lsp.outline import is_at_hand, prepare
+from mase_server.lsp.outline import is_at_hand, prepare_outline
 from tests.daemon.test_supervisor import Played
 
 LAYERS = """import torch
@@ -27,7 +27,7 @@ class Net(nn.Module):
     def forward(self, é):
         return self.body(é)
 """
-BIG = f"{LAYERS}\n# {'é' * elsewhere.WORTH}\n"
+BIG = f"{LAYERS}\n# {'é' * discovery.WORTH}\n"
 
 
 @pytest.fixture
@@ -40,35 +40,35 @@ def text():
 async def test_an_outline_is_the_same_wherever_it_is_made(text, ending):
     source = text + ending
     assert not is_at_hand(source)
-    await prepare(source)
+    await prepare_outline(source)
     assert is_at_hand(source)
-    assert outline.outline(source) == outline._read(source)
-    assert bool(outline.outline(source).mentions) == (ending in ("", "class Other(Net):\n    pass\n"))
+    assert outline.get_outline(source) == outline._read_outline(source)
+    assert bool(outline.get_outline(source).mentions) == (ending in ("", "class Other(Net):\n    pass\n"))
 
 
 async def test_who_asks_twice_at_once_has_one_process_run(text, monkeypatch):
-    runs, real = [], elsewhere.elsewhere
+    runs, real = [], discovery.run_elsewhere
 
     async def counted(*arguments):
         runs.append(arguments[1])
         return await real(*arguments)
 
-    monkeypatch.setattr(outline, "elsewhere", counted)
-    await asyncio.gather(prepare(text), prepare(text), prepare(text))
+    monkeypatch.setattr(outline, "run_elsewhere", counted)
+    await asyncio.gather(prepare_outline(text), prepare_outline(text), prepare_outline(text))
     assert runs == ["outlined"]
 
 
 async def test_small_sources_are_read_here(monkeypatch):
-    monkeypatch.setattr(elsewhere.asyncio, "create_subprocess_exec", None)
-    await prepare(LAYERS)
-    assert outline.outline(LAYERS).mentions
+    monkeypatch.setattr(discovery.asyncio, "create_subprocess_exec", None)
+    await prepare_outline(LAYERS)
+    assert outline.get_outline(LAYERS).mentions
     assert (await discovery.Discoverer().discover("/w/net.py", LAYERS.encode(), "1")).has_model
 
 
 async def test_without_another_process_sources_are_read_here(text, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    await prepare(text)
-    assert outline.outline(text).mentions
+    await prepare_outline(text)
+    assert outline.get_outline(text).mentions
     assert (await discovery.Discoverer().discover("/w/net.py", text.encode(), "2")).has_model
 
 
@@ -76,12 +76,12 @@ async def test_without_another_process_sources_are_read_here(text, monkeypatch):
 async def test_a_discovery_is_the_same_wherever_it_is_made(source):
     path = "/w/é\udcff.py"
     found = await discovery.Discoverer().discover(path, source.encode(), str(hash(source)))
-    assert found == discovery.discover(path, source.encode())
+    assert found == discovery.discover_model(path, source.encode())
 
 
 async def test_a_process_that_fails_says_so():
-    with pytest.raises(elsewhere.ElsewhereError, match=r"nothing\.here ended with 1"):
-        await elsewhere.elsewhere("mase_server.nothing", "here", b"")
+    with pytest.raises(discovery.ElsewhereError, match=r"nothing\.here ended with 1"):
+        await discovery.run_elsewhere("mase_server.nothing", "here", b"")
 
 
 async def test_a_worker_that_was_stopped_leaves_no_cycle_to_be_looked_for():

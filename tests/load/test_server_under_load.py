@@ -29,6 +29,8 @@ NODES = 3_600
 #: Milliseconds of CPU time that no turn may take. The aim is 5, and 4 were seen with ten processes to each processor;
 #: without slices these took 40 to 700.
 LONGEST = 30.0
+#: A virtual machine may count time that was taken from it as CPU time. A turn that is long is long at every try.
+TRIES = 3
 
 
 class Loaded:
@@ -134,8 +136,11 @@ async def test_nothing_that_is_asked_of_a_big_model_takes_a_long_turn(loaded):
     load.paths = [loaded.editor.folder / "mlp1.py"]
     await ask_everything(load, load.paths[0], "Mlp")  # what is made once for each kind of message is made now
     for situation in (big_opened, big_saved, big_asked, big_changed):
-        found = await load.during(situation)
+        for _ in range(TRIES):
+            found = await load.during(situation)
+            assert found.traces <= 1
+            if situation in (big_opened, big_saved):
+                assert found.hovers, "others are answered while it is traced"
+            if found.cpu[0] <= LONGEST:
+                break
         assert found.cpu[0] <= LONGEST, (situation.__name__, found.cpu)
-        assert found.traces <= 1
-        if situation in (big_opened, big_saved):
-            assert found.hovers, "others are answered while it is traced"

@@ -29,6 +29,7 @@ _ROUTINE = {
     *_NEWS,
     *REFRESHES,
     _GRAPHS,
+    lsp.WINDOW_LOG_MESSAGE,
     lsp.WORKSPACE_CONFIGURATION,
     lsp.WINDOW_WORK_DONE_PROGRESS_CREATE,
     lsp.PROGRESS,
@@ -96,7 +97,7 @@ class Editor:
         self._arrived = asyncio.Event()
         self._versions: dict[Path, int] = {}
         self.client = LanguageClient("test-editor", "1", converter_factory=converter)
-        told = (lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS, lsp.WINDOW_SHOW_MESSAGE, lsp.PROGRESS)
+        told = (lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS, lsp.WINDOW_SHOW_MESSAGE, lsp.WINDOW_LOG_MESSAGE, lsp.PROGRESS)
         for method in (*_NEWS, *told):
             self._listen(method, None)
         for method in (*REFRESHES, _GRAPHS):

@@ -22,8 +22,8 @@ from fake_verilog import FakeVerilog
 from mase_server import notebooks
 from mase_server.daemon.status import Status
 from mase_server.daemon.store import Entry, GraphSnapshot, Store
-from mase_server.observe.metrics import Metrics
-from mase_server.snapshot import COLUMNS, HEAD_KEYS, KINDS, Problem
+from mase_server.protocol.snapshot import COLUMNS, HEAD_KEYS, KINDS, Problem
+from mase_server.telemetry.metrics import Metrics
 
 _CLAIM = re.compile(r"# => (.*)$")
 _PROBLEM = re.compile(r"# !! (.*?)(?: ~~ (.*) -> (.*))?$")
@@ -196,7 +196,7 @@ class FakeDaemon:
         return await asyncio.shield(self.ends[path])
 
     def _trace(self, path):
-        text = notebooks.read(path).decode()
+        text = notebooks.read_traced_bytes(path).decode()
         if self.traced.get(path) == text:
             return
         self.generation[path] = self.generation.get(path, 0) + 1

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import namedtuple
 
+from mase_server.daemon.graph_snapshot import Transform
 from mase_server.daemon.pipelines import PassError
-from mase_server.daemon.transform import Transform
-from mase_server.snapshot import TRANSFORM_NODES
-from mase_server.steps import Step
+from mase_server.protocol.arguments import Step
+from mase_server.protocol.snapshot import TRANSFORM_NODES
 
 
 def argument(name, kind, help, **more):
@@ -52,7 +52,7 @@ class FakePasses:
         self.pipelines = {}
         self.saved = asyncio.Event()
 
-    def listed(self, path):
+    def listed(self, path, title=None, only=()):
         return PASSES
 
     def tell(self, path, title=None):

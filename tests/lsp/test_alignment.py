@@ -1,11 +1,11 @@
 """Hints that survive typing, against a model in which every traced line carries its number through the edits."""
 
 from editing import common, point
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from mase_server.lsp.alignment import Alignment
-from mase_server.lsp.text import Text, bare, split_lines
+from mase_server.lsp.documents import Alignment
+from mase_server.lsp.text import Text, split_lines, strip_line_end
 
 SOURCE = "def f(x):\n    y = g(x)\n    y = g(y)\n\n    return y\n"
 
@@ -136,14 +136,16 @@ texts = st.lists(st.sampled_from(["a", "b", "ab", ""]), max_size=9)
 
 
 @given(texts, texts, st.lists(st.sampled_from(["\n", "\r\n", "\r"]), min_size=9, max_size=9))
-@settings(max_examples=400)
-def test_what_ends_a_line_is_no_difference(before, after, ends):
+def test_what_ends_a_line_costs_no_hint(before, after, ends):
     plain = "".join(f"{line}\n" for line in after)
     other = "".join(line + end for line, end in zip(after, ends, strict=False))
     # An empty line between "\r" and "\n" would be no line.
     if len(split_lines(other)) == len(split_lines(plain)):
         source = "".join(f"{line}\n" for line in before)
-        assert replaced(source, other) == replaced(source, plain)
+        # Which one of two equal lines is the traced one is open: the one with the same end is preferred.
+        kept = replaced(source, other)
+        assert len(kept) == len(replaced(source, plain))
+        assert all(after[line] == before[origin] for line, origin in kept.items() if line < len(after))
 
 
 def test_a_span_is_whole_or_not_at_all():
@@ -172,20 +174,21 @@ edits = st.lists(st.tuples(*[st.integers(0, 7)] * 4, fragments), max_size=6)
 
 
 @given(st.text(st.sampled_from("ab\n"), max_size=25), edits)
-@settings(max_examples=400)
 def test_a_shown_line_always_has_the_traced_text_and_lines_keep_their_order(source, changes):
     document = Traced(source)
     for line, column, more, end_column, inserted in changes:
         document.replace((line, column), (line + more, end_column), inserted)
         shown = document.shown()
         traced = list(shown.values())
-        assert all(bare(document.text.lines[now]) == bare(document.traced.lines[was]) for now, was in shown.items())
+        assert all(
+            strip_line_end(document.text.lines[now]) == strip_line_end(document.traced.lines[was])
+            for now, was in shown.items()
+        )
         assert traced == sorted(set(traced))
         assert all(document.alignment.current_line(was) == now for now, was in shown.items())
 
 
 @given(edits)
-@settings(max_examples=400)
 def test_a_line_that_no_edit_touched_is_shown_and_is_itself(changes):
     """Every line is unique here, so a line that still stands somewhere is known by its text alone."""
     source = "".join(f"line {number}\n" for number in range(8))
@@ -199,11 +202,10 @@ def test_a_line_that_no_edit_touched_is_shown_and_is_itself(changes):
         document.replace((line, column), (last, end_column), inserted)
         now = {was: line for line, was in document.shown().items()}
         assert untouched <= set(now)
-        assert all(bare(document.text.lines[now[was]]) == f"line {was}" for was in untouched)
+        assert all(strip_line_end(document.text.lines[now[was]]) == f"line {was}" for was in untouched)
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 7)] * 4, fragments), min_size=1, max_size=4))
-@settings(max_examples=200)
 def test_undoing_every_edit_brings_every_hint_back(changes):
     source = "".join(f"line {number}\n" for number in range(7))
     document, undo = Traced(source), []

@@ -117,7 +117,7 @@ CASES = {
     ),
     "an endless loop in the constructor": Case(
         INIT, f"{INIT}        while True:\n            width += 1\n", "time-limit",
-        "while True:|width += 1", ("If it never ends, mend it",),
+        "while True:|width += 1", ("If it never ends, fix it",),
     ),
     "an endless loop in forward": Case(
         STEP, f"        while True:\n            h = h + 1\n{STEP}", "time-limit", "while True:|h = h + 1",

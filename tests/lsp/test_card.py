@@ -2,16 +2,16 @@
 
 from mase_server.daemon.graph_snapshot import GraphSnapshot
 from mase_server.daemon.store import SiteView, ValueView
-from mase_server.lsp.card import INSTANCES, card
-from mase_server.snapshot import COLUMNS, HEAD_KEYS
-from mase_server.wire import pack_blob
+from mase_server.lsp.card import INSTANCES, describe_site
+from mase_server.protocol.snapshot import COLUMNS, HEAD_KEYS
+from mase_server.protocol.wire import pack_blob
 
 MODEL = {
     "name": "GPT",
     "symbols": {"B": 2, "T": 16},
     "flops": 1000,
     "inputs_from": "main",
-    "found": "as the file calls it when it runs",
+    "found": "the inputs of the file's own run",
     "fixed": [],
 }
 HIDDEN = ["f32", [2, 16, 768], ["B", "T", "768"]]
@@ -44,16 +44,15 @@ def table(text):
 
 
 def test_a_tensor_is_told_in_symbols_and_in_numbers():
-    text = card(site(value()), {"GPT": MODEL})
+    text = describe_site(site(value()), {"GPT": MODEL})
     assert text.startswith("**`h`** · name in `MLP.forward`\n\n```text\nf32[B, T, 768]\n```")
     facts = table(text)
     assert facts["this run"] == "`[2, 16, 768]` with B = 2, T = 16"
-    assert facts["element type"] == "float32"
-    assert facts["size"] == "24,576 elements · 96.0 KiB"
+    assert facts["size"] == "24,576 elements · float32 · 96.0 KiB"
 
 
 def test_the_symbols_of_an_expression_are_told_and_others_are_not():
-    text = card(site(value(["f32", [32], ["B*T"]])), {"GPT": {**MODEL, "symbols": {"B": 2, "T": 16, "H": 9}}})
+    text = describe_site(site(value(["f32", [32], ["B*T"]])), {"GPT": {**MODEL, "symbols": {"B": 2, "T": 16, "H": 9}}})
     assert table(text)["this run"] == "`[32]` with B = 2, T = 16"
 
 
@@ -67,71 +66,87 @@ def test_a_node_tells_operator_module_parameters_and_cost():
         "parameter_bytes": 9437184,
         "bytes": 2048,
     }
-    facts = table(card(site(value(node=(snapshot(details), 0))), {"GPT": MODEL}))
+    facts = table(describe_site(site(value(node=(snapshot(details), 0))), {"GPT": MODEL}))
     assert facts["MASE operator"] == "`linear` · `module_related_func`"
     assert facts["module"] == "`h.0.mlp.c_fc` `Linear(in_features=768, out_features=3072, bias=False)`"
     assert facts["arguments"] == "`data_in_0=f32[2, 16, 768]`, `weight=f32[B, T, 768]`"
     assert facts["parameters"] == "2,359,296 · 9.00 MiB · `weight: f32[3072, 768]`"
-    assert facts["cost"] == "250 FLOPs · 25 % of GPT"
-    assert facts["memory traffic"] == "2.00 KiB"
+    assert facts["cost"] == "250 FLOPs · 25 % of GPT · 2.00 KiB of memory traffic"
+    assert next(iter(key for key in facts if key not in ("", "---"))) == "cost"
 
 
 def test_a_bar_in_the_persons_code_does_not_break_the_table():
     details = {"module": "Odd(a|b)", "module_path": "x`y"}
-    facts = card(site(value(node=(snapshot(details), 0))), {"GPT": MODEL})
+    facts = describe_site(site(value(node=(snapshot(details), 0))), {"GPT": MODEL})
     assert "| module | ``x`y`` `Odd(a\\|b)` |" in facts
 
 
-def test_every_instance_of_a_line_is_listed():
-    blocks = [(f"h.{number}", "Block") for number in range(3)]
-    text = card(site(value(count=3, scopes=blocks)), {"GPT": MODEL})
-    assert "Ran 3 times:" in text
+def test_equal_runs_are_one_row():
+    blocks = [(f"h.{number}", "Block") for number in range(12)]
+    facts = table(describe_site(site(value(count=12, scopes=blocks)), {"GPT": MODEL}))
+    assert facts["runs"] == "12 times, all equal"
+    assert facts["scope"] == "`h.0` Block … `h.11` Block"
+
+
+def test_a_cost_is_of_one_run():
+    where = (snapshot({}), 0)
+    text = describe_site(site(value(count=3, scopes=[("", "GPT")], node=where)), {"GPT": MODEL})
+    assert table(text)["cost"] == "250 FLOPs each time · 25 % of GPT"
+
+
+def test_different_runs_are_a_table_of_what_differs():
+    narrow, wide = ["f32", [2, 8], ["B", "8"]], ["f32", [2, 9], ["B", "9"]]
+    blocks = [(f"h.{number}", "Block") for number in range(5)]
+    text = describe_site(site(value(narrow, 4, blocks[:4]), value(wide, 1, blocks[4:])), {"GPT": MODEL})
     facts = table(text)
-    assert all(facts[f"`h.{number}` Block"] == "`f32[B, T, 768]`" for number in range(3))
+    assert facts["runs"] == "5 times, see below"
+    assert facts["`h.0` Block … `h.3` Block"] == "`f32[B, 8]`, 4 times"
+    assert facts["`h.4` Block"] == "`f32[B, 9]`"
 
 
-def test_a_loop_inside_one_module_is_one_row():
-    text = card(site(value(count=4, scopes=[("", "GPT")])), {"GPT": MODEL})
-    assert "| GPT | `f32[B, T, 768]`, 4 times |" in text
-    assert "more" not in text
-
-
-def test_many_instances_are_cut_and_counted():
-    blocks = [(f"h.{number}", "Block") for number in range(INSTANCES + 5)]
-    text = card(site(value(count=INSTANCES + 5, scopes=blocks)), {"GPT": MODEL})
+def test_many_different_values_are_cut_and_counted():
+    many = [value(["f32", [2, size], ["B", str(size)]], 1, [(f"h.{size}", "Block")]) for size in range(INSTANCES + 5)]
+    text = describe_site(site(*many), {"GPT": MODEL})
     assert f"`h.{INSTANCES - 1}`" in text
     assert f"`h.{INSTANCES}`" not in text
     assert "… and 5 more" in text
 
 
+def test_all_shapes_of_a_loop_over_unlike_things_are_listed():
+    sizes = [(10,), (10, 3), (64, 10), (64,)]
+    text = describe_site(site(*(value(["f32", list(each), None], 2) for each in sizes)), {"GPT": MODEL})
+    assert "```text\n4 shapes\n```" in text
+    assert "**4 shapes**: `f32[10]` 2 times, `f32[10, 3]` 2 times, `f32[64, 10]` 2 times, `f32[64]` 2 times" in text
+
+
 def test_several_values_at_one_place_are_all_told():
-    text = card(site(value(), value(["bf16", [2], ["B"]])), {"GPT": MODEL})
+    text = describe_site(site(value(), value(["bf16", [2], ["B"]])), {"GPT": MODEL})
     assert "f32[B, T, 768] | bf16[B]\n" in text
     assert "`bf16[B]`" in text
 
 
 def test_a_container_tells_its_whole_size():
     pair = {"tuple": [["f32", [2, 3], None], ["bool", [5], None], None]}
-    facts = table(card(site(value(pair), kind="return", name=""), {"GPT": MODEL}))
+    facts = table(describe_site(site(value(pair), kind="return", name=""), {"GPT": MODEL}))
     assert facts["tensors"] == "2"
     assert facts["size"] == "29 B"
 
 
 def test_inputs_found_by_search_are_admitted_and_others_are_not():
     guessed = {**MODEL, "inputs_from": "search", "found": "inputs found by search: x = f32[2, 10]"}
-    assert card(site(value()), {"GPT": guessed}).endswith("*GPT: inputs found by search: x = f32\\[2, 10\\]*")
-    assert "search" not in card(site(value()), {"GPT": MODEL})
+    assert describe_site(site(value()), {"GPT": guessed}).endswith("*GPT: inputs found by search: x = f32\\[2, 10\\]*")
+    assert "search" not in describe_site(site(value()), {"GPT": MODEL})
 
 
 def test_what_the_graph_is_fixed_to_is_admitted():
     fixed = {**MODEL, "fixed": ["fixed to batch 2"]}
-    assert "fixed to batch 2" in card(site(value()), {"GPT": fixed})
+    assert "fixed to batch 2" in describe_site(site(value()), {"GPT": fixed})
 
 
 def test_a_stale_card_says_so():
-    assert "stale" in card(site(value()), {"GPT": MODEL}, stale=True)
-    assert "stale" not in card(site(value()), {"GPT": MODEL})
+    assert "stale" in describe_site(site(value()), {"GPT": MODEL}, stale=True)
+    assert "stale" not in describe_site(site(value()), {"GPT": MODEL})
 
 
 def test_a_value_of_no_traced_model_still_has_a_card():
-    assert "f32[B, T, 768]" in card(site(value(), function=""), {})
+    assert "f32[B, T, 768]" in describe_site(site(value(), function=""), {})

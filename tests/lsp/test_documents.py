@@ -34,7 +34,7 @@ def test_the_opened_text_is_followed_through_edits(path):
 def test_the_saved_text_is_followed_beside_the_shown_one(path):
     document = opened(path)
     type_at(document, 0, 5, "0")
-    document.remember(sha256("x = 1\ny = 2\n"))
+    document.remember_text(sha256("x = 1\ny = 2\n"))
     type_at(document, 0, 0, "\n")
     assert document.alignment(sha256("x = 1\ny = 2\n")).current_line(0) is None
     assert document.alignment(sha256("x = 10\ny = 2\n")).current_line(0) == 1
@@ -45,7 +45,7 @@ def test_the_shown_text_outlives_any_number_of_saves(path):
     document = opened(path)
     for _ in range(20):
         type_at(document, 1, 0, "#")
-        document.remember(shown)
+        document.remember_text(shown)
     assert document.alignment(shown).current_line(0) == 0
     assert len(document.followed) <= 4
 

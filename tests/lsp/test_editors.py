@@ -14,7 +14,7 @@ import pytest
 from editing import REFRESHES, Editor
 from lsprotocol import types as lsp
 
-from mase_server.lsp.server import converter as of_server
+from mase_server.lsp.server import make_converter as of_server
 
 RECORDED = sorted(Path(__file__).with_name("clients").glob("*.json"))
 TEXT = """# model Net

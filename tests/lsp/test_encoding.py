@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mase_server.lsp.encoding import Encoding, choose, from_units, to_units
+from mase_server.lsp.text import Encoding, choose_encoding, from_units, to_units
 
 BYTES_PER_UNIT = {Encoding.UTF8: ("utf-8", 1), Encoding.UTF16: ("utf-16-le", 2), Encoding.UTF32: ("utf-32-le", 4)}
 
@@ -64,4 +64,4 @@ def test_past_the_end_of_the_line_means_its_end(encoding):
     ],
 )
 def test_the_encoding_is_one_that_the_client_offers(offered, chosen):
-    assert choose(offered) is chosen
+    assert choose_encoding(offered) is chosen

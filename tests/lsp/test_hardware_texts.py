@@ -6,7 +6,7 @@ import pytest
 
 from mase_server.lsp.hardware_texts import (
     in_bits,
-    lens_text,
+    lens_texts,
     model_rows,
     operation_text,
     simulation_text,
@@ -77,16 +77,16 @@ def test_an_instance_says_where_it_comes_from():
         ({}, "Verilog: 52 multipliers · 128 cycles"),
         ({"stale": True}, "Verilog: stale · 52 multipliers · 128 cycles"),
         ({"accuracy": ACCURACY, "weights": "random weights (seed 0)"},
-         "Verilog: 52 multipliers · 128 cycles · SQNR 38.2 dB · 0.42 % saturated · random weights"),
-        ({"accuracy": ACCURACY, "weights": "weights that model.pt gave"},
-         "Verilog: 52 multipliers · 128 cycles · SQNR 38.2 dB · 0.42 % saturated"),
+         "Verilog: 52 multipliers · 128 cycles · SQNR 38.2 dB (random weights) · 0.42 % saturated"),
+        ({"accuracy": ACCURACY, "weights": "weights of model.pt"},
+         "Verilog: 52 multipliers · 128 cycles · SQNR 38.2 dB (weights of model.pt) · 0.42 % saturated"),
         ({"refusal": "it takes too much"}, "Verilog: not emitted · it takes too much"),
         ({"unsupported": [{}, {}], "build": {"scope": "fc"}},
          "Verilog of fc alone: 2 nodes without hardware · the rest: 52 multipliers · 128 cycles"),
     ],
 )  # fmt: skip
 def test_the_lens_of_a_model_is_short(given, text):
-    assert lens_text(emission(**given)) == text
+    assert lens_texts(emission(**given))[0] == text
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_card_names_some_of_many_and_whose_weights():
     many = [{"node": f"n{number}"} for number in range(20)]
     told = {"module": "net", "unsupported": many, "weights": "random weights (seed 0)", "build": {"scope": "fc"}}
     rows = dict(model_rows(emission(**told, accuracy=ACCURACY)))
-    assert rows["accuracy"] == "SQNR 38.2 dB · 0.42 % saturated · random weights"
+    assert rows["accuracy"] == "SQNR 38.2 dB (random weights) · 0.42 % saturated"
     assert (rows["measured on"], rows["calibrated on"]) == ("random inputs", "the example inputs")
     assert rows["module"] == "`net` of `fc` alone"
     assert rows["without hardware"] == "`n0`, `n1`, `n2`, `n3`, `n4`, `n5`, `n6`, `n7`, …"

@@ -88,13 +88,13 @@ async def test_a_set_is_picked_written_added_and_removed_and_all_else_stays_as_i
     editor.open(path, editor.text)
     editor.edits(path)
     assert await editor.end_state(path) == "ready"
-    assert await editor.picked(path) == ["inputs: small, of 2 sets · pick another"]
+    assert await editor.picked(path) == ["inputs: small, of 2 sets"]
     titles = {action.title for action in await editor.actions(path, 5, 12)}
     assert "MASE: Use the inputs large for Net" in titles
     assert "MASE: Use the inputs small for Net" not in titles
     await editor.command("mase.pickInputs", {"path": str(path), "model": "Net", "set": "large"})
     assert await editor.end_state(path) == "ready"
-    assert await editor.picked(path) == ["inputs: large, of 2 sets · pick another"]
+    assert await editor.picked(path) == ["inputs: large, of 2 sets"]
     assert ": f32[B, 7]" in (await editor.hints(path)).values()
 
     before = editor.text
@@ -114,3 +114,43 @@ async def test_a_set_is_picked_written_added_and_removed_and_all_else_stays_as_i
     assert editor.text == left.replace("  # mase[large]: Net(width=7); x: f32[8, 7]", "")
     with pytest.raises(JsonRpcException, match="'a:b' is no name for inputs"):
         await editor.command("mase.writeInputs", {"path": str(path), "model": "Net", "set": "a:b", "text": "x: f32[1]"})
+
+
+BUILT = """\
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.fc = nn.Linear(width, 4)
+
+    def forward(self, x):
+        y = self.fc(x)
+        return y
+
+
+def net5():
+    return Net(5)
+
+
+def net7():
+    return Net(7)
+"""
+
+
+async def test_the_files_own_builders_are_offered_and_a_picked_one_is_kept(editor):
+    path = editor.folder / "net.py"
+    editor.open(path, BUILT)
+    assert await editor.end_state(path) == "ready"
+    assert (await editor.lenses(path))[3][-1].endswith("1 of 2 builders")
+    titles = {action.title for action in await editor.actions(path, 3, 8)}
+    assert "MASE: Build Net with net7()" in titles
+    assert "MASE: Build Net with net5()" not in titles
+    await editor.command("mase.pickInputs", {"path": str(path), "model": "Net", "set": "net7()"})
+    assert await editor.end_state(path) == "ready"
+    assert (await editor.lenses(path))[3][-1].endswith("1 of 2 builders")
+    editor.save(path, BUILT + "\n")
+    assert await editor.end_state(path) == "ready"
+    assert (await editor.lenses(path))[3][-1].endswith("1 of 2 builders")
+    assert {value for value in (await editor.hints(path)).values() if "7" in value}

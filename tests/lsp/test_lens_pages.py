@@ -1,10 +1,11 @@
-"""Lenses that open the graph and the costs of a model, in clients that have such pages and in no others."""
+"""The line above a class: what must be distrusted, size and cost, links; at most 80 columns, about one model."""
 
+import pytest
 from editing import capabilities
 from lsprotocol import types as lsp
 
-#: Long where a model takes much: how its inputs were found.
-ORIGINS = "inputs found by search: x = f32[2, 10] · assumed B = 2"
+from mase_server.lsp.lens import WIDTH, fit_texts
+
 NET = "# model Net\nclass Net:\n    def forward(self, x):  # => f32[B:2, 64]\n        return x\n"
 
 
@@ -30,11 +31,36 @@ async def test_other_clients_get_no_lens_that_does_nothing(editor):
     assert not {"graph", "costs"} & {each.command.title for each in await lenses(editor)}
 
 
-async def test_buttons_stand_before_what_may_be_too_long_for_the_editor(new_editor):
+async def test_the_line_begins_with_guesses_then_size_then_links_and_each_does_what_it_says(new_editor):
     can = capabilities()
-    can.experimental = {"commands": {"commands": ["mase.showGraph", "mase.changeInputs"]}}
-    [facts, *others] = await lenses(await new_editor(can=can))
-    assert facts.command.title.startswith("3 nodes · 1,010 parameters · ")
-    assert [each.command.title for each in others] == ["change inputs", "graph", ORIGINS]
-    assert others[-1].command.command == "mase.changeInputs"
-    assert others[-1].command.arguments == others[0].command.arguments
+    can.experimental = {"commands": {"commands": ["mase.showGraph", "mase.showCosts", "mase.changeInputs"]}}
+    found = await lenses(await new_editor(can=can))
+    assert [(each.command.title, each.command.command) for each in found] == [
+        ("guessed B=2", "mase.changeInputs"),
+        ("1,010 parameters · 2.00 kFLOPs", "mase.showCosts"),
+        ("costs", "mase.showCosts"),
+        ("graph", "mase.showGraph"),
+        ("inputs", "mase.changeInputs"),
+    ]
+    assert len({tuple(each.command.arguments[0].items()) for each in found}) == 1, "all are about one model"
+
+
+async def test_a_time_says_what_it_is_the_time_of_and_traces_again_where_there_is_room(new_editor):
+    can = capabilities()
+    can.experimental = {"commands": {"commands": ["mase.changeInputs"]}}
+    *_, last = await lenses(await new_editor(can=can))
+    assert (last.command.title, last.command.command) == ("traced in 12 ms", "mase.retrace")
+
+
+@pytest.mark.parametrize(
+    ("parts", "shown"),
+    [
+        ([("a" * 70,), ("links", "")], ["a" * 70, "links"]),
+        ([("a" * 70,), ("links", ""), ("more", "")], ["a" * 70, "links", ""]),
+        ([("a" * 70, "short"), ("links",), ("more", "mo")], ["short", "links", "more"]),
+        ([("a" * 90,), ("links",)], ["a" * 90, "links"]),
+    ],
+)
+def test_the_last_parts_become_shorter_first(parts, shown):
+    assert fit_texts(parts) == shown
+    assert WIDTH == 80

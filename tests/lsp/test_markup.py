@@ -6,8 +6,7 @@ import pytest
 from editing import capabilities
 from lsprotocol import types as lsp
 
-from mase_server.lsp.card import table
-from mase_server.lsp.markup import lists, plain
+from mase_server.lsp.card import markdown_table, markdown_to_plain, tables_to_lists
 from mase_server.visible import escape_code as code
 from mase_server.visible import escape_markdown as prose
 
@@ -52,21 +51,21 @@ Net: as the *file* calls it, see the docs"""
 
 
 def test_tables_become_lists():
-    assert lists(CARD) == LISTS
+    assert tables_to_lists(CARD) == LISTS
 
 
 def test_plain_text_has_the_words_alone():
-    assert plain(CARD) == PLAIN
+    assert markdown_to_plain(CARD) == PLAIN
 
 
 def test_text_between_fences_stays_what_it_is():
-    assert plain("```text\n**kwargs_of_a | b\n```") == "**kwargs_of_a | b"
+    assert markdown_to_plain("```text\n**kwargs_of_a | b\n```") == "**kwargs_of_a | b"
 
 
 @pytest.mark.parametrize("text", ["a`b", "a|b", "x*y*z", "[0](1)", "__init__", "# no head", "<b>"])
 def test_a_name_of_the_person_s_reads_the_same_in_plain_text(text):
-    assert plain(table(("", ""), [(code(text), prose(text))])) == f"{text}  {text}"
-    assert plain(prose(text)) == text
+    assert markdown_to_plain(markdown_table(("", ""), [(code(text), prose(text))])) == f"{text}  {text}"
+    assert markdown_to_plain(prose(text)) == text
 
 
 def speaking(formats=None, parser=None):
@@ -86,7 +85,7 @@ NET = "# model Net\nclass Net:\n    def forward(self, x):\n        y = f(x)  # =
         (["markdown", "plaintext"], "marked", "markdown", "| this run | `[2, 10]`"),
         (["markdown", "plaintext"], None, "markdown", "- this run: `[2, 10]`"),
         (None, None, "markdown", "- this run: `[2, 10]`"),
-        (["plaintext"], None, "plaintext", "this run      [2, 10]"),
+        (["plaintext"], None, "plaintext", "this run  [2, 10]"),
     ],
 )
 async def test_a_hover_comes_as_the_client_reads_it(new_editor, formats, parser, kind, fact):

@@ -3,12 +3,12 @@
 import pytest
 from test_card import HIDDEN, MODEL, site, snapshot, table
 
+from mase_server.daemon.graph_snapshot import Transform
 from mase_server.daemon.store import ValueView
-from mase_server.daemon.transform import Transform
-from mase_server.lsp.card import card
-from mase_server.lsp.model_card import model_card
-from mase_server.lsp.pipelines import lens_text
-from mase_server.snapshot import TRANSFORM_NODES
+from mase_server.lsp.card import describe_site
+from mase_server.lsp.hover import model_card
+from mase_server.lsp.pipelines import lens_texts
+from mase_server.protocol.snapshot import TRANSFORM_NODES
 
 SUMMARY = {
     "nodes": [3, 5],
@@ -36,7 +36,7 @@ def told(*steps, summary=(), **more):
 
 UNMEASURED = {"sqnr": None, "max_error": None}
 FLOAT = {"weight_bits": [32.0, 32.0], "data_bits": [32.0, 32.0]}
-REST = "SQNR 38.2 dB · random weights · 4.0x smaller"
+REST = "SQNR 38.2 dB (random weights) · 4.0x smaller"
 MEASURING = {"summary": UNMEASURED, "complete": False, "inputs": "", "weights": ""}
 NEVER = {**MEASURING, "complete": True}
 
@@ -44,35 +44,35 @@ NEVER = {**MEASURING, "complete": True}
 @pytest.mark.parametrize(
     ("transform", "text"),
     [
-        (told(), "quantize · 8 bits · SQNR 38.2 dB · random weights · 4.0x smaller"),
-        (told(summary={"sqnr": "inf"}), "quantize · 8 bits · exact · random weights · 4.0x smaller"),
-        (told(summary={"sqnr": -2.75}), "quantize · 8 bits · SQNR -2.8 dB · random weights · 4.0x smaller"),
+        (told(), "quantize · 8 bits · SQNR 38.2 dB (random weights) · 4.0x smaller"),
+        (told(summary={"sqnr": "inf"}), "quantize · 8 bits · exact (random weights) · 4.0x smaller"),
+        (told(summary={"sqnr": -2.75}), "quantize · 8 bits · SQNR -2.8 dB (random weights) · 4.0x smaller"),
         (told(summary={"saturated": 0.0042}),
-         "quantize · 8 bits · SQNR 38.2 dB · 0.42 % saturated · random weights · 4.0x smaller"),
+         "quantize · 8 bits · SQNR 38.2 dB (random weights) · 0.42 % saturated · 4.0x smaller"),
         (told(summary={"saturated": 0.0}, weights="the file's own weights"),
-         "quantize · 8 bits · SQNR 38.2 dB · 0 % saturated · 4.0x smaller"),
+         "quantize · 8 bits · SQNR 38.2 dB (the file's own weights) · 0 % saturated · 4.0x smaller"),
         (told(summary={"saturated": 1e-6}, weights="the file's own weights"),
-         "quantize · 8 bits · SQNR 38.2 dB · < 0.1 % saturated · 4.0x smaller"),
+         "quantize · 8 bits · SQNR 38.2 dB (the file's own weights) · < 0.1 % saturated · 4.0x smaller"),
         (told(**MEASURING), "quantize · 8 bits · measuring… · 4.0x smaller"),
         (told(**NEVER), "quantize · 8 bits · 4.0x smaller"),
         (told(summary={"data_bits": [32.0, 16.0]}), f"quantize · weights 8 bits, values 16 bits · {REST}"),
         (told(summary={"data_bits": [32.0, 32.0]}), f"quantize · 8 bits · {REST}"),
         (told(summary={**FLOAT, "weight_bits": [32.0, 4.25]}), f"quantize · 4.25 bits · {REST}"),
         (told(summary={"weight_bits": None, "data_bits": None, "parameter_bytes": None}),
-         "quantize · SQNR 38.2 dB · random weights"),
+         "quantize · SQNR 38.2 dB (random weights)"),
         (told(step("lora"), summary={**FLOAT, "parameter_bytes": [100, 120]}),
-         "lora · SQNR 38.2 dB · random weights · 1.2x larger"),
-        (told(step("a"), step("b")), "a → b · 8 bits · SQNR 38.2 dB · random weights · 4.0x smaller"),
-        (told(*map(step, "abcd")), "a → b → c → … · 8 bits · SQNR 38.2 dB · random weights · 4.0x smaller"),
+         "lora · SQNR 38.2 dB (random weights) · 1.2x larger"),
+        (told(step("a"), step("b")), "a → b · 8 bits · SQNR 38.2 dB (random weights) · 4.0x smaller"),
+        (told(*map(step, "abcd")), "a → b → c → … · 8 bits · SQNR 38.2 dB (random weights) · 4.0x smaller"),
         (told(problem="b: no\nweights", failed=0, **NEVER), "quantize · 8 bits · 4.0x smaller · ⚠ b: no weights"),
     ],
 )  # fmt: skip
 def test_the_lens_tells_what_is_known_and_nothing_else(transform, text):
-    assert lens_text(transform) == text
+    assert lens_texts(transform)[0] == text
 
 
 def test_a_long_problem_is_cut_in_the_lens():
-    assert lens_text(told(problem="x" * 200)).endswith(f"⚠ {'x' * 59}…")
+    assert lens_texts(told(problem="x" * 200))[0].endswith(f"⚠ {'x' * 59}…")
 
 
 def shown(transform, facts=("fixed(8,4)", 31.5, 0.25, None, 0.125), dtype="fixed(8,4)"):
@@ -80,7 +80,7 @@ def shown(transform, facts=("fixed(8,4)", 31.5, 0.25, None, 0.125), dtype="fixed
     nodes = {name: [cell] for name, cell in zip(TRANSFORM_NODES, (0, *facts), strict=True)}
     one = snapshot({}).with_transforms({0: Transform.from_wire({**transform, "rows": [[], []], "nodes": nodes})})
     value = ValueView([dtype, *HIDDEN[1:]], "GPT", 1, (), (one, 0), HIDDEN if dtype != "f32" else None)
-    return card(site(value), {"GPT": {**MODEL, "transform": transform}})
+    return describe_site(site(value), {"GPT": {**MODEL, "transform": transform}})
 
 
 def test_a_value_tells_its_format_error_and_size_before_and_after():
@@ -88,9 +88,9 @@ def test_a_value_tells_its_format_error_and_size_before_and_after():
     facts = table(text)
     assert "fixed(8,4)[B, T, 768]" in text
     assert facts["number format"] == "`fixed(8,4)` · 8 bits · was float32"
-    assert facts["error"] == "SQNR 31.5 dB · max error 0.25 · 12 % saturated"
+    assert facts["error"] == "SQNR 31.5 dB (random weights) · max error 0.25 · 12 % saturated"
     assert facts["size"] == "24,576 elements · 96.0 KiB → 24.0 KiB"
-    assert "element type" not in facts
+    assert "float32" not in facts["size"]
     assert "*Errors of GPT against the original: inputs that the file gives; random weights (seed 0)*" in text
 
 
@@ -112,7 +112,7 @@ def test_what_became_of_a_node_is_told():
     facts = table(shown(told(), (None, None, None, "taken together with conv1", None), "f32"))
     assert facts["passes"] == "taken together with conv1"
     assert "number format" not in facts
-    assert facts["element type"] == "float32"
+    assert "float32" in facts["size"]
 
 
 class Model:
@@ -122,7 +122,7 @@ class Model:
     inputs_from = arguments_from = "main"
     inputs, arguments, comment, fixed, guards = {}, {}, {}, (), ()
     found, mode, parameters, parameter_bytes, flops, nodes = "as it runs", "eval", 10, 40, None, 3
-    hardware = None
+    hardware, seconds = None, 0.002
 
     def __init__(self, transform):
         self.transform = transform
@@ -137,7 +137,7 @@ def test_the_card_of_a_model_lists_every_step_and_says_which_failed():
 
 def test_a_pipeline_whose_first_step_cannot_be_applied_tells_why_alone():
     nothing = Transform.nothing(0, 0, "quantise: there is no such pass").told
-    assert lens_text(nothing) == "⚠ quantise: there is no such pass"
+    assert lens_texts(nothing)[0] == "⚠ quantise: there is no such pass"
     text = model_card([Model(nothing)], stale=False)
     assert "⚠ quantise: there is no such pass" in text
     assert "error of the output" not in text
@@ -152,7 +152,7 @@ def test_the_card_of_a_model_tells_before_and_after():
     assert facts["size"] == "3.95 KiB → 1010 B · 4.0x smaller"
     assert facts["bits of weights"] == facts["bits of values"] == "32 bits → 8 bits"
     assert facts["nodes"] == "3 nodes → 5 nodes"
-    assert facts["error of the output"] == "SQNR 38.2 dB · max error 0.0123"
+    assert facts["error of the output"] == "SQNR 38.2 dB (random weights) · max error 0.0123"
 
 
 def test_the_card_of_a_model_lists_what_its_graph_takes_for_granted():

@@ -173,3 +173,11 @@ async def test_the_hover_at_a_class_says_what_was_assumed_and_what_was_not(start
     text = (await editor.hover(path, row + 1, 8)).contents.value
     assert "**assumed**" not in text
     assert "| constructor | `Large(width=8)` · from a `# mase:` comment |" in text
+
+
+async def test_two_models_of_one_class_are_never_on_one_line(start):
+    twice = f"{SOURCE}\n\nfor width in (4, 8):\n    Block(width)(torch.zeros(2, width))\n"
+    editor, path = await start(source=f"import torch\n{twice}")
+    titles = (await editor.lenses(path))[LINES.index("class Block(nn.Module):") + 1]
+    assert sum("parameters" in title for title in titles) == 1
+    assert "1 of 2 models" in titles

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mase_server.daemon.status import FolderSettings
-from mase_server.lsp.settings import SETTINGS, Settings, parse
+from mase_server.lsp.workspace import SETTINGS, Settings, parse_settings
 
 PACKAGE_JSON = Path(__file__).parents[2] / "mase_client_vscode" / "package.json"
 
@@ -16,13 +16,13 @@ def test_nested_and_dotted_keys_mean_the_same():
     nested = {"hints": {"expressions": True}, "limits": {"seconds": 5, "memory": 0.5}}
     dotted = {"hints.expressions": True, "limits.seconds": 5, "limits.memory": 0.5}
     expected = Settings(FolderSettings(time_limit=5.0, memory_limit=1 << 29), expressions=True)
-    assert parse(nested, Settings()) == parse(dotted, Settings()) == expected
+    assert parse_settings(nested, Settings()) == parse_settings(dotted, Settings()) == expected
 
 
 def test_what_is_not_said_stays():
     base = Settings(FolderSettings(interpreter="/py", run_main=False), expressions=True)
     for section in (None, {}, {"interpreter": None}, {"interpreter": ""}, "nonsense", {"limits": 3}):
-        assert parse(section, base) == base
+        assert parse_settings(section, base) == base
 
 
 @pytest.mark.parametrize(
@@ -37,18 +37,18 @@ def test_what_is_not_said_stays():
 )
 def test_a_value_of_the_wrong_kind_is_named_and_ignored(section, complaint, caplog):
     with caplog.at_level(logging.WARNING):
-        assert parse(section, Settings()) == Settings()
+        assert parse_settings(section, Settings()) == Settings()
     assert [record.getMessage() for record in caplog.records][:1] == ([complaint] if complaint else caplog.messages[:1])
     assert caplog.records
 
 
 def test_inputs_may_be_one_text_or_several():
-    parsed = parse({"inputs": {"Net": "x: f32[1]", "m/*.py": ["x: f32[1]", "y: i64[2]"]}}, Settings())
+    parsed = parse_settings({"inputs": {"Net": "x: f32[1]", "m/*.py": ["x: f32[1]", "y: i64[2]"]}}, Settings())
     assert parsed.daemon.inputs == {"Net": ("x: f32[1]",), "m/*.py": ("x: f32[1]", "y: i64[2]")}
 
 
 def test_trust_cannot_be_set_by_a_setting():
-    assert not parse({"trusted": True, "daemon": {"trusted": True}}, Settings()).daemon.trusted
+    assert not parse_settings({"trusted": True, "daemon": {"trusted": True}}, Settings()).daemon.trusted
 
 
 def test_the_extension_offers_only_settings_that_somebody_reads():

@@ -52,11 +52,13 @@ async def test_a_linked_workspace_folder_is_named_as_the_editor_names_it(tmp_pat
     (editor.folder / "other.py").write_text("x = 1\n")
     path, state = await opened(editor, NET + WRONG)
     assert state == "failed"
+    editor.open(editor.folder / "other.py")
     pushed = await editor.expect(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
     assert pushed.uri == (tmp_path / "alias" / "other.py").as_uri()
     assert await editor.hints(path) == HINTS
-    editor.close(path)
-    await editor.expect(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+    editor.close(editor.folder / "other.py")
+    cleared = await editor.expect(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+    assert (cleared.uri, list(cleared.diagnostics)) == (pushed.uri, [])
     await editor.stop()
 
 

@@ -9,14 +9,13 @@ import pytest_asyncio
 from lsprotocol import types as lsp
 
 from mase_server.cli.session import Wanted, daemon_for
-from mase_server.daemon.quiet import Quiet
+from mase_server.daemon.status import Quiet
+from mase_server.lsp.commands import nodes_at
 from mase_server.lsp.documents import Document
-from mase_server.lsp.encoding import Encoding
-from mase_server.lsp.outline import outline
+from mase_server.lsp.outline import get_outline
 from mase_server.lsp.page import Page
-from mase_server.lsp.places import nodes_at
-from mase_server.lsp.targets import targets
-from mase_server.lsp.text import Text
+from mase_server.lsp.targets import targets_in_range
+from mase_server.lsp.text import Encoding, Text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -104,11 +103,11 @@ def on(traced, first, last=None, picked=None):
     end = start if last is None else at(last, behind=True)
     traced.view.picked = picked
     document = Document("file://" + traced.path, traced.path, 1, Text(SOURCE))
-    document.remember()
+    document.remember_text()
     sha256 = hashlib.sha256(SOURCE.encode()).hexdigest()
     page = Page(document, traced.view, sha256, document.alignment(sha256), Encoding.UTF32)
     server = SimpleNamespace(daemon=SimpleNamespace(store=SimpleNamespace(snapshots=lambda: [traced.snapshot])))
-    return [(each.model, each.name, each.only) for each in targets(server, page, lsp.Range(start, end))]
+    return [(each.model, each.name, each.only) for each in targets_in_range(server, page, lsp.Range(start, end))]
 
 
 def at(text, behind=False):
@@ -198,17 +197,21 @@ async def test_a_selection_of_one_kind_of_operation_means_every_one_of_it(traced
 
 
 async def test_a_source_that_does_not_parse_has_no_outline():
-    assert outline("class Net(:\n").mentions == ()
+    assert get_outline("class Net(:\n").mentions == ()
 
 
 async def test_an_outline_knows_who_inherits():
-    assert outline("class A: ...\nclass B(A): ...\nclass C(x.B): ...\nclass D: ...\n").kin("A") == {"A", "B", "C"}
+    assert get_outline("class A: ...\nclass B(A): ...\nclass C(x.B): ...\nclass D: ...\n").class_and_heirs("A") == {
+        "A",
+        "B",
+        "C",
+    }
 
 
 async def nodes_on(traced, text, model="Net"):
     """The names of the nodes that a page of the graph lights while the cursor is at `text`."""
     document = Document("file://" + traced.path, traced.path, 1, Text(SOURCE))
-    document.remember()
+    document.remember_text()
     view, store = traced.view, SimpleNamespace(snapshot={traced.path: traced.snapshot}.get)
 
     def page_at(path, sha256):

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pytest
 from pygls.uris import from_fs_path, to_fs_path
 
-from mase_server.lsp.source_map import emissions
-from mase_server.lsp.verilog import Sheet, Verilog
+from mase_server.lsp.verilog import Sheet, Verilog, emissions_of_file
 
 
 @pytest.mark.parametrize("component", ["", "fixed_linear"])
@@ -26,9 +25,9 @@ def test_the_hardware_of_the_picked_model_comes_first(picked):
     snapshots = [SimpleNamespace(hardware=dict(enumerate(made)))]
     store = SimpleNamespace(view=lambda path: SimpleNamespace(picked=picked), snapshots=lambda: snapshots)
     ls = SimpleNamespace(daemon=SimpleNamespace(store=store))
-    titles = [each.title for each in emissions(ls, "/w/net.py")]
+    titles = [each.title for each in emissions_of_file(ls, "/w/net.py")]
     assert (titles[0], sorted(titles)) == (picked or "Net", ["Net", "Other", "Third"])
-    assert emissions(ls, "/w/other.py") == []
+    assert emissions_of_file(ls, "/w/other.py") == []
 
 
 class FakeServer:

@@ -112,7 +112,7 @@ async def test_cards_and_lens_tell_what_a_layer_takes(session):
     card = (await editor.hover(path, use, 10)).contents.value
     assert re.search(r"\| hardware \| `fixed_linear` · 1 multiplier · .*160 cycles a sample", card)
     lens = (await editor.lenses(path))[row_of(path, "class MLP")]
-    assert re.match(r"Verilog: 4 multipliers · .* LUTs · .* · 2,048 cycles", lens[1])
+    assert lens[1].startswith("Verilog: 4 multipliers")
 
 
 async def test_one_layer_alone(session):

@@ -4,8 +4,8 @@ import pytest
 
 from mase_server import dtypes
 from mase_server.daemon.store import ModelView, SiteView, ValueView
-from mase_server.lsp import figures
-from mase_server.lsp.wording import hint_text, lens_text, shown
+from mase_server.lsp import wording
+from mase_server.lsp.wording import has_hint, hint_text, lens_text
 
 
 def site(kind, *values):
@@ -40,61 +40,35 @@ MODEL = {
     "seconds": 0.002, "inputs": {},
 }  # fmt: skip
 GUESSED = "; its constructor's arguments are guessed from their names"
+MANY = {"n_mels": 80, "n_ctx": 64, "n_state": 8, "n_head": 4}
+SIZE = "12 parameters · 3 nodes"
 
 
 @pytest.mark.parametrize(
-    ("facts", "told"),
+    ("inputs", "arguments", "given", "found", "told"),
     [
-        (
-            {
-                "inputs_from": "main",
-                "arguments_from": "main",
-                "found": "as the file calls it",
-                "arguments": {"width": 3},
-            },
-            "as the file calls it",
-        ),
-        (
-            {
-                "inputs_from": "search",
-                "arguments_from": "default",
-                "found": "found by search: x = image",
-                "arguments": {},
-            },
-            "found by search: x = image · assumed B = 2, H = 32",
-        ),
-        (
-            {
-                "inputs_from": "search",
-                "arguments_from": "search",
-                "found": f"found by search: x = image{GUESSED}",
-                "arguments": {"dim": 64, "act": "relu"},
-            },
-            "arguments assumed: dim=64, act='relu' · found by search: x = image · assumed B = 2, H = 32",
-        ),
-        (
-            {
-                "inputs_from": "comment",
-                "arguments_from": "search",
-                "found": f"inputs from comment{GUESSED}",
-                "arguments": {"dim": 64},
-            },
-            "arguments assumed: dim=64 · inputs from comment",
-        ),
-        (
-            {"inputs_from": "comment", "arguments_from": "comment", "found": "x" * 200, "arguments": {}},
-            "x" * 89 + "…",
-        ),
+        ("main", "main", {"width": 3}, "called by this file", f"{SIZE} · called by this file"),
+        ("search", "default", {}, "found by search: x = image",
+         f"guessed B=2, H=32 · {SIZE} · found by search: x = image"),
+        ("search", "search", {"dim": 64, "act": "relu"}, f"found by search: x = image{GUESSED}",
+         f"guessed B=2, H=32, dim=64, … 1 more · {SIZE} · found by search: x = image"),
+        ("comment", "search", {"dim": 64}, f"inputs from comment{GUESSED}",
+         f"guessed dim=64 · {SIZE} · inputs from comment"),
+        ("comment", "search", MANY, "x", f"guessed n_mels=80, n_ctx=64, … 2 more · {SIZE} · x"),
+        ("comment", "search", {"name": "x" * 99}, "x", f"guessed arguments · {SIZE} · x"),
+        ("comment", "comment", {}, "x" * 200, f"{SIZE} · {'x' * 89}…"),
     ],
-)
-def test_a_lens_marks_what_nobody_has_said(facts, told):
+)  # fmt: skip
+def test_a_line_of_a_terminal_begins_with_what_nobody_has_said(inputs, arguments, given, found, told):
+    facts = {"inputs_from": inputs, "arguments_from": arguments, "arguments": given, "found": found}
     model = ModelView(snapshot=None, index=0, symbols={"B": 2, "H": 32}, **MODEL, **facts)
-    assert lens_text(model, False) == f"3 nodes · 12 parameters · eval · {told} · 2 ms"
+    assert lens_text(model, False) == f"{told} · traced in 2 ms"
+    assert lens_text(model, True) == f"stale · {told} · traced in 2 ms"
 
 
 def test_a_site_without_tensors_has_no_hint():
-    assert not shown(site("binding", None, {"python": "int"}))
-    assert shown(site("binding", None, TENSOR))
+    assert not has_hint(site("binding", None, {"python": "int"}))
+    assert has_hint(site("binding", None, TENSOR))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +76,7 @@ def test_a_site_without_tensors_has_no_hint():
     [(0, "0 FLOPs"), (999, "999 FLOPs"), (1000, "1.00 kFLOPs"), (75_497_472, "75.5 MFLOPs"), (2e21, "2000 EFLOPs")],
 )
 def test_counts_have_three_digits_and_a_prefix(number, text):
-    assert figures.scaled(number, "FLOPs") == text
+    assert wording.format_with_prefix(number, "FLOPs") == text
 
 
 @pytest.mark.parametrize(
@@ -110,7 +84,7 @@ def test_counts_have_three_digits_and_a_prefix(number, text):
     [(0, "0 B"), (1023, "1023 B"), (98304, "96.0 KiB"), (9437184, "9.00 MiB"), (1 << 40, "1.00 TiB")],
 )
 def test_sizes_have_binary_prefixes(number, text):
-    assert figures.in_bytes(number) == text
+    assert wording.in_bytes(number) == text
 
 
 @pytest.mark.parametrize(
@@ -133,12 +107,12 @@ def test_an_element_has_its_bytes(dtype, size):
 
 @pytest.mark.parametrize(("part", "text"), [(0, "0 %"), (1, "< 0.1 %"), (42, "4.2 %"), (1000, "100 %")])
 def test_shares_are_percents_of_the_whole(part, text):
-    assert figures.share(part if part != 1 else 0.5, 1000) == text
+    assert wording.format_share(part if part != 1 else 0.5, 1000) == text
 
 
 def test_nothing_is_no_share_of_nothing():
-    assert figures.share(0, 0) == "0 %"
+    assert wording.format_share(0, 0) == "0 %"
 
 
 def test_nouns_have_their_plural():
-    assert [figures.counted(number, "node") for number in (0, 1, 1024)] == ["0 nodes", "1 node", "1,024 nodes"]
+    assert [wording.format_count(number, "node") for number in (0, 1, 1024)] == ["0 nodes", "1 node", "1,024 nodes"]

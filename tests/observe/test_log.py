@@ -8,12 +8,10 @@ import threading
 
 import pytest
 
-from mase_server.observe import logs
-from mase_server.observe.logs import SERVERS, Logs, folder_of, logged
-from mase_server.observe.measured import Measured
-from mase_server.observe.metrics import Metrics
-from mase_server.observe.records import event, failure, within
-from mase_server.observe.requests import REQUEST, current
+from mase_server.telemetry import logs
+from mase_server.telemetry.logs import SERVERS, Logs, folder_of, log_session
+from mase_server.telemetry.metrics import Measured, Metrics
+from mase_server.telemetry.records import REQUEST, current_request, describe_exception, log_event, path_in_log
 
 CANARY = "canary_4711"
 OURS = logging.getLogger("mase_server.somewhere")
@@ -24,7 +22,7 @@ def lines(tmp_path):
     """Runs something under a log; the lines that its file has then."""
 
     def run(work, level="warning"):
-        with logged("test", level, tmp_path) as log:
+        with log_session("test", level, tmp_path) as log:
             work()
         return [json.loads(line) for line in log.path.read_text().splitlines()] if log.path.exists() else []
 
@@ -32,7 +30,7 @@ def lines(tmp_path):
 
 
 def test_an_event_is_one_line_with_time_level_component_and_its_facts(lines):
-    [line] = lines(lambda: event("trace", path="a/net.py", seconds=0.1234567891, stack=["net.py:3 forward"]))
+    [line] = lines(lambda: log_event("trace", path="a/net.py", seconds=0.1234567891, stack=["net.py:3 forward"]))
     assert line.pop("time").endswith("Z")
     expected = {"level": "info", "component": f"server {os.getpid()}", "event": "trace", "path": "a/net.py"}
     assert line == {**expected, "seconds": 0.123457, "stack": ["net.py:3 forward"]}
@@ -58,7 +56,7 @@ def test_an_exception_is_told_by_its_type_and_places_without_its_text_or_source(
 
 
 def test_the_system_s_errors_have_their_number():
-    assert failure(OSError(28, "No space left on device", f"/home/{CANARY}"))["errno"] == 28
+    assert describe_exception(OSError(28, "No space left on device", f"/home/{CANARY}"))["errno"] == 28
 
 
 def test_of_libraries_the_file_has_warnings_without_their_words(lines):
@@ -75,7 +73,7 @@ def test_a_value_that_is_not_plain_is_told_by_its_type(lines):
         def __repr__(self):
             return CANARY
 
-    [line] = lines(lambda: event("odd", value=Secret(), inner={"x": [Secret(), None, 3]}))
+    [line] = lines(lambda: log_event("odd", value=Secret(), inner={"x": [Secret(), None, 3]}))
     assert (line["value"], line["inner"]) == ("Secret", {"x": ["Secret", None, 3]})
 
 
@@ -89,7 +87,7 @@ def test_the_level_is_for_people_and_the_file_has_what_happened(level, in_file, 
     log.level("info")
     log.level(level)
     for number in (10, 20, 30, 40):
-        event(f"n{number}", number)
+        log_event(f"n{number}", number)
     log.stop()
     assert [json.loads(line)["event"] for line in log.path.read_text().splitlines()] == [f"n{each}" for each in in_file]
     assert [line.split()[1] for line in capfd.readouterr().err.splitlines()] == [f"n{each}" for each in for_people]
@@ -98,22 +96,22 @@ def test_the_level_is_for_people_and_the_file_has_what_happened(level, in_file, 
 def test_a_log_that_has_ended_leaves_logging_as_it_was(lines):
     root = logging.getLogger()
     before = (root.level, list(root.handlers), logging.getLogger("mase_server").level)
-    lines(lambda: event("x"))
+    lines(lambda: log_event("x"))
     assert (root.level, list(root.handlers), logging.getLogger("mase_server").level) == before
 
 
 def test_only_the_owner_may_read_the_files(tmp_path):
-    with logged("test", "info", tmp_path) as log:
-        event("x")
+    with log_session("test", "info", tmp_path) as log:
+        log_event("x")
     assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(folder_of(tmp_path).stat().st_mode) == 0o700
 
 
 def test_a_file_is_turned_over_and_no_more_than_two_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(logs, "FILE_BYTES", 2000)
-    with logged("test", "info", tmp_path) as log:
+    with log_session("test", "info", tmp_path) as log:
         for number in range(200):
-            event("step", number=number)
+            log_event("step", number=number)
     kept = sorted(folder_of(tmp_path).iterdir())
     assert [path.name for path in kept] == [log.path.name, f"{log.path.name}.1"]
     assert all(path.stat().st_size <= 2000 for path in kept)
@@ -128,8 +126,8 @@ def test_the_files_of_servers_of_long_ago_are_thrown_away(tmp_path):
             path = folder / f"old-{number:02}.{ending}"
             path.write_text("{}\n")
             os.utime(path, (1000 + number, 1000 + number))
-    with logged("test", "info", tmp_path) as log:
-        event("x")
+    with log_session("test", "info", tmp_path) as log:
+        log_event("x")
     names = {path.name.partition(".")[0] for path in folder.iterdir()}
     assert names == {f"old-{number:02}" for number in range(4, SERVERS + 3)} | {log.path.stem}
 
@@ -150,8 +148,8 @@ def test_a_full_disk_costs_lines_and_nothing_else(tmp_path, capfd):
     log = Logs("test", "warning", tmp_path)
     log._file._open = Full
     log.start()
-    event("x")
-    event("y", logging.WARNING)
+    log_event("x")
+    log_event("y", logging.WARNING)
     log.stop()
     assert log.dropped == 2
     assert capfd.readouterr().err == "WARNING y\n"
@@ -159,8 +157,8 @@ def test_a_full_disk_costs_lines_and_nothing_else(tmp_path, capfd):
 
 def test_a_folder_that_cannot_be_made_leaves_standard_error(tmp_path, capfd):
     (tmp_path / "state").write_text("a file")
-    with logged("test", "warning", tmp_path / "state"):
-        event("y", logging.WARNING)
+    with log_session("test", "warning", tmp_path / "state"):
+        log_event("y", logging.WARNING)
     said = f"WARNING mase_server: no log is kept: {tmp_path / 'state'} is no folder; remove it\nWARNING y\n"
     assert capfd.readouterr().err == said
 
@@ -179,10 +177,10 @@ def test_who_logs_does_not_wait_for_the_disk_and_what_waits_is_bounded(tmp_path,
 
     log._file.emit = held
     log.start()
-    event("first")
+    log_event("first")
     reached.wait()
     for number in range(80):
-        event("next", number=number)
+        log_event("next", number=number)
     dropped = log.dropped
     released.set()
     log.stop()
@@ -193,9 +191,9 @@ def test_who_logs_does_not_wait_for_the_disk_and_what_waits_is_bounded(tmp_path,
 def test_a_request_has_one_name_for_all_that_is_done_for_it(lines):
     def ask():
         with Measured(Metrics(), "l", "mase/retrace", lambda: "net.py"):
-            event("asked", request=current("s"))
-            event("inner")
-        event("outside")
+            log_event("asked", request=current_request("s"))
+            log_event("inner")
+        log_event("outside")
 
     asked, inner, request, outside = lines(ask, "debug")
     assert asked["request"] == inner["request"] == request["request"]
@@ -225,4 +223,4 @@ def test_a_quick_request_is_for_debug_and_one_that_failed_is_told_by_the_type_of
     [("/w/a/net.py", "/w", "a/net.py"), ("/other/net.py", "/w", "net.py"), ("/w/net.py", "", "net.py")],
 )
 def test_a_path_is_told_below_its_workspace_or_by_its_name(path, folder, told):
-    assert within(path, folder) == told
+    assert path_in_log(path, folder) == told

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mase_server.observe.metrics import Table, Timings
+from mase_server.telemetry.metrics import Table, Timings
 
 SECONDS = st.floats(1e-6, 1000)
 

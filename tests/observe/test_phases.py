@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from mase_server.daemon import slowness
 from mase_server.daemon.death import Place
-from mase_server.daemon.phases import Phases, in_words
 from mase_server.daemon.slots import Slots
-from mase_server.daemon.slowness import Slowness
+from mase_server.daemon.slowness import Phases, Slowness, in_words
 from mase_server.daemon.status import Status
-from mase_server.tracing.phases import phase, reported
-from mase_server.worker import child
-from mase_server.worker.request import TraceRequest
+from mase_server.protocol.request import TraceRequest
+from mase_server.tracing.recording.positions import report_phase, report_phases_to
+from mase_server.worker import parent
 
 KINDS = ("import", "running", "constructor", "nonsense", "")
 
@@ -68,17 +67,17 @@ def test_the_tracing_process_reports_what_begins_and_ends_and_no_thread_of_the_p
     sent = []
 
     def fail():
-        with phase("import", "a"):
-            with phase("constructor"):
+        with report_phase("import", "a"):
+            with report_phase("constructor"):
                 pass
-            thread = threading.Thread(target=lambda: phase("import", "b").__enter__())
+            thread = threading.Thread(target=lambda: report_phase("import", "b").__enter__())
             thread.start()
             thread.join()
             raise ValueError("x")
 
-    with reported(sent.append), pytest.raises(ValueError, match="x"):
+    with report_phases_to(sent.append), pytest.raises(ValueError, match="x"):
         fail()
-    with phase("import", "c"):
+    with report_phase("import", "c"):
         pass
     assert [(each["kind"], each["of"]) for each in sent] == [("import", "a"), ("constructor", ""), ("", ""), ("", "")]
 
@@ -203,6 +202,8 @@ async def test_who_comes_while_all_processors_are_taken_is_told_that_it_is_crowd
 
 def test_a_child_says_the_name_of_its_request_when_it_is_done():
     sent = []
-    child.trace(SimpleNamespace(send=sent.append), TraceRequest("/w/a.py", "/w", "", 1, name="s7"), "/nowhere.py:trace")
+    parent.run_job(
+        SimpleNamespace(send=sent.append), TraceRequest("/w/a.py", "/w", "", 1, name="s7"), "/nowhere.py:trace"
+    )
     assert [message["event"] for message in sent] == ["failed", "done"]
     assert sent[-1]["request"] == "s7"

@@ -2,8 +2,7 @@
 
 import pytest
 
-from mase_server.observe.reduced import Reduced
-from mase_server.observe.settings import told
+from mase_server.telemetry.reduced import Reduced, describe_settings
 
 ENVIRONMENT = {
     "HF_TOKEN": "canary-token-1", "MY_PASSWORD": "canary.pass", "USER": "jolanda", "AUTH_KIND": "yes",
@@ -69,4 +68,4 @@ CANARY = "canary_0815"
     ],
 )  # fmt: skip
 def test_settings_tell_numbers_and_of_texts_only_their_kind(settings, expected):
-    assert told(settings) == expected
+    assert describe_settings(settings) == expected

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from mase_server.ops.cost import Cost, by_scope, cost_of, total
-from mase_server.ops.table import ROWS, named_arguments, op_info
-from mase_server.ops.types import OpCall, tensors
+from mase_server.ops.table import ROWS, Cost, by_scope, cost_of, named_arguments, op_info, total_cost
+from mase_server.ops.types import OpCall, iterate_tensors
 from ops.recording import meta, run
 
 #: Each takes a batch of images [B, 4, 6, 6] and treats the images alike.
@@ -52,7 +51,7 @@ def cost(function, batch):
     """The cost of one run, and how many calls it took."""
     images = meta(batch, 4, 6, 6)
     calls, _ = run(lambda: function(images), nn.Module)
-    return total(calls), len(calls)
+    return total_cost(calls), len(calls)
 
 
 @settings(deadline=None, max_examples=10)
@@ -98,12 +97,9 @@ def test_asking_changes_nothing_in_the_module(module):
     }
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.family}-{row.mase_op}")
-def test_a_call_without_arguments_or_result_costs_nothing_and_raises_nothing(row):
-    for target in row.targets():
-        call = OpCall("call_function", target)
-        assert row.flops(call) == 0
-        assert row.bytes(call) == 0
+def test_a_call_without_arguments_or_result_costs_nothing_and_raises_nothing():
+    calls = [(row, OpCall("call_function", target)) for row in ROWS for target in row.targets()]
+    assert [f"{row.family}-{row.mase_op}" for row, call in calls if row.flops(call) or row.bytes(call)] == []
 
 
 COSTS = st.builds(Cost, st.integers(0, 99), st.integers(0, 99), st.integers(0, 99))
@@ -122,5 +118,5 @@ def test_the_whole_model_is_the_sum_of_its_parts(parts):
 def test_results_in_tuples_count_all_their_bytes():
     rows = meta(3, 8)
     (call,), _ = run(lambda: rows.sort(-1))
-    values, indices = tensors(call.result)
+    values, indices = iterate_tensors(call.result)
     assert cost_of(call).bytes == 3 * 8 * 4 + values.nbytes + indices.nbytes == 96 + 96 + 192

@@ -9,9 +9,8 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from mase_server.ops.cost import cost_of, total
-from mase_server.ops.table import named_arguments, op_info
-from mase_server.ops.types import tensors
+from mase_server.ops.table import cost_of, named_arguments, op_info, total_cost
+from mase_server.ops.types import iterate_tensors
 from ops.recording import Recording, run
 
 CONTAINERS = (nn.Module, nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -74,13 +73,13 @@ def counted(request):
 
 def test_a_model_costs_what_torch_counts(counted):
     by_function, by_module, theirs = counted
-    assert total(by_function).matmul_flops == total(by_module).matmul_flops == theirs > 0
+    assert total_cost(by_function).matmul_flops == total_cost(by_module).matmul_flops == theirs > 0
 
 
 def test_all_operations_are_somewhat_more_than_the_products(counted):
     by_function, by_module, theirs = counted
-    assert theirs < total(by_module).flops < 1.5 * theirs
-    assert total(by_function).flops > theirs
+    assert theirs < total_cost(by_module).flops < 1.5 * theirs
+    assert total_cost(by_function).flops > theirs
 
 
 def test_every_call_of_a_model_is_known(counted):
@@ -95,15 +94,15 @@ def test_no_tensor_is_lost_among_the_named_arguments(counted):
     for calls in counted[:2]:
         for call in calls:
             own = {} if call.module is None else dict(call.module.named_parameters())
-            given = [*tensors(call.args), *tensors(call.kwargs)]
-            assert len(list(tensors(named_arguments(call)))) == len(given) + len(own), call.target
+            given = [*iterate_tensors(call.args), *iterate_tensors(call.kwargs)]
+            assert len(list(iterate_tensors(named_arguments(call)))) == len(given) + len(own), call.target
 
 
 def test_every_call_that_makes_a_new_tensor_moves_bytes(counted):
     for call in counted[1]:
         info = op_info(call.kind, call.target, call.module)
-        if info.family in ("matmul", "conv", "attention", "norm", "elementwise") and list(tensors(call.result)):
-            written = sum(t.nbytes for t in tensors(call.result))
+        if info.family in ("matmul", "conv", "attention", "norm", "elementwise") and list(iterate_tensors(call.result)):
+            written = sum(t.nbytes for t in iterate_tensors(call.result))
             assert cost_of(call).bytes >= written, info.mase_op
 
 
@@ -124,8 +123,8 @@ def test_every_sample_of_torch_s_own_operator_database_has_a_cost_and_names():
             info = op_info(call.kind, call.target)
             assert info.flops(call) >= 0
             assert info.bytes(call) >= 0
-            given = [*tensors(call.args), *tensors(call.kwargs)]
-            assert len(list(tensors(named_arguments(call)))) == len(given), operator.name
+            given = [*iterate_tensors(call.args), *iterate_tensors(call.kwargs)]
+            assert len(list(iterate_tensors(named_arguments(call)))) == len(given), operator.name
     assert seen > 1000
 
 
@@ -153,4 +152,4 @@ def test_an_example_costs_what_torch_counts(case):
     inputs = case.inputs(case.sizes)
     with sdpa_kernel(SDPBackend.MATH):
         calls, theirs = run(lambda: model(**inputs), *LEAVES)
-    assert total(calls).matmul_flops == theirs > 0
+    assert total_cost(calls).matmul_flops == theirs > 0

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mase_server.ops.naming import BUILTIN, IMPLICIT, MODULE_RELATED, snake_case
+from mase_server.ops.rows import BUILTIN, IMPLICIT, MODULE_RELATED, snake_case
 from mase_server.ops.table import NAMES, ROWS, TABLE, op_info
 from mase_server.ops.types import FAMILIES, MASE_TYPES
 

@@ -12,14 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from mase_server.ops.costs import free, safe, traffic
-from mase_server.ops.rows import Row, rows
-from mase_server.ops.types import OpCall, tensors
+from mase_server.ops.rows import Row, cost_nothing, count_traffic, guard_formula, parse_rows
+from mase_server.ops.types import OpCall, iterate_tensors
 from ops.recording import f32
 
 
 def one(text) -> Row:
-    (row,) = rows("other", free, text)
+    (row,) = parse_rows("other", cost_nothing, text)
     return row
 
 
@@ -55,7 +54,7 @@ def test_an_element_type_is_not_taken_for_an_operator():
 
 
 def test_several_rows_are_separated_by_any_white_space():
-    assert [row.mase_op for row in rows("other", free, "exp\n  log\tsin")] == ["exp", "log", "sin"]
+    assert [row.mase_op for row in parse_rows("other", cost_nothing, "exp\n  log\tsin")] == ["exp", "log", "sin"]
 
 
 @pytest.mark.parametrize("error", [IndexError, KeyError, AttributeError, TypeError, ValueError, ZeroDivisionError])
@@ -63,7 +62,7 @@ def test_a_formula_that_stumbles_counts_nothing(error):
     def stumble(_):
         raise error("over this call")
 
-    assert safe(stumble)(OpCall("call_function", torch.exp)) == 0
+    assert guard_formula(stumble)(OpCall("call_function", torch.exp)) == 0
 
 
 def test_a_formula_does_not_hide_that_memory_or_the_user_ended_it():
@@ -71,7 +70,7 @@ def test_a_formula_does_not_hide_that_memory_or_the_user_ended_it():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        safe(interrupted)(OpCall("call_function", torch.exp))
+        guard_formula(interrupted)(OpCall("call_function", torch.exp))
 
 
 NESTED = st.recursive(
@@ -83,12 +82,12 @@ NESTED = st.recursive(
 
 @given(NESTED)
 def test_every_tensor_of_a_nested_value_is_seen_once(value):
-    assert len(list(tensors(value))) == repr(value).count("TensorType(")
-    assert traffic(OpCall("call_function", torch.exp, (value,))) == sum(t.nbytes for t in tensors(value))
+    assert len(list(iterate_tensors(value))) == repr(value).count("TensorType(")
+    assert count_traffic(OpCall("call_function", torch.exp, (value,))) == sum(t.nbytes for t in iterate_tensors(value))
 
 
 def test_a_slice_s_bounds_are_looked_into():
-    assert list(tensors(slice(f32(), None, f32(1)))) == [f32(), f32(1)]
+    assert list(iterate_tensors(slice(f32(), None, f32(1)))) == [f32(), f32(1)]
 
 
 SCRIPT = """

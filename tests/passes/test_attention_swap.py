@@ -160,7 +160,7 @@ def over_heads(q, k, v, mask):
         (weights_too, "its weights are used elsewhere too"),
         (scores_too, "its scores are used elsewhere too, at matmul"),
         (capped, "tanh changes its scores in another way"),
-        (near, "masked_fill puts -100.0 in place of scores, which is not far enough below them"),
+        (near, "masked_fill replaces scores by -100.0, which is not far enough below them"),
         (by_a_tensor, "mul scales its scores by something that is no number"),
         (over_heads, "the softmax is over dimension 1"),
     ],
@@ -183,7 +183,7 @@ def test_weights_that_are_dropped_at_random_stay():
 
     inputs = {name: torch.randn(2, 4, 8) for name in "qkv"}
     _, found = passes.attention_swap_transform_pass(MaseGraph(Dropping().train(), inputs))
-    assert found["kept"] == {"softmax": "it drops weights at random, and one operator would drop others"}
+    assert found["kept"] == {"softmax": "it drops weights at random, and one operator would drop other ones"}
     _, found = passes.attention_swap_transform_pass(MaseGraph(Dropping().eval(), inputs))
     assert found["swapped"] == ["matmul_1"]
 

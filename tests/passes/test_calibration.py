@@ -13,7 +13,7 @@ from mase_server import MaseGraph, passes
 from mase_server.formats import parse
 from mase_server.passes.data import load
 from mase_server.passes.error import measure, original_of
-from mase_server.passes.quantize.methods import Method, Ranges, of_tensors
+from mase_server.passes.quantize.calibration import Method, Ranges, of_tensors
 from tests.ir.models import bert_inputs, bert_tiny
 
 

@@ -10,9 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from mase_server import MaseGraph, passes
-from mase_server.passes.error import Error, measure, original_of
-from mase_server.passes.error.measuring import GIVES
-from mase_server.passes.error.sums import CHUNK, Sums
+from mase_server.passes.error import CHUNK, GIVES, Error, Sums, measure, original_of
 from tests.ir.models import bert_inputs, bert_tiny
 
 

@@ -58,7 +58,7 @@ def test_a_norm_disappears_into_the_layer_before_it(model, shape):
     [
         (Shared().eval(), (1, 3, 4, 4), "conv is used elsewhere too"),
         (nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), (2, 3, 8, 8), "it uses the statistics of each batch"),
-        (nn.Sequential(nn.ReLU(), nn.BatchNorm2d(3)).eval(), (1, 3, 4, 4), "what comes before it is no convolution"),
+        (nn.Sequential(nn.ReLU(), nn.BatchNorm2d(3)).eval(), (1, 3, 4, 4), "its input is from no convolution"),
         (nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(5)).eval(), (2, 5, 6), "it normalises over another dimension"),
     ],
 )

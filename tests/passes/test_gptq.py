@@ -10,10 +10,8 @@ from transformers.pytorch_utils import Conv1D
 
 from mase_server import MaseGraph, passes
 from mase_server.formats import parse, quantise
-from mase_server.passes.gptq.grid import Layout, grid_of
-from mase_server.passes.gptq.inputs import Hessian
-from mase_server.passes.gptq.solver import Options, loss, solve
-from mase_server.passes.weighted import weighted
+from mase_server.passes.gptq import Hessian, Layout, Options, grid_of, mean_squared_change, solve_columns
+from mase_server.passes.weighted import find_weighted
 from tests.ir.models import bert_inputs, bert_tiny, node_named
 
 LINEAR = ["fixed(4,5)", "mxint(3)", "mxfp(4,2)", "block_fp(4)", "log(5)", "minifloat_ieee(5,3)", "binary"]
@@ -54,14 +52,14 @@ def grid(format, weight):
 def test_it_is_the_naive_algorithm_whatever_the_block(block):
     weight, hessian, _ = problem()
     expected = naive(weight, hessian, fixed)
-    assert torch.equal(solve(weight, hessian, grid("fixed(4,5)", weight), Options(block=block)), expected)
+    assert torch.equal(solve_columns(weight, hessian, grid("fixed(4,5)", weight), Options(block=block)), expected)
     assert not torch.equal(expected, fixed(weight))
 
 
 def test_columns_that_matter_most_can_go_first():
     weight, hessian, _ = problem(1)
     order = hessian.diagonal().argsort(descending=True).tolist()
-    found = solve(weight, hessian, grid("fixed(4,5)", weight), Options(block=8, act_order=True))
+    found = solve_columns(weight, hessian, grid("fixed(4,5)", weight), Options(block=8, act_order=True))
     assert torch.equal(found, naive(weight, hessian, fixed, order))
 
 
@@ -69,7 +67,7 @@ def test_columns_that_matter_most_can_go_first():
 def test_independent_inputs_leave_nothing_but_rounding(format):
     weight, _, _ = problem(2)
     hessian = torch.eye(40, dtype=torch.float64) * 3
-    found = solve(weight, hessian, grid(format, weight), Options())
+    found = solve_columns(weight, hessian, grid(format, weight), Options())
     assert torch.equal(found, parse(format).quantise(weight))
 
 
@@ -77,7 +75,7 @@ def test_independent_inputs_leave_nothing_but_rounding(format):
 def test_every_element_is_on_the_grid_of_the_weight_as_it_was(format):
     """Blocks keep the scales of the weight: each element rounds to itself."""
     weight, hessian, _ = problem(3)
-    found = solve(weight, hessian, grid(format, weight), Options())
+    found = solve_columns(weight, hessian, grid(format, weight), Options())
     if format.startswith("scale"):
         steps = weight.abs().amax(1, keepdim=True) / 7
         assert torch.allclose(found / steps, (found / steps).round(), atol=1e-5)
@@ -89,15 +87,15 @@ def test_every_element_is_on_the_grid_of_the_weight_as_it_was(format):
 def test_columns_that_are_never_used_are_rounded_by_themselves():
     weight, hessian, _ = problem(4)
     hessian[5], hessian[:, 5] = 0, 0
-    found = solve(weight, hessian, grid("fixed(4,5)", weight), Options())
+    found = solve_columns(weight, hessian, grid("fixed(4,5)", weight), Options())
     assert torch.equal(found[:, 5], fixed(weight[:, 5]))
-    assert loss(weight, found, hessian).sum() < loss(weight, fixed(weight), hessian).sum()
+    assert mean_squared_change(weight, found, hessian).sum() < mean_squared_change(weight, fixed(weight), hessian).sum()
 
 
 def test_few_inputs_are_damped_until_there_is_an_inverse():
     weight, _, inputs = problem(5)
     few = inputs[:3].double()
-    found = solve(weight, few.T @ few, grid("fixed(4,5)", weight), Options(damping=0.0))
+    found = solve_columns(weight, few.T @ few, grid("fixed(4,5)", weight), Options(damping=0.0))
     assert found.isfinite().all()
     assert torch.equal(fixed(found), found)
 
@@ -106,7 +104,7 @@ def test_the_loss_is_the_mean_squared_change_of_the_outputs():
     weight, hessian, inputs = problem(6)
     other = fixed(weight)
     change = (inputs.double() @ (other - weight).double().T).square().mean(0)
-    assert torch.allclose(loss(weight, other, hessian), change)
+    assert torch.allclose(mean_squared_change(weight, other, hessian), change)
 
 
 @pytest.mark.parametrize("format", ["ternary", "binary_residual(2)", "binary(stochastic=True)"])
@@ -141,7 +139,7 @@ def test_a_convolution_is_a_product_with_what_its_kernel_sees(layer):
     size = {3: (9,), 4: (8, 9), 5: (5, 6, 4)}[layer.weight.dim()]
     x = torch.randn(3, 4, *size)
     graph = MaseGraph(nn.Sequential(layer), {"input": x})
-    (found,) = weighted(graph.fx_graph, graph.module)
+    (found,) = find_weighted(graph.fx_graph, graph.module)
     hessian = Hessian.of(found, graph.module)
     hessian.add(x[:2])
     hessian.add(x[2])
@@ -149,7 +147,7 @@ def test_a_convolution_is_a_product_with_what_its_kernel_sees(layer):
     outputs = without.flatten(2).transpose(0, 1).flatten(1).double().square().mean(1)
     count = layer.groups
     for group, rows in enumerate(layer.weight.flatten(1).chunk(count)):
-        moments = loss(rows, torch.zeros_like(rows), hessian.mean(group))
+        moments = mean_squared_change(rows, torch.zeros_like(rows), hessian.mean(group))
         assert torch.allclose(moments, outputs.chunk(count)[group], rtol=1e-5)
 
 
@@ -160,7 +158,7 @@ def test_a_convolution_is_a_product_with_what_its_kernel_sees(layer):
 )
 def test_of_many_inputs_some_are_heard_that_are_spread_evenly(layer, x):
     graph = MaseGraph(nn.Sequential(layer), {"input": x})
-    (found,) = weighted(graph.fx_graph, graph.module)
+    (found,) = find_weighted(graph.fx_graph, graph.module)
     hessian = Hessian.of(found, graph.module)
     hessian.add(x)
     assert 4000 < hessian.count <= 8192
@@ -216,7 +214,11 @@ def test_each_layer_is_chosen_on_what_the_layers_before_it_give_by_then():
     def best(weight, hessian):
         """Row by row, no worse than rounding."""
         solved, plain = naive(weight, hessian, rounded), rounded(weight)
-        return torch.where((loss(weight, solved, hessian) <= loss(weight, plain, hessian))[:, None], solved, plain)
+        return torch.where(
+            (mean_squared_change(weight, solved, hessian) <= mean_squared_change(weight, plain, hessian))[:, None],
+            solved,
+            plain,
+        )
 
     with torch.no_grad():
         seen = F.unfold(X, 3).transpose(0, 1).flatten(1).double().chunk(2)

@@ -8,10 +8,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from mase_server import MaseGraph, passes
-from mase_server.hardware.emission import emit, random_inputs
-from mase_server.hardware.folding import fold
-from mase_server.hardware.library import rtl_folder
-from mase_server.hardware.lowering import lower
+from mase_server.hardware.emission import emit_folder, random_inputs
+from mase_server.hardware.folding import fold_design
+from mase_server.hardware.lowering import lower_graph
+from mase_server.hardware.verilog import rtl_folder
 
 
 class Net(nn.Module):
@@ -55,8 +55,8 @@ def hardware(graph, name):
 
 def test_parameters_are_those_of_the_instances_in_the_text(graph):
     """The text of the top module says the same of every instance that has a node."""
-    design = lower(graph)
-    text = emit(design, fold(design, multipliers=30), "Net", random_inputs(design, 1)).top.text
+    design = lower_graph(graph)
+    text = emit_folder(design, fold_design(design, multipliers=30), "Net", random_inputs(design, 1)).top.text
     blocks = {name: body for body, name in re.findall(r"#\(\n(.*?)\n  \) (\w+) \(", text, re.DOTALL)}
     own = [
         node

@@ -138,7 +138,7 @@ def test_what_says_nothing_is_refused_with_what_would_do(config, message):
 
 
 def test_a_key_beside_a_configuration_is_refused():
-    with pytest.raises(ValueError, match="'bypass' stands beside 'config'"):
+    with pytest.raises(ValueError, match="'bypass' is beside 'config'"):
         quantised({"config": INTEGER, "bypass": True})
 
 

@@ -76,7 +76,7 @@ def test_annotating_again_tells_what_the_graph_computes():
 @pytest.mark.parametrize(
     ("pass_args", "message"),
     [
-        ({"q_config": {}}, "patch_metadata: q_config says nothing; an example: {'data_in_width': 8"),
+        ({"q_config": {}}, "patch_metadata: q_config names no format; an example: {'data_in_width': 8"),
         ({"precision": "fixd", "q_config": Q_CONFIG}, "no number format is called 'fixd'"),
         ({"q_config": Q_CONFIG, "only": ["outer"]}, "only names 'outer', which is no node"),
         ({"config": Q_CONFIG}, "patch_metadata_transform_pass has no option 'config'"),

@@ -7,13 +7,13 @@ import re
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 from mase_server import MaseGraph, passes
 from mase_server.passes.error import measure, original_of
-from mase_server.passes.mixed_precision.search import Unit, cost_of, reaching, within
+from mase_server.passes.mixed_precision import Unit, cost_of, search_within_budget, search_within_noise
 
 WIDTHS = (3, 4, 6, 8)
 
@@ -37,23 +37,21 @@ def everything(units):
     return [list(choice) for choice in itertools.product(range(len(WIDTHS)), repeat=len(units))]
 
 
-@settings(max_examples=60)
 @given(units=tables(), share=st.floats(0.0, 1.0))
 def test_the_noise_within_a_budget_is_near_the_least_there_is(units, share):
     low, high = (sum(unit.costs[level] for unit in units) for level in (0, -1))
     budget = low + share * (high - low)
-    found = within(units, budget, lambda choice: noise_of(units, choice))
+    found = search_within_budget(units, budget, lambda choice: noise_of(units, choice))
     least = min(noise_of(units, choice) for choice in everything(units) if cost_of(units, choice) <= budget)
     assert cost_of(units, found) <= budget
     assert noise_of(units, found) <= 2 * least, "3 dB of the best"
 
 
-@settings(max_examples=60)
 @given(units=tables(), share=st.floats(0.0, 1.0))
 def test_the_cost_for_a_noise_is_near_the_least_there_is(units, share):
     noises = [noise_of(units, [level] * len(units)) for level in (-1, 0)]
     limit = noises[0] * (noises[1] / noises[0]) ** share * 1.0001
-    found = reaching(units, limit, lambda choice: noise_of(units, choice))
+    found = search_within_noise(units, limit, lambda choice: noise_of(units, choice))
     least = min(cost_of(units, choice) for choice in everything(units) if noise_of(units, choice) <= limit)
     assert noise_of(units, found) <= limit
     assert cost_of(units, found) <= 1.15 * least
@@ -61,15 +59,15 @@ def test_the_cost_for_a_noise_is_near_the_least_there_is(units, share):
 
 def test_a_budget_that_is_out_of_reach_gives_what_is_nearest():
     units = [Unit((3.0, 8.0), (0.5, 0.1)), Unit((6.0, 16.0), (0.4, 0.2))]
-    assert within(units, 1.0, lambda choice: noise_of(units, choice)) == [0, 0]
-    assert reaching(units, 0.01, lambda choice: noise_of(units, choice)) == [1, 1]
+    assert search_within_budget(units, 1.0, lambda choice: noise_of(units, choice)) == [0, 0]
+    assert search_within_noise(units, 0.01, lambda choice: noise_of(units, choice)) == [1, 1]
 
 
 def test_measuring_counts_and_not_what_units_do_alone():
     """Two units whose errors cancel, but only in one combination."""
     units = [Unit((1.0, 2.0), (4.0, 1.0)), Unit((1.0, 2.0), (4.0, 1.0))]
     truth = {(0, 0): 8.0, (1, 0): 5.0, (0, 1): 0.5, (1, 1): 2.0}
-    assert within(units, 3.0, lambda choice: truth[tuple(choice)]) == [0, 1]
+    assert search_within_budget(units, 3.0, lambda choice: truth[tuple(choice)]) == [0, 1]
 
 
 def network():

@@ -258,6 +258,9 @@ def test_by_name_takes_nodes_and_modules():
     _, found = quantised(Layers(), {"ids": torch.arange(4)[None]}, **pass_args)
     assert found == {
         "quantised": {"block_0": "fixed(8,4)", "head": "log(8)"},
+        "left": dict.fromkeys(
+            ("table", "block_1", "block_2"), "not quantised: no key names it, and there is no default"
+        ),
         "unused": ["nothing"],
         "calibrated": None,
     }
@@ -385,3 +388,24 @@ def test_a_layer_whose_weight_is_made_of_others_is_rounded_in_these():
         for parameter in theirs.parameters():
             parameter.copy_(fixed(parameter, 5))
     assert torch.equal(graph.model(x), fixed(theirs(fixed(x, 5)), 5))
+
+
+class Masked(nn.Module):
+    def forward(self, x, ids):
+        seen = (ids > 0).float()
+        scores = (x @ x.mT).masked_fill(ids == 0, -torch.inf)
+        return torch.exp(scores) * seen.clamp(min=1) + x.sqrt()
+
+
+def test_each_operator_that_is_left_tells_its_own_reason():
+    given = {"x": torch.rand(4, 4), "ids": torch.arange(4)}
+    _, found = quantised(Masked(), given, default="fixed(8,4)", exp={"name": None})
+    why = {name: text.removeprefix("not quantised: ") for name, text in found["left"].items()}
+    alone = "it is computed from sizes, masks or whole numbers alone"
+    assert why == {
+        "float_1": alone,
+        "clamp": alone,
+        "masked_fill": "its values hold a mask, which rounding would spoil",
+        "exp": "its configuration, exp, leaves it as it is",
+        "sqrt": "sqrt is only rounded if a key names it",
+    }

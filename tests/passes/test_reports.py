@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mase_server import MaseGraph, passes
-from mase_server.passes.report.tables import table, tree
+from mase_server.passes.report.report_graph import format_table, format_tree
 from mase_server.tools import get_logger
 from tests.ir.models import Mlp
 
@@ -106,11 +106,11 @@ def test_reports_reach_the_log_where_it_listens(graph, name, capsys):
 
 
 def test_columns_are_as_wide_as_their_widest_cell():
-    assert table(("a", "b"), [("long", 1), ("x", 22)]) == "a     b\n----  --\nlong  1\nx     22"
+    assert format_table(("a", "b"), [("long", 1), ("x", 22)]) == "a     b\n----  --\nlong  1\nx     22"
 
 
 def test_metadata_is_written_in_one_line():
-    text = tree({"shape": [1, 2], "torch_dtype": torch.float32, "value": "y" * 300})
+    text = format_tree({"shape": [1, 2], "torch_dtype": torch.float32, "value": "y" * 300})
     assert text == "{shape: [1, 2], torch_dtype: float32, value: str}"
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from mase_server import MaseGraph, passes
-from mase_server.passes.selection import Selection
+from mase_server.passes.declaration import Selection
 
 
 class Block(nn.Module):

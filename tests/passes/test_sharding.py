@@ -13,12 +13,11 @@ import torch.distributed as dist
 from torch import nn
 
 from mase_server import MaseGraph, passes
-from mase_server.ir.check import tensors_of
+from mase_server.ir.feeding import tensors_of
 from mase_server.ops.types import TensorType
-from mase_server.passes.sharding.distributed import Distributed
-from mase_server.passes.sharding.layouts import Mesh, parse, text_of
-from mase_server.passes.sharding.problem import Problem, evaluated
-from mase_server.passes.sharding.program import solve
+from mase_server.passes.sharding.autosharding import Problem, evaluate_choices, solve_problem
+from mase_server.passes.sharding.resharding import Distributed
+from mase_server.passes.sharding.rules import Mesh, parse_layout, text_of
 from tests.examples.cases import CASES
 from tests.ir.models import bert_inputs, bert_tiny
 
@@ -45,9 +44,9 @@ def sharding(found, path):
 
 def test_layouts_are_written_and_read():
     assert text_of((1, "R", "P")) == "S(1),R,P"
-    assert parse("S(1), R,P") == (1, "R", "P")
+    assert parse_layout("S(1), R,P") == (1, "R", "P")
     with pytest.raises(ValueError, match=re.escape("'S(1),Q' is no layout: 'Q' is none of R, P and S(dimension)")):
-        parse("S(1),Q")
+        parse_layout("S(1),Q")
 
 
 @pytest.mark.parametrize(
@@ -91,9 +90,9 @@ def test_no_plan_is_better(shape, memory):
     _, graph = mlp()
     problem = Problem(graph, Mesh(shape, (1e7,) * len(shape), 1e9), False, memory)
     every = product(*(choice.strategies for choice in problem.choices.values()))
-    plans = (evaluated(problem, dict(zip(problem.choices, each, strict=True)), True) for each in every)
+    plans = (evaluate_choices(problem, dict(zip(problem.choices, each, strict=True)), True) for each in every)
     best = min(each.computing + each.transferring for each in plans if memory is None or each.bytes <= memory)
-    found = solve(problem, 60)
+    found = solve_problem(problem, 60)
     assert found.is_best
     assert found.computing + found.transferring == pytest.approx(best, rel=1e-4)
 
@@ -274,7 +273,7 @@ def test_a_layout_that_several_users_want_is_made_once():
 
 def test_a_plan_of_another_graph_is_refused():
     _, graph = mlp()
-    with pytest.raises(ValueError, match="resharding: the plan speaks of 'other', which is no node of this graph"):
+    with pytest.raises(ValueError, match="resharding: the plan names 'other', which is no node of this graph"):
         passes.resharding_transform_pass(graph, {"plan": {"other": {"inputs": [], "output": "R"}}})
     graph, found = passes.resharding_transform_pass(graph)
     assert set(map(tuple, found["resharded"].values())) <= {("R,P", "R,R"), ("R,S(1)", "R,R")}, "made for two devices"
@@ -285,7 +284,7 @@ import os, sys, torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from mase_server import passes
-from mase_server.passes.sharding.distributed import Distributed
+from mase_server.passes.sharding.resharding import Distributed
 from tests.passes.test_sharding import mlp, planned
 
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2)

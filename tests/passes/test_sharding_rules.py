@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from mase_server import MaseGraph, passes
-from mase_server.passes.sharding.rules import call, needs_whole, rules_of
+from mase_server.passes.sharding.rules import describe_call, needs_whole, rules_of
 
 
 class Calls(nn.Module):
@@ -61,7 +61,7 @@ FUNCTIONS = {
 
 
 def found_rules(graph, node):
-    found = call(node, graph.facts, graph.module)
+    found = describe_call(node, graph.facts, graph.module)
     first, *rest = rules_of(found, graph.facts)
     assert not first.is_split
     return found, rest

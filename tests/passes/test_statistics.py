@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mase_server import MaseGraph, passes
-from mase_server.passes.statistics import STATISTICS, make
+from mase_server.passes.profile import STATISTICS, make_statistics
 from tests.ir.models import Mlp, node_named
 
 
@@ -18,7 +18,7 @@ def samples(seed, count, rows=4):
 
 
 def gathered(name, tensors, **options):
-    statistic = make({name: options})[name]
+    statistic = make_statistics({name: options})[name]
     for tensor in tensors:
         statistic.update(tensor)
     return statistic.result()
@@ -89,7 +89,7 @@ def test_the_mean_of_absolute_values():
 def test_records_are_the_samples_and_not_views_of_them():
     tensors = samples(5, 3)
     together = torch.cat(tensors)
-    statistic = make({"record": {}})["record"]
+    statistic = make_statistics({"record": {}})["record"]
     for tensor in tensors:
         statistic.update(tensor)
         tensor.zero_()
@@ -103,9 +103,9 @@ def test_records_can_be_stacked():
 
 def test_unknown_statistics_and_options_are_named():
     with pytest.raises(ValueError, match="there is no statistic 'median'; known are record, variance_online"):
-        make({"median": {}})
+        make_statistics({"median": {}})
     with pytest.raises(ValueError, match=r"the statistic abs_mean does not take \{'sigma': 2\}"):
-        make({"abs_mean": {"sigma": 2}})
+        make_statistics({"abs_mean": {"sigma": 2}})
 
 
 # The pass

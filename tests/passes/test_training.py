@@ -229,7 +229,7 @@ def test_a_graph_that_follows_the_mode_is_annotated_and_saved(tmp_path):
 
 
 def test_what_is_no_configuration_of_training_is_told():
-    with pytest.raises(ValueError, match=r"training_base: pass is 'prune'; quantize is what there is"):
+    with pytest.raises(ValueError, match=r"training_base: pass is 'prune'; only quantize is available"):
         trainable(classifier(), {"input": torch.randn(4, 8)}, linear={"forward": {"pass": "prune", "name": "integer"}})
     with pytest.raises(ValueError, match="a configuration has forward and backward, not 'sideways'"):
         trainable(

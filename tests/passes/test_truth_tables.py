@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from mase_server import MaseGraph, passes
-from mase_server.passes.tables.functional import codes, look_up
+from mase_server.passes.tables.functional import format_values, look_up
 
 
 @pytest.fixture(autouse=True)
@@ -77,10 +77,10 @@ def test_every_code_of_a_layer_is_in_its_table():
 
 
 def test_codes_are_those_of_twos_complement():
-    assert codes("fixed(2,1)") == [-1.0, -0.5, 0.0, 0.5]
-    assert codes("fixed(2,0,is_signed=False)") == [0.0, 1.0, 2.0, 3.0]
+    assert format_values("fixed(2,1)") == [-1.0, -0.5, 0.0, 0.5]
+    assert format_values("fixed(2,0,is_signed=False)") == [0.0, 1.0, 2.0, 3.0]
     with pytest.raises(ValueError, match=r"'ternary' is no fixed-point format; an example: fixed\(3,1\)"):
-        codes("ternary")
+        format_values("ternary")
 
 
 def test_a_lookup_counts_the_first_input_most():

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from mase_server import MaseGraph
-from mase_server.arguments import Argument, ArgumentError
-from mase_server.passes.applied import PassFailedError, apply
-from mase_server.passes.registry import built_in, passes_for
-from mase_server.passes.workspace import files, workspace_passes
+from mase_server.passes import workspace
+from mase_server.passes.registry import PassFailedError, apply_declared_pass, built_in, passes_for
+from mase_server.passes.workspace import workspace_passes
+from mase_server.protocol.arguments import Argument, ArgumentError
 
 TUTORIAL = """
 from torch import nn
@@ -77,9 +77,9 @@ def test_the_tutorials_passes_are_found_and_run(project, graph):
         ("drop_dropout", "Drop dropout", "transform"),
     ]
     assert found["count_dropout"].help == "Count the dropouts."
-    assert apply(graph, found["count_dropout"], {})[1] == {"dropout_count": 2}
-    apply(graph, found["drop_dropout"], {})
-    assert apply(graph, found["count_dropout"], {})[1] == {"dropout_count": 0}
+    assert apply_declared_pass(graph, found["count_dropout"], {})[1] == {"dropout_count": 2}
+    apply_declared_pass(graph, found["drop_dropout"], {})
+    assert apply_declared_pass(graph, found["count_dropout"], {})[1] == {"dropout_count": 0}
 
 
 def test_finding_a_pass_runs_nothing(project, tmp_path):
@@ -117,12 +117,12 @@ def test_tests_installed_packages_and_hidden_folders_are_passed_over(project):
 
 
 def test_a_search_is_bounded(project, monkeypatch):
-    monkeypatch.setattr(files, "MAX_FILES", 3)
+    monkeypatch.setattr(workspace, "MAX_FILES", 3)
     assert project(**{f"a{number}": "" for number in range(4)}, z=TUTORIAL) == {}
     assert len(project(model=TUTORIAL)) == 2
-    monkeypatch.setattr(files, "MAX_SECONDS", -1)
+    monkeypatch.setattr(workspace, "MAX_SECONDS", -1)
     assert {each.source.rpartition("/")[2] for each in project(model=TUTORIAL).values()} == {"model.py"}
-    monkeypatch.setattr(files, "MAX_BYTES", 10)
+    monkeypatch.setattr(workspace, "MAX_BYTES", 10)
     assert project(model=TUTORIAL) == {}
 
 
@@ -137,7 +137,7 @@ def test_the_models_own_file_comes_first_and_namesakes_bear_their_files_name(pro
 
 
 def test_the_passes_of_this_package_are_not_the_workspaces(tmp_path):
-    package = files._OWN.rstrip("/")
+    package = workspace._OWN.rstrip("/")
     assert workspace_passes(package, f"{package}/passes/bits.py", {}) == {}
 
 
@@ -208,11 +208,13 @@ def test_a_pass_that_gives_its_map_on_takes_any_key(project):
 
 def test_a_pass_gets_what_was_given_and_its_defaults(project, graph):
     found = declared(project, "def a_analysis_pass(mg, pass_args={'n': 3, 'm': 4}): return mg, dict(pass_args)")
-    assert apply(graph, found, {"n": "5"})[1] == {"n": 5, "m": 4}
+    assert apply_declared_pass(graph, found, {"n": "5"})[1] == {"n": 5, "m": 4}
 
 
 def test_a_pass_may_take_the_graph_alone(project, graph):
-    assert apply(graph, declared(project, "def a_analysis_pass(mg): return mg, {'n': 1}"), {})[1] == {"n": 1}
+    assert apply_declared_pass(graph, declared(project, "def a_analysis_pass(mg): return mg, {'n': 1}"), {})[1] == {
+        "n": 1
+    }
 
 
 @pytest.mark.parametrize(
@@ -235,7 +237,7 @@ def test_weights_are_needed_where_values_are_read(project, body, reads):
 def test_metadata_is_there_before_the_pass(project):
     code = "def a_analysis_pass(mg): return mg, {n.name: n.meta['mase']['common']['mase_op'] for n in mg.nodes}"
     graph = MaseGraph(nn.Sequential(nn.ReLU()), {"input": torch.randn(2)}, skip_init_metadata=True)
-    assert apply(graph, declared(project, code), {})[1]["_0"] == "relu"
+    assert apply_declared_pass(graph, declared(project, code), {})[1]["_0"] == "relu"
 
 
 # Where they are imported from
@@ -266,25 +268,25 @@ def test_a_pass_meets_the_models_own_classes(project, tmp_path):
     exec(compile((tmp_path / "model.py").read_text(), names["__file__"], "exec"), names)
     graph = MaseGraph(names["Net"](), {"x": torch.randn(2)})
     found = passes_for(str(tmp_path), names["__file__"])
-    assert apply(graph, found["own"], {})[1] == {"found": 1}
-    assert apply(graph, found["other"], {})[1] == {"found": 1}
+    assert apply_declared_pass(graph, found["own"], {})[1] == {"found": 1}
+    assert apply_declared_pass(graph, found["other"], {})[1] == {"found": 1}
 
 
 def test_a_pass_in_a_package_may_import_its_neighbours(project, graph):
     code = "from .helper import N\nfrom pack.helper import N as M\ndef a_analysis_pass(mg): return mg, {'n': N + M}"
     found = project(**{"pack/__init__": "", "pack/helper": "N = 3", "pack/mine": code})
-    assert apply(graph, found["a"], {})[1] == {"n": 6}
+    assert apply_declared_pass(graph, found["a"], {})[1] == {"n": 6}
 
 
 def test_a_pass_beside_others_may_import_them(project, graph):
     code = "import helper\ndef a_analysis_pass(mg): return mg, {'n': helper.N}"
     found = project(**{"deep/helper": "N = 3", "deep/mine": code})
-    assert apply(graph, found["a"], {})[1] == {"n": 3}
+    assert apply_declared_pass(graph, found["a"], {})[1] == {"n": 3}
 
 
 def test_a_file_with_the_name_of_a_library_is_itself(project, graph):
     found = project(json="def a_analysis_pass(mg):\n    import json\n    return mg, {'n': json.dumps([1])}")
-    assert apply(graph, found["a"], {})[1] == {"n": "[1]"}
+    assert apply_declared_pass(graph, found["a"], {})[1] == {"n": "[1]"}
 
 
 # What goes wrong
@@ -318,7 +320,7 @@ PLAIN = "def a_transform_pass(mg):\n"
 def test_what_goes_wrong_is_told_at_the_persons_line(project, graph, tmp_path, source, line, text):
     found = only(project(mine=source))
     with pytest.raises(PassFailedError) as error:
-        apply(graph, found, {})
+        apply_declared_pass(graph, found, {})
     assert (error.value.file, error.value.line) == (str(tmp_path / "mine.py"), line)
     assert str(error.value).startswith(f"{tmp_path}/mine.py:{line}: {text}")
     assert len(str(error.value)) < 500
@@ -331,14 +333,14 @@ def test_a_pass_that_leaves_nothing_to_run_is_told(project, graph):
         return mg, {}
     """
     with pytest.raises(PassFailedError, match=r"after a_transform_pass the graph does not run: .*not_there"):
-        apply(graph, only(project(mine=code)), {})
+        apply_declared_pass(graph, only(project(mine=code)), {})
 
 
 def test_a_built_in_pass_raises_its_own_errors(graph):
     with pytest.raises(ArgumentError, match="insert_lora_adapter: rank is 0"):
-        apply(graph, built_in()["insert_lora_adapter"], {"rank": 0})
+        apply_declared_pass(graph, built_in()["insert_lora_adapter"], {"rank": 0})
     with pytest.raises(ValueError, match="only names 'fc1'"):
-        apply(graph, built_in()["insert_lora_adapter"], {"only": ["fc1"]})
+        apply_declared_pass(graph, built_in()["insert_lora_adapter"], {"only": ["fc1"]})
 
 
 def test_arguments_speak_of_what_they_mean(project):

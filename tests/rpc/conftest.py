@@ -4,7 +4,7 @@ import pytest
 import pytest_asyncio
 from rpc_serving import Served
 
-from mase_server.rpc.limits import Limits
+from mase_server.rpc.dispatch import Limits
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")

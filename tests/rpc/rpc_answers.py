@@ -11,7 +11,7 @@ def checked(method, answer):
     """The answer, if it fits the declared result; a key that nobody declared fits nowhere."""
     if (validator := _validators().get(method)) is not None:
         found = [f"{error.json_path}: {error.message[:300]}" for error in validator.iter_errors(plain(answer))]
-        assert not found, f"{method} does not answer as declared in mase_server/answers: {found}"
+        assert not found, f"{method} does not answer as declared in mase_server/protocol/answers: {found}"
     return answer
 
 

@@ -2,8 +2,8 @@
 
 import hashlib
 
-from mase_server.snapshot import COLUMNS, HEAD_KEYS
-from mase_server.wire import pack
+from mase_server.protocol.snapshot import COLUMNS, HEAD_KEYS
+from mase_server.protocol.wire import pack
 
 #: One block: (operator, family, FLOPs, leaf module or "").
 BLOCK = (("linear", "matmul", 200, "fc"), ("relu", "activation", 10, ""), ("linear", "matmul", 300, "out"))
@@ -38,7 +38,7 @@ def model(name, nodes):
         "rest": False,
         "comment": comment,
     }
-    return {**place, **facts, **numbers, **told, **rest, "sets": [], "set": ""}
+    return {**place, **facts, **numbers, **told, **rest, "sets": [], "set": "", "builders": [], "builder": ""}
 
 
 def problem(path, line, severity, message):

@@ -11,8 +11,7 @@ from rpc_payloads import payload_of
 
 from mase_server.daemon.daemon import Daemon, FolderSettings
 from mase_server.daemon.store import Entry, GraphSnapshot
-from mase_server.rpc.front import Front
-from mase_server.rpc.limits import Limits
+from mase_server.rpc.dispatch import Front, Limits
 from mase_server.rpc.listening import Listening
 
 JOB = f"{Path(__file__).parent.parent / 'daemon' / 'stub_job.py'}:trace"
@@ -37,6 +36,8 @@ class Deaf:
     def verilog_progress(self, path, model, message, fraction): ...
 
     def verilog_ended(self, path, model): ...
+
+    def worker_ended(self, path, why): ...
 
     def warned(self, text): ...
 

@@ -8,8 +8,8 @@ import msgpack
 import pytest
 from rpc_serving import Raw
 
-from mase_server.rpc.addresses import TcpAddress
 from mase_server.rpc.listening import Listening
+from mase_server.rpc.registry import TcpAddress
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -159,9 +159,9 @@ def test_a_checkpoint_takes_the_place_of_the_model_until_it_is_undone(client, fi
     assert told["steps"] == [f"load_checkpoint(name={name!r})"]
     found = fetch(client, file)
     assert all(torch.equal(torch.from_numpy(found[key].numpy()), tensor) for key, tensor in wanted.items())
-    assert client.weights(file, count=0)["weights"] == "the weights of the checkpoint trained"
-    assert client.models(file)[0]["transform"]["weights"] == "the weights of the checkpoint trained"
-    assert client.emit_verilog(file)["weights"] == "the weights of the checkpoint trained"
+    assert client.weights(file, count=0)["weights"] == "weights of trained"
+    assert client.models(file)[0]["transform"]["weights"] == "weights of trained"
+    assert client.emit_verilog(file)["weights"] == "weights of trained"
     client.forget_verilog(file)
     client.undo_pass(file)
     assert {name: array.data for name, array in fetch(client, file).items()} == {

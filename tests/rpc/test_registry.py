@@ -18,8 +18,9 @@ from rpc_serving import Raw
 
 from mase_server import private
 from mase_server.client import Client, ClientError
-from mase_server.rpc import addresses, registry
-from mase_server.rpc.listening import Listening, bound
+from mase_server.descendants import start_of
+from mase_server.rpc import registry
+from mase_server.rpc.listening import Listening, bind_unix_socket
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -35,7 +36,7 @@ def listener(folder):
     made = []
 
     def listen(name="a.sock"):
-        made.append(bound(addresses.UnixAddress(str(folder / name))))
+        made.append(bind_unix_socket(registry.UnixAddress(str(folder / name))))
         made[-1].listen()
         return f"unix:{folder / name}"
 
@@ -46,8 +47,8 @@ def listener(folder):
 
 def registered(folder, address, workspace="/work/a", pid=None, kind="serve"):
     pid = pid or os.getpid()
-    told = registry.Registration(workspace, address, pid, registry.start_of(pid), kind, "0.1")
-    return registry.register(folder, told)
+    told = registry.Registration(workspace, address, pid, start_of(pid), kind, "0.1")
+    return registry.write_registration(folder, told)
 
 
 def mode(path):
@@ -64,7 +65,7 @@ async def test_modes_do_not_depend_on_the_umask(tmp_path, umask):
     before = os.umask(umask)
     try:
         folder = private.private_folder(tmp_path / "deep" / "run")
-        made = bound(addresses.UnixAddress(str(folder / "x.sock")))
+        made = bind_unix_socket(registry.UnixAddress(str(folder / "x.sock")))
         private.write_whole(folder / "x.json", "{}")
         assert os.umask(umask) == umask
     finally:
@@ -133,24 +134,24 @@ async def test_a_registration_that_is_a_link_is_not_read(folder, listener, tmp_p
 async def test_the_server_of_a_workspace_is_found_from_below_it(folder, listener):
     address = listener()
     registered(folder, address, "/work/a")
-    assert registry.find(folder, "/work/a").address == address
-    assert registry.find(folder, "/work/a/b/net.py").address == address
-    assert registry.find(folder, "/work/ab") is None
-    assert registry.find(folder, "/work") is None
+    assert registry.find_registration(folder, "/work/a").address == address
+    assert registry.find_registration(folder, "/work/a/b/net.py").address == address
+    assert registry.find_registration(folder, "/work/ab") is None
+    assert registry.find_registration(folder, "/work") is None
 
 
 async def test_the_innermost_workspace_counts_and_then_the_editor(folder, listener):
     outer, inner, editor = (listener(name) for name in ("o.sock", "i.sock", "e.sock"))
     registered(folder, outer, "/work", pid=os.getppid())
     registered(folder, inner, "/work/a")
-    assert registry.find(folder, "/work/a/x.py").address == inner
+    assert registry.find_registration(folder, "/work/a/x.py").address == inner
     registered(folder, editor, "/work/a", pid=os.getppid(), kind="editor")
-    assert registry.find(folder, "/work/a/x.py").address == editor
-    assert registry.find(folder, "/work/b.py").address == outer
+    assert registry.find_registration(folder, "/work/a/x.py").address == editor
+    assert registry.find_registration(folder, "/work/b.py").address == outer
 
 
 async def test_what_a_dead_server_left_is_removed(folder):
-    made = bound(addresses.UnixAddress(str(folder / "dead.sock")))
+    made = bind_unix_socket(registry.UnixAddress(str(folder / "dead.sock")))
     file = registered(folder, f"unix:{folder / 'dead.sock'}", pid=_ended_process())
     made.close()
     assert registry.registrations(folder) == []
@@ -167,8 +168,8 @@ def _ended_process():
 async def test_another_process_at_the_port_of_a_dead_server_is_not_believed(folder):
     other = socket.create_server(("127.0.0.1", 0))
     told = registry.Registration("/w", f"127.0.0.1:{other.getsockname()[1]}", os.getpid(), "12", "serve", "0.1")
-    registry.register(folder, told)
-    assert registry.find(folder, "/w") is None
+    registry.write_registration(folder, told)
+    assert registry.find_registration(folder, "/w") is None
     other.close()
 
 
@@ -182,22 +183,22 @@ async def test_a_broken_registration_is_removed(folder, text):
 async def test_a_socket_that_somebody_listens_at_is_not_taken_over(folder, listener):
     listener()
     with pytest.raises(OSError, match=f"cannot listen at {folder}/a.sock: Address already in use"):
-        bound(addresses.UnixAddress(str(folder / "a.sock")))
+        bind_unix_socket(registry.UnixAddress(str(folder / "a.sock")))
 
 
 async def test_a_dead_socket_is_taken_over_and_a_file_is_not(folder):
-    bound(addresses.UnixAddress(str(folder / "x.sock"))).close()
-    bound(addresses.UnixAddress(str(folder / "x.sock"))).close()
+    bind_unix_socket(registry.UnixAddress(str(folder / "x.sock"))).close()
+    bind_unix_socket(registry.UnixAddress(str(folder / "x.sock"))).close()
     (folder / "y.sock").write_text("mine")
     with pytest.raises(OSError, match="Address already in use"):
-        bound(addresses.UnixAddress(str(folder / "y.sock")))
+        bind_unix_socket(registry.UnixAddress(str(folder / "y.sock")))
     assert (folder / "y.sock").read_text() == "mine"
 
 
 async def test_a_link_at_the_sockets_place_is_not_followed(folder, tmp_path):
     (folder / "z.sock").symlink_to(tmp_path / "target")
     with pytest.raises(OSError, match="Address already in use"):
-        bound(addresses.UnixAddress(str(folder / "z.sock")))
+        bind_unix_socket(registry.UnixAddress(str(folder / "z.sock")))
     assert not (tmp_path / "target").exists()
 
 
@@ -215,14 +216,14 @@ async def test_a_link_at_the_sockets_place_is_not_followed(folder, tmp_path):
 )
 async def test_an_address_that_is_not_served_says_why(text, message):
     with pytest.raises(ValueError) as caught:  # noqa: PT011  (the whole text is compared)
-        addresses.parse(text)
+        registry.parse_address(text)
     assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:80", "[::1]:80", "unix:/a/b.sock"])
 async def test_an_address_reads_back_as_it_was_written(text):
-    assert str(addresses.parse(text)) == text
-    assert addresses.parse("localhost:80") == addresses.parse("127.0.0.1:80")
+    assert str(registry.parse_address(text)) == text
+    assert registry.parse_address("localhost:80") == registry.parse_address("127.0.0.1:80")
 
 
 # TCP
@@ -230,7 +231,7 @@ async def test_an_address_reads_back_as_it_was_written(text):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def tcp(served, tmp_path):
-    listening = Listening(served.front, addresses.TcpAddress("127.0.0.1", 0), tmp_path / "token")
+    listening = Listening(served.front, registry.TcpAddress("127.0.0.1", 0), tmp_path / "token")
     await listening.start()
     yield listening
     await listening.close()
@@ -262,7 +263,7 @@ async def test_the_file_of_the_token_is_this_users_alone_and_kept(tcp, served):
     assert mode(tcp.token_file) == 0o600
     token = tcp.token_file.read_text()
     assert len(token.strip()) >= 43
-    again = Listening(served.front, addresses.TcpAddress("127.0.0.1", 0), tcp.token_file)
+    again = Listening(served.front, registry.TcpAddress("127.0.0.1", 0), tcp.token_file)
     await again.start()
     await again.close()
     assert tcp.token_file.read_text() == token
@@ -272,13 +273,13 @@ async def test_a_token_that_others_can_read_is_refused(served, tmp_path):
     (tmp_path / "token").write_text("x" * 40)
     (tmp_path / "token").chmod(0o644)
     with pytest.raises(private.NotPrivate, match=r"is open to other users \(mode 644\)"):
-        await Listening(served.front, addresses.TcpAddress("127.0.0.1", 0), tmp_path / "token").start()
+        await Listening(served.front, registry.TcpAddress("127.0.0.1", 0), tmp_path / "token").start()
 
 
 async def test_a_short_token_is_refused(served, tmp_path):
     private.write_whole(tmp_path / "token", "secret")
     with pytest.raises(ValueError, match="has 6 characters, 16 are the fewest"):
-        await Listening(served.front, addresses.TcpAddress("127.0.0.1", 0), tmp_path / "token").start()
+        await Listening(served.front, registry.TcpAddress("127.0.0.1", 0), tmp_path / "token").start()
 
 
 async def test_a_stranger_may_send_little(tcp):
@@ -311,7 +312,7 @@ async def test_what_comes_with_the_token_is_read_as_well(tcp):
 
 async def test_a_stranger_has_a_moment_to_say_the_token(limited, tmp_path):
     served = await limited(greeting_seconds=0.2)
-    tcp = Listening(served.front, addresses.TcpAddress("127.0.0.1", 0), tmp_path / "token")
+    tcp = Listening(served.front, registry.TcpAddress("127.0.0.1", 0), tmp_path / "token")
     await tcp.start()
     client = await dial(tcp)
     told = await client.next()

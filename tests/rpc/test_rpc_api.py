@@ -1,14 +1,18 @@
 """What the functions answer about graphs that are made by hand, against tables worked by hand."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NotRequired, TypedDict
 
 import pytest
+from rpc_answers import checked
 from rpc_payloads import BLOCK
 from rpc_serving import Served
 
+from mase_server.daemon import api
 from mase_server.daemon.api import API
-from mase_server.daemon.schemas import schema_of
+from mase_server.daemon.methods import schema_of
+from mase_server.simulation import simulate
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -239,3 +243,12 @@ async def test_a_type_has_a_schema(kind, schema):
 async def test_a_type_without_a_schema_says_what_to_declare():
     with pytest.raises(TypeError, match="has no JSON schema; declare it as a plain type"):
         schema_of(Served)
+
+
+async def test_a_simulation_without_a_result_is_answered_as_promised(tmp_path):
+    async def failing(path, title, **order):
+        return await simulate(tmp_path, cache=tmp_path / "cache")
+
+    asked = SimpleNamespace(daemon=SimpleNamespace(simulations=SimpleNamespace(simulate=failing)))
+    answer = checked("mase/simulate", await api.simulate(asked, {"path": "/w/net.py"}))
+    assert (answer["status"], answer["latency"]) == ("failed", 0)

@@ -4,8 +4,8 @@ import pytest
 
 from mase_server.building import Build
 from mase_server.daemon.emissions import Emission
+from mase_server.daemon.graph_snapshot import Transform
 from mase_server.daemon.store import Entry
-from mase_server.daemon.transform import Transform
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -14,7 +14,7 @@ from test_other_clients import said
 from docs.api import FILE
 from mase_server.daemon import api_graphs, api_outputs
 from mase_server.rpc import frames
-from mase_server.rpc.limits import Limits
+from mase_server.rpc.dispatch import Limits
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 ROOT = Path(__file__).parent.parent.parent
@@ -68,16 +68,16 @@ async def test_every_limit_that_the_page_tells():
     told = dict(re.findall(r"^\| (.+?) \| (.+?) \|$", PAGE, re.MULTILINE))
     limits = Limits()
     assert told["connections"] == str(limits.connections)
-    assert told["requests of one connection that are worked on; more wait unread"] == str(limits.pending)
+    assert told["requests of one connection at a time; more wait unread"] == str(limits.pending)
     size, elements = limits.frame >> 20, frames.MAX_ELEMENTS
     assert told["a message to the daemon"] == f"{size} MiB, arrays of {elements:,} elements"
-    assert told["a message that has begun"] == f"{limits.frame_seconds:g} s"
+    assert told["time to receive one message"] == f"{limits.frame_seconds:g} s"
     news = f"{limits.subscriptions}; {limits.events:,}"
-    assert told["subscriptions of a connection; different news that wait for it"] == news
-    assert told["what was sent and is not read"] == f"{limits.drain_seconds:g} s"
+    assert told["subscriptions of a connection; its different pending events"] == news
+    assert told["time that a client may leave messages unread"] == f"{limits.drain_seconds:g} s"
     pages = f"{api_graphs._MOST:,}; {api_outputs._PAGE >> 20} MiB"
     assert told["nodes of one answer; bytes of weights in one answer"] == pages
-    assert f"until then {frames.MAX_STRANGER >> 10} KiB messages" in PAGE
+    assert f"until then a message may have at most {frames.MAX_STRANGER >> 10} KiB" in PAGE
 
 
 async def test_what_the_page_leads_to_is_there():

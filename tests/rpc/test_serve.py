@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mase_server.client import Client
-from mase_server.rpc.registry import find, registrations
+from mase_server.rpc.registry import find_registration, registrations
 
 ROOT = Path(__file__).parent.parent.parent
 NET = """import torch
@@ -179,7 +179,7 @@ def test_all_that_can_be_asked_is_listed(project, serving):
     [line] = [line for line in lines if line.startswith("mase/nodeAt ")]
     assert line.startswith("mase/nodeAt path line column ")
     assert line.endswith(
-        "The smallest place at a position, with every value seen there and the node that made it; None for no place."
+        "The smallest place at a position, its values, and the nodes that made them; None if there is none."
     )
     assert len(lines) == len(json.loads(rpc(project, "info", '{"methods": true}'))["methods"])
 
@@ -236,7 +236,7 @@ def test_an_editor_and_a_server_are_attached_to_one_workspace(project, serving):
         # The files alone are read meanwhile: `find` also connects to each server, as fast as it is called.
         while not any('"editor"' in each.read_text() for each in (project.parent / "run").glob("*.json")):
             time.sleep(0.01)
-        found = find(project.parent / "run", str(project))
+        found = find_registration(project.parent / "run", str(project))
         path = str(project / "net.py")
         with Client(address) as one, Client(found.address) as other:
             assert one.open(path)["state"] == other.open(path)["state"] == "ready"
@@ -282,7 +282,7 @@ def test_an_editors_server_answers_tools_too(project):
         say({"id": 2, "method": "shutdown"})
         while hear().get("id") != 2:
             pass
-        assert find(project.parent / "run", str(project)) is None
+        assert find_registration(project.parent / "run", str(project)) is None
         say({"method": "exit"})
         assert editor.wait(10) == 0
     finally:

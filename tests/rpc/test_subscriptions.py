@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mase_server.daemon.methods import ApiError
-from mase_server.rpc.outbox import Outbox
+from mase_server.rpc.connection import Outbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

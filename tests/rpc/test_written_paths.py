@@ -13,12 +13,12 @@ from test_outputs import client, file, project  # noqa: F401
 
 from mase_server.client import RpcError
 from mase_server.ir import checkpoint
+from mase_server.protocol.wire import CHECKPOINT
 from mase_server.rpc.dispatch import METHODS
-from mase_server.wire import CHECKPOINT
 
 #: Parameters that are texts, or hold some, and no paths.
 TEXTS = {"root", "model", "pass", "arguments", "steps", "inputs", "build", "names", "colours", "set", "sets", "scope",
-         "columns", "other", "errors", "topics"}  # fmt: skip
+         "only", "columns", "other", "errors", "topics"}  # fmt: skip
 #: Paths that are read, or that name what is known already: (method or "" for all, parameter).
 READ = {("", "path"), ("mase/importCheckpoint", "name"), ("mase/restartWorkers", "folder")}
 #: Paths that are written to, and the ending of what is made there.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mase_server.hardware.memories import hexadecimal
+from mase_server.hardware.memories import words_to_hexadecimal
 from tests.rtl.build import simulator
 
 
@@ -153,12 +153,12 @@ def _write(cases, folder):
     for side, kind in (("inputs", "in"), ("outputs", "out")):
         for number, port, stream, word, _ in _ports(cases, side):
             path = f"{number}.{port}.hex"
-            (folder / path).write_text(hexadecimal(stream.beats, stream.width))
+            (folder / path).write_text(words_to_hexadecimal(stream.beats, stream.width))
             plan.append(f"{kind} {number}.{port} {word} {stream.width} {path}\n")
     (folder / "plan").write_text("".join(plan))
     for number, case in enumerate(cases):
         for name, (width, words) in case.memories.items():
-            (folder / _file(number, name)).write_text(hexadecimal(words, width))
+            (folder / _file(number, name)).write_text(words_to_hexadecimal(words, width))
 
 
 def _results(cases, folder, text):

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from mase_server.hardware.library import components
-from mase_server.simulation.building import Sources, program
-from mase_server.simulation.tools import tools
+from mase_server.hardware.verilog import find_components
+from mase_server.simulation.building import Sources, build_program, find_tools
 
 ROOT = Path(__file__).parent.parent.parent
 RTL = ROOT / "rtl"
@@ -35,18 +34,18 @@ def run(command, **options):
 
 def simulator(top, roots, optimise="-O0"):
     """The program that simulates the text of module `bench`, which instantiates the components `roots`."""
-    files = components(*roots)
+    files = find_components(*roots)
     bound = [path for file in files if (path := ASSERTIONS / file.name).exists()]
     with tempfile.TemporaryDirectory() as name:
         bench = Path(name) / "bench.sv"
         bench.write_text(f"/* verilator lint_off {' */ /* verilator lint_off '.join(_SLOPPY)} */\n{top}")
         sources = Sources([bench, *files, *CHECKERS, *bound], SIMULATION, optimise, _WISHES)
-        return asyncio.run(program(sources, _tools(), KEPT, lambda message, fraction: None))
+        return asyncio.run(build_program(sources, _tools(), KEPT, lambda message, fraction: None))
 
 
 @cache
 def _tools():
-    return asyncio.run(tools())
+    return asyncio.run(find_tools())
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Cases of components that compute: their parameters, streams and memories, from integers and number formats."""
 
-from mase_server.hardware.kinds.conv2d import filters
-from mase_server.hardware.memories import packed, words_of_bias, words_of_weight
+from mase_server.hardware.kinds.conv2d import arrange_filters
+from mase_server.hardware.memories import pack_rows, words_of_bias, words_of_weight
 from tests.rtl.bench import Case, Stream
 
 
@@ -12,7 +12,7 @@ def precision(prefix, format):
 
 def stream(integers, width, lanes):
     """Tensors in row-major order, `lanes` elements a beat."""
-    return Stream(lanes * width, packed(integers.reshape(-1, lanes), width))
+    return Stream(lanes * width, pack_rows(integers.reshape(-1, lanes), width))
 
 
 def linear_parameters(formats, ins, outs, lanes_in, lanes_out):
@@ -102,5 +102,5 @@ def conv_case(values, weight, bias, formats, windows, groups, lanes, expected, t
         },
         {"data_in_0": image_stream(values, formats.data.width, lanes_in)},
         {"data_out_0": image_stream(expected, formats.out.width, lanes_out)},
-        linear_memories(formats, filters(weight, taps, lanes_in), bias, at_once, lanes_out),
+        linear_memories(formats, arrange_filters(weight, taps, lanes_in), bias, at_once, lanes_out),
     )

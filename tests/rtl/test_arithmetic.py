@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mase_server.formats.fixed import FixedPoint
@@ -107,7 +107,6 @@ def test_linear_by_hand():
     assert linear(values, weight, bias, formats).tolist() == [[8, -96, 127]]
 
 
-@settings(max_examples=60)
 @given(st.integers(1, 40), st.integers(2, 30), st.integers(2, 30), st.integers(-4, 16), st.data())
 def test_linear_is_the_exact_sum_in_rational_numbers(length, width, weight_width, bias_fraction, data):
     formats = Affine(

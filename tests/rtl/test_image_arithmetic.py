@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
@@ -33,7 +33,6 @@ def uniform(format, *shape):
     return torch.randint(low, high + 1, shape)
 
 
-@settings(max_examples=80)
 @given(dilated(), st.integers(1, 3), SIZES, SIZES, st.booleans(), st.booleans())
 def test_conv2d_is_torch_then_the_number_format(place, groups, channels, filters, with_bias, relu):
     values = uniform(DATA, 2, groups * channels, 10, 11)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.arithmetic import Norm, exp_table, norm, softmax
 from mase_server.hardware.arithmetic.norms import root_floor
-from mase_server.hardware.memories import packed, words_of_bias
+from mase_server.hardware.memories import pack_rows, words_of_bias
 from tests.rtl.bench import Bench, Case
 from tests.rtl.designs import precision, stream
 from tests.rtl.draws import drawn, generator, integers
@@ -45,7 +45,7 @@ def softmax_case(number, lanes, size, data, out, exp_fraction, masked=0):
         mask = torch.rand(masked, size, generator=generator(number)) < 1 / 3
         mask[0] = True
         parameters |= {"HAS_MASK": 1, "MASK_BEATS": mask.numel() // lanes}
-        memories["MASK_FILE"] = lanes, packed(mask.long().reshape(-1, lanes), 1)
+        memories["MASK_FILE"] = lanes, pack_rows(mask.long().reshape(-1, lanes), 1)
         mask = mask.repeat(ROWS // masked, 1)
     expected = softmax(values, data, out, exp_fraction, mask)
     into, outof = stream(values, data.width, lanes), stream(expected, out.width, lanes)

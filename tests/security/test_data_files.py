@@ -128,16 +128,16 @@ def _checkpoints(place: Place, dice: random.Random) -> None:
 
 
 def test_what_is_compressed_well_and_small_is_read(tmp_path):
-    from mase_server.passes.data.files import read
+    from mase_server.passes.data import read_batches
 
     numpy.savez_compressed(tmp_path / "zeros.npz", input=numpy.zeros((1000, 1000), "f4"))
-    (batch,) = read(str(tmp_path / "zeros.npz"))
+    (batch,) = read_batches(str(tmp_path / "zeros.npz"))
     assert torch.equal(batch["input"], torch.zeros(1000, 1000))
 
 
 @pytest.mark.parametrize("name", ["one.bin", "one.ckpt", "one.pth"])
 def test_the_usual_endings_of_state_dicts_are_known(name, tmp_path):
-    from mase_server.passes.data.files import content
+    from mase_server.passes.data import read_content
 
     torch.save({"w": torch.ones(2)}, tmp_path / name)
-    assert torch.equal(content(str(tmp_path / name), "checkpoints")["w"], torch.ones(2))
+    assert torch.equal(read_content(str(tmp_path / name), "checkpoints")["w"], torch.ones(2))

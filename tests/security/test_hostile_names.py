@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from mase_server.hardware.names import identifier
-from mase_server.lsp.labels import label
+from mase_server.hardware.verilog import make_identifier
+from mase_server.lsp.labels import label_values
 from mase_server.visible import escape_code as code
 from mase_server.visible import escape_markdown as prose
 from mase_server.visible import reveal
@@ -161,7 +161,7 @@ def test_a_table_keeps_its_cells(text):
 @given(HOSTILE)
 @example("key\n```\n[x](command:mase.restart)")
 def test_a_label_cannot_end_the_block_that_it_stands_in(text):
-    shown = label([{"dict": {text: ["f32", [2], ["2"]]}}, {"dict": {f"{text}x": ["f32", [2], ["2"]]}}])
+    shown = label_values([{"dict": {text: ["f32", [2], ["2"]]}}, {"dict": {f"{text}x": ["f32", [2], ["2"]]}}])
     blocks = [each.type for each in MARKDOWN.parse(f"```text\n{shown}\n```")]
     assert blocks == ["fence"]
     assert shown.isprintable()
@@ -170,6 +170,6 @@ def test_a_label_cannot_end_the_block_that_it_stands_in(text):
 @given(st.text(max_size=400), st.text(max_size=400))
 def test_identifiers_are_plain_short_and_differ_where_long_names_do(one, other):
     for name in (one, other):
-        assert re.fullmatch(r"[A-Za-z0-9_]{0,130}", identifier(name))
+        assert re.fullmatch(r"[A-Za-z0-9_]{0,130}", make_identifier(name))
     long = "x" * 200
-    assert (identifier(long + one) == identifier(long + other)) == (one == other)
+    assert (make_identifier(long + one) == make_identifier(long + other)) == (one == other)

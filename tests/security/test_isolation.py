@@ -131,7 +131,7 @@ def test_what_is_started_gets_no_list_of_folders_that_names_the_current_one(vari
     for given, left in ((":/usr/bin:.:sub:/bin:", "/usr/bin:/bin"), (":.", None), ("", None)):
         monkeypatch.setenv(variable, given)
         commands = (
-            programs.own_code(""), programs.own_server(), programs.program("/bin/sh"),
+            programs.own_code(""), programs.own_server(), programs.command_for_program("/bin/sh"),
             programs.person_code(sys.executable, ""), programs.person_script(sys.executable, Path("boot.py"), "/else"),
         )  # fmt: skip
         assert [each.environment.get(variable) for each in commands] == [left] * 5

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from hostile import MODEL, SERVER
 
-from mase_server import directories, private
-from mase_server.daemon.trust import grant
+from mase_server import private
+from mase_server.daemon.trust import grant_trust
 from mase_server.private import NotPrivate, own_folder, private_folder
-from mase_server.simulation.kept import kept
-from mase_server.tracing.loading import codecache
+from mase_server.simulation.building import keep_folder
+from mase_server.tracing.importing import importer
 
 _AS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can give folders away")
 
@@ -111,21 +111,21 @@ def test_what_belongs_to_somebody_else_is_refused(home):
 
 def planted(cache, source):
     """A valid entry for a source, of which only who wrote it can tell that it is not what was made of the source."""
-    codecache.load_code(str(source), str(cache))
+    importer.load_code(str(source), str(cache))
     (entry,) = cache.iterdir()
-    code = codecache.load_code(str(source), str(cache))
+    code = importer.load_code(str(source), str(cache))
     evil = source.with_name("evil.py")
     evil.write_text("ran = 'planted'\n")
-    made = codecache.instrument(evil.read_bytes(), str(source))
-    body = marshal.dumps((made.code, [tuple(site) for site in made.sites]))
-    head = entry.read_bytes()[: len(codecache._MAGIC) + 32]
-    entry.write_bytes(head + codecache.zlib.crc32(body).to_bytes(4, "big") + body)
+    made = importer.instrument(evil.read_bytes(), str(source))
+    body = marshal.dumps((made.code, [tuple(site) for site in made.sites], []))
+    head = entry.read_bytes()[: len(importer._MAGIC) + 32]
+    entry.write_bytes(head + importer.zlib.crc32(body).to_bytes(4, "big") + body)
     return entry, code
 
 
 def ran(source, cache):
     names = {"__mase__": lambda site, value: value}
-    exec(codecache.load_code(str(source), codecache.usable(str(cache))).code, names)
+    exec(importer.load_code(str(source), importer.prepare_cache_folder(str(cache))).code, names)
     return names["ran"]
 
 
@@ -156,23 +156,23 @@ async def test_nor_is_a_planted_program(home):
     async def make(folder):
         (folder / "program").touch()
 
-    assert await kept(place, "key", make) == place / "key"
+    assert await keep_folder(place, "key", make) == place / "key"
     (place / "key").chmod(0o777)
     with pytest.raises(NotPrivate, match=f"{place}/key can be written by other users"):
-        await kept(place, "key", make)
+        await keep_folder(place, "key", make)
     (place / "key").chmod(0o700)
     place.chmod(0o777)
     with pytest.raises(NotPrivate, match=f"{place} can be written by other users"):
-        await kept(place, "key", make)
+        await keep_folder(place, "key", make)
 
 
 def test_a_refused_cache_is_done_without_and_said_once(home, monkeypatch, caplog):
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "a"))
-    monkeypatch.setattr(directories.tempfile, "tempdir", str(home))
-    assert directories.cache_dir() == home / "a" / "mase-server"
+    monkeypatch.setattr(private.tempfile, "tempdir", str(home))
+    assert private.cache_dir() == home / "a" / "mase-server"
     (home / "a").chmod(0o777)
-    found = directories.cache_dir()
-    assert (found.parent, found.stat().st_mode & 0o777, directories.cache_dir()) == (home, 0o700, found)
+    found = private.cache_dir()
+    assert (found.parent, found.stat().st_mode & 0o777, private.cache_dir()) == (home, 0o700, found)
     why = f"{home}/a/mase-server lies in {home}/a, where other users can write (mode 777); run chmod go-w {home}/a"
     assert caplog.messages == [f"nothing is kept from one run to the next: {why}"]
 
@@ -201,7 +201,7 @@ def test_with_folders_open_to_all_a_file_is_shown_nothing_is_kept_and_both_are_s
     words = [*SERVER, "doctor", tmp_path, "--python", "/nowhere/python"]
     told = subprocess.run(words, env=opened, capture_output=True, text=True, timeout=200).stdout
     for name in ("cache", "state"):
-        assert f"to mend it: {tmp_path / name}/mase-server lies in {tmp_path / name}, {why}{tmp_path / name}\n" in told
+        assert f"to fix it: {tmp_path / name}/mase-server lies in {tmp_path / name}, {why}{tmp_path / name}\n" in told
 
 
 def test_a_log_is_not_written_where_a_link_may_be_planted(tmp_path, opened):
@@ -216,7 +216,7 @@ def test_a_log_is_not_written_where_a_link_may_be_planted(tmp_path, opened):
 GRANTS = """
 import os, sys
 from pathlib import Path
-from mase_server.daemon.trust import grant, revoke
+from mase_server.daemon.trust import grant_trust, revoke_trust
 state, folders = Path(sys.argv[1]), int(sys.argv[2])
 ready, go = os.pipe()
 children = []
@@ -225,9 +225,9 @@ for number in range(folders):
         os.close(go)
         os.read(ready, 1)
         if number % 4 == 3:
-            revoke(state, f"/before/{number}")
+            revoke_trust(state, f"/before/{number}")
         else:
-            grant(state, f"/granted/{number}")
+            grant_trust(state, f"/granted/{number}")
         os._exit(0)
     children.append(pid)
 os.close(ready)
@@ -239,7 +239,7 @@ sys.exit(sum(os.waitpid(pid, 0)[1] for pid in children) != 0)
 @pytest.mark.parametrize(("most", "locks"), [(200, True), (40, False)], ids=["locks", "without locks"])
 def test_no_grant_and_no_revocation_of_many_processes_is_lost(most, locks, tmp_path):
     for number in range(3, most, 20):
-        grant(tmp_path / "state", f"/before/{number}")
+        grant_trust(tmp_path / "state", f"/before/{number}")
     code = GRANTS if locks else f"from mase_server import private\nprivate._HAS_LOCKS = False\n{GRANTS}"
     subprocess.run([sys.executable, "-P", "-c", code, tmp_path / "state", str(most)], check=True, timeout=100)
     granted = [f"/granted/{number}" for number in range(most) if number % 4 != 3]
@@ -252,16 +252,16 @@ def _listed(folders):
 
 def test_a_writer_that_stopped_holds_up_nobody_for_ever(tmp_path):
     file = tmp_path / "kept.json"
-    late = private.changing(file, 0.02)
-    with private.changing(file), pytest.raises(TimeoutError, match=f"has been changing {file} for 0.02 s"):
+    late = private.change_file(file, 0.02)
+    with private.change_file(file), pytest.raises(TimeoutError, match=f"has been changing {file} for 0.02 s"):
         late.__enter__()
-    with private.changing(file, 0.02):
+    with private.change_file(file, 0.02):
         pass
 
 
 def test_servers_that_learn_at_once_lose_nothing(tmp_path):
-    from mase_server.daemon.learned import Learned
-    from mase_server.daemon.picked_sets import PickedSets
+    from mase_server.daemon.pool import Learned
+    from mase_server.daemon.trials import PickedSets
 
     for name in ("a.py", "b.py"):
         (tmp_path / name).touch()

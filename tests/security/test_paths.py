@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from wire import Wire
 
 from mase_server.client import Client, RpcError
-from mase_server.daemon.trust import grant
-from mase_server.paths import canonical
+from mase_server.daemon.trust import grant_trust
+from mase_server.paths import canonical_path
 
 MODEL = """\
 open({canary!r}, "w").close()
@@ -154,11 +154,11 @@ def test_where_letters_do_not_matter_they_are_those_of_the_folder(tmp_path):
     (tmp_path / "Work").mkdir()
     (tmp_path / "Work" / "Net.py").touch()
     if not (tmp_path / "wORK").exists():
-        assert canonical(tmp_path / "wORK" / "nET.PY") == str(tmp_path / "wORK" / "nET.PY")
+        assert canonical_path(tmp_path / "wORK" / "nET.PY") == str(tmp_path / "wORK" / "nET.PY")
         pytest.skip(
             "this file system tells capital letters from small ones, so that each spelling is a file of its own"
         )
-    assert canonical(tmp_path / "wORK" / "nET.PY") == str(tmp_path / "Work" / "Net.py")
+    assert canonical_path(tmp_path / "wORK" / "nET.PY") == str(tmp_path / "Work" / "Net.py")
 
 
 def test_a_strangers_file_is_asked_of_the_kept_trust_and_not_of_the_editors(places, tmp_path, monkeypatch):
@@ -167,7 +167,7 @@ def test_a_strangers_file_is_asked_of_the_kept_trust_and_not_of_the_editors(plac
     (places.home / "kept").mkdir()
     kept, open_one = places.home / "kept" / "m.py", places.stranger / "other.py"
     kept.write_text(MODEL.format(canary=str(kept.with_name("canary"))))
-    grant(Path(home["XDG_STATE_HOME"]) / "mase-server", str(kept.parent))
+    grant_trust(Path(home["XDG_STATE_HOME"]) / "mase-server", str(kept.parent))
     with Wire(home, "--trust") as wire:
         wire.initialize([places.trusted.as_uri()], interpreter=sys.executable)
         wire.open(open_one.as_uri(), open_one.read_text())

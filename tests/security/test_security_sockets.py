@@ -14,8 +14,8 @@ from hostile import MODEL, SERVER
 from rpc_serving import Raw, Served
 
 from mase_server.client import Client, RpcError
-from mase_server.rpc.addresses import TcpAddress
 from mase_server.rpc.listening import Listening
+from mase_server.rpc.registry import TcpAddress
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SECRET = "hf_abcdefghijklmnopqrstuvwxyz"

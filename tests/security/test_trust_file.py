@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from mase_server.daemon.trust import grant, is_trusted, revoke
+from mase_server.daemon.trust import grant_trust, is_trusted, revoke_trust
 
 
 @pytest.fixture
 def state(tmp_path):
-    grant(tmp_path / "state", "/work")
+    grant_trust(tmp_path / "state", "/work")
     assert is_trusted(tmp_path / "state", "/work/project")
     return tmp_path / "state"
 
@@ -48,7 +48,7 @@ def test_a_grant_into_a_folder_of_others_fails_and_what_was_planted_there_is_not
     (state / "trusted.json").write_text(json.dumps(["/work", "/planted"]))
     state.chmod(0o777)
     told = f"{state} can be written by other users (mode 777); remove it, or run chmod go-w {state}"
-    for change in (grant, revoke):
+    for change in (grant_trust, revoke_trust):
         with pytest.raises(OSError, match=re.escape(told)):
             change(state, "/mine")
     assert not is_trusted(state, "/mine")
@@ -77,7 +77,7 @@ def test_a_file_that_is_none_trusts_nothing(state):
     (state / "trusted.json").mkdir()
     assert not is_trusted(state, "/work")
     with pytest.raises(OSError, match=r"trusted\.json"):
-        grant(state, "/work")
+        grant_trust(state, "/work")
 
 
 def test_bytes_that_are_no_text_trust_nothing(state):
@@ -91,5 +91,5 @@ def test_a_killed_writer_leaves_what_was_there(state, monkeypatch):
 
     monkeypatch.setattr(Path, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        grant(state, "/more")
+        grant_trust(state, "/more")
     assert is_trusted(state, "/work")

@@ -12,7 +12,7 @@ from hostile import SERVER
 from lsprotocol import types as lsp
 
 from mase_server.client import Client, RpcError
-from mase_server.daemon.trust import grant, revoke
+from mase_server.daemon.trust import grant_trust, revoke_trust
 
 _LONG_AGO = 1_000_000_000
 MODEL = """\
@@ -93,7 +93,7 @@ def test_trust_is_of_one_folder_alone_and_can_be_taken_back(planted, private_hom
     for name, value in private_home.items():
         monkeypatch.setenv(name, value)
     state = Path(private_home["XDG_STATE_HOME"]) / "mase-server"
-    grant(state, str(planted.workspace))
+    grant_trust(state, str(planted.workspace))
     held = LIMITS + "outputs = 10 + sum(held)"
     planted.trusted.write_text(held + "\n" + MODEL.format(canary=str(planted.workspace / "canary"), outputs="outputs"))
     command = [*SERVER, "serve", str(planted.workspace), "--python", sys.executable, "--until-eof"]
@@ -111,7 +111,7 @@ def test_trust_is_of_one_folder_alone_and_can_be_taken_back(planted, private_hom
             assert output["parameters"] == 13 * 5, "a limit does not hold where a person's code runs"
             assert client.call("mase/open", {"path": str(planted.inside)})["state"] == "ready"
             assert planted.ran() == [planted.inside.parent]
-            assert revoke(state, str(planted.workspace))
+            assert revoke_trust(state, str(planted.workspace))
             assert code_of(client, "mase/retrace", planted.trusted) == "untrusted"
             assert code_of(client, "mase/transformed", planted.trusted) == "untrusted"
             planted.trusted.write_text(planted.trusted.read_text() + "# saved\n")

@@ -19,7 +19,7 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 from pygls.protocol import default_converter
 
-from mase_server.cli.files import found
+from mase_server.cli.checking import find_files
 from mase_server.client import Client, RpcError
 from mase_server.lsp.features import COMMANDS, FEATURES
 from mase_server.rpc.dispatch import METHODS
@@ -172,7 +172,7 @@ async def nothing_ran(editor, hostile):
 
 async def test_what_git_would_commit_is_asked_without_starting_what_the_repository_names(hostile):
     """`mase-server check FOLDER` has to know which files there are, before any of them counts as meant."""
-    assert hostile.model in found([hostile.folder]).models
+    assert hostile.model in find_files([hostile.folder]).models
     assert hostile.gone_off() == []
     if shutil.which("git"):
         subprocess.run(["git", "-C", hostile.folder, "ls-files", "--others"], check=True, capture_output=True)

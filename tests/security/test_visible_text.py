@@ -103,8 +103,8 @@ def markdown_links(text):
     found = [each for each in tokens if each.type in ("link_open", "image", "html_inline", "html_block")]
     own = ("command:mase.showGraph?", "command:mase.showCosts?", "file://")
     others = [str(each.attrGet("href")) for each in found if not str(each.attrGet("href")).startswith(own)]
-    # GitHub's kind makes links of these, where no backslash stands in them.
-    outside = re.sub(r"(`+).+?\1|\]\([^)]*\)", "", text, flags=re.DOTALL)
+    # GitHub's kind makes links of these, where no backslash stands in them. A backslash before a "`" begins no code.
+    outside = re.sub(r"(?<![\\`])(`+)(?!`).+?(?<!`)\1(?!`)|\]\([^)]*\)", "", text, flags=re.DOTALL)
     return others + re.findall(r"(?:https?|ftp)://|\bwww\.|\w@\w", outside)
 
 

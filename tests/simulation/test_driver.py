@@ -7,10 +7,8 @@ import subprocess
 import pytest
 
 from mase_server.simulation import simulate
-from mase_server.simulation.building import PROGRAM, program
-from mase_server.simulation.simulating import _sources, silent
-from mase_server.simulation.streams import streams
-from mase_server.simulation.tools import tools
+from mase_server.simulation.building import PROGRAM, build_program, find_tools
+from mase_server.simulation.simulating import _find_sources, ignore_progress, read_streams
 from tests.simulation.conftest import VECTORS
 
 pytestmark = pytest.mark.skipif(shutil.which("verilator") is None, reason="Verilator is not installed")
@@ -19,7 +17,7 @@ pytestmark = pytest.mark.skipif(shutil.which("verilator") is None, reason="Veril
 @pytest.fixture
 async def drive(folder, cache):
     """Run the driver in the folder with some options; what became of it."""
-    made = await program(_sources(folder), await tools(), cache, silent)
+    made = await build_program(_find_sources(folder), await find_tools(), cache, ignore_progress)
     assert made.name == PROGRAM
 
     def run(*options):
@@ -57,7 +55,7 @@ async def test_a_wrong_beat_is_told_with_the_line_that_it_differs_from(drive, fo
 
 
 async def test_a_reset_says_what_had_moved_by_then(drive, folder):
-    given, came = streams(folder)
+    given, came = read_streams(folder)
     plain = drive("--reset", 40)
     number, in_beats, out_beats = re.search(r"^reset (\d+) (\d+) (\d+)$", plain.stdout, re.M).groups()
     assert int(number) == 40

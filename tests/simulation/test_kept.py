@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from mase_server.simulation.kept import digest, kept
+from mase_server.simulation.building import digest_contents, keep_folder
 
 
 def filling(size):
@@ -20,8 +20,8 @@ def filling(size):
 
 async def test_what_is_there_is_not_made_again(tmp_path):
     make, made = filling(10)
-    first = await kept(tmp_path, "a", make)
-    assert await kept(tmp_path, "a", make) == first == tmp_path / "a"
+    first = await keep_folder(tmp_path, "a", make)
+    assert await keep_folder(tmp_path, "a", make) == first == tmp_path / "a"
     assert len(made) == 1
     assert (first / "program").read_bytes() == b"x" * 10
 
@@ -32,7 +32,7 @@ async def test_what_fails_leaves_nothing(tmp_path):
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        await kept(tmp_path, "a", make)
+        await keep_folder(tmp_path, "a", make)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -43,7 +43,7 @@ async def test_two_who_want_the_same_both_get_it(tmp_path):
         await make(folder)
         await asyncio.sleep(0)
 
-    both = await asyncio.gather(kept(tmp_path, "a", slowly), kept(tmp_path, "a", slowly))
+    both = await asyncio.gather(keep_folder(tmp_path, "a", slowly), keep_folder(tmp_path, "a", slowly))
     assert both == [tmp_path / "a"] * 2
     assert len(made) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
@@ -52,17 +52,17 @@ async def test_two_who_want_the_same_both_get_it(tmp_path):
 async def test_those_not_used_for_longest_go_first(tmp_path):
     make, _ = filling(40)
     for age, key in ((300, "old"), (200, "middle"), (100, "young")):
-        await kept(tmp_path, key, make, limit=1000)
+        await keep_folder(tmp_path, key, make, limit=1000)
         now = (tmp_path / key).stat().st_mtime
         os.utime(tmp_path / key, (now - age, now - age))
-    await kept(tmp_path, "old", make, limit=1000)
-    await kept(tmp_path, "new", make, limit=100)
+    await keep_folder(tmp_path, "old", make, limit=1000)
+    await keep_folder(tmp_path, "new", make, limit=100)
     assert {path.name for path in tmp_path.iterdir()} == {"old", "new"}
 
 
 async def test_one_that_is_too_big_alone_is_still_there(tmp_path):
     make, _ = filling(500)
-    assert (await kept(tmp_path, "a", make, limit=100)).exists()
+    assert (await keep_folder(tmp_path, "a", make, limit=100)).exists()
 
 
 async def test_what_was_abandoned_is_removed(tmp_path):
@@ -71,10 +71,10 @@ async def test_what_was_abandoned_is_removed(tmp_path):
     begun.mkdir()
     os.utime(abandoned, (0, 0))
     make, _ = filling(1)
-    await kept(tmp_path, "a", make)
+    await keep_folder(tmp_path, "a", make)
     assert {path.name for path in tmp_path.iterdir()} == {"a", "making-2"}
 
 
 def test_keys_tell_apart_where_one_part_ends():
-    assert digest(["ab", "c"]) != digest(["a", "bc"])
-    assert digest(["a"]) == digest([b"a"])
+    assert digest_contents(["ab", "c"]) != digest_contents(["a", "bc"])
+    assert digest_contents(["a"]) == digest_contents([b"a"])

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from mase_server.simulation import SimulationError, results, write_results
-from mase_server.simulation.arrays import Integers, npy, write_npz
-from mase_server.simulation.streams import Stream, streams
+from mase_server.simulation import SimulationError, simulating, write_results
+from mase_server.simulation.simulating import Integers, Stream, encode_npy, read_streams, write_npz
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0, 4), (2, 1, 3)])
@@ -19,7 +18,7 @@ def test_numpy_reads_every_shape(tmp_path, shape):
 
 def test_it_is_byte_for_byte_what_numpy_writes(tmp_path):
     np.save(tmp_path / "theirs.npy", np.arange(-3, 9, dtype=np.int64).reshape(3, 4))
-    assert npy(Integers((3, 4), range(-3, 9))) == (tmp_path / "theirs.npy").read_bytes()
+    assert encode_npy(Integers((3, 4), range(-3, 9))) == (tmp_path / "theirs.npy").read_bytes()
 
 
 def test_the_same_arrays_give_the_same_bytes(tmp_path):
@@ -48,13 +47,13 @@ def test_elements_that_flow_in_another_order_are_put_back():
 
 
 def test_results_are_those_of_the_last_run(folder, tmp_path):
-    out = streams(folder)[-1]
+    out = read_streams(folder)[-1]
     (folder / "sim" / "data_out_0.hex.got").write_text("\n".join(out.expected(folder)[: 2 * out.size // out.lanes]))
     write_results(folder, tmp_path / "r.npz")
     read = np.load(tmp_path / "r.npz")
     assert read["data_out_0"].tolist() == list(out.samples(out.expected(folder)))[:2]
     assert (read["data_out_0_width"], read["data_out_0_fraction_width"]) == (8, 4)
-    assert set(results(folder)) == set(read)
+    assert set(simulating.results(folder)) == set(read)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"data_in_0": {}}', '{"data_in_0": {"lanes": "x"}}'])
@@ -62,4 +61,4 @@ def test_a_description_of_streams_that_is_none_is_told(tmp_path, text):
     (tmp_path / "sim").mkdir()
     (tmp_path / "sim" / "streams.json").write_text(text)
     with pytest.raises(SimulationError, match="was not emitted by mase-server"):
-        streams(tmp_path)
+        read_streams(tmp_path)

@@ -9,7 +9,7 @@ import torch
 from mase_server import MaseGraph, passes
 from mase_server.building import SIMULATION_KEYS
 from mase_server.simulation import simulate
-from mase_server.simulation.streams import streams
+from mase_server.simulation.simulating import read_streams
 from tests.simulation.conftest import VECTORS, layers
 
 pytestmark = pytest.mark.skipif(shutil.which("verilator") is None, reason="Verilator is not installed")
@@ -43,7 +43,7 @@ async def test_what_comes_is_what_the_quantised_model_gives(simulated, folder):
     await simulated()
     graph = MaseGraph(layers(), {"input": torch.randn(2, 6)})
     graph, _ = passes.quantize_transform_pass(graph, {"default": "fixed(8,4)"})
-    given, came = streams(folder)
+    given, came = read_streams(folder)
     inputs = torch.tensor(list(given.samples(given.expected(folder))), dtype=torch.float32) / 16
     expected = graph.model(inputs) * 16
     assert torch.equal(torch.tensor(list(came.samples(came.got(folder)))), expected.to(torch.int64))
@@ -68,7 +68,7 @@ async def test_stalls_and_a_reset_change_cycles_but_no_integer(simulated, option
 
 async def test_an_expected_integer_that_is_wrong_is_told_with_its_place(simulated, folder):
     beats = folder / "sim" / "data_out_0.hex"
-    stream = streams(folder)[-1]
+    stream = read_streams(folder)[-1]
     before = list(stream.samples(stream.expected(folder)))
     flip(beats, 5)
     told = await simulated()

@@ -94,7 +94,7 @@ def test_the_table_marks_the_best_and_leaves_out_the_others(sweeping):
     assert len(every) == 3
     assert 1 <= len(stars) < 3
     assert [line for line in every if line[0] == "*"] == stars
-    assert "weights that net.pt gave" in done.stdout
+    assert "weights of net.pt" in done.stdout
     assert lines[-1] == "3 points of 3 in sweep.sqlite"
 
 

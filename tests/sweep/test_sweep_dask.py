@@ -115,8 +115,8 @@ def test_without_dask_it_says_what_to_install(sweeping, project):
 
 
 def test_a_file_that_is_another_one_on_the_worker_is_refused(project):
-    from mase_server.sweep.dask import measure
     from mase_server.sweep.points import Point
+    from mase_server.sweep.running import measure
 
     told = measure((Point(str(project / "net.py")).to_wire(), "0" * 64, sys.executable))
     assert told["kind"] == "files"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mase_server.sweep.figures import front, objectives_of
+from mase_server.sweep.points import mark_front, objectives_of
 
 TWO = objectives_of(["sqnr", "luts"])
 
@@ -31,7 +31,7 @@ def rows(*pairs):
     ],
 )
 def test_a_point_is_best_where_nothing_is_better_in_all(points, expected):
-    assert front(rows(*points), TWO) == expected
+    assert mark_front(rows(*points), TWO) == expected
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12))
@@ -43,7 +43,7 @@ def test_as_a_staircase_in_two_objectives(points):
         if highest > most:
             expected.add((highest, luts))
             most = highest
-    assert front(rows(*points), TWO) == [point in expected for point in points]
+    assert mark_front(rows(*points), TWO) == [point in expected for point in points]
 
 
 def test_an_unknown_objective_names_those_that_there_are():

@@ -11,11 +11,10 @@ import pytest
 from typer.main import get_command
 
 from mase_server.cli.commands import app
-from mase_server.cli.steps import parsed
-from mase_server.sweep.figures import FIGURES
+from mase_server.cli.steps import parse_steps
 from mase_server.sweep.grid import Grid, read_grid
-from mase_server.sweep.points import Surroundings
-from mase_server.sweep.store import Store
+from mase_server.sweep.points import FIGURES, Surroundings
+from mase_server.sweep.running import Store
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "sweep.md").read_text("utf-8")
@@ -46,7 +45,7 @@ def test_every_command_of_the_page_has_options_that_there_are():
         assert {word for word in words if word.startswith("--")} <= known
         for option, value in pairwise(words):
             if option == "--pipeline":
-                assert parsed(shlex.split(value))
+                assert parse_steps(shlex.split(value))
     assert set(re.findall(r"`(--[a-z]+)`", PAGE)) <= known
 
 

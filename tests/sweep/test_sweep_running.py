@@ -5,11 +5,9 @@ import math
 
 import pytest
 
-from mase_server.cli import sweep_report
-from mase_server.sweep.figures import objectives_of
-from mase_server.sweep.points import Point, Result, Surroundings
-from mase_server.sweep.running import Sweep, planned
-from mase_server.sweep.store import Store
+from mase_server.cli import sweep as sweep_report
+from mase_server.sweep.points import Point, Result, Surroundings, objectives_of
+from mase_server.sweep.running import Store, Sweep, plan_sweep
 
 OBJECTIVES = objectives_of(["sqnr", "luts"])
 
@@ -40,7 +38,7 @@ def sweep_of(tmp_path, points):
     """A function that begins a sweep on one file of results, as another process would."""
 
     def begin(**more):
-        around, keys = planned(points, tmp_path / "results.sqlite", None, ())
+        around, keys = plan_sweep(points, tmp_path / "results.sqlite", None, ())
         assert isinstance(around, Surroundings)
         return Sweep(Store(tmp_path / "results.sqlite", around), keys, **more)
 

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from mase_server.sweep.environment import environment_of
+from mase_server.sweep.bench import environment_of
 from mase_server.sweep.points import Hashes, Point, Result, Surroundings
-from mase_server.sweep.store import Store, StoreError
+from mase_server.sweep.running import Store, StoreError
 
 Q8 = ("quantize(default='fixed(8,4)')",)
 
@@ -122,7 +122,7 @@ def test_many_processes_write_one_file_at_once(store, folder):
 import sys
 from pathlib import Path
 from mase_server.sweep.points import Point, Result, Surroundings
-from mase_server.sweep.store import Store
+from mase_server.sweep.running import Store
 with Store(Path(sys.argv[1]), Surroundings(sys.argv[3])) as store:
     for index in range(50):
         store.put(Point("/net.py"), f"{index % 40 if index < 40 else sys.argv[2]} {index}", Result("Net"))

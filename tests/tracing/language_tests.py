@@ -15,7 +15,7 @@ import unittest
 from types import ModuleType
 from typing import Any
 
-from mase_server.tracing.loading.instrument import instrument, provide_default
+from mase_server.tracing.importing.rewrite import instrument, provide_default
 
 
 def load(name: str, *, reporting: bool) -> tuple[ModuleType, list[int]]:

@@ -11,9 +11,9 @@ from torch import fx, nn
 
 from mase_server import MaseGraph
 from mase_server.ir.session import Session
-from mase_server.tracing.calls import Run
-from mase_server.tracing.recorder import Recorder
-from mase_server.tracing.shadow import Shadows
+from mase_server.tracing.recording.calls import Run
+from mase_server.tracing.recording.recorder import Recorder
+from mase_server.tracing.recording.shadow import Shadows
 
 
 def record(model: nn.Module, *args: Any, **kwargs: Any) -> Run:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mase_server.tracing import bindings
-from mase_server.tracing.bindings import PATIENCE
+from mase_server.tracing.recording import calls
+from mase_server.tracing.recording.calls import PATIENCE
 from tests.worker.jobs import Job
 
 TABLES = """
@@ -42,8 +42,8 @@ class Net(nn.Module):
 def looked_at(monkeypatch):
     """The containers that were searched for tensors."""
     seen = []
-    search = bindings.holds_tensor
-    monkeypatch.setattr(bindings, "holds_tensor", lambda value: bool(seen.append(type(value))) or search(value))
+    search = calls.holds_tensor
+    monkeypatch.setattr(calls, "holds_tensor", lambda value: bool(seen.append(type(value))) or search(value))
     return seen
 
 

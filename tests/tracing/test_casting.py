@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from mase_server import MaseGraph
-from mase_server.tracing.recorder import Recorder
-from mase_server.tracing.shadow import Shadows
-from mase_server.tracing.values import tensors_of
+from mase_server.tracing.recording.recorder import Recorder
+from mase_server.tracing.recording.shadow import Shadows
+from mase_server.tracing.recording.values import tensors_of
 
 
 class Mixed(nn.Module):

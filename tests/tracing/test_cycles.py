@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from mase_server import MaseGraph
-from mase_server.ir.targets import UnwritableName
-from mase_server.tracing.cycles import HoldsItselfError, NestedTooDeepError, require_tree
+from mase_server.ir.allowed import UnwritableName
+from mase_server.tracing.recording.state import HoldsItselfError, NestedTooDeepError, require_tree
 
 
 class Itself(nn.Module):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from mase_server.tracing.devices import OnCpu
+from mase_server.tracing.recording.rungs import OnCpu
 
 ASKS: list[Callable[[], torch.Tensor]] = [
     lambda: torch.ones(3, device="cuda"),

@@ -67,7 +67,6 @@ def runs_in_eager(statements):
 programs = st.lists(st.sampled_from(STATEMENTS), min_size=1, max_size=9).filter(runs_in_eager)
 
 
-@settings(deadline=None, max_examples=80)
 @given(programs)
 def test_graphs_of_generated_programs_equal_eager(statements):
     model = Program(statements).eval()

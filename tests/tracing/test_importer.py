@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 
-from mase_server.tracing.loading import codecache, instrument
-from mase_server.tracing.loading.importer import WorkspaceImporter, install, load_code
-from mase_server.tracing.loading.instrument import Site
+from mase_server.tracing.importing import importer as codecache
+from mase_server.tracing.importing import rewrite
+from mase_server.tracing.importing.importer import WorkspaceImporter, install, load_code
+from mase_server.tracing.importing.rewrite import Site
 
 
 class Workspace:
@@ -49,7 +50,9 @@ class Workspace:
 
     def install(self, *roots: Path) -> WorkspaceImporter:
         return install(
-            [str(root) for root in roots or (self.folder,)], codecache.usable(str(self.cache)), self.reporter
+            [str(root) for root in roots or (self.folder,)],
+            codecache.prepare_cache_folder(str(self.cache)),
+            self.reporter,
         )
 
 
@@ -70,7 +73,7 @@ VALUE = "value = [1]\n"
 
 def test_a_big_package_is_rewritten_little_by_little(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (workspace.write(f"{name}_part.py", "value = list((1,))\n") for name in ("first", "second"))
-    monkeypatch.setattr("mase_server.tracing.loading.importer.MAX_REWRITING", 0.0)
+    monkeypatch.setattr("mase_server.tracing.importing.importer.MAX_REWRITING", 0.0)
     for reported in (["first_part.py"], ["first_part.py", "second_part.py"]):
         importer = workspace.install()
         workspace.reports.clear()
@@ -225,9 +228,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths that were compiled because no cache entry would do."""
     paths: list[str] = []
 
-    def counting(source: bytes, path: str) -> instrument.Instrumented:
+    def counting(source: bytes, path: str) -> rewrite.Instrumented:
         paths.append(path)
-        return instrument.instrument(source, path)
+        return rewrite.instrument(source, path)
 
     monkeypatch.setattr(codecache, "instrument", counting)
     return paths
@@ -240,7 +243,7 @@ def entries(cache: Path) -> list[Path]:
 def test_the_second_load_comes_from_the_cache_and_is_the_same(tmp_path: Path, compiled: list[str]) -> None:
     path, cache = tmp_path / "m.py", tmp_path / "deep" / "cache"
     path.write_text("x = y = [1]\ndef f(a): return lambda b: a\n")
-    first, second = (load_code(str(path), codecache.usable(str(cache))) for _ in range(2))
+    first, second = (load_code(str(path), codecache.prepare_cache_folder(str(cache))) for _ in range(2))
     assert compiled == [str(path)]
     assert second.sites == first.sites
     assert second.code == first.code
@@ -253,7 +256,7 @@ def test_new_content_replaces_the_entry(tmp_path: Path, compiled: list[str]) -> 
     path, cache = tmp_path / "m.py", tmp_path / "cache"
     for text in ("x = [1]", "x = [2]", "x = [2]"):
         path.write_text(text)
-        found = load_code(str(path), codecache.usable(str(cache)))
+        found = load_code(str(path), codecache.prepare_cache_folder(str(cache)))
     assert len(compiled) == 2
     assert len(entries(cache)) == 1
     namespace: dict[str, Any] = {"__mase__": lambda _site, value: value}
@@ -265,14 +268,16 @@ def test_files_with_the_same_content_keep_their_own_names(tmp_path: Path) -> Non
     cache = tmp_path / "cache"
     for name in ("one.py", "two.py"):
         (tmp_path / name).write_text("")
-        assert load_code(str(tmp_path / name), codecache.usable(str(cache))).code.co_filename == str(tmp_path / name)
+        assert load_code(str(tmp_path / name), codecache.prepare_cache_folder(str(cache))).code.co_filename == str(
+            tmp_path / name
+        )
 
 
 @pytest.mark.parametrize("harm", ["empty", "cut", "flipped", "junk", "other python", "not code"])
 def test_a_harmed_entry_is_ignored_and_written_again(tmp_path: Path, compiled: list[str], harm: str) -> None:
     path, cache = tmp_path / "m.py", tmp_path / "cache"
     path.write_text("x = [1]\n" * 20)
-    first = load_code(str(path), codecache.usable(str(cache)))
+    first = load_code(str(path), codecache.prepare_cache_folder(str(cache)))
     (entry,) = entries(cache)
     good = entry.read_bytes()
     harmed = {
@@ -284,7 +289,7 @@ def test_a_harmed_entry_is_ignored_and_written_again(tmp_path: Path, compiled: l
         "not code": good[:40],
     }
     entry.write_bytes(harmed[harm])
-    assert load_code(str(path), codecache.usable(str(cache))).code == first.code
+    assert load_code(str(path), codecache.prepare_cache_folder(str(cache))).code == first.code
     assert len(compiled) == 2
     assert entry.read_bytes() == good
 
@@ -303,8 +308,8 @@ def test_many_processes_may_write_the_same_entry(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     program = (
         f"import sys; sys.path.insert(0, {str(root)!r})\n"
-        "from mase_server.tracing.loading.importer import load_code\n"
-        f"assert len(load_code({str(path)!r}, {codecache.usable(str(cache))!r}).sites) == 1000\n"
+        "from mase_server.tracing.importing.importer import load_code\n"
+        f"assert len(load_code({str(path)!r}, {codecache.prepare_cache_folder(str(cache))!r}).sites) == 1000\n"
     )
     running = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(3)]
     assert [process.wait() for process in running] == [0, 0, 0]
@@ -316,7 +321,7 @@ def test_importing_is_light(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     program = (
         f"import sys; sys.path.insert(0, {str(root)!r})\n"
-        "import mase_server.tracing.loading.importer\n"
+        "import mase_server.tracing.importing.importer\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

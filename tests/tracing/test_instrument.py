@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mase_server.snapshot import KINDS
-from mase_server.tracing.loading.instrument import Instrumented, Site, instrument, provide_default
+from mase_server.protocol.snapshot import KINDS
+from mase_server.tracing.importing.rewrite import Instrumented, Site, instrument, provide_default
 
 
 class Run:
@@ -30,6 +30,7 @@ class Run:
         self.module = ModuleType("program")
         self.module.__file__ = path
         vars(self.module)["__mase__"] = self._report
+        provide_default()
         exec(self.instrumented.code, vars(self.module))
 
     def _report(self, index: int, value: Any) -> Any:

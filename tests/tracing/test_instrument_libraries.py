@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from mase_server.snapshot import KINDS
-from mase_server.tracing.loading.instrument import Site
-from mase_server.tracing.loading.libraries import reinstrument
+from mase_server.protocol.snapshot import KINDS
+from mase_server.tracing.importing.importer import reinstrument_libraries
+from mase_server.tracing.importing.rewrite import Site
 from tests.ground_truth.record import Recorder
 
 LIBRARY = '''
@@ -115,7 +115,7 @@ def test_functions_methods_and_closures_report_and_return_the_same(library: Modu
     if frozen:  # what a warm parent does before it forks: gc.get_objects no longer tells
         gc.freeze()
     try:
-        reinstrument([str(library.__file__)], reports)
+        reinstrument_libraries([str(library.__file__)], reports)
     finally:
         gc.unfreeze()
     assert use(library) == before
@@ -133,7 +133,7 @@ def test_a_file_that_changed_since_it_was_imported_is_left_alone(library: Module
     path = Path(str(library.__file__))
     path.write_text(LIBRARY.replace("y = x\n", "y = x, x\n"))
     reports = Reports()
-    reinstrument([str(path)], reports)
+    reinstrument_libraries([str(path)], reports)
     assert library.Layer().forward([1]) == [1]
     assert ("Layer.forward", "y") not in reports.names
 
@@ -142,7 +142,7 @@ def test_a_file_that_nobody_imported_does_nothing(tmp_path: Path) -> None:
     path = tmp_path / "unused.py"
     path.write_text("def f(x): return x\n")
     reports = Reports()
-    reinstrument([str(path)], reports)
+    reinstrument_libraries([str(path)], reports)
     assert reports.sites == {}
 
 
@@ -176,7 +176,7 @@ def test_every_tensor_that_a_transformers_forward_binds_is_reported(build: Any, 
     with torch.no_grad(), truth.recording():
         before = model(ids).logits
     reports = Reports()
-    reinstrument([path], reports, str(tmp_path / "cache"))
+    reinstrument_libraries([path], reports, str(tmp_path / "cache"))
     with torch.no_grad():
         after = model(ids).logits
     assert torch.equal(before, after)

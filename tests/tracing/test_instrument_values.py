@@ -10,11 +10,11 @@ from types import CodeType, FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from mase_server.snapshot import KINDS
-from mase_server.tracing.loading.instrument import instrument
+from mase_server.protocol.snapshot import KINDS
+from mase_server.tracing.importing.rewrite import instrument, provide_default
 
 Seen = tuple[int, int, str, str]
 
@@ -91,6 +91,7 @@ class Reports:
             self.functions.append((site.function, sys._getframe(1).f_code.co_qualname))
             return value
 
+        provide_default()
         namespace["__mase__"] = report
         exec(instrumented.code, namespace)
 
@@ -290,7 +291,6 @@ programs = st.lists(st.recursive(simple, compound, max_leaves=6), min_size=1, ma
 )
 
 
-@settings(max_examples=120, deadline=None)
 @given(programs)
 def test_programs_run_the_same_and_every_store_is_reported(program: str) -> None:
     try:

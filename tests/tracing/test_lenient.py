@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mase_server.tracing.errors.lenient import LENIENT
-from mase_server.tracing.shadow import MetaMode, Shadows
+from mase_server.tracing.recording.rules import LENIENT
+from mase_server.tracing.recording.shadow import MetaMode, Shadows
 
 REFUSED = {
     "fewer outputs than groups": lambda: F.conv2d(torch.rand(2, 16, 8, 8), torch.rand(3, 1, 3, 3), groups=16),

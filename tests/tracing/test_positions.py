@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from mase_server.tracing.positions import capture, is_hidden, resolve
-from mase_server.worker.places import Places
+from mase_server.tracing.recording.positions import capture_stack, is_hidden, resolve_mark
+from mase_server.worker.payload import Places
 from tests.tracing.recording import record
 
 HEADER = "import functools\nimport torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
@@ -77,7 +77,7 @@ def segment(text, line, column, end_line, end_column):
 
 def found_texts(run, path, text):
     places = Places(path, None)
-    rows = [places.row(resolve(call.stack[0])) for call in run.calls if call.stack and not call.helper]
+    rows = [places.row(resolve_mark(call.stack[0])) for call in run.calls if call.stack and not call.helper]
     assert {row[0] for row in rows} == {0}
     return [segment(text, *row[1:]) for row in rows]
 
@@ -95,9 +95,9 @@ def test_a_call_inside_a_helper_function_has_the_whole_chain(tmp_path):
     module, path, text = load(tmp_path, "return helper(x)", above)
     (call,) = [call for call in record(module.Model(), torch.rand(2, 3)).calls if call.kind == "call_method"]
     places = Places(path, None)
-    chain = [segment(text, *places.row(resolve(mark))[1:]) for mark in call.stack]
+    chain = [segment(text, *places.row(resolve_mark(mark))[1:]) for mark in call.stack]
     assert chain == ["v.exp()", "inner(v)", "helper(x)"]
-    assert [resolve(mark).function for mark in call.stack] == ["inner", "helper", "Model.forward"]
+    assert [resolve_mark(mark).function for mark in call.stack] == ["inner", "helper", "Model.forward"]
 
 
 def test_decorators_of_the_person_are_in_the_chain_and_torchs_are_not(tmp_path):
@@ -109,14 +109,14 @@ def test_decorators_of_the_person_are_in_the_chain_and_torchs_are_not(tmp_path):
     module, path, text = load(tmp_path, "return inner(x)", above)
     (call,) = [call for call in record(module.Model(), torch.rand(2, 3)).calls if call.kind == "call_method"]
     places = Places(path, None)
-    chain = [segment(text, *places.row(resolve(mark))[1:]) for mark in call.stack]
+    chain = [segment(text, *places.row(resolve_mark(mark))[1:]) for mark in call.stack]
     assert chain == ["v.exp()", "function(*args)", "inner(x)"]
 
 
 def test_frames_outside_of_the_forward_are_not_in_the_chain(tmp_path):
     module, path, _ = load(tmp_path, "return x.exp()")
     (call,) = [call for call in record(module.Model(), torch.rand(2, 3)).calls if call.kind == "call_method"]
-    assert [resolve(mark).file for mark in call.stack] == [path]
+    assert [resolve_mark(mark).file for mark in call.stack] == [path]
 
 
 def test_inputs_and_outputs_have_no_position(tmp_path):
@@ -127,7 +127,7 @@ def test_inputs_and_outputs_have_no_position(tmp_path):
 
 def test_code_without_columns_still_has_its_line():
     code = compile("x = 1\ny = x\n", "/somewhere/model.py", "exec")
-    position = resolve((code, -1))
+    position = resolve_mark((code, -1))
     assert (position.line, position.column, position.end_line, position.end_column) == (1, -1, 1, -1)
     assert (position.file, position.function) == ("/somewhere/model.py", "<module>")
 
@@ -137,7 +137,7 @@ def test_code_without_columns_still_has_its_line():
     [
         (nn.Module._call_impl.__code__, True),
         (record.__code__, False),
-        (resolve.__code__, True),
+        (resolve_mark.__code__, True),
         (functools.wraps.__code__, True),
         (compile("1", "<string>", "exec"), True),
         (compile("1", "<ipython-input-3-abc>", "exec"), False),
@@ -151,9 +151,9 @@ def test_capturing_stops_at_the_given_frame():
     outer = sys._getframe()
 
     def inner():
-        return capture(outer)
+        return capture_stack(outer)
 
-    assert [resolve(mark).function.rsplit(".", 1)[-1] for mark in inner()] == ["inner"]
+    assert [resolve_mark(mark).function.rsplit(".", 1)[-1] for mark in inner()] == ["inner"]
 
 
 def test_columns_are_in_code_points_and_unknown_ones_are_zero(tmp_path):

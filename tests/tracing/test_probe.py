@@ -10,10 +10,10 @@ from torch.nn import functional as F
 from mase_server import MaseGraph
 from mase_server.dtypes import SHORT
 from mase_server.ops.types import TensorType
-from mase_server.tracing.calls import Constant, ref
-from mase_server.tracing.probe import MismatchError, Wire, check_structure, merge
-from mase_server.tracing.symbols import Atom, Expr, Fitter
-from mase_server.tracing.values import DictOf, Python, TupleOf
+from mase_server.tracing.recording.calls import Constant, ref
+from mase_server.tracing.recording.values import DictOf, Python, TupleOf
+from mase_server.tracing.symbols.fitting import Atom, Expr, Fitter
+from mase_server.tracing.symbols.probing import MismatchError, Wire, check_structure, merge
 from tests.tracing.recording import assert_same, run_once, session
 
 

@@ -16,11 +16,11 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from mase_server.ops.types import TensorType
-from mase_server.snapshot import Problem
-from mase_server.tracing.errors.failure import Failure
-from mase_server.tracing.errors.problems import Context, explain
-from mase_server.tracing.loading.importer import WorkspaceImporter
-from mase_server.tracing.shadow import MetaMode, Shadows, ValueDependentError
+from mase_server.protocol.snapshot import Problem
+from mase_server.tracing.diagnosis.failure import Failure
+from mase_server.tracing.diagnosis.problems import Context, explain_error
+from mase_server.tracing.importing.importer import WorkspaceImporter
+from mase_server.tracing.recording.shadow import MetaMode, Shadows, ValueDependentError
 
 HEADER = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
 
@@ -78,7 +78,7 @@ class Workbench:
         leaf, path = innermost_leaf(model, caught.value)
         if failure is not None and leaf is not None:
             failure = failure.inside(leaf, path)
-        return explain(caught.value, failure, Context(self.path, (str(self.folder),), model="Net", **context))
+        return explain_error(caught.value, failure, Context(self.path, (str(self.folder),), model="Net", **context))
 
     def raising(self, phase: str, text: str, header: str = HEADER) -> Problem:
         self.write(text, header=header)
@@ -86,7 +86,7 @@ class Workbench:
         with pytest.raises(BaseException) as caught:  # noqa: PT011, PT012
             namespace = self.load()
             namespace["Net"]()
-        return explain(caught.value, None, context)
+        return explain_error(caught.value, None, context)
 
     def text_at(self, problem: Problem) -> str:
         lines = Path(problem.file).read_text().split("\n")
@@ -173,16 +173,16 @@ def test_a_call_that_does_not_fit_is_told_with_both_operands(bench: Workbench, n
 
 
 LAYERS = {
-    "linear": ("nn.Linear(400, 120)", ones(2, 576), "in_features=400 -> 576", "nn.Linear(576, 120)", ["400 features", "f32[2, 576] is 576"]),
-    "linear_product": ("nn.Linear(16 * 5 * 5, 120)", ones(2, 576), "in_features=400 -> 576", "nn.Linear(576, 120)", ["576"]),
-    "linear_keyword": ("nn.Linear(out_features=3, in_features=4)", ones(2, 5), "in_features=4 -> 5", "nn.Linear(out_features=3, in_features=5)", ["5"]),
-    "conv": ("nn.Conv2d(3, 8, 3)", ones(2, 1, 8, 8), "in_channels=3 -> 1", "nn.Conv2d(1, 8, 3)", ["3 channels", "f32[2, 1, 8, 8] has 1"]),
-    "conv_unbatched": ("nn.Conv1d(3, 8, 3)", ones(4, 8), "in_channels=3 -> 4", "nn.Conv1d(4, 8, 3)", ["has 4 (dimension 0)"]),
-    "conv_transpose": ("nn.ConvTranspose2d(3, 8, 3)", ones(2, 5, 8, 8), "in_channels=3 -> 5", "nn.ConvTranspose2d(5, 8, 3)", ["3 channels"]),
-    "batch_norm": ("nn.BatchNorm2d(8)", ones(2, 16, 4, 4), "num_features=8 -> 16", "nn.BatchNorm2d(16)", ["8 channels", "has 16"]),
-    "layer_norm": ("nn.LayerNorm(64)", ones(2, 32), "normalized_shape=64 -> 32", "nn.LayerNorm(32)", ["[64]", "[32]"]),
-    "layer_norm_list": ("nn.LayerNorm([4, 8])", ones(2, 4, 6), "normalized_shape=(4, 8) -> (4, 6)", "nn.LayerNorm([4, 6])", ["[4, 8]", "[4, 6]"]),
-    "group_norm": ("nn.GroupNorm(2, 8)", ones(2, 16, 4), "num_channels=8 -> 16", "nn.GroupNorm(2, 16)", ["8 channels", "16"]),
+    "linear": ("nn.Linear(400, 120)", ones(2, 576), "Change `400` to `576`", "nn.Linear(576, 120)", ["400 features", "f32[2, 576] is 576"]),
+    "linear_product": ("nn.Linear(16 * 5 * 5, 120)", ones(2, 576), "Change `16 * 5 * 5` to `576`", "nn.Linear(576, 120)", ["576"]),
+    "linear_keyword": ("nn.Linear(out_features=3, in_features=4)", ones(2, 5), "Change `4` to `5`", "nn.Linear(out_features=3, in_features=5)", ["5"]),
+    "conv": ("nn.Conv2d(3, 8, 3)", ones(2, 1, 8, 8), "Change `3` to `1`", "nn.Conv2d(1, 8, 3)", ["3 channels", "f32[2, 1, 8, 8] has 1"]),
+    "conv_unbatched": ("nn.Conv1d(3, 8, 3)", ones(4, 8), "Change `3` to `4`", "nn.Conv1d(4, 8, 3)", ["has 4 (dimension 0)"]),
+    "conv_transpose": ("nn.ConvTranspose2d(3, 8, 3)", ones(2, 5, 8, 8), "Change `3` to `5`", "nn.ConvTranspose2d(5, 8, 3)", ["3 channels"]),
+    "batch_norm": ("nn.BatchNorm2d(8)", ones(2, 16, 4, 4), "Change `8` to `16`", "nn.BatchNorm2d(16)", ["8 channels", "has 16"]),
+    "layer_norm": ("nn.LayerNorm(64)", ones(2, 32), "Change `64` to `32`", "nn.LayerNorm(32)", ["[64]", "[32]"]),
+    "layer_norm_list": ("nn.LayerNorm([4, 8])", ones(2, 4, 6), "Change `[4, 8]` to `[4, 6]`", "nn.LayerNorm([4, 6])", ["[4, 8]", "[4, 6]"]),
+    "group_norm": ("nn.GroupNorm(2, 8)", ones(2, 16, 4), "Change `8` to `16`", "nn.GroupNorm(2, 16)", ["8 channels", "16"]),
 }  # fmt: skip
 
 
@@ -196,7 +196,8 @@ def test_a_layer_of_the_wrong_width_gets_a_fix_that_makes_the_file_run(bench: Wo
     for piece in ["`x` f32", *said]:
         assert piece in problem.message
     assert bench.text_at(problem) == "self.layer(x)"
-    assert [fix["title"] for fix in problem.fixes] == [title]
+    line = made_at((bench.folder / "model.py").read_text(), constructor, bench.path)[1]
+    assert [fix["title"] for fix in problem.fixes] == [f"{title} (line {line})"]
     assert mended in bench.mended(problem)
     (bench.folder / "model.py").write_text(bench.mended(problem))
     bench.load()["Net"]()(x)
@@ -213,7 +214,7 @@ def explain_layer(bench: Workbench, text: str, constructor: str, x: torch.Tensor
     assert leaf is not None
     constructions = {id(leaf) + n: place for n in range(times)}
     context = Context(bench.path, (str(bench.folder),), constructions=constructions)
-    return explain(caught.value, watch.failure.inside(leaf, path), context)
+    return explain_error(caught.value, watch.failure.inside(leaf, path), context)
 
 
 def test_the_place_where_the_layer_was_made_is_shown_beside_it(bench: Workbench) -> None:
@@ -297,8 +298,8 @@ def test_mixed_types_are_told_with_the_conversion(bench: Workbench, name: str) -
 
 
 CHECKED_BY_THE_LAYER = {
-    "batch_norm": ("nn.BatchNorm2d(8)", ones(2, 32), ["[N, C, H, W]", "f32[2, 32] has 2 dimensions"], ["BatchNorm2d -> BatchNorm1d"]),
-    "lstm": ("nn.LSTM(5, 6)", ones(2, 3, 4), ["5 features", "f32[2, 3, 4] is 4"], ["input_size=5 -> 4"]),
+    "batch_norm": ("nn.BatchNorm2d(8)", ones(2, 32), ["[N, C, H, W]", "f32[2, 32] has 2 dimensions"], ["Change `nn.BatchNorm2d` to `nn.BatchNorm1d`"]),
+    "lstm": ("nn.LSTM(5, 6)", ones(2, 3, 4), ["5 features", "f32[2, 3, 4] is 4"], ["Change `5` to `4`"]),
 }  # fmt: skip
 
 
@@ -311,12 +312,12 @@ def test_what_a_layer_checks_before_any_torch_call_is_explained_too(bench: Workb
         model(x)
     failure = Failure.of(caught.value, model.layer, (x,), {}, "").inside(model.layer, "layer")
     context = Context(bench.path, (str(bench.folder),), constructions={id(model.layer): place})
-    problem = explain(caught.value, failure, context)
+    problem = explain_error(caught.value, failure, context)
     assert problem.code == "shape-mismatch"
     assert "`layer` " in problem.message
     for text in said:
         assert text in problem.message
-    assert [fix["title"] for fix in problem.fixes] == titles
+    assert [fix["title"].partition(" (line")[0] for fix in problem.fixes] == titles
 
 
 def test_attention_of_another_width(bench: Workbench) -> None:
@@ -426,7 +427,7 @@ def test_a_model_without_forward_is_told_to_define_it(bench: Workbench) -> None:
     model = bench.load()["Net"]()
     with pytest.raises(NotImplementedError) as caught:
         model(ones(1))
-    problem = explain(caught.value, None, Context(bench.path, where=(4, 6, 4, 9)))
+    problem = explain_error(caught.value, None, Context(bench.path, where=(4, 6, 4, 9)))
     assert problem.code == "missing-forward"
     assert "Net has no forward: define" in problem.message
     assert bench.text_at(problem) == "Net"
@@ -468,7 +469,7 @@ def test_a_layer_that_cannot_be_printed_is_named_by_its_class(bench: Workbench) 
             raise KeyError("name")
 
     failure = Failure.of(error := RuntimeError("no"), F.linear, (ones(2, 3), ones(5, 4)), {}, "")
-    problem = explain(error, failure.inside(Odd(4, 5), "odd"), Context(bench.path))
+    problem = explain_error(error, failure.inside(Odd(4, 5), "odd"), Context(bench.path))
     assert problem.message.startswith("`odd` Odd expects 4 features")
 
 
@@ -477,7 +478,7 @@ def test_an_error_in_the_constructor_names_the_model(bench: Workbench) -> None:
     assert problem.code == "constructor-error"
     assert problem.message == (
         "Constructing Net raised KeyError: 'heads'. "
-        "Mend it, or say other arguments in a comment above the class: `# mase: Net(...)`."
+        "Fix it, or give other arguments in a comment above the class: `# mase: Net(...)`."
     )
     assert bench.text_at(problem) == "{}['heads']"
 
@@ -489,7 +490,7 @@ def test_wrong_constructor_arguments_of_ours_point_at_the_class(bench: Workbench
         kind()
     # The only frame is the test's own, outside the workspace.
     context = Context(bench.path, (str(bench.folder),), phase="construct", model="Net", where=(4, 6, 4, 9))
-    problem = explain(caught.value, None, context)
+    problem = explain_error(caught.value, None, context)
     assert "missing 1 required positional argument: 'dim'" in problem.message
     assert bench.text_at(problem) == "Net"
 
@@ -501,14 +502,14 @@ def test_a_value_that_cannot_be_known_says_so(bench: Workbench) -> None:
         model = bench.load()["Net"]()
     with pytest.raises(RuntimeError) as caught:
         model(torch.ones(3, device="meta"))
-    problem = explain(caught.value, None, Context(bench.path))
+    problem = explain_error(caught.value, None, Context(bench.path))
     assert problem.code == "value-dependent"
     assert bench.text_at(problem) == "self.fc(x).item()"
-    own = explain(ValueDependentError("item() needs the value"), None, Context(bench.path))
+    own = explain_error(ValueDependentError("item() needs the value"), None, Context(bench.path))
     assert own.code == "value-dependent"
 
 
 def test_a_failure_of_another_error_is_not_mixed_in(bench: Workbench) -> None:
     swallowed = Failure.of(RuntimeError("old"), torch.add, (ones(2), ones(3)), {}, "")
-    problem = explain(KeyError("new"), swallowed, Context(bench.path))
+    problem = explain_error(KeyError("new"), swallowed, Context(bench.path))
     assert "f32" not in problem.message

@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from mase_server import MaseGraph
-from mase_server.tracing.recorder import Recorder
-from mase_server.tracing.shadow import Shadows
+from mase_server.tracing.recording.recorder import Recorder
+from mase_server.tracing.recording.shadow import Shadows
 from tests.tracing.recording import assert_equal_to_eager, record, run_once, targets
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from mase_server.ir.session import Session
-from mase_server.tracing.errors.recovery import RecoveringRecorder, handled_lines
+from mase_server.tracing.diagnosis.recovery import RecoveringRecorder, handled_lines
 from tests.worker.jobs import Job
 
 BRANCHES = """

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from mase_server.tracing.shadow import MetaMode, Shadows
+from mase_server.tracing.recording.shadow import MetaMode, Shadows
 
 
 def types(value):

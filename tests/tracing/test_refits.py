@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mase_server.worker.proof import applied
+from mase_server.worker.proof import apply_edits
 from tests.worker.jobs import Job
 
 NET = """
@@ -62,7 +62,7 @@ def test_the_number_is_changed_where_it_is_written(name: str, tmp_path: Path) ->
     job = Job(tmp_path, text)
     (problem,) = job.problems
     (fix,) = problem["fixes"]
-    mended = applied(job.text, fix["edits"])
+    mended = apply_edits(job.text, fix["edits"])
     assert written in mended
     assert fix["preferred"]
     names: dict[str, Any] = {"__name__": "__main__"}

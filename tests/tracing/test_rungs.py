@@ -8,10 +8,16 @@ from torch import nn
 
 from mase_server.dtypes import SHORT
 from mase_server.ir.session import Session
-from mase_server.tracing import rungs
-from mase_server.tracing.probe import Wire
-from mase_server.tracing.rungs import CHEAP_PARAMETERS, TooSlowError, needs_values, real_copy, worth_a_real_run
-from mase_server.tracing.shadow import MetaMode, Shadows, ValueDependentError
+from mase_server.tracing.recording import rungs
+from mase_server.tracing.recording.rungs import (
+    CHEAP_PARAMETERS,
+    TooSlowError,
+    needs_values,
+    real_copy,
+    worth_a_real_run,
+)
+from mase_server.tracing.recording.shadow import MetaMode, Shadows, ValueDependentError
+from mase_server.tracing.symbols.probing import Wire
 from tests.tracing.recording import session
 
 

@@ -6,13 +6,13 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from mase_server.tracing.calling import leaves, map_leaves
-from mase_server.tracing.shadow import MetaMode, Shadows, ValueDependentError
-from mase_server.tracing.state import unchanged
+from mase_server.tracing.recording.calling import iterate_leaf_tensors, map_leaves
+from mase_server.tracing.recording.shadow import MetaMode, Shadows, ValueDependentError
+from mase_server.tracing.recording.state import preserve_state
 
 MATRIX = [[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]]
 
@@ -119,15 +119,15 @@ KNOWN = [
 @pytest.mark.parametrize("function", KNOWN, ids=lambda function: function.__name__)
 def test_values_that_depend_on_no_weight_are_known(function):
     out, shadows = on_meta(function)
-    known, eager = list(leaves(values_of(out, shadows))), list(leaves(function()))
-    assert len(known) == len(list(leaves(out))) == len(eager)
+    known, eager = list(iterate_leaf_tensors(values_of(out, shadows))), list(iterate_leaf_tensors(function()))
+    assert len(known) == len(list(iterate_leaf_tensors(out))) == len(eager)
     assert all(map(same, known, eager))
 
 
 @pytest.mark.parametrize("function", KNOWN, ids=lambda function: function.__name__)
 def test_everything_lives_on_meta_whatever_is_known(function):
     out, _ = on_meta(function)
-    assert {tensor.device.type for tensor in leaves(out)} == {"meta"}
+    assert {tensor.device.type for tensor in iterate_leaf_tensors(out)} == {"meta"}
 
 
 READS = {
@@ -249,7 +249,7 @@ def test_what_was_overwritten_comes_back_after_a_trial():
     shadows = Shadows()
     with MetaMode(shadows):
         counter.register_buffer("steps", torch.zeros(2))
-    with unchanged(counter, shadows), MetaMode(shadows):
+    with preserve_state(counter, shadows), MetaMode(shadows):
         counter.steps.add_(1)
         counter.steps[0] = 9
         counter.steps *= 2
@@ -263,7 +263,7 @@ def test_what_became_unknown_in_a_trial_is_known_again_after_it():
     shadows = Shadows()
     with MetaMode(shadows):
         counter.register_buffer("steps", torch.zeros(2))
-    with unchanged(counter, shadows), MetaMode(shadows):
+    with preserve_state(counter, shadows), MetaMode(shadows):
         counter.steps.add_(torch.empty(2))
         assert shadows.get(counter.steps) is None
     assert shadows.get(counter.steps).tolist() == [0.0, 0.0]
@@ -360,9 +360,9 @@ def test_packed_sequences_have_the_shapes_of_eager(kind, both, batch_first):
 
     shape = (3, 7, 4) if batch_first else (7, 3, 4)
     x, lengths = torch.randn(*shape), torch.tensor([7, 2, 5])
-    eager = [(tensor.dtype, tensor.shape) for tensor in leaves(run(x, lengths))]
+    eager = [(tensor.dtype, tensor.shape) for tensor in iterate_leaf_tensors(run(x, lengths))]
     out, shadows = on_meta(lambda: run(nn.Parameter(x) * 1, lengths))
-    assert [(tensor.dtype, tensor.shape) for tensor in leaves(out)] == eager
+    assert [(tensor.dtype, tensor.shape) for tensor in iterate_leaf_tensors(out)] == eager
     assert shadows.get(out[2]).tolist() == [7, 2, 5]
 
 
@@ -398,7 +398,6 @@ programs = st.lists(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=120)
 @given(programs)
 def test_any_program_on_small_integers_has_the_values_of_eager(lines):
     def function():
@@ -415,7 +414,6 @@ def test_any_program_on_small_integers_has_the_values_of_eager(lines):
         assert torch.equal(known, real)
 
 
-@settings(deadline=None, max_examples=120)
 @given(programs.filter(lambda lines: not any("item" in line or "any" in line or "x[x" in line for line in lines)))
 def test_what_depends_on_a_weight_is_never_known_and_has_eagers_shape(lines):
     weight = nn.Parameter(torch.arange(4.0))

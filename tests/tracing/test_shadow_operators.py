@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from functools import cache
 
 import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from mase_server.tracing.calling import leaves, map_leaves
-from mase_server.tracing.rungs import needs_values
-from mase_server.tracing.shadow import SHADOW_LIMIT, MetaMode, Shadows
+from mase_server.tracing.recording.calling import iterate_leaf_tensors, map_leaves
+from mase_server.tracing.recording.rungs import needs_values
+from mase_server.tracing.recording.shadow import SHADOW_LIMIT, MetaMode, Shadows
 
 pytestmark = pytest.mark.slow
 
@@ -38,15 +37,14 @@ def dtype_of(op):
     return next(d for d in (torch.float32, torch.int64, torch.complex64, torch.bool, *supported) if d in supported)
 
 
-@cache
-def samples(name):
+def samples(op):
     """Some calls of an operator: ((input, args, kwargs), eager result)."""
-    found, op = [], BY_NAME[name]
+    found = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for sample in itertools.islice(op.sample_inputs("cpu", dtype_of(op)), SAMPLES):
             call = (sample.input, sample.args, sample.kwargs)
-            if all(type(t) is torch.Tensor and t.layout is torch.strided for t in leaves(call)):
+            if all(type(t) is torch.Tensor and t.layout is torch.strided for t in iterate_leaf_tensors(call)):
                 torch.manual_seed(0)
                 found.append((call, op(sample.input, *sample.args, **sample.kwargs)))
     return found
@@ -75,42 +73,44 @@ def outcome(op, call):
 
 
 def types(value):
-    return [(t.dtype, tuple(t.shape)) for t in leaves(value)]
+    return [(t.dtype, tuple(t.shape)) for t in iterate_leaf_tensors(value)]
 
 
 def ids(op):
     return f"{op.name}-{op.variant_test_name}" if op.variant_test_name else op.name
 
 
-BY_NAME = {ids(op): op for op in OPERATORS}
-
-
 @pytest.mark.parametrize("op", OPERATORS, ids=ids)
-def test_values_of_known_tensors_are_eagers(op):
-    for call, eager in samples(ids(op)):
-        out, shadows = run(op, call, known=True)
-        assert types(out) == types(eager)
-        if op.name in WITHOUT_VALUES:
-            continue
-        for symbolic, real in zip(leaves(out), leaves(eager), strict=True):
-            known = shadows.get(symbolic) if symbolic.is_meta else symbolic
-            if known is None:
-                assert symbolic.numel() > SHADOW_LIMIT or symbolic.numel() == 0
-                continue
-            torch.testing.assert_close(known, real, rtol=0, atol=0, equal_nan=True)
+def test_values_of_known_and_types_of_unknown_tensors_are_eagers(op):
+    for call, eager in samples(op):
+        check_known(op, call, eager)
+        check_unknown(op, call, eager)
 
 
-@pytest.mark.parametrize("op", OPERATORS, ids=ids)
-def test_types_of_unknown_tensors_are_eagers_or_there_is_no_answer(op):
-    for call, eager in samples(ids(op)):
-        out, error = outcome(op, call)
-        if error is not None:
-            assert needs_values(error), error
+def check_known(op, call, eager):
+    """On tensors whose values are known, the result has eager's types and values."""
+    out, shadows = run(op, call, known=True)
+    assert types(out) == types(eager)
+    if op.name in WITHOUT_VALUES:
+        return
+    for symbolic, real in zip(iterate_leaf_tensors(out), iterate_leaf_tensors(eager), strict=True):
+        known = shadows.get(symbolic) if symbolic.is_meta else symbolic
+        if known is None:
+            assert symbolic.numel() > SHADOW_LIMIT or symbolic.numel() == 0
             continue
-        if ids(op) in NO_STATISTICS:
-            out, eager = out[0], eager[0]
-        assert types(out) == types(eager)
-        assert all(tensor.is_meta for tensor in leaves(out) if tensor.layout is torch.strided)
+        torch.testing.assert_close(known, real, rtol=0, atol=0, equal_nan=True)
+
+
+def check_unknown(op, call, eager):
+    """On tensors without values, the result has eager's types, or there is none because it depends on values."""
+    out, error = outcome(op, call)
+    if error is not None:
+        assert needs_values(error), error
+        return
+    if ids(op) in NO_STATISTICS:
+        out, eager = out[0], eager[0]
+    assert types(out) == types(eager)
+    assert all(tensor.is_meta for tensor in iterate_leaf_tensors(out) if tensor.layout is torch.strided)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from mase_server.tracing.errors.scenes import Scene
-from mase_server.tracing.errors.slips import closest, explain_slip
-from mase_server.worker.proof import applied
+from mase_server.tracing.diagnosis.scenes import Scene
+from mase_server.tracing.diagnosis.slips import explain_slip, find_closest_name
+from mase_server.worker.proof import apply_edits
 
 HEADER = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n\n\nclass Net(nn.Module):\n"
 INIT = "    def __init__(self):\n        super().__init__()\n        {init}\n\n"
@@ -39,7 +39,7 @@ class Tried:
     def mended(self) -> str:
         assert self.told is not None
         (fix,) = self.told[1]
-        return applied(self.text, fix["edits"])
+        return apply_edits(self.text, fix["edits"])
 
 
 def run(text: str, path: str, *inputs: Any) -> Any:
@@ -130,10 +130,10 @@ def test_errors_of_other_kinds_are_not_slips(tmp_path: Path) -> None:
 
 
 def test_the_closest_name() -> None:
-    assert closest("fc_1", ["fc1", "conv"]) == "fc1"
-    assert closest("bb", ["a", "b"]) == "b"
-    assert closest("ort", ["sorted"]) is None
-    assert closest("weight", ["__weight__", "bias"]) is None
+    assert find_closest_name("fc_1", ["fc1", "conv"]) == "fc1"
+    assert find_closest_name("bb", ["a", "b"]) == "b"
+    assert find_closest_name("ort", ["sorted"]) is None
+    assert find_closest_name("weight", ["__weight__", "bias"]) is None
 
 
 def test_values_are_read_off_the_frame_without_running_code(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -78,7 +78,6 @@ def assert_as_before(before, after):
         assert torch.equal(value, now), name
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.sampled_from(sorted(DEEDS)), max_size=4), st.booleans())
 @example(["requires_grad", "fails"], False)
 def test_tracing_leaves_a_model_as_it_was_whatever_its_forward_does(deeds, training):

@@ -10,7 +10,7 @@ from torch.nn.utils import parametrizations, weight_norm
 from torch.utils.checkpoint import checkpoint
 
 from mase_server import MaseGraph
-from mase_server.tracing.values import describe
+from mase_server.tracing.recording.values import describe_value
 from tests.tracing.recording import assert_equal_to_eager, record
 from tests.tracing.test_recorder import Model, batch, linear
 
@@ -237,7 +237,7 @@ def test_the_graph_computes_what_unusual_code_computes(forward):
 @pytest.mark.parametrize("forward", [gradient_inside, function_gradient], ids=lambda forward: forward.__name__)
 def test_gradients_taken_in_a_forward_have_their_shapes(forward):
     run = record(model_of(forward).eval(), batch(4)["x"])
-    assert run.result == describe(forward(None, batch(4)["x"]))
+    assert run.result == describe_value(forward(None, batch(4)["x"]))
 
 
 def test_borrowed_parameters_are_not_taken_for_the_layers_own():

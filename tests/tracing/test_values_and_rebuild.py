@@ -16,10 +16,17 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from mase_server import MaseGraph
 from mase_server.ops.types import TensorType
-from mase_server.tracing.bindings import Reports, is_shown
-from mase_server.tracing.calls import classify, ref, references, with_types
-from mase_server.tracing.rebuild import Rebuild
-from mase_server.tracing.values import DictOf, Python, TupleOf, describe, fields_of, holds_tensor, tensors_of
+from mase_server.tracing.recording.calls import Reports, classify, is_shown, ref, references, with_types
+from mase_server.tracing.recording.values import (
+    DictOf,
+    Python,
+    Rebuild,
+    TupleOf,
+    describe_value,
+    fields_of,
+    holds_tensor,
+    tensors_of,
+)
 from tests.tracing.recording import assert_equal_to_eager, assert_same
 
 
@@ -65,7 +72,7 @@ DESCRIBED = [
 
 @pytest.mark.parametrize(("value", "described"), DESCRIBED)
 def test_values_are_described_by_shape_and_type(value, described):
-    assert describe(value) == described
+    assert describe_value(value) == described
 
 
 @pytest.mark.parametrize(("value", "described"), DESCRIBED)
@@ -77,7 +84,7 @@ def test_endless_nesting_ends():
     value: list = []
     value.append(value)
     assert not holds_tensor(value)
-    assert isinstance(describe(value), TupleOf)
+    assert isinstance(describe_value(value), TupleOf)
 
 
 def test_only_mappings_and_data_classes_have_fields():

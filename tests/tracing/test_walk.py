@@ -1,6 +1,6 @@
 """Which files of a workspace are looked at, and in which order."""
 
-from mase_server.tracing.loading.walk import files_below
+from mase_server.tracing.importing.source import files_below
 
 
 def found(folder, *suffixes, but=""):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mase_server.daemon.process import boot, end_groups
+from mase_server.daemon.process import boot_worker, end_groups
 
 from .pythons import make_python
 
@@ -29,7 +29,7 @@ async def booted(tmp_path):
     started = []
 
     async def start(python, role="parent", job=JOB):
-        started.append(await boot(python, role, str(tmp_path), job))
+        started.append(await boot_worker(python, role, str(tmp_path), job))
         return started[-1]
 
     yield start

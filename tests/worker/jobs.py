@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import sys
 import textwrap
@@ -12,11 +11,11 @@ from typing import Any
 
 import torch._dynamo  # noqa: F401 - the warm parent has it, so that no fork has to import it
 
-from mase_server.snapshot import KINDS, Assembler, Payload, split
-from mase_server.tracing.values import Value
+from mase_server.protocol.request import TraceOptions, TraceRequest
+from mase_server.protocol.snapshot import KINDS, Assembler, Payload, split_payload
+from mase_server.tracing.recording.values import Value
 from mase_server.worker import proof
 from mase_server.worker.job import trace
-from mase_server.worker.request import TraceOptions, TraceRequest
 from mase_server.worker.traced import Traced
 
 #: A busy machine is no reason for a fix not to be proved here.
@@ -28,7 +27,7 @@ HEADER = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
 @contextmanager
 def undisturbed() -> Any:
     """A job is made for a process of its own: this one forgets what it imported."""
-    before, collecting = dict(sys.modules), gc.isenabled()
+    before = dict(sys.modules)
     try:
         yield
     finally:
@@ -36,8 +35,6 @@ def undisturbed() -> Any:
             if not name.startswith(("torch", "mase_server", "numpy", "transformers")):
                 del sys.modules[name]
         sys.modules["__main__"] = before["__main__"]
-        if collecting:
-            gc.enable()
 
 
 class Job:
@@ -65,7 +62,7 @@ class Job:
     def payload(self) -> Payload:
         """The last one, as it arrives at the other end."""
         assembler = Assembler()
-        (done,) = [done for frame in split(self.payloads[-1]) if (done := assembler.add(frame)) is not None]
+        (done,) = [done for frame in split_payload(self.payloads[-1]) if (done := assembler.add(frame)) is not None]
         return done
 
     @property

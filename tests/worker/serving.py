@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mase_server import wire
-from mase_server.snapshot import TransformAssembler
-from mase_server.steps import Step
-from mase_server.worker.live import Live
-from mase_server.worker.transforms.forks import Fork, resident_bytes
+from mase_server.descendants import resident_bytes_of
+from mase_server.protocol import wire
+from mase_server.protocol.arguments import Step
+from mase_server.protocol.snapshot import TransformAssembler
+from mase_server.worker.traced import Live
+from mase_server.worker.transforms.forks import Fork
 from mase_server.worker.transforms.service import Service
 
 #: Seconds for one answer; a test that waits longer fails.
@@ -42,12 +43,12 @@ class Child:
     """The child. `call` waits for the answer; `ask` and `wait` do so in two steps."""
 
     def __init__(self, live: Live) -> None:
-        self._fork = Fork.of(lambda sock: Service(wire.Connection(sock), live).serve())
-        self._fork.sock.setblocking(True)
+        self._fork_call = Fork.of(lambda sock: Service(wire.Connection(sock), live).serve())
+        self._fork_call.sock.setblocking(True)
         self._decoder = wire.Decoder()
         self._arrived: list[wire.Message] = []
         self._ids = 0
-        self.pid = self._fork.pid
+        self.pid = self._fork_call.pid
 
     def ask(self, method: str, *steps: str, **params: Any) -> int:
         self._ids += 1
@@ -57,7 +58,7 @@ class Child:
         return self._ids
 
     def send(self, message: wire.Message) -> None:
-        self._fork.sock.sendall(wire.encode(message))
+        self._fork_call.sock.sendall(wire.encode(message))
 
     def call(self, method: str, *steps: str, **params: Any) -> Answer:
         return self.wait(self.ask(method, *steps, **params))
@@ -89,8 +90,8 @@ class Child:
                 yield mine[0]
                 continue
             assert time.monotonic() < end, "no answer came"
-            if select.select([self._fork.sock], [], [], 1.0)[0]:
-                data = self._fork.sock.recv(1 << 20)
+            if select.select([self._fork_call.sock], [], [], 1.0)[0]:
+                data = self._fork_call.sock.recv(1 << 20)
                 assert data, "the child ended"
                 self._decoder.feed(data)
                 while (message := self._decoder.next()) is not None:
@@ -107,7 +108,7 @@ class Child:
 
     def close(self) -> None:
         """Close the wire, as a server does that goes; the child must end by itself."""
-        self._fork.sock.shutdown(socket.SHUT_RDWR)
+        self._fork_call.sock.shutdown(socket.SHUT_RDWR)
         assert os.waitpid(self.pid, 0)[1] == 0
 
     def kill(self) -> None:
@@ -117,7 +118,7 @@ class Child:
 
 def room(extra: int) -> int:
     """A limit for forks of this process, which after thousands of tests is large itself: what it has, and more."""
-    return resident_bytes(os.getpid()) + extra
+    return resident_bytes_of(os.getpid()) + extra
 
 
 def children(pid: int) -> list[int]:

@@ -1,6 +1,7 @@
 """Booting in the user's interpreter: by path, touching nothing, and refusing in words."""
 
 import ast
+import asyncio
 import os
 import shutil
 import socket
@@ -13,11 +14,11 @@ import pytest
 
 import mase_server
 from mase_server.daemon.launcher import ForkLauncher
+from mase_server.daemon.pool import SpareLauncher
 from mase_server.daemon.process import BOOT, NoEnvironment
-from mase_server.daemon.spare import SpareLauncher
 from mase_server.daemon.supervisor import Events, Limits, TraceWorker
-from mase_server.priority import LOW
-from mase_server.worker.request import TraceRequest
+from mase_server.descendants import LOW
+from mase_server.protocol.request import TraceRequest
 
 from .conftest import JOB, environment_of, tasks
 
@@ -59,6 +60,16 @@ async def test_a_child_sees_the_users_python_untouched(launcher, tmp_path):
     assert facts["environ"]["OMP_NUM_THREADS"] == "1"
     assert facts["package"] == mase_server.__file__
     assert (facts["threads"], facts["tasks"], facts["leader"]) == (1, 1, True)
+
+
+async def test_a_child_survives_being_asked_for_its_line_before_it_has_run(launcher, tmp_path):
+    """On a busy machine the server knows of a fork before its first line ran, where a signal would end it."""
+    for _ in range(5):
+        child = await launcher.launch()
+        child.ask_line()
+        await asyncio.wait([child.exited], timeout=0.02)
+        assert not child.exited.done(), child.exited.result()
+        await child.stop()
 
 
 async def test_a_child_can_multiply_with_two_threads_and_run_backward(launcher, tmp_path):

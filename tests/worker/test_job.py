@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from dataclasses import astuple
 from types import SimpleNamespace
@@ -12,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mase_server.ir.session import Session
-from mase_server.snapshot import COLUMNS, HEAD_KEYS, KINDS, MAX_SCOPES, Assembler, split
+from mase_server.protocol.snapshot import COLUMNS, HEAD_KEYS, KINDS, MAX_SCOPES, Assembler, split_payload
+from mase_server.worker import job
 from tests.ground_truth.record import run_main
 from tests.worker.jobs import HEADER, Job
 
@@ -172,14 +174,14 @@ def test_any_payload_is_put_together_again(sites, values, nodes):
     for table, count in zip(COLUMNS, (sites, values, nodes), strict=True):
         sent[table] = {name: [numbers.random() for _ in range(count)] for name in COLUMNS[table]}
     assembler = Assembler()
-    arrived = [done for frame in split(sent) if (done := assembler.add(frame)) is not None]
+    arrived = [done for frame in split_payload(sent) if (done := assembler.add(frame)) is not None]
     assert arrived == [sent]
 
 
 def frames_of(count):
     sent = dict.fromkeys(HEAD_KEYS)
     sent |= {table: {name: list(range(count)) for name in names} for table, names in COLUMNS.items()}
-    return list(split(sent))
+    return list(split_payload(sent))
 
 
 @pytest.mark.parametrize(
@@ -524,3 +526,18 @@ def test_a_nested_tensor_is_told_as_what_tracing_does_not_follow(tmp_path, layou
     assert (problem["severity"], problem["code"], problem["line"]) == ("warning", "value-dependent", 8)
     assert problem["message"].startswith("A nested tensor is not traced: its rows have sizes of their own.")
     assert job.value("first")[:2] == ["f32", [3, 8]]
+
+
+def test_a_file_that_is_saved_while_it_is_read_is_shown_as_the_text_that_is_named(tmp_path, monkeypatch):
+    """Two saves in a moment: what runs is the text whose hash the payload tells, not the one after it."""
+    texts = {width: HEADER + MLP.replace("width=8", f"width={width}") + MAIN for width in (8, 6)}
+    install = job.install
+
+    def save_and_install(*given):
+        (tmp_path / "model.py").write_text(texts[6])
+        return install(*given)
+
+    monkeypatch.setattr(job, "install", save_and_install)
+    traced = Job(tmp_path, MLP + MAIN)
+    assert traced.payload["sha256"] == hashlib.sha256(texts[8].encode()).hexdigest()
+    assert {value[1][-1] for _, _, name, value in traced.rows() if name == "h"} == {8}

@@ -6,9 +6,9 @@ from dataclasses import astuple
 import pytest
 
 from mase_server import notebooks
-from mase_server.snapshot import KINDS
+from mase_server.protocol.request import TraceOptions, TraceRequest
+from mase_server.protocol.snapshot import KINDS
 from mase_server.worker.job import trace
-from mase_server.worker.request import TraceOptions, TraceRequest
 from tests.ground_truth.record import run_main
 from tests.lsp.notebook_editing import Cell, as_json
 from tests.worker.jobs import Job, undisturbed
@@ -33,7 +33,7 @@ class NotebookJob(Job):
         self.path = folder / "model.ipynb"
         self.path.write_text(as_json([Cell("", cell) for cell in cells]))
         (folder / "scratch").mkdir()
-        saved = notebooks.read(str(self.path))
+        saved = notebooks.read_traced_bytes(str(self.path))
         self.script = folder / "script.py"
         self.script.write_bytes(saved)
         sha256 = hashlib.sha256(saved).hexdigest()
@@ -84,7 +84,7 @@ def test_every_row_is_what_python_itself_stored_there(tmp_path):
             shown.setdefault(place, set()).add(described(payload["values"][value]))
     assert shown == {place: seen for place, seen in truth.items() if place in shown}
     assert {place[5] for place in truth} - {"rows"} == {place[5] for place in shown} - {"rows"}
-    assert job.models == [("Net", "as the file calls it when it runs"), ("Wide", "as the file calls it when it runs")]
+    assert job.models == [("Net", "the inputs of the file's own run"), ("Wide", "the inputs of the file's own run")]
     assert job.told == []
 
 
@@ -121,7 +121,7 @@ def test_a_name_that_cells_use_again_leaves_the_models_that_it_held(tmp_path):
     assert job.told == [("text = open('none.txt').read()", "warning", "import-error")]
     assert job.problems[0]["message"] == (
         "This cell raised FileNotFoundError: [Errno 2] No such file or directory: 'none.txt'. "
-        "The cells below are traced without what it would have made."
+        "The cells below are traced without its results."
     )
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from mase_server.daemon.calls import CallFailed
+from mase_server.daemon.channel import CallFailed
 from mase_server.daemon.launcher import ForkLauncher
 from mase_server.daemon.process import DEFAULT_JOB
 from mase_server.daemon.supervisor import Events, Limits, TraceWorker
-from mase_server.worker.request import TraceOptions, TraceRequest
+from mase_server.protocol.request import TraceOptions, TraceRequest
 
 from .conftest import tasks
 from .serving import children, gone

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mase_server.priority import LOW, lower
-from mase_server.simulation.processes import run
+from mase_server.descendants import LOW, lower
+from mase_server.simulation.building import run_program
 
 SESSION = Path("/proc/self/autogroup")
-LOWERED = "from mase_server.priority import lower; lower(); import os; print(os.nice(0))"
+LOWERED = "from mase_server.descendants import lower; lower(); import os; print(os.nice(0))"
 #: A shell, the leader of a session, and a process in it that lowers itself.
 BESIDE = f'"{sys.executable}" -c "{LOWERED}"; cat {SESSION}'
 
@@ -34,5 +34,5 @@ def test_a_process_that_is_gone_is_no_error():
 @needs_sessions
 async def test_a_simulator_lets_others_go_first(tmp_path):
     """It begins as any process, and is lowered a moment later."""
-    done = await run(["sh", "-c", f"until grep -q 'nice {LOW}' {SESSION}; do :; done; nice"], tmp_path)
+    done = await run_program(["sh", "-c", f"until grep -q 'nice {LOW}' {SESSION}; do :; done; nice"], tmp_path)
     assert (done.status, done.output.strip()) == (0, str(max(LOW, os.nice(0))))

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from mase_server.snapshot import Problem
-from mase_server.tracing.loading.source import EDITED
+from mase_server.protocol.snapshot import Problem
+from mase_server.tracing.importing.source import EDITED
 from mase_server.worker import proof
-from mase_server.worker.proof import Proofs, applied, forked, show_edited
+from mase_server.worker.proof import Proofs, apply_edits, judge_in_fork, show_edited
 from tests.worker.jobs import Job
 
 TWO = """
@@ -41,14 +41,23 @@ def test_a_fix_that_mends_the_file_is_preferred(tmp_path: Path):
     job = Job(tmp_path, TWO.format(out=16, width=8).replace(" + x", ""))
     (problem,) = job.problems
     (fix,) = problem["fixes"]
-    assert (fix["title"], fix["preferred"]) == ("in_features=12 -> 16", True)
+    assert (fix["title"], fix["preferred"]) == (f"Change `12` to `16` (line {fix['edits'][0]['line']})", True)
 
 
 def test_a_fix_that_only_leads_to_the_next_error_is_offered_but_not_preferred(tmp_path: Path):
     job = Job(tmp_path, TWO.format(out=16, width=8))
     (problem,) = job.problems
     (fix,) = problem["fixes"]
-    assert (fix["title"], fix["preferred"]) == ("in_features=12 -> 16", False)
+    assert fix["title"].startswith("Change `12` to `16` (line ")
+    assert not fix["preferred"]
+
+
+def test_a_fix_of_another_file_names_it(tmp_path: Path):
+    (tmp_path / "parts.py").write_text("from torch import nn\n\n\ndef head():\n    return nn.Linear(12, 4)\n")
+    text = TWO.format(out=16, width=8).replace(" + x", "").replace("nn.Linear(12, 4)", "parts.head()")
+    job = Job(tmp_path, f"import parts\n{text}")
+    (problem,) = job.problems
+    assert [fix["title"] for fix in problem["fixes"]] == ["Change `12` to `16` (parts.py, line 5)"]
 
 
 def test_the_text_on_disk_and_in_this_process_stays_as_it_was(tmp_path: Path):
@@ -68,7 +77,7 @@ def test_the_text_on_disk_and_in_this_process_stays_as_it_was(tmp_path: Path):
     ],
 )
 def test_what_a_fork_says(judge: Any, expected: bool | None):
-    assert forked(judge, 60.0)[0] is expected
+    assert judge_in_fork(judge, 60.0)[0] is expected
 
 
 def test_a_fork_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch):
@@ -76,7 +85,7 @@ def test_a_fork_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch):
     fork = os.fork
     monkeypatch.setattr(os, "fork", lambda: made.append(fork()) or made[-1])
     for judge in (lambda: time.sleep(600) is None, lambda: any(iter(int, 1))):
-        right, spent = forked(judge, 0.05)
+        right, spent = judge_in_fork(judge, 0.05)
         assert right is None
         assert spent >= 0.05
         with pytest.raises(ChildProcessError):
@@ -87,9 +96,9 @@ def test_what_comes_while_a_fork_is_waited_for_ends_the_fork(monkeypatch: pytest
     made: list[int] = []
     fork = os.fork
     monkeypatch.setattr(os, "fork", lambda: made.append(fork()) or made[-1])
-    monkeypatch.setattr(proof, "_work", lambda pid: 1 / 0)
+    monkeypatch.setattr(proof, "stat_of", lambda pid: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        forked(lambda: time.sleep(600) is None, 60.0)
+        judge_in_fork(lambda: time.sleep(600) is None, 60.0)
     with pytest.raises(ChildProcessError):
         os.waitpid(made.pop(), os.WNOHANG)
 
@@ -100,7 +109,7 @@ def test_a_fork_takes_the_seconds_that_it_worked_not_those_that_it_waited():
             pass
         return True
 
-    assert forked(lambda: time.sleep(0.5) is None, 60.0)[1] < 0.3 <= forked(worked, 60.0)[1] < 60
+    assert judge_in_fork(lambda: time.sleep(0.5) is None, 60.0)[1] < 0.3 <= judge_in_fork(worked, 60.0)[1] < 60
 
 
 def test_once_the_time_is_spent_only_templates_are_offered(tmp_path: Path):
@@ -147,7 +156,7 @@ def test_the_first_fix_that_proves_right_comes_first(tmp_path: Path):
 
 
 def test_edits_are_applied_from_the_end(tmp_path: Path):
-    assert applied("abc\ndef", [edit(1, 0, 1, "X"), edit(2, 3, 3, "\ng"), edit(1, 1, 2, "YY")]) == "XYYc\ndef\ng"
+    assert apply_edits("abc\ndef", [edit(1, 0, 1, "X"), edit(2, 3, 3, "\ng"), edit(1, 1, 2, "YY")]) == "XYYc\ndef\ng"
 
 
 def test_an_edited_text_is_what_inspection_reads(tmp_path: Path):

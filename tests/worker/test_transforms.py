@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mase_server.snapshot import TRANSFORM_KEYS, titles
+from mase_server.protocol.snapshot import TRANSFORM_KEYS, unique_titles
 from tests.worker.jobs import Job
 from tests.worker.serving import Answer, Child, room
 
@@ -165,7 +165,7 @@ def test_errors_are_those_of_eager_with_the_weights_that_the_file_loads(tmp_path
     job, child = serve(tmp_path, NET.replace("{load}", load))
     last = child.call("transform", FIXED, model="Net", measure=True).last
     child.close()
-    assert last["weights"] == "weights that kept.pt gave"
+    assert last["weights"] == "weights of kept.pt"
     x, weights = inputs_of(job), state.state_dict()
     eager = F.linear(F.relu(F.linear(x, weights["fc1.weight"], weights["fc1.bias"])), *second(weights))
     with torch.no_grad():
@@ -294,7 +294,7 @@ def test_a_file_that_was_traced_with_a_pipeline_shows_it_at_once(tmp_path: Path)
     job = Job(tmp_path, NET.replace("{load}", ""), pipelines={"Net": steps, "Gone": steps, "Other": []})
     assert [payload["transforms"] for payload in job.payloads[:-1]] == [[]] * (len(job.payloads) - 1)
     (transform,) = job.payload["transforms"]
-    assert titles([model["name"] for model in job.payload["models"]])[transform["model"]] == "Net"
+    assert unique_titles([model["name"] for model in job.payload["models"]])[transform["model"]] == "Net"
     assert shown(job, transform)["y"][0] == "fixed(8,4)"
     assert not transform["complete"]
 
@@ -401,4 +401,4 @@ def test_code_after_any_two_passes_is_python(served, first: str):
     for second in PAIRS:
         text = served[1].call("code", first, second, model="Net").value["text"]
         ast.parse(text)
-        assert not text.startswith("#"), second
+        assert not text.startswith("#") or "it changes nothing here" in text.partition("\n")[0], second

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mase_server.building import EMISSION_KEYS, ESTIMATE_KEYS, OPERATION_KEYS, TOTAL_KEYS
-from mase_server.worker.transforms.hardware import _tell
+from mase_server.worker.transforms.work import _send_operations
 from tests.worker.jobs import Job
 from tests.worker.serving import Answer, Child, children, gone, room
 
@@ -251,10 +251,10 @@ def test_cancelling_ends_the_process_that_works_on_it(served, tmp_path: Path):
 
 
 def test_many_operations_come_before_the_answer_in_order(monkeypatch):
-    monkeypatch.setattr("mase_server.worker.transforms.hardware.CHUNK_ROWS", 2)
+    monkeypatch.setattr("mase_server.worker.transforms.work.CHUNK_ROWS", 2)
     for count, sizes in [(0, []), (1, []), (2, []), (3, [2]), (5, [2, 2])]:
         sent = []
-        _tell(sent.append, {"operations": list(range(count)), "text": "module"})
+        _send_operations(sent.append, {"operations": list(range(count)), "text": "module"})
         *events, answer = sent
         assert [len(event["operations"]) for event in events] == sizes
         pieces = [*(event["operations"] for event in events), answer["value"]["operations"]]

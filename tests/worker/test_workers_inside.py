@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from mase_server import wire
-from mase_server.snapshot import Problem
-from mase_server.worker import child, jobs, processes
+from mase_server.protocol import wire
+from mase_server.protocol.request import TraceRequest
+from mase_server.protocol.snapshot import Problem
+from mase_server.worker import jobs, parent, processes
 from mase_server.worker.preload import Preloader, file_stamp
-from mase_server.worker.request import TraceRequest
 
 
 class Wire:
@@ -59,7 +59,7 @@ def test_a_job_is_found_by_module_or_by_file(job):
 def test_a_trace_sends_what_the_job_emits_and_then_done(job):
     wire = Wire()
     name = job("emit({'event': 'stage', 'stage': 's', 'message': 'm'}); return 'live'")
-    assert child.trace(wire, request(), name) == "live"
+    assert parent.run_job(wire, request(), name) == "live"
     assert [message["event"] for message in wire.sent] == ["stage", "done"]
     assert wire.sent[-1]["seconds"] >= 0
 
@@ -67,7 +67,7 @@ def test_a_trace_sends_what_the_job_emits_and_then_done(job):
 @pytest.mark.parametrize("error", ["SystemExit(2)", "KeyboardInterrupt()", "OSError('gone')", "RecursionError('deep')"])
 def test_whatever_a_job_raises_becomes_a_problem_and_done(job, error):
     wire = Wire()
-    assert child.trace(wire, request(), job(f"raise {error}")) is None
+    assert parent.run_job(wire, request(), job(f"raise {error}")) is None
     assert [message["event"] for message in wire.sent] == ["failed", "done"]
     problem = Problem(**wire.sent[0]["problem"])
     assert problem.message.startswith(f"Tracing stopped: {error.partition('(')[0]}")
@@ -78,9 +78,9 @@ def test_an_error_is_placed_at_the_innermost_line_of_the_users_file():
     code = compile("def f():\n    return g()\ndef g():\n    int('x')\nf()\n", "/w/net.py", "exec")
     with pytest.raises(ValueError, match="invalid literal") as raised:
         exec(code, {})
-    problem = child.describe(raised.value, "/w/net.py")
+    problem = parent.describe_job_failure(raised.value, "/w/net.py")
     assert (problem.file, problem.line, problem.end_line) == ("/w/net.py", 4, 5)
-    assert child.describe(raised.value, "/w/other.py").line == 1
+    assert parent.describe_job_failure(raised.value, "/w/other.py").line == 1
     assert asdict(problem)["severity"] == "error"
 
 
@@ -90,7 +90,7 @@ def test_calls_are_answered_until_the_wire_ends():
         for ident, method in ((1, "ping"), (2, "fly"), (3, "transform")):
             ours.sendall(wire.encode({"op": "call", "id": ident, "method": method}))
         ours.shutdown(socket.SHUT_WR)
-        child.serve(wire.Connection(theirs), None)
+        parent.serve_calls(wire.Connection(theirs), None)
         theirs.shutdown(socket.SHUT_WR)
         connection = wire.Connection(ours)
         assert connection.read() == {"result": 1, "value": "pong"}
@@ -105,8 +105,8 @@ def test_calls_are_answered_until_the_wire_ends():
 GUARDED = """
 import os, signal, sys
 from pathlib import Path
-from mase_server.worker import child
-child.guard_faults(Path(sys.argv[1]))
+from mase_server.worker import parent
+parent.guard_faults(Path(sys.argv[1]))
 def where_am_i(what):
     if what == "signal":
         os.kill(os.getpid(), signal.SIGUSR2)

@@ -1,14 +1,13 @@
-"""The arithmetic of the hardware's components, at tensor speed: one function each, and the only definition of it.
+"""The only definition of the arithmetic of the hardware's components, at tensor speed: one function for each.
 
-All functions take and give int64 tensors: the integers of fixed-point values, value = integer / 2**fraction_width. The
-pass that simulates hardware, the tables in memory files and the tests of `rtl/` call these and nothing else.
+All functions take and return int64 tensors: the integers of fixed-point values, value = integer / 2**fraction_width.
+The pass that simulates hardware, the tables in memory files and the tests of `rtl/` all call these functions.
 """
 
-from mase_server.hardware.arithmetic.elements import add, look_up, multiply, table
+from mase_server.hardware.arithmetic.elements import add, divide, look_up, multiply, requantise, table
 from mase_server.hardware.arithmetic.images import Windows, average_pool2d, conv2d, max_pool2d, mean, reduced
 from mase_server.hardware.arithmetic.linear import Affine, linear, matmul
 from mase_server.hardware.arithmetic.norms import Norm, norm
-from mase_server.hardware.arithmetic.requantise import divide, requantise
 from mase_server.hardware.arithmetic.softmax import exp_table, softmax
 
 __all__ = [

@@ -1,4 +1,5 @@
-"""Element by element: `rtl/fixed_add.sv`, `rtl/fixed_multiply.sv`, `rtl/fixed_table.sv`."""
+"""Arithmetic element by element: `rtl/fixed_add.sv`, `rtl/fixed_multiply.sv`, `rtl/fixed_table.sv`, and the conversion
+between fixed-point formats: `rtl/fixed_requantise.sv`, `rtl/fixed_cast.sv`."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ import torch
 from torch import Tensor
 
 from mase_server.formats.fixed import FixedPoint
-from mase_server.hardware.arithmetic.requantise import requantise
 
-#: A table has a word for each integer; beyond this many bits it is larger than any memory that a layer should take.
+#: The widest input of a table, which has a word for each integer: a wider one needs more memory than a layer should
+#: use.
 WIDEST_TABLE = 16
 
 
@@ -47,9 +48,9 @@ def multiply(
 
 
 def table(function: Callable[[Tensor], Tensor], data: FixedPoint, out: FixedPoint) -> Tensor:
-    """The words of a table of a function, int64: for the integers 0, 1, ... of `data`, then for its negative ones.
+    """The words of a function's table, int64: for the integers 0, 1, ... of `data`, then for its negative ones.
 
-    The function is computed in float64 and its values rounded once.
+    The function is computed in float64 and its values are rounded once.
     ValueError: more than 16 bits of input, or a value that is NaN.
     """
     if data.width > WIDEST_TABLE:
@@ -57,7 +58,7 @@ def table(function: Callable[[Tensor], Tensor], data: FixedPoint, out: FixedPoin
             f"a table for {data} has 2**{data.width} words; quantise to {WIDEST_TABLE} bits or fewer first"
         )
     addresses = torch.arange(1 << data.width)
-    integers = _signed(addresses, data.width) if data.is_signed else addresses
+    integers = _sign_addresses(addresses, data.width) if data.is_signed else addresses
     return out.encode(function(data.decode(integers)))
 
 
@@ -66,5 +67,70 @@ def look_up(values: Tensor, words: Tensor) -> Tensor:
     return words.index_select(0, (values & (len(words) - 1)).flatten()).reshape(values.shape)
 
 
-def _signed(addresses: Tensor, width: int) -> Tensor:
+def _sign_addresses(addresses: Tensor, width: int) -> Tensor:
     return torch.where(addresses < 1 << (width - 1), addresses, addresses - (1 << width))
+
+
+# Conversion from one fixed-point format to another: `rtl/fixed_requantise.sv`, `rtl/fixed_cast.sv`.
+
+#: Integers up to this size are shifted and rounded without overflow.
+LARGEST = 1 << 62
+#: Quotients of numerators below this are rounded correctly when computed in doubles: a quotient other than k + 1/2
+#: differs from it by at least half of the denominator's reciprocal, which is more than the error of the division.
+_DIVIDED = 1 << 52
+
+
+def requantise(
+    values: Tensor, fraction_width: int, to: FixedPoint, *, floor: bool = False, relu: bool = False
+) -> Tensor:
+    """Convert integers with `fraction_width` bits after the point to format `to`, int64, any shape.
+
+    Rounds half to even, or down with `floor`; then saturates, with `relu` at 0 below.
+    ValueError: `to` is unsigned, which no component is, or a value is beyond 2**62.
+    """
+    _check_range(values, to)
+    low, high = to.integers
+    shift = fraction_width - to.fraction_width
+    if shift <= 0:
+        return _shifted_left(values, -shift, 0 if relu else low, high)
+    rounded = values >> min(shift, 63) if floor else _half_to_even(values, shift)
+    return rounded.clamp(0 if relu else low, high)
+
+
+def _check_range(values: Tensor, to: FixedPoint) -> None:
+    if not to.is_signed:
+        raise ValueError(f"{to} is unsigned; the hardware computes with signed numbers: fixed({to.width + 1},...)")
+    if _largest_magnitude(values) > LARGEST:
+        raise ValueError(f"the integer {int(values.abs().max())} is beyond 2**62; give the accumulator fewer bits")
+
+
+def _largest_magnitude(values: Tensor) -> int:
+    """The largest magnitude; 0 for an empty tensor."""
+    if not values.numel():
+        return 0
+    low, high = torch.aminmax(values)
+    return max(-int(low), int(high))
+
+
+def _half_to_even(values: Tensor, shift: int) -> Tensor:
+    if shift > 62:  # at most half of 2**62 remains, and half rounds to the even 0
+        return torch.zeros_like(values)
+    is_odd = (values >> shift).bitwise_and_(1)
+    return is_odd.add_(values).add_((1 << (shift - 1)) - 1).bitwise_right_shift_(shift)
+
+
+def _shifted_left(values: Tensor, shift: int, low: int, high: int) -> Tensor:
+    """Shift left with saturation, without ever shifting a value that would not fit."""
+    shift = min(shift, 63)
+    inside = values.clamp(-(-low >> shift), high >> shift)
+    return torch.where(values > inside, high, torch.where(values < inside, low, inside << shift))
+
+
+def divide(numerator: Tensor, denominator: Tensor | int) -> Tensor:
+    """numerator / denominator, the latter above 0, rounded half to even, int64: `rtl/fixed_divide.sv`."""
+    if _largest_magnitude(numerator) < _DIVIDED:
+        return (numerator.double() / denominator).round_().to(torch.int64)
+    quotient = torch.div(numerator, denominator, rounding_mode="floor")
+    twice = 2 * (numerator - quotient * denominator)
+    up = (twice > denominator) | ((twice == denominator) & (quotient & 1).bool())
+    return quotient + up

@@ -1,4 +1,5 @@
-"""Convolution and pooling of images: `rtl/fixed_conv2d.sv`, `rtl/fixed_max_pool.sv`, `rtl/fixed_average_pool.sv`."""
+"""Convolution, pooling and reduction: `rtl/fixed_conv2d.sv`, `rtl/fixed_max_pool.sv`, `rtl/fixed_average_pool.sv`,
+`rtl/fixed_reduce.sv`."""
 
 from __future__ import annotations
 
@@ -9,15 +10,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from mase_server.formats.fixed import FixedPoint
-from mase_server.hardware.arithmetic.linear import EXACT, Affine, finish
-from mase_server.hardware.arithmetic.requantise import divide, requantise
+from mase_server.hardware.arithmetic.elements import divide, requantise
+from mase_server.hardware.arithmetic.linear import EXACT, Affine, finish_products
 
 Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Where windows lie on an image: sizes and steps, rows before columns. padding: on both sides of each."""
+    """The windows on an image: sizes and steps, rows before columns. padding: on both sides of each."""
 
     kernel: Pair
     stride: Pair = (1, 1)
@@ -31,7 +32,7 @@ class Windows:
         return (self.kernel[0] - 1) * rows + 1, (self.kernel[1] - 1) * columns + 1
 
     def count(self, height: int, width: int) -> Pair:
-        """Rows and columns of windows on an image. ValueError where not even one fits."""
+        """The number of rows and columns of windows on an image. ValueError if not even one fits."""
         rows, columns = (
             (size + 2 * padding - reach) // stride + 1
             for size, reach, stride, padding in zip((height, width), self.reach, self.stride, self.padding, strict=True)
@@ -58,8 +59,8 @@ def conv2d(
 ) -> Tensor:
     """activation(conv2d(values, weight) + bias) in integers: [N, C, H, W], [O, C / groups, kh, kw], [O], int64.
 
-    [N, C, W] is one row, for pools too.  Exact sums, one rounding, as `linear`.  ValueError: a sum needs more than 63
-    bits.
+    [N, C, W] counts as one row, in pools too.  Sums are exact and rounded once, as in `linear`.  ValueError: a sum
+    needs more than 63 bits.
     """
     if values.dim() == 3:
         return conv2d(values[:, :, None], weight, bias, formats, windows, groups).squeeze(2)
@@ -72,7 +73,7 @@ def conv2d(
         products = functional.conv2d(*floats).to(torch.int64)
     else:
         products = _by_windows(padded, weight, replace(windows, padding=(0, 0)), groups)
-    return finish(products.movedim(1, -1), bias, formats).movedim(-1, 1)
+    return finish_products(products.movedim(1, -1), bias, formats).movedim(-1, 1)
 
 
 def _by_windows(values: Tensor, weight: Tensor, windows: Windows, groups: int) -> Tensor:
@@ -92,16 +93,16 @@ def max_pool2d(values: Tensor, windows: Windows) -> Tensor:
 
 
 def average_pool2d(values: Tensor, data: FixedPoint, out: FixedPoint, windows: Windows) -> Tensor:
-    """The mean of each window, borders included as zeros, rounded once: half to even, saturated; int64."""
+    """The mean of each window, with borders as zeros, rounded once: half to even, saturated; int64."""
     if values.dim() == 3:
         return average_pool2d(values[:, :, None], data, out, windows).squeeze(2)
     return mean(windows.unfolded(values, 0), data, out)
 
 
 def reduced(values: Tensor, function: str, data: FixedPoint, out: FixedPoint) -> Tensor:
-    """The "mean", the "sum" or the largest ("max") over the last dimension, int64: `rtl/fixed_reduce.sv`.
+    """The "mean", "sum" or "max" over the last dimension, int64: `rtl/fixed_reduce.sv`.
 
-    Mean and sum are rounded once, half to even, and saturated; the largest keeps its format.
+    Mean and sum are rounded once, half to even, and saturated; the maximum keeps its format.
     """
     if function == "max":
         return values.amax(-1)
@@ -113,7 +114,7 @@ def reduced(values: Tensor, function: str, data: FixedPoint, out: FixedPoint) ->
 def mean(values: Tensor, data: FixedPoint, out: FixedPoint) -> Tensor:
     """The mean over the last dimension, rounded once: half to even, saturated; int64.
 
-    Is the exact fraction sum / count, rounded; so it is torch's mean, quantised, wherever that is exact enough.
+    It rounds the exact fraction sum / count, so it equals torch's mean, quantised, wherever that is exact enough.
     """
     shift = out.fraction_width - data.fraction_width
     total, count = values.sum(-1), values.shape[-1]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mase_server.formats.fixed import FixedPoint
-from mase_server.hardware.arithmetic.requantise import requantise
+from mase_server.hardware.arithmetic.elements import requantise
 
 #: Doubles hold every integer below this, so a product of matrices that stays below it is exact in them.
 EXACT = 1 << 53
@@ -17,7 +17,7 @@ _EXACT_SINGLE = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """The formats of activation(x @ weight.T + bias): what decides its arithmetic, and so its hardware.
+    """The formats of activation(x @ weight.T + bias), which determine its arithmetic and so its hardware.
 
     bias: None without one.  floor: round down instead of half to even.  relu: the activation is ReLU.
     """
@@ -36,23 +36,28 @@ class Affine:
 
     @property
     def accumulator_fraction(self) -> int:
-        """Bits after the point of the sum: nothing of products or bias is lost."""
+        """Bits after the point of the sum: it keeps all bits of products and bias."""
         return self.product_fraction if self.bias is None else max(self.product_fraction, self.bias.fraction_width)
 
     def accumulator_width(self, length: int) -> int:
         """Bits of the sum of `length` products and the bias, sign included: it cannot overflow.
 
-        A bit of the products' width is used by two lowest factors alone, so a bias that is shorter fits as well.
+        Only the product of the two lowest factors uses the top bit of a product's width, so a shorter bias fits as
+        well.
         """
         products = (
-            self.data.width + self.weight.width + _log2(length) + self.accumulator_fraction - self.product_fraction
+            self.data.width
+            + self.weight.width
+            + _bits_of_count(length)
+            + self.accumulator_fraction
+            - self.product_fraction
         )
         if self.bias is None:
             return products
         return max(products, self.bias.width + self.accumulator_fraction - self.bias.fraction_width + 1)
 
     def check(self, length: int) -> None:
-        """ValueError where the sum of `length` products needs more than 63 bits."""
+        """Raise ValueError if the sum of `length` products needs more than 63 bits."""
         if (width := self.accumulator_width(length)) > 63:
             raise ValueError(f"a sum of {length} products needs {width} bits, more than 63: use narrower formats")
 
@@ -64,21 +69,23 @@ def linear(values: Tensor, weight: Tensor, bias: Tensor | None, formats: Affine)
     ValueError: the sum needs more than 63 bits.
     """
     formats.check(values.shape[-1])
-    return finish(exact_product(values, weight.T, formats.accumulator_width(values.shape[-1])), bias, formats)
+    return finish_products(exact_product(values, weight.T, formats.accumulator_width(values.shape[-1])), bias, formats)
 
 
 def matmul(first: Tensor, second: Tensor, formats: Affine) -> Tensor:
     """first @ second.T in integers: [..., rows, in], [..., out, in] -> [..., rows, out], int64; as `linear`, no bias.
 
-    formats: `weight` is that of the second one.  ValueError: a sum needs more than 63 bits.
+    formats: `weight` is the format of `second`.  ValueError: a sum needs more than 63 bits.
     """
     length = first.shape[-1]
     formats.check(length)
-    return finish(exact_product(first, second.transpose(-1, -2), formats.accumulator_width(length)), None, formats)
+    return finish_products(
+        exact_product(first, second.transpose(-1, -2), formats.accumulator_width(length)), None, formats
+    )
 
 
-def finish(products: Tensor, bias: Tensor | None, formats: Affine) -> Tensor:
-    """Sums of products [..., out] with their bias [out], requantised: what follows the multiplications everywhere."""
+def finish_products(products: Tensor, bias: Tensor | None, formats: Affine) -> Tensor:
+    """Add the bias [out] to sums of products [..., out], and requantise: the last step after all multiplications."""
     shift = formats.accumulator_fraction - formats.product_fraction
     total = products << shift if shift else products
     if bias is not None and formats.bias is not None:
@@ -87,7 +94,8 @@ def finish(products: Tensor, bias: Tensor | None, formats: Affine) -> Tensor:
 
 
 def exact_product(first: Tensor, second: Tensor, width: int) -> Tensor:
-    """The exact product of integer matrices whose sums of products have `width` bits, int64: in floats if they can."""
+    """The exact product of integer matrices whose sums of products have `width` bits, int64; computed in floats if
+    exact."""
     largest, singles = 1 << (width - 1), torch.get_float32_matmul_precision() == "highest"
     if largest <= EXACT:
         dtype = torch.float32 if singles and largest <= _EXACT_SINGLE else torch.float64
@@ -95,6 +103,6 @@ def exact_product(first: Tensor, second: Tensor, width: int) -> Tensor:
     return first @ second
 
 
-def _log2(count: int) -> int:
-    """How many bits a sum of `count` equal numbers is longer than one of them."""
+def _bits_of_count(count: int) -> int:
+    """The number of bits by which a sum of `count` equal numbers is longer than one of them."""
     return max(count - 1, 0).bit_length()

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from mase_server.formats.fixed import FixedPoint
-from mase_server.hardware.arithmetic.requantise import divide, requantise
+from mase_server.hardware.arithmetic.elements import divide, requantise
 
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """What decides the arithmetic of a norm over rows of `size` numbers.
+    """The parameters of a norm's arithmetic over rows of `size` numbers.
 
     centred: layer norm, else RMS norm.  epsilon: as in torch.  weight, bias: None without.
     root_fraction: bits after the point of the standard deviation (times `size`, if centred).  norm_fraction: of the
-    normalised numbers, before weight and bias.  ValueError where the root of the smallest sum would be 0.
+    normalised numbers, before weight and bias.  ValueError if the root of the smallest sum would be 0.
     """
 
     size: int
@@ -48,8 +48,8 @@ class Norm:
         centred: bool = True,
         epsilon: float = 1e-5,
     ) -> Norm:
-        """With as many bits of the root after the point, at most 8, as 62 bits of sum leave. ValueError where those are
-        too few."""
+        """The norm with as many bits of the root after the point, at most 8, as a sum of 62 bits allows. ValueError if
+        those are too few."""
         least = max(1, ((size - 1).bit_length() + 1) // 2)
         for root_fraction in range(8, least, -1):
             with suppress(ValueError):
@@ -69,18 +69,18 @@ class Norm:
 
 
 def norm(values: Tensor, weight: Tensor | None, bias: Tensor | None, formats: Norm) -> Tensor:
-    """Rows [..., size] normalised, then times weight [size] plus bias [size], in integers, int64.
+    """Normalise rows [..., size], then multiply by weight [size] and add bias [size], in integers, int64.
 
-    Sums and squares are exact, the root is rounded down, the quotient half to even, and so is the end.
+    Sums and squares are exact, the root is rounded down, and the quotient and the result half to even.
     """
     centred = values * formats.size - values.sum(-1, keepdim=True) if formats.centred else values
     total = centred.square().sum(-1, keepdim=True) + formats.steps
     root = root_floor((total << (2 * formats.root_fraction)) // formats.size)
     normalised = divide(centred << (formats.root_fraction + formats.norm_fraction), root)
-    return _affine(normalised, weight, bias, formats)
+    return _scale_and_shift(normalised, weight, bias, formats)
 
 
-def _affine(normalised: Tensor, weight: Tensor | None, bias: Tensor | None, formats: Norm) -> Tensor:
+def _scale_and_shift(normalised: Tensor, weight: Tensor | None, bias: Tensor | None, formats: Norm) -> Tensor:
     fraction, total = formats.norm_fraction, normalised
     if weight is not None and formats.weight is not None:
         fraction, total = fraction + formats.weight.fraction_width, total * weight
@@ -92,7 +92,7 @@ def _affine(normalised: Tensor, weight: Tensor | None, bias: Tensor | None, form
 
 
 def root_floor(values: Tensor) -> Tensor:
-    """The largest integers whose squares are not above the values, which are from 0 to 2**62; int64."""
+    """The floor of the square roots of values from 0 to 2**62; int64."""
     guess = values.double().sqrt().floor().to(torch.int64)
     guess = guess - (guess * guess > values).long()
     return guess + ((guess + 1) * (guess + 1) <= values).long()

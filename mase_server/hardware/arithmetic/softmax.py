@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from mase_server.formats.fixed import FixedPoint
-from mase_server.hardware.arithmetic.elements import WIDEST_TABLE, look_up
-from mase_server.hardware.arithmetic.requantise import divide, requantise
+from mase_server.hardware.arithmetic.elements import WIDEST_TABLE, divide, look_up, requantise
 
-#: Bits after the point of exponentials: with 14, the error of a quotient of 8 bits is its rounding alone.
+#: Bits after the point of exponentials: with 14, an 8-bit quotient has no error but its own rounding.
 EXP_FRACTION = 14
 
 
@@ -29,10 +28,11 @@ def exp_table(data: FixedPoint, exp_fraction: int = EXP_FRACTION) -> Tensor:
 def softmax(
     values: Tensor, data: FixedPoint, out: FixedPoint, exp_fraction: int = EXP_FRACTION, mask: Tensor | None = None
 ) -> Tensor:
-    """Softmax over the last dimension in integers, int64: exponentials of what each is below the maximum, from a table.
+    """Softmax over the last dimension in integers, int64. A table gives the exponential of each value minus the
+    maximum.
 
     Their sum is exact; the quotient is rounded once, half to even, and saturated.
-    mask: what is left out, bool, broadcast to the values; a row of such alone gives zeros.
+    mask: bool, broadcast to the values; masked values are left out, and a row of only masked values gives zeros.
     """
     largest = (values if mask is None else values.masked_fill(mask, data.integers[0])).amax(-1, keepdim=True)
     powers = look_up((largest - values).clamp_(min=0), exp_table(data, exp_fraction))

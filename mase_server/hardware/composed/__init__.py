@@ -1,4 +1,4 @@
-"""Operators that take several operations: what each of them becomes, one file for each family."""
+"""Operators that are composed of several operations, one module for each family."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from mase_server.hardware.kinds.kind import Rule
 _FILES = [file.name for file in pkgutil.iter_modules([str(Path(__file__).parent)])]
 _MODULES = [importlib.import_module(f"{__package__}.{name}") for name in sorted(_FILES)]
 
-#: MASE's operator -> what gives its hardware, of those that are composed of several operations.
+#: MASE's operator -> the rule that lowers it, for operators composed of several operations.
 COMPOSED: Mapping[str, Rule] = {
     name: rule for module in _MODULES for name, rule in getattr(module, "COMPOSED", {}).items()
 }
 
-#: Those of them whose results are rounded; the others give flags, or what they were given.
+#: Those of them whose results are rounded; the others give flags, or pass on their input.
 COMPUTING = frozenset(
     name for module in _MODULES if not module.__name__.endswith(".flags") for name in getattr(module, "COMPOSED", {})
 )
 
-#: The same of every operator that has hardware.
+#: The rules of all operators that have hardware.
 RULES: Mapping[str, Rule] = {**kinds.RULES, **COMPOSED}

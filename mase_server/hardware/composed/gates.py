@@ -1,4 +1,4 @@
-"""One half of a tensor times a function of the other, slopes of channels, and the larger of two tensors."""
+"""Gated linear units, slopes of channels (PReLU), and the larger or smaller of two tensors."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from mase_server.hardware.composed.steps import UNIT, Steps, dim_of
 from mase_server.hardware.design import Constant
 from mase_server.hardware.held import Held, NoHardware, node_of
 from mase_server.hardware.kinds import KINDS
-from mase_server.hardware.kinds.kind import Rule
-from mase_server.hardware.kinds.settings import Settings
+from mase_server.hardware.kinds.kind import Rule, Settings
 
 if TYPE_CHECKING:
     from mase_server.hardware.lowering import Lowering
 
 
-def _glu(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+def _lower_glu(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     """x * sigmoid(y), of the halves x and y of a tensor."""
     steps, source = Steps(lowering, node), node_of(given["data_in_0"])
     name = lowering.whole(source)
@@ -30,8 +29,8 @@ def _glu(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     return steps.last_pair("mul", steps.part(name, dim, 0, half), gate)
 
 
-def _prelu(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    """One slope is a function of one number; with one for each channel, max(x, 0) + slope * min(x, 0)."""
+def _lower_prelu(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    """A single slope is a function of one number; with one for each channel it is max(x, 0) + slope * min(x, 0)."""
     weight = lowering.held[node_of(given["weight"])]
     if not isinstance(weight, Constant) or prod(weight.shape) == 1:
         return KINDS["table"].rules["prelu"](lowering, node, given)
@@ -44,7 +43,7 @@ def _prelu(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     return steps.last_pair("add", above, below)
 
 
-def _extreme(is_largest: bool) -> Rule:
+def _extreme_rule(is_largest: bool) -> Rule:
     def rule(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
         """max(x, y) = max(x - y, 0) + y, and min(x, y) = y - max(y - x, 0)."""
         steps = Steps(lowering, node)
@@ -60,4 +59,4 @@ def _extreme(is_largest: bool) -> Rule:
     return rule
 
 
-COMPOSED = {"glu": _glu, "prelu": _prelu, "maximum": _extreme(True), "minimum": _extreme(False)}
+COMPOSED = {"glu": _lower_glu, "prelu": _lower_prelu, "maximum": _extreme_rule(True), "minimum": _extreme_rule(False)}

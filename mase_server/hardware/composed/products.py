@@ -1,4 +1,4 @@
-"""einsum of two tensors: their dimensions in another order, a product of matrices, and back."""
+"""einsum of two tensors: a product of matrices between two reorderings of dimensions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """The letters of an einsum of two tensors, without the batch's. NoHardware for what is no product of matrices."""
+    """The letters of an einsum of two tensors, without the batch's. NoHardware for any other than a product of
+    matrices."""
 
     first: str
     second: str
@@ -30,7 +31,7 @@ class Equation:
 
     @classmethod
     def of(cls, text: str, is_constant: tuple[bool, bool]) -> Equation:
-        """is_constant: of operands that have no batch."""
+        """Parse an equation. is_constant: for each operand, has it no batch?"""
         left, arrow, result = text.replace(" ", "").partition("->")
         terms = left.split(",")
         if len(terms) != 2 or not arrow or "." in text or any(len(set(term)) < len(term) for term in terms):
@@ -50,29 +51,29 @@ class Equation:
 
     @property
     def batches(self) -> str:
-        """Of both operands and the result: a matrix for each."""
+        """The letters of both operands and the result: each index is a product of matrices of its own."""
         return "".join(letter for letter in self.result if letter in self.first and letter in self.second)
 
     @property
     def summed(self) -> str:
-        """Of both operands alone."""
+        """The letters of both operands that the result lacks."""
         return "".join(letter for letter in self.first if letter not in self.result)
 
     def own(self, term: str) -> str:
-        """Of one operand and the result."""
+        """The letters of one operand and the result only."""
         return "".join(letter for letter in self.result if letter in term and letter not in self.batches)
 
 
-def _einsum(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    text, *operands = _arguments(node)
+def _lower_einsum(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    text, *operands = _einsum_arguments(node)
     held = [lowering.held[each] for each in operands]
     steps = Steps(lowering, node)
     constant = isinstance(held[0], Constant), isinstance(held[1], Constant)
     if all(constant):
         raise NoHardware("it multiplies constants of several formats")
     equation = Equation.of(text, constant)
-    names = [_stream(steps, each, is_constant) for each, is_constant in zip(operands, constant, strict=True)]
-    sizes = _sizes(steps, equation, names)
+    names = [_einsum_stream(steps, each, is_constant) for each, is_constant in zip(operands, constant, strict=True)]
+    sizes = _letter_sizes(steps, equation, names)
     rows = _as_matrices(steps, names[0], equation, equation.first, True)
     columns = _as_matrices(steps, names[1], equation, equation.second, False)
 
@@ -88,7 +89,7 @@ def _einsum(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held
     return Later(finish)
 
 
-def _arguments(node: fx.Node) -> list[Any]:
+def _einsum_arguments(node: fx.Node) -> list[Any]:
     text, *operands = node.args
     if len(operands) == 1 and isinstance(operands[0], tuple | list):
         operands = list(operands[0])
@@ -97,20 +98,20 @@ def _arguments(node: fx.Node) -> list[Any]:
     return [text, *operands]
 
 
-def _stream(steps: Steps, node: fx.Node, is_constant: bool) -> str:
+def _einsum_stream(steps: Steps, node: fx.Node, is_constant: bool) -> str:
     held = steps.lowering.held[node]
     if not is_constant or not isinstance(held, Constant):
         return steps.lowering.whole(node)
     return steps.constant(held.format.decode(held.integers), held.format, held.shape)
 
 
-def _sizes(steps: Steps, equation: Equation, names: list[str]) -> dict[str, int]:
+def _letter_sizes(steps: Steps, equation: Equation, names: list[str]) -> dict[str, int]:
     pairs = zip((equation.first, equation.second), names, strict=True)
     return {letter: size for term, name in pairs for letter, size in zip(term, steps.stream(name).shape, strict=True)}
 
 
 def _as_matrices(steps: Steps, name: str, equation: Equation, term: str, is_first: bool) -> str:
-    """[batches, own letters, summed letters] of the first operand, the last two the other way round of the second."""
+    """[batches, own letters, summed letters] of the first operand; for the second, the last two are exchanged."""
     own, summed, batches = equation.own(term), equation.summed, equation.batches
     letters = batches + (own + summed if is_first else summed + own)
     turned = steps.turned(name, [term.index(letter) for letter in letters])
@@ -120,10 +121,10 @@ def _as_matrices(steps: Steps, name: str, equation: Equation, term: str, is_firs
 
 
 def _by_columns(steps: Steps, name: str) -> str:
-    """The second operand of a product comes column by column."""
+    """The second operand of a product, column by column."""
     before = steps.stream(name)
     columns = torch.arange(before.size).reshape(before.shape).transpose(-1, -2).reshape(-1)
     return in_order(steps.lowering, name, columns)
 
 
-COMPOSED = {"einsum": _einsum}
+COMPOSED = {"einsum": _lower_einsum}

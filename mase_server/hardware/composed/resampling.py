@@ -1,4 +1,4 @@
-"""What mixes the pixels of rows and of columns, each with fixed weights: bilinear enlarging, means of uneven windows.
+"""Resampling with fixed weights along rows and columns: bilinear enlarging, and means of uneven windows.
 
 The result is rows @ image @ columns.T, so it is two linear layers with an exact transposition before each.
 """
@@ -16,42 +16,42 @@ from mase_server.hardware.composed.steps import UNIT, Steps
 from mase_server.hardware.design import Constant
 from mase_server.hardware.held import Held, Later, NoHardware, Whole, node_of
 from mase_server.hardware.kinds import RULES
-from mase_server.hardware.kinds.kind import Rule
-from mase_server.hardware.kinds.settings import Settings
+from mase_server.hardware.kinds.kind import Rule, Settings
 
 if TYPE_CHECKING:
     from mase_server.hardware.lowering import Lowering
 
-#: Further bits of what stands between rows and columns.
+#: Additional bits of the numbers between the two layers.
 _SPARE = 8
-#: How far the two layers may be from the operator itself, for numbers about one.
+#: The largest accepted error of the two layers against the operator, for numbers of about one.
 _OFF = 1e-3
 
 
-def _resampled(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+def _lower_resampling(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     source = node_of(given["data_in_0"])
     steps, name = Steps(lowering, node), lowering.whole(source)
     shape = steps.stream(name).shape
     if len(shape) not in (2, 3):
         raise NoHardware(f"it has {list(shape)} a sample; images of rows and columns have hardware")
-    matrices = [_matrix(lowering, node, source, axis) for axis in range(1, len(shape))]
-    _check(lowering, node, source, matrices)
+    matrices = [_weights_along_axis(lowering, node, source, axis) for axis in range(1, len(shape))]
+    _check_separable(lowering, node, source, matrices)
     for axis, matrix in reversed(list(enumerate(matrices[1:], 2))):
-        name = _along(steps, name, axis, matrix, wider(steps.stream(name).format))
+        name = _multiply_along_axis(steps, name, axis, matrix, widen_both_sides(steps.stream(name).format))
 
     def finish(format: FixedPoint) -> Whole:
-        return Whole(_along(steps, name, 1, matrices[0], format))
+        return Whole(_multiply_along_axis(steps, name, 1, matrices[0], format))
 
     return Later(finish)
 
 
-def wider(format: FixedPoint) -> FixedPoint:
-    """With bits to spare on both sides: weights may sum up to more than one."""
+def widen_both_sides(format: FixedPoint) -> FixedPoint:
+    """The format with spare bits on both sides, because weights may sum up to more than one."""
     return FixedPoint(format.width + _SPARE + 1, format.fraction_width + _SPARE)
 
 
-def _matrix(lowering: Lowering, node: fx.Node, source: fx.Node, axis: int) -> Tensor:
-    """The weights along one dimension of a sample, [after, before]: what becomes of each single line of ones."""
+def _weights_along_axis(lowering: Lowering, node: fx.Node, source: fx.Node, axis: int) -> Tensor:
+    """The weights along one dimension of a sample, [after, before]: the operator's result for each single line of
+    ones."""
     shape = lowering.sample(source)
     size = shape[axis]
     lines = torch.zeros(size, *shape)
@@ -60,8 +60,8 @@ def _matrix(lowering: Lowering, node: fx.Node, source: fx.Node, axis: int) -> Te
     return found.reshape(size, -1, found.shape[-1])[:, 0].T
 
 
-def _check(lowering: Lowering, node: fx.Node, source: fx.Node, matrices: Sequence[Tensor]) -> None:
-    """NoHardware where rows and columns are not all that there is to it."""
+def _check_separable(lowering: Lowering, node: fx.Node, source: fx.Node, matrices: Sequence[Tensor]) -> None:
+    """Raise NoHardware if the operator is not a product of its weights along rows and along columns."""
     values = torch.randn(2, *lowering.sample(source), generator=torch.Generator().manual_seed(0))
     expected, found = lowering.evaluated(node, {source: values}), values
     for axis, matrix in enumerate(matrices, 2):
@@ -70,8 +70,8 @@ def _check(lowering: Lowering, node: fx.Node, source: fx.Node, matrices: Sequenc
         raise NoHardware("it does not mix rows and columns with fixed weights; 'nearest' and 'bilinear' do")
 
 
-def _along(steps: Steps, name: str, axis: int, matrix: Tensor, format: FixedPoint) -> str:
-    """Every line along a dimension, times a matrix."""
+def _multiply_along_axis(steps: Steps, name: str, axis: int, matrix: Tensor, format: FixedPoint) -> str:
+    """Multiply every line along a dimension by a matrix."""
     rank = len(steps.stream(name).shape)
     turned = [each for each in range(rank) if each != axis] + [axis]
     rows = steps.by_rows(steps.turned(name, turned))
@@ -81,36 +81,36 @@ def _along(steps: Steps, name: str, axis: int, matrix: Tensor, format: FixedPoin
     return steps.turned(made, [turned.index(each) for each in range(rank)])
 
 
-def _interpolate(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    """Pixels that only come again are moved."""
+def _lower_interpolation(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    """An interpolation that only repeats pixels moves elements; others multiply."""
     mode = Settings.of(lowering, node, given).get("mode", "nearest")
-    return (RULES["interpolate"] if mode.startswith("nearest") else _resampled)(lowering, node, given)
+    return (RULES["interpolate"] if mode.startswith("nearest") else _lower_resampling)(lowering, node, given)
 
 
-def _adaptive(name: str) -> Rule:
+def _adaptive_pool_rule(name: str) -> Rule:
     def rule(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-        """Equal windows are a pool."""
+        """Windows of equal size are a pool; others multiply."""
         pairs = zip(lowering.sample(node_of(given["data_in_0"]))[1:], lowering.sample(node)[1:], strict=True)
         equal = all(before % after == 0 for before, after in pairs)
-        return (RULES[name] if equal else _resampled)(lowering, node, given)
+        return (RULES[name] if equal else _lower_resampling)(lowering, node, given)
 
     return rule
 
 
-def _average(name: str) -> Rule:
+def _average_pool_rule(name: str) -> Rule:
     def rule(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-        """Where windows beyond the border have fewer pixels, each mean has a divisor of its own."""
+        """If windows at the border have fewer pixels, each mean has its own divisor."""
         settings = Settings.of(lowering, node, given)
         counts_less = not settings.get("count_include_pad", True) and settings.pair("padding", 0) != (0, 0)
         uneven = counts_less or settings.get("ceil_mode", False)
         usual = not uneven or settings.get("divisor_override") is not None
-        return (RULES[name] if usual else _resampled)(lowering, node, given)
+        return (RULES[name] if usual else _lower_resampling)(lowering, node, given)
 
     return rule
 
 
 COMPOSED: Mapping[str, Rule] = {
-    **dict.fromkeys(("interpolate", "upsample"), _interpolate),
-    **{name: _adaptive(name) for name in ("adaptive_avg_pool1d", "adaptive_avg_pool2d")},
-    **{name: _average(name) for name in ("avg_pool1d", "avg_pool2d")},
+    **dict.fromkeys(("interpolate", "upsample"), _lower_interpolation),
+    **{name: _adaptive_pool_rule(name) for name in ("adaptive_avg_pool1d", "adaptive_avg_pool2d")},
+    **{name: _average_pool_rule(name) for name in ("avg_pool1d", "avg_pool2d")},
 }

@@ -1,9 +1,9 @@
-"""Transposed convolutions: for each place between two pixels a convolution of its own, then the pixels side by side.
+"""Transposed convolutions, as one convolution whose channels become pixels.
 
-What comes out at row o is the sum of weight[k] * x[i] over all k and i with i * stride + k * dilation - padding = o. So
-rows with one remainder of o by the stride need the same k: they are a convolution of the image. All remainders of rows
-and columns together are one convolution with stride ** 2 times the filters, whose channels become pixels. Nothing is
-multiplied with zeros between pixels.
+The result at row o is the sum of weight[k] * x[i] over all k and i with i * stride + k * dilation - padding = o. So
+all rows with the same remainder of o by the stride use the same k: they are a convolution of the image. All
+remainders of rows and columns together are one convolution with stride ** 2 times the filters, whose channels become
+pixels. Nothing is multiplied with zeros between pixels.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.arithmetic import Windows
 from mase_server.hardware.composed.steps import Steps
 from mase_server.hardware.held import Held, Later, Whole
-from mase_server.hardware.kinds.gather import arranged
-from mase_server.hardware.kinds.images import pixels_of
-from mase_server.hardware.kinds.pad import padded
-from mase_server.hardware.kinds.settings import Settings, image_order, image_size
+from mase_server.hardware.kinds.conv2d import pad_image, pixels_of
+from mase_server.hardware.kinds.gather import arrange_elements
+from mase_server.hardware.kinds.kind import Settings, image_order, image_size
 
 if TYPE_CHECKING:
     from mase_server.hardware.lowering import Lowering
@@ -42,7 +41,7 @@ class Axis:
 
     @property
     def taps(self) -> dict[tuple[int, int], int]:
-        """(remainder of the result's row, row of the image from its quotient on) -> row of the kernel."""
+        """(remainder of the result's row, row of the image relative to the quotient) -> row of the kernel."""
         found = {}
         for remainder, row in product(range(self.stride), range(self.kernel)):
             offset, rest = divmod(remainder + self.padding - row * self.dilation, self.stride)
@@ -52,13 +51,13 @@ class Axis:
 
     @property
     def reach(self) -> tuple[int, int]:
-        """The first and the last row that a quotient needs, from itself on."""
+        """The first and the last row that a quotient needs, relative to it."""
         offsets = [offset for _, offset in self.taps]
         return min(0, *offsets), max(0, *offsets)
 
     @property
     def border(self) -> tuple[int, int]:
-        """Rows of zeros before and behind the image."""
+        """Rows of zeros before and after the image."""
         first, last = self.reach
         quotients = -(-self.count // self.stride)
         return -first, max(0, quotients - 1 + last - (self.size - 1))
@@ -70,19 +69,19 @@ class Axis:
         return last - first + 1
 
 
-def _transposed(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+def _lower_transposed_convolution(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     steps, source = Steps(lowering, node), pixels_of(lowering, given)
     settings, constants = Settings.of(lowering, node, given), lowering.weights(given, "weight")
     shape, groups = lowering.sample(node), int(settings.get("groups", 1))
     if settings.one_row:
         constants["weight"] = constants["weight"].moved(lambda weight: weight[:, :, None])
-    axes = _axes(settings, constants["weight"].shape[2:], steps.stream(source).shape, shape)
-    filters = {"weight": constants["weight"].moved(lambda weight: weights(weight, axes, groups))}
+    axes = _transposed_axes(settings, constants["weight"].shape[2:], steps.stream(source).shape, shape)
+    filters = {"weight": constants["weight"].moved(lambda weight: convolution_weights(weight, axes, groups))}
     if (bias := constants.get("bias")) is not None:
         filters["bias"] = bias.moved(lambda values: _of_filters(values, axes, groups))
     (top, bottom), (left, right) = (axis.border for axis in axes)
     if any((top, bottom, left, right)):
-        source = padded(lowering, source, (left, right, top, bottom), nodes=(node.name,))
+        source = pad_image(lowering, source, (left, right, top, bottom), nodes=(node.name,))
 
     def finish(format: FixedPoint) -> Whole:
         _, *size = image_size(steps.stream(source).shape)
@@ -90,13 +89,13 @@ def _transposed(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> 
         windows = Windows((axes[0].length, axes[1].length), (1, 1), (0, 0), (1, 1))
         options = {"windows": windows, "groups": groups, "relu": False}
         made = steps.add("conv2d", [source], format, out, options, filters)
-        places = _places(axes, image_size(shape), out, groups)
-        return Whole(arranged(lowering, made, places, shape, image_order(shape), (node.name,)))
+        places = _place_pixels(axes, image_size(shape), out, groups)
+        return Whole(arrange_elements(lowering, made, places, shape, image_order(shape), (node.name,)))
 
     return Later(finish)
 
 
-def _axes(
+def _transposed_axes(
     settings: Settings, kernel: tuple[int, ...], before: tuple[int, ...], after: tuple[int, ...]
 ) -> tuple[Axis, Axis]:
     stride, padding, dilation = (settings.pair(*each) for each in (("stride", 1), ("padding", 0), ("dilation", 1)))
@@ -107,9 +106,9 @@ def _axes(
     return rows, columns
 
 
-def weights(weight: Tensor, axes: tuple[Axis, Axis], groups: int) -> Tensor:
-    """Of a transposed convolution [in, out / groups, rows, columns] those of the convolution, [filters, in / groups,
-    rows, columns]; its filters are groups, remainders of rows and of columns, channels."""
+def convolution_weights(weight: Tensor, axes: tuple[Axis, Axis], groups: int) -> Tensor:
+    """The weights [filters, in / groups, rows, columns] of the convolution, from a transposed one's [in, out / groups,
+    rows, columns]. Filters are ordered by group, remainder of rows, remainder of columns, and channel."""
     rows, columns = axes
     channels, filters, *_ = weight.shape
     split = weight.reshape(groups, channels // groups, filters, *weight.shape[2:])
@@ -123,13 +122,13 @@ def weights(weight: Tensor, axes: tuple[Axis, Axis], groups: int) -> Tensor:
 
 
 def _of_filters(values: Tensor, axes: tuple[Axis, Axis], groups: int) -> Tensor:
-    """A number of each channel for each filter."""
+    """For each filter, the number of its channel."""
     split = values.reshape(groups, 1, -1).expand(groups, axes[0].stride * axes[1].stride, -1)
     return split.reshape(-1)
 
 
-def _places(axes: tuple[Axis, Axis], shape: tuple[int, int, int], before: tuple[int, ...], groups: int) -> Tensor:
-    """For each element of the result, row-major, that of the convolution's."""
+def _place_pixels(axes: tuple[Axis, Axis], shape: tuple[int, int, int], before: tuple[int, ...], groups: int) -> Tensor:
+    """For each element of the result, row-major, the index of the convolution's element."""
     channels, *_ = shape
     channel = torch.arange(channels)[:, None, None]
     row, column = torch.arange(shape[1])[:, None], torch.arange(shape[2])
@@ -139,4 +138,4 @@ def _places(axes: tuple[Axis, Axis], shape: tuple[int, int, int], before: tuple[
     return ((filters * before[1] + row // down) * before[2] + column // right).reshape(-1)
 
 
-COMPOSED = dict.fromkeys(("conv_transpose1d", "conv_transpose2d"), _transposed)
+COMPOSED = dict.fromkeys(("conv_transpose1d", "conv_transpose2d"), _lower_transposed_convolution)

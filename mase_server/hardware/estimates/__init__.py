@@ -1,4 +1,4 @@
-"""What hardware takes and how fast it is, before anybody synthesises or simulates it."""
+"""Estimates of a design's size and speed, before it is synthesised or simulated."""
 
 from __future__ import annotations
 

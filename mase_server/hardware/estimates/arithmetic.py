@@ -1,33 +1,47 @@
-"""What computes: roundings, sums, products."""
+"""The cost of components that compute: roundings, sums, products, windows, softmax and norms."""
 
 from __future__ import annotations
 
-from mase_server.hardware.estimates import storage
-from mase_server.hardware.estimates.cost import Cost, logic, multiplications, sums
-from mase_server.hardware.estimates.streams import counter
-from mase_server.hardware.timing.parameters import Given, clog2
+from collections.abc import Mapping
 
-#: Tables for each bit that is saturated, by how many bits above have to be alike: (up to so many, tables).
+import torch
+from torch.nn import functional
+
+from mase_server.hardware.estimates import storage
+from mase_server.hardware.estimates.storage import (
+    Cost,
+    counter_cost,
+    logic_cost,
+    multiplications_cost,
+    stands_in_tables,
+    sums_cost,
+)
+from mase_server.hardware.memories import Words
+from mase_server.hardware.timing.times import Given, NormWidths, clog2, read_parameters
+from mase_server.hardware.timing.windows import Images
+from mase_server.hardware.verilog import Instance, Memory
+
+#: Tables for each bit that saturates, by the number of upper bits that must be equal: (up to so many, tables).
 _OF_SATURATED = ((1, 0.0), (3, 1.0), (5, 2.3), (7, 4.5), (9, 4.5), (11, 7.0), (64, 8.0))
 
 
-def requantise(width: int, fraction: int, width_out: int, fraction_out: int) -> Cost:
-    """`fixed_requantise` of one number: rounding where bits are dropped, saturation where the rest does not fit."""
+def requantise_cost(width: int, fraction: int, width_out: int, fraction_out: int) -> Cost:
+    """`fixed_requantise` of one number: rounding if bits are dropped, saturation if the range shrinks."""
     dropped = max(0, fraction - fraction_out)
     rounded = max(width - fraction + fraction_out, 1) + (1 if dropped else 0)
     alike = max(0, rounded - width_out) + 1
     each = next(tables for most, tables in _OF_SATURATED if alike <= most)
-    return logic(each * width_out + dropped / 2) + (sums(rounded) if dropped else Cost())
+    return logic_cost(each * width_out + dropped / 2) + (sums_cost(rounded) if dropped else Cost())
 
 
 def of_cast(given: Given) -> Cost:
     """`fixed_cast`"""
-    return _rounding(given, given["DATA_IN_0_PRECISION_0"], given["DATA_IN_0_PRECISION_1"])
+    return _rounding_cost(given, given["DATA_IN_0_PRECISION_0"], given["DATA_IN_0_PRECISION_1"])
 
 
-def _rounding(given: Given, width: int, fraction: int) -> Cost:
+def _rounding_cost(given: Given, width: int, fraction: int) -> Cost:
     out = given["DATA_OUT_0_PRECISION_0"], given["DATA_OUT_0_PRECISION_1"]
-    return requantise(width, fraction, *out) * given["DATA_IN_0_PARALLELISM_DIM_0"] + logic(3)
+    return requantise_cost(width, fraction, *out) * given["DATA_IN_0_PARALLELISM_DIM_0"] + logic_cost(3)
 
 
 def of_add(given: Given) -> Cost:
@@ -36,29 +50,29 @@ def of_add(given: Given) -> Cost:
     fraction = max(fractions)
     widths = (given[f"DATA_IN_{index}_PRECISION_0"] + fraction - own for index, own in enumerate(fractions))
     width = max(widths) + 1
-    return _rounding(given, width, fraction) + sums(width) * given["DATA_IN_0_PARALLELISM_DIM_0"]
+    return _rounding_cost(given, width, fraction) + sums_cost(width) * given["DATA_IN_0_PARALLELISM_DIM_0"]
 
 
 def of_multiply(given: Given) -> Cost:
     """`fixed_multiply`"""
     width = given["DATA_IN_0_PRECISION_0"] + given["DATA_IN_1_PRECISION_0"]
     fraction = given["DATA_IN_0_PRECISION_1"] + given["DATA_IN_1_PRECISION_1"]
-    return _rounding(given, width, fraction) + multiplications(given["DATA_IN_0_PARALLELISM_DIM_0"])
+    return _rounding_cost(given, width, fraction) + multiplications_cost(given["DATA_IN_0_PARALLELISM_DIM_0"])
 
 
 def dot_core(given: Given, size: int, lanes: int) -> Cost:
-    """`fixed_dot_core` on vectors of so many elements, so many at once."""
+    """`fixed_dot_core` on vectors of `size` elements, `lanes` at once."""
     lanes_out, beats = given["DATA_OUT_0_PARALLELISM_DIM_0"], size // lanes
     passes = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"] // lanes_out
     places = -(-(8 + clog2(lanes)) // beats) + 1
-    steps = counter(beats) + counter(beats * passes) + counter(passes)
-    control = steps + logic(4 * clog2(places + 1) + 10) + sums(clog2(beats * passes))
-    results = storage.fifo(lanes_out * given["DATA_OUT_0_PRECISION_0"], places)
-    return control + results + mac(given, size, lanes) * lanes_out
+    steps = counter_cost(beats) + counter_cost(beats * passes) + counter_cost(passes)
+    control = steps + logic_cost(4 * clog2(places + 1) + 10) + sums_cost(clog2(beats * passes))
+    results = storage.fifo_cost(lanes_out * given["DATA_OUT_0_PRECISION_0"], places)
+    return control + results + mac_cost(given, size, lanes) * lanes_out
 
 
-def mac(given: Given, size: int, lanes: int) -> Cost:
-    """One lane of `fixed_mac`: products, the sums of a tree and of the beats, where these start, and the rounding."""
+def mac_cost(given: Given, size: int, lanes: int) -> Cost:
+    """One lane of `fixed_mac`: products, the sums of the tree and of the beats, their start, and the rounding."""
     weight = "WEIGHT" if "WEIGHT_PRECISION_0" in given else "DATA_IN_1"
     product = given["DATA_IN_0_PRECISION_0"] + given[f"{weight}_PRECISION_0"]
     fraction = given["DATA_IN_0_PRECISION_1"] + given[f"{weight}_PRECISION_1"]
@@ -67,11 +81,16 @@ def mac(given: Given, size: int, lanes: int) -> Cost:
     if given.get("HAS_BIAS"):
         width = max(width, given["BIAS_PRECISION_0"] + longest - given["BIAS_PRECISION_1"] + 1)
     out = given["DATA_OUT_0_PRECISION_0"], given["DATA_OUT_0_PRECISION_1"]
-    rounding = requantise(width, longest, *out)
-    return rounding + logic(0.8 * width) + sums(width, *_tree(product, lanes)) + multiplications(lanes)
+    rounding = requantise_cost(width, longest, *out)
+    return (
+        rounding
+        + logic_cost(0.8 * width)
+        + sums_cost(width, *_adder_tree_widths(product, lanes))
+        + multiplications_cost(lanes)
+    )
 
 
-def _tree(width: int, count: int) -> list[int]:
+def _adder_tree_widths(width: int, count: int) -> list[int]:
     """The widths of the sums of an `adder_tree`."""
     found = []
     for level in range(clog2(count)):
@@ -84,9 +103,9 @@ def linear_core(given: Given, size: int, lanes: int) -> Cost:
     """`fixed_linear_core`: with the weights and biases."""
     outs, lanes_out = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"], given["DATA_OUT_0_PARALLELISM_DIM_0"]
     width, beats = lanes * lanes_out * given["WEIGHT_PRECISION_0"], size // lanes * (outs // lanes_out)
-    weights, biases = storage.rom(width, beats, given.get("WEIGHT_FILE")), Cost()
+    weights, biases = storage.rom_cost(width, beats, given.get("WEIGHT_FILE")), Cost()
     if given["HAS_BIAS"]:
-        biases = storage.rom(lanes_out * given["BIAS_PRECISION_0"], outs // lanes_out, given.get("BIAS_FILE"))
+        biases = storage.rom_cost(lanes_out * given["BIAS_PRECISION_0"], outs // lanes_out, given.get("BIAS_FILE"))
     return dot_core(given, size, lanes) + weights + biases
 
 
@@ -106,5 +125,215 @@ def of_matmul(given: Given) -> Cost:
     passes, beats = columns // lanes_out, size // lanes
     row = storage.repeat_buffer(lanes * given["DATA_IN_0_PRECISION_0"], beats, passes)
     matrix = storage.bank_buffer(lanes * given["DATA_IN_1_PRECISION_0"], columns, beats, lanes_out)
-    steps = counter(given["DATA_IN_0_TENSOR_SIZE_DIM_1"] * beats * passes)
+    steps = counter_cost(given["DATA_IN_0_TENSOR_SIZE_DIM_1"] * beats * passes)
     return row + matrix + steps + dot_core(given, size, lanes)
+
+
+# Components that move windows over images.
+
+
+def of_conv2d(given: Given) -> Cost:
+    """`fixed_conv2d`"""
+    taps = given.get("WEIGHT_PARALLELISM_DIM_1", 1), given.get("WEIGHT_PARALLELISM_DIM_0", 1)
+    groups, lanes = given["GROUPS"], given["DATA_IN_0_PARALLELISM_DIM_0"]
+    passes = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"] // groups // given["DATA_OUT_0_PARALLELISM_DIM_0"]
+    images = Images.of(given, groups=groups, passes=passes)
+    width = lanes * given["DATA_IN_0_PRECISION_0"]
+    windows = sliding_window(width, images) if taps == (1, 1) else parallel_window(width, images, taps)
+    size = images.kernel[0] * images.kernel[1] * given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // groups
+    return padding_cost(width, images) + windows + linear_core(given, size, lanes * taps[0] * taps[1])
+
+
+def of_padding(given: Given) -> Cost:
+    """`image_padding`"""
+    return padding_cost(given["DATA_IN_0_PARALLELISM_DIM_0"] * given["DATA_IN_0_PRECISION_0"], Images.bordered(given))
+
+
+def padding_cost(width: int, images: Images) -> Cost:
+    """`image_padding`, if there is a border."""
+    if not any(images.border):
+        return Cost()
+    bits = clog2(images.columns + 1), clog2(images.rows + 1)
+    return logic_cost(width + max(10, 7.5 * sum(bits) - 40)) + sums_cost(*bits) + counter_cost(images.beats)
+
+
+def sliding_window(width: int, images: Images) -> Cost:
+    """`sliding_window`: a ring of pixels, with addresses that are sums modulo its depth."""
+    bits = clog2(2 * images.depth)
+    return storage.memory_cost(width, images.depth) + logic_cost(80 + 5 * bits) + Cost(carries=7 * bits - 8)
+
+
+def parallel_window(width: int, images: Images, taps: tuple[int, int]) -> Cost:
+    """`parallel_window`"""
+    rows, columns = images.kernel
+    column, (_, wide) = rows * width, images.reach
+    found = storage.line_taps(width, images.columns * images.beats, rows, images.dilation[0])
+    found += storage.fifo_cost(column, images.spare * images.beats + 2)
+    if taps[1] == 1:
+        return found + sliding_window(column, images.line)
+    group = images.beats // images.groups
+    found += storage.line_taps(column, images.beats, columns, images.dilation[1])
+    ahead = (wide - 1) * images.beats // images.passes if images.passes > 1 else 0
+    return found + storage.repeat_buffer(columns * column, group, images.passes, 2 * group + ahead)
+
+
+def reduce_cost(width: int, lanes: int, beats: int, count: int, maximum: bool) -> Cost:
+    """`fixed_reduce`: elements of `width` bits, `count` positions."""
+    bits = width if maximum else width + clog2(count)
+    return (
+        storage.memory_cost(lanes * bits, beats)
+        + lanes * (logic_cost(1.2 * bits) + sums_cost(bits))
+        + counter_cost(count)
+        + logic_cost(6)
+    )
+
+
+def of_reduce(given: Given) -> Cost:
+    """`fixed_reduce`"""
+    width, lanes = given["DATA_IN_0_PRECISION_0"], given["DATA_IN_0_PARALLELISM_DIM_0"]
+    return reduce_cost(width, lanes, given["BEATS"], given["COUNT"], bool(given["MAXIMUM"]))
+
+
+def of_mean(given: Given) -> Cost:
+    """`fixed_mean`"""
+    return mean_cost(given, given["DIVISOR"]) * given["DATA_IN_0_PARALLELISM_DIM_0"]
+
+
+def of_max_pool2d(given: Given) -> Cost:
+    """`fixed_max_pool2d`"""
+    return _pool_cost(given, maximum=True)
+
+
+def of_average_pool2d(given: Given) -> Cost:
+    """`fixed_average_pool2d`"""
+    lanes, count = given["DATA_IN_0_PARALLELISM_DIM_0"], given["KERNEL_HEIGHT"] * given["KERNEL_WIDTH"]
+    return _pool_cost(given, maximum=False) + mean_cost(given, count) * lanes
+
+
+def mean_cost(given: Given, divisor: int) -> Cost:
+    """One lane of `fixed_mean`: the reciprocal and the remainder are products, except with powers of two."""
+    width = given["DATA_IN_0_PRECISION_0"] + clog2(divisor)
+    if divisor & (divisor - 1) == 0:
+        return Cost(logic=18, carries=1.4 * width)
+    return multiplications_cost(2) + Cost(logic=30, carries=2.3 * width)
+
+
+def _pool_cost(given: Given, maximum: bool) -> Cost:
+    images, lanes = Images.of(given), given["DATA_IN_0_PARALLELISM_DIM_0"]
+    bits, count = given["DATA_IN_0_PRECISION_0"], images.kernel[0] * images.kernel[1]
+    whole = not maximum and images.kernel == (images.rows, images.columns)
+    windows = Cost() if whole else sliding_window(lanes * bits, images) + storage.skid_buffer(lanes * bits)
+    return padding_cost(lanes * bits, images) + windows + reduce_cost(bits, lanes, images.beats, count, maximum)
+
+
+# Components that work on whole rows: softmax and norms.
+
+
+def row_reduce(width: int, lanes: int, beats: int, maximum: bool) -> Cost:
+    """`fixed_row_reduce`"""
+    bits = width if maximum else width + clog2(beats)
+    combined = (lanes - 1) * (logic_cost(1.2 * bits) if maximum else Cost()) + (lanes - 1) * sums_cost(
+        bits + clog2(lanes)
+    )
+    return reduce_cost(width, lanes, 1, beats, maximum) + combined + logic_cost(3)
+
+
+def row_statistic(width: int, lanes: int, beats: int, reduced: int, maximum: bool) -> Cost:
+    """`row_statistic`. width: of an element; reduced: of the number that it reduces for each."""
+    out = reduced if maximum else reduced + clog2(beats) + clog2(lanes)
+    kept = storage.fifo_cost(width * lanes, 2 * beats + 4) + storage.skid_buffer(out)
+    return kept + row_reduce(reduced, lanes, beats, maximum) + logic_cost(8) + counter_cost(beats)
+
+
+def divide_cost(denominator: int, quotient: int) -> Cost:
+    """`fixed_divide`: for each bit, a subtraction that may be undone."""
+    logic_of_all = logic_cost(0.85 * quotient * (denominator + 1) + denominator)
+    return logic_of_all + Cost(carries=quotient * ((denominator + 2) // 2) + 0.7 * denominator)
+
+
+def of_softmax(given: Given) -> Cost:
+    """`fixed_softmax`"""
+    size, lanes, bits = (
+        given[f"DATA_IN_0_{name}"] for name in ("TENSOR_SIZE_DIM_0", "PARALLELISM_DIM_0", "PRECISION_0")
+    )
+    beats, power, masks = size // lanes, given["EXP_FRACTION"] + 1, Cost()
+    if given.get("HAS_MASK"):
+        masks = storage.rom_cost(lanes, given["MASK_BEATS"], given.get("MASK_FILE")) + lanes * logic_cost(bits)
+        masks += counter_cost(given["MASK_BEATS"])
+    marked = bits + given.get("HAS_MASK", 0)
+    largest = row_statistic(marked, lanes, beats, marked, maximum=True)
+    total = row_statistic(power, lanes, beats, power + 1, maximum=False)
+    tables = storage.rom_cost(power, 2**bits, given.get("FILE")) * lanes
+    quotients = divide_cost(power + 1 + clog2(beats) + clog2(lanes), given["DATA_OUT_0_PRECISION_1"] + 1) * lanes
+    return masks + largest + total + tables + quotients
+
+
+def of_norm(given: Given) -> Cost:
+    """`fixed_norm`"""
+    size, lanes, bits = (
+        given[f"DATA_IN_0_{name}"] for name in ("TENSOR_SIZE_DIM_0", "PARALLELISM_DIM_0", "PRECISION_0")
+    )
+    beats, widths = size // lanes, NormWidths.of(given)
+    found = storage.fifo_cost(lanes * widths.centred, 2 * beats + widths.root + 6) + storage.skid_buffer(widths.root)
+    if given["MEAN"]:
+        found += row_statistic(bits, lanes, beats, bits, maximum=False)
+        found += multiplications_cost(0 if size & (size - 1) == 0 else 1) * lanes
+    found += row_reduce(2 * widths.centred, lanes, beats, maximum=False) + root_cost(widths.root, size)
+    for name in ("WEIGHT", "BIAS"):
+        if given[f"HAS_{name}"]:
+            found += storage.rom_cost(lanes * given[f"{name}_PRECISION_0"], beats, given.get(f"{name}_FILE"))
+    return found + _results_cost(given, widths) * lanes + multiplications_cost(1 + given["HAS_WEIGHT"]) * lanes
+
+
+def root_cost(width: int, count: int) -> Cost:
+    """`fixed_root`"""
+    bits = 2 * width + clog2(count + 1) + 1
+    return Cost(logic=90 + 1.3 * bits, carries=1.83 * bits)
+
+
+def _results_cost(given: Given, widths: NormWidths) -> Cost:
+    """The quotient of one lane, its product, and the rounding."""
+    quotients = divide_cost(widths.root, widths.quotient)
+    weight = (given["WEIGHT_PRECISION_0"], given["WEIGHT_PRECISION_1"]) if given["HAS_WEIGHT"] else (1, 0)
+    out = given["DATA_OUT_0_PRECISION_0"], given["DATA_OUT_0_PRECISION_1"]
+    product, fraction = widths.quotient + 2 + weight[0], given["NORM_FRACTION"] + weight[1]
+    signs = logic_cost(widths.centred + widths.quotient) + sums_cost(widths.centred, widths.quotient)
+    return quotients + signs + sums_cost(product) + requantise_cost(product, fraction, *out)
+
+
+# The tables of a read-only memory that is not in block memory: they depend on its content.
+
+#: Bits above which a memory's content is taken as random.
+_MOST_BITS = 1 << 18
+#: Functions of four bits that need no table: constants, and copies of one bit.
+_NONE = torch.tensor([0x0000, 0xFFFF, 0xAAAA, 0xCCCC, 0xF0F0, 0xFF00])
+_WORDS = 16
+
+
+def fill_parameters(instance: Instance, memories: Mapping[str, Memory]) -> Given:
+    """The parameters of an instance as numbers; one that names a file becomes the number of tables for the file's
+    words."""
+    found = dict(read_parameters(instance))
+    for name, value in instance.parameters.items():
+        memory = memories.get(value) if isinstance(value, str) else None
+        if memory is not None and isinstance(memory.words, Words) and _is_looked_at(memory):
+            found[name] = count_tables(memory.words)
+    return found
+
+
+def _is_looked_at(memory: Memory) -> bool:
+    width, depth = memory.width, len(memory.words)
+    return stands_in_tables(width, depth) and width * depth <= _MOST_BITS
+
+
+def count_tables(words: Words) -> int:
+    """Tables with four address bits: one for every sixteen words of each bit, unless it copies the bit below it."""
+    rows = words.make()
+    bits = (rows[..., None] >> torch.arange(words.width)) & 1
+    is_copy = (bits[..., 1:] == bits[..., :-1]).all(0)
+    columns = bits.permute(1, 2, 0)[functional.pad(~is_copy, (1, 0), value=True)]
+    blocks = functional.pad(columns, (0, -columns.shape[1] % _WORDS)).reshape(-1, _WORDS)
+    codes = (blocks << torch.arange(_WORDS)).sum(1)
+    if len(words) <= _WORDS:
+        codes = torch.unique(codes)
+    return int((~torch.isin(codes, _NONE)).sum())

@@ -1,22 +1,25 @@
-"""The estimates of a design: of each operation, and of the whole."""
+"""Estimates of a design, for each operation and for the whole: its resources, its interval and its latency."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mase_server.hardware.design import Design
-from mase_server.hardware.estimates import coarse
-from mase_server.hardware.estimates.components import COSTS
-from mase_server.hardware.estimates.contents import filled
-from mase_server.hardware.estimates.cost import Cost
-from mase_server.hardware.folding import Folding
-from mase_server.hardware.netlist import netlist
-from mase_server.hardware.timing.components import TIMINGS
-from mase_server.hardware.timing.running import Running, running, steady, wires
-from mase_server.hardware.wiring import Instance, Memory, Netlist
+import torch
+from torch import Tensor
 
-#: Beats of a sample, above which they are not followed one by one.
+from mase_server.hardware.design import Design, Operation, Stream
+from mase_server.hardware.estimates import arithmetic, storage
+from mase_server.hardware.estimates.arithmetic import fill_parameters
+from mase_server.hardware.estimates.storage import Cost
+from mase_server.hardware.folding import Folding
+from mase_server.hardware.netlist import Ways, build_netlist
+from mase_server.hardware.timing.components import TIMINGS, Running, prepare_run, run_until_steady, valid_wires
+from mase_server.hardware.timing.times import Given
+from mase_server.hardware.verilog import Instance, Memory, Netlist
+from mase_server.protocol.records import Estimate, Totals
+
+#: Beats of a sample above which they are not simulated one by one.
 _MOST_BEATS = 200_000
 
 
@@ -24,44 +27,49 @@ _MOST_BEATS = 200_000
 class Estimates:
     """operations: by name, maps of `building.ESTIMATE_KEYS`.  totals: a map of `building.TOTAL_KEYS`."""
 
-    operations: Mapping[str, Mapping[str, int]]
-    totals: Mapping[str, object]
+    operations: Mapping[str, Estimate]
+    totals: Totals
 
 
 def estimate(design: Design, folding: Folding, made: Netlist | None = None) -> Estimates:
-    """The estimates of a design in a folding. made: its netlist, where that is there already. No memory is filled."""
-    made = netlist(design, folding) if made is None else made
+    """The estimates of a folded design. made: its netlist, if it exists already. No memory is filled."""
+    made = build_netlist(design, folding) if made is None else made
     instances = _by_operation(design, made)
     costs = resources(design, made)
     found, interval, latency = _in_time(design, folding, made)
-    operations = {
+    operations: dict[str, Estimate] = {
         name: {
-            **costs[name],
-            "cycles": _cycles(design, folding, found, name, instances[name]),
-            "latency": 0 if found is None else _latency(found, instances[name]),
+            "multipliers": costs[name]["multipliers"],
+            "luts": costs[name]["luts"],
+            "memory_bits": costs[name]["memory_bits"],
+            "cycles": _cycles_of_operation(design, folding, found, name, instances[name]),
+            "latency": 0 if found is None else _latency_of_operation(found, instances[name]),
         }
         for name in design.operations
     }
-    totals = {
-        **added(costs.values()),
+    whole = added(costs.values())
+    totals: Totals = {
+        "multipliers": whole["multipliers"],
+        "luts": whole["luts"],
+        "memory_bits": whole["memory_bits"],
         "interval": round(interval),
         "latency": latency,
-        "bottlenecks": _slowest(operations),
+        "bottlenecks": _find_bottlenecks(operations),
     }
     return Estimates(operations, totals)
 
 
 def resources(design: Design, made: Netlist) -> dict[str, dict[str, int]]:
-    """Multipliers, tables and bits of memory of each operation of a netlist, which is not followed in time."""
+    """Multipliers, tables and bits of memory of each operation of a netlist, without its timing."""
     memories = {memory.file: memory for memory in made.memories}
     return {
-        name: _plain(sum((cost(each, memories) for each in own), Cost()))
+        name: _cost_to_map(sum((instance_cost(each, memories) for each in own), Cost()))
         for name, own in _by_operation(design, made).items()
     }
 
 
 def added(costs: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """What several operations take together."""
+    """The total cost of several operations."""
     each = list(costs)
     return {key: sum(one[key] for one in each) for key in ("multipliers", "luts", "memory_bits")}
 
@@ -73,58 +81,166 @@ def _by_operation(design: Design, made: Netlist) -> dict[str, list[Instance]]:
     return found
 
 
-def cost(instance: Instance, memories: Mapping[str, Memory]) -> Cost:
-    """What one instance takes; nothing where nobody knows. memories: by their files."""
+def instance_cost(instance: Instance, memories: Mapping[str, Memory]) -> Cost:
+    """The cost of one instance; zero for an unknown component. memories: by their files."""
     known = COSTS.get(instance.module)
-    return Cost() if known is None else known(filled(instance, memories))
+    return Cost() if known is None else known(fill_parameters(instance, memories))
 
 
 def _in_time(design: Design, folding: Folding, made: Netlist) -> tuple[Running | None, float, int]:
-    """A netlist after some samples, its interval and its latency. None where its beats are too many to be followed, or
-    a component has no times; latency 0 where nothing comes out."""
-    beats = sum(operation.out.size // _lanes(folding, operation.name) for operation in design.operations.values())
+    """The timing of a netlist after some samples, its interval and its latency. The timing is None if there are too
+    many beats to follow, or a component has no timing; the latency is 0 if nothing comes out."""
+    beats = sum(operation.out.size // _lanes_out(folding, operation.name) for operation in design.operations.values())
     if beats > _MOST_BEATS or any(instance.module not in TIMINGS for instance in made.instances):
-        return None, folding.interval, coarse.latency(design, folding, made)
+        return None, folding.interval, estimate_latency(design, folding, made)
     beats_in = [operation.out.size // tap.lanes for operation, tap in zip(design.inputs, made.inputs, strict=True)]
     outputs = [design.operations[name].out.size for name in design.outputs]
-    found = running(made, beats_in, [size // tap.lanes for size, tap in zip(outputs, made.outputs, strict=True)])
-    return found, *(steady(found) or (folding.interval, 0))
+    found = prepare_run(made, beats_in, [size // tap.lanes for size, tap in zip(outputs, made.outputs, strict=True)])
+    return found, *(run_until_steady(found) or (folding.interval, 0))
 
 
-def _lanes(folding: Folding, name: str) -> int:
+def _lanes_out(folding: Folding, name: str) -> int:
     return folding.folds[name].par_out if name in folding.folds else 1
 
 
-def _plain(cost: Cost) -> dict[str, int]:
+def _cost_to_map(cost: Cost) -> dict[str, int]:
     return {"multipliers": round(cost.multipliers), "luts": round(cost.luts), "memory_bits": round(cost.memory_bits)}
 
 
-def _slowest(operations: Mapping[str, Mapping[str, int]]) -> list[str]:
+def _find_bottlenecks(operations: Mapping[str, Estimate]) -> list[str]:
     most = max((each["cycles"] for each in operations.values()), default=0)
     return [name for name, each in operations.items() if each["cycles"] == most]
 
 
-def _cycles(design: Design, folding: Folding, found: Running | None, name: str, instances: Sequence[Instance]) -> int:
-    """From one sample to the next; what nobody folds takes a beat a cycle, in and out."""
+def _cycles_of_operation(
+    design: Design, folding: Folding, found: Running | None, name: str, instances: Sequence[Instance]
+) -> int:
+    """Cycles from one sample to the next; an operation without a fold takes one beat a cycle, in and out."""
     if name in folding.folds:
         return folding.folds[name].cycles
     if found is None:
         operation = design.operations[name]
         streams = (operation.out, *(design.operations[each].out for each in operation.inputs))
         return max(each.size for each in streams) if instances else 0
-    links = [found.links[wire] for each in instances for way in ("in", "out") for wire in wires(each, way)]
+    links = [found.links[wire] for each in instances for way in ("in", "out") for wire in valid_wires(each, way)]
     return max((len(link.taken) // max(1, len(found.samples)) for link in links), default=0)
 
 
-def _latency(found: Running, instances: Sequence[Instance]) -> int:
+def _latency_of_operation(found: Running, instances: Sequence[Instance]) -> int:
     """Cycles from an operand's first beat to the first beat of the result.
 
-    Of several operands the last one counts that came before the result: a concatenation begins with its first operand,
-    whenever the others come.
+    Of several operands, the last one counts whose first beat precedes the result: a concatenation begins with its
+    first operand, whenever the others arrive.
     """
-    before = {wire for each in instances for wire in wires(each, "in")}
-    after = {wire for each in instances for wire in wires(each, "out")}
+    before = {wire for each in instances for wire in valid_wires(each, "in")}
+    after = {wire for each in instances for wire in valid_wires(each, "out")}
     begins = [found.links[wire].taken[0] for wire in before - after if found.links[wire].taken]
     ends = [found.links[wire].offered[0] for wire in after - before if found.links[wire].offered]
     first = min(ends, default=0)
     return first - max((each for each in begins if each <= first), default=first)
+
+
+# The time of the first result, for designs with too many beats to follow each: it follows groups of a sample's
+# elements.
+#
+# Every operation begins a group when it has finished the one before and has all that the group needs. Limits of storage
+# are ignored: an operation that waits for room waits for a slower one anyway.
+
+#: The number of groups of a stream.
+_GROUPS = 512
+#: Cycles through the registers of an operation, by its kind.
+_REGISTERS = 12
+_FEWER = {
+    **dict.fromkeys(("move", "constant"), 0),
+    **dict.fromkeys(("concat", "pad", "requantise", "table", "take"), 1),
+    **dict.fromkeys(("elementwise", "embedding", "gather", "swap"), 3),
+}
+#: Kinds that process operands as they arrive: when the last operand is there, the others are already processed.
+_AS_THEY_COME = ("linear", "conv2d")
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """The times at which the last elements of groups are available. ends: their indices; times: cycles."""
+
+    ends: Tensor
+    times: Tensor
+
+    def at(self, places: Tensor) -> Tensor:
+        """The times at which elements are available; between the ends of groups they are spaced evenly."""
+        group = torch.searchsorted(self.ends, places.clamp(min=0)).clamp(max=len(self.ends) - 1)
+        before = (group - 1).clamp(min=0)
+        first, last = self.ends[before].double(), self.ends[group].double()
+        share = torch.where(last > first, (places - first) / (last - first), 1.0).clamp(0, 1)
+        return torch.where(places < 0, 0.0, self.times[before] + share * (self.times[group] - self.times[before]))
+
+
+def estimate_latency(design: Design, folding: Folding, made: Netlist) -> int:
+    """Cycles from the first beat in to the last beat of the first result, within a few percent."""
+    ways, flows = Ways(design), dict[str, _Flow]()
+    inputs = {operation.name: tap.lanes for operation, tap in zip(design.inputs, made.inputs, strict=True)}
+    for operation in design.operations.values():
+        ends = _group_ends(operation.out)
+        if operation.name in inputs:
+            flows[operation.name] = _Flow(ends, (ends + 1) / inputs[operation.name])
+            continue
+        ready = [
+            flows[name].at(places[ends]) for name, places in zip(operation.inputs, ways.reach(operation), strict=True)
+        ]
+        flows[operation.name] = _Flow(ends, _result_times(operation, folding, ends, ready))
+    return round(max((float(flows[name].times[-1]) for name in design.outputs), default=0.0))
+
+
+def _group_ends(stream: Stream) -> Tensor:
+    """Groups of about equal size. None crosses the end of a row, or of a pixel: the next one may arrive much later."""
+    groups = min(stream.size, _GROUPS)
+    ends = {(group * stream.size) // groups - 1 for group in range(1, groups + 1)}
+    row = stream.shape[-1 if stream.order is None else 0] if stream.shape else 1
+    if stream.size // row <= _GROUPS:
+        ends |= set(range(row - 1, stream.size, row))
+    return torch.tensor(sorted(ends))
+
+
+def _result_times(operation: Operation, folding: Folding, ends: Tensor, ready: list[Tensor]) -> Tensor:
+    """The times at which an operation gives its result, from those of its operands."""
+    if not ready:
+        return torch.zeros(len(ends), dtype=torch.float64)
+    fold = folding.folds.get(operation.name)
+    lanes = fold.par_out if fold is not None else 1
+    beat = fold.cycles * lanes / operation.out.size if fold is not None else 0.0
+    counted = (ends // lanes).double() * beat
+    registers = _FEWER.get(operation.kind, _REGISTERS) + (0 if operation.kind in _AS_THEY_COME else beat)
+    latest = torch.stack(ready).amax(0) + registers
+    return (latest - counted).cummax(0).values + counted
+
+
+# The cost of each component of `rtl/` that a netlist may contain: one row for each component.
+
+#: By the name of the module.
+COSTS: Mapping[str, Callable[[Given], Cost]] = {
+    "constant_stream": storage.of_constant_stream,
+    "embedding": storage.of_embedding,
+    "fifo": storage.of_fifo,
+    "fixed_add": arithmetic.of_add,
+    "fixed_average_pool2d": arithmetic.of_average_pool2d,
+    "fixed_cast": arithmetic.of_cast,
+    "fixed_conv2d": arithmetic.of_conv2d,
+    "fixed_linear": arithmetic.of_linear,
+    "fixed_matmul": arithmetic.of_matmul,
+    "fixed_max_pool2d": arithmetic.of_max_pool2d,
+    "fixed_multiply": arithmetic.of_multiply,
+    "fixed_norm": arithmetic.of_norm,
+    "fixed_mean": arithmetic.of_mean,
+    "fixed_reduce": arithmetic.of_reduce,
+    "fixed_softmax": arithmetic.of_softmax,
+    "fixed_table": storage.of_fixed_table,
+    "image_padding": arithmetic.of_padding,
+    "repeat_buffer": storage.of_repeat_buffer,
+    "skid_buffer": storage.of_skid_buffer,
+    "stream_concat": storage.of_concat,
+    "stream_fork": storage.of_fork,
+    "stream_gather": storage.of_stream_gather,
+    "stream_split": storage.of_split,
+    "swap_buffer": storage.of_swap_buffer,
+    "width_converter": storage.of_width_converter,
+}

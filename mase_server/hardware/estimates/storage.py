@@ -1,37 +1,103 @@
-"""What stores take: memories, fifos, rings.
+"""The cost of components that store, split or join streams: memories, fifos, rings, forks and converters.
 
-The numbers are those of Yosys for single components over widths and depths (`benchmarks/estimates.py --fit`).
+The numbers are Yosys's for single components over widths and depths (`benchmarks/estimates.py --fit`).
 """
 
 from __future__ import annotations
 
-from mase_server.hardware.estimates.cost import Cost, logic, sums
-from mase_server.hardware.timing.parameters import Given, clog2
+from dataclasses import dataclass
+from math import gcd
 
-#: Cells of distributed memory that one block memory has to take the place of.
+from mase_server.hardware.timing.times import Given, clog2
+
+# The cost of a component.
+
+#: The number of four-input tables that a carry cell, and a cell of distributed memory, replace in an ECP5.
+_OF_CARRY, _OF_CELL = 2, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Multiplications a cycle; cells of an ECP5 as Yosys counts them; bits of weights, buffers and tables.
+
+    logic: four-input tables (LUT4).  carries: pairs of bits of a sum (CCU2C).  cells: distributed memory of 16 words of
+    four bits (TRELLIS_DPR16X4).
+    """
+
+    multipliers: float = 0
+    logic: float = 0
+    carries: float = 0
+    cells: float = 0
+    memory_bits: float = 0
+
+    @property
+    def luts(self) -> float:
+        """All cells in units of four-input tables."""
+        return self.logic + _OF_CARRY * self.carries + _OF_CELL * self.cells
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.multipliers + other.multipliers,
+            self.logic + other.logic,
+            self.carries + other.carries,
+            self.cells + other.cells,
+            self.memory_bits + other.memory_bits,
+        )
+
+    def __mul__(self, times: float) -> Cost:
+        return Cost(
+            self.multipliers * times,
+            self.logic * times,
+            self.carries * times,
+            self.cells * times,
+            self.memory_bits * times,
+        )
+
+    __rmul__ = __mul__
+
+
+def logic_cost(number: float) -> Cost:
+    """The cost of tables only."""
+    return Cost(logic=number)
+
+
+def sums_cost(*widths: int) -> Cost:
+    """The cost of sums, differences and comparisons of the given widths; short ones become tables."""
+    return Cost(carries=sum((width + 1) // 2 for width in widths if width >= _SHORTEST_SUM))
+
+
+_SHORTEST_SUM = 5
+
+
+def multiplications_cost(number: float) -> Cost:
+    """The cost of multipliers only."""
+    return Cost(multipliers=number)
+
+
+#: Cells of distributed memory that one block memory must replace to be used.
 _MOST_CELLS = 25
-#: Tables that a word of a read-only memory may take for each block memory that it would need instead.
+#: Tables that a read-only memory may take for each block memory that it would otherwise need.
 _MOST_TABLES = 160
 _BLOCK_WIDTH, _BLOCK_BITS, _BLOCK_DEPTH = 36, 18432, 2048
-#: What is left of them when synthesis has found what they have in common.
+#: The share of tables that remains after synthesis has merged common parts.
 _SHARED = 0.6
-#: Words that a table is chosen from without another one.
+#: The number of words that one table can select from.
 _MOST_CHOSEN = 128
 
 
-def memory(width: int, depth: int) -> Cost:
-    """Bits that are written and read. Registers where there are no more than two words."""
+def memory_cost(width: int, depth: int) -> Cost:
+    """A memory that is written and read; registers if it has at most two words."""
     banks, bits = -(-depth // 16), width * depth
     if depth <= 2:
         return Cost(logic=width * (depth - 1), memory_bits=bits)
     cells = -(-width // 4) * banks
-    if cells > _MOST_CELLS * _blocks(width, depth):
+    if cells > _MOST_CELLS * _count_blocks(width, depth):
         return Cost(logic=0.9 * width + 16, memory_bits=bits)
     return Cost(logic=0.75 * width * (banks - 1), cells=cells, memory_bits=bits)
 
 
-def rom(width: int, depth: int, tables: int | None = None) -> Cost:
-    """Words that are read. tables: how many they take, where that is known; as many as random words otherwise."""
+def rom_cost(width: int, depth: int, tables: int | None = None) -> Cost:
+    """A read-only memory. tables: the number that its words take, if known; else as many as random words take."""
     if not stands_in_tables(width, depth):
         deep = -(-depth // _BLOCK_DEPTH)
         return Cost(logic=(0.7 * width + 3) * deep if deep > 1 else 0, memory_bits=width * depth)
@@ -41,54 +107,58 @@ def rom(width: int, depth: int, tables: int | None = None) -> Cost:
 
 
 def stands_in_tables(width: int, depth: int) -> bool:
-    """Does a read-only memory stand in tables rather than in block memory?"""
-    return width * depth <= 16 * _MOST_TABLES * _blocks(width, depth)
+    """Is a read-only memory made of tables rather than block memory?"""
+    return width * depth <= 16 * _MOST_TABLES * _count_blocks(width, depth)
 
 
-def _blocks(width: int, depth: int) -> int:
+def _count_blocks(width: int, depth: int) -> int:
     return max(-(-width // _BLOCK_WIDTH), -(-width * depth // _BLOCK_BITS))
 
 
 def skid_buffer(width: int) -> Cost:
     """Two beats of registers."""
-    return logic(width + 4)
+    return logic_cost(width + 4)
 
 
-def fifo(width: int, depth: int) -> Cost:
-    """So many beats; what is written where a block memory reads goes round it."""
+def fifo_cost(width: int, depth: int) -> Cost:
+    """`fifo` of `depth` beats; it bypasses a block memory that is read where it is written."""
     address, count = clog2(depth), clog2(depth + 1)
-    passed = logic(0.8 * width + 3 * address) if depth > _MOST_DISTRIBUTED else Cost()
-    return memory(width, depth) + passed + logic(6 + 4 * address) + sums(count, count, address, address)
+    passed = logic_cost(0.8 * width + 3 * address) if depth > _MOST_DISTRIBUTED else Cost()
+    return memory_cost(width, depth) + passed + logic_cost(6 + 4 * address) + sums_cost(count, count, address, address)
 
 
 _MOST_DISTRIBUTED = 32
 
 
 def repeat_buffer(width: int, length: int, passes: int, depth: int | None = None) -> Cost:
-    """Vectors of so many beats, each of them given several times."""
+    """Vectors of `length` beats, each of them repeated several times."""
     depth = depth or 2 * length
     address, count, index = clog2(depth), clog2(depth + 1), clog2(length)
-    control = logic(12 + 5.5 * address) + sums(address, address, count, count, count, index, clog2(passes))
-    return memory(width, depth) + control
+    control = logic_cost(12 + 5.5 * address) + sums_cost(address, address, count, count, count, index, clog2(passes))
+    return memory_cost(width, depth) + control
 
 
 def bank_buffer(width: int, rows: int, beats: int, banks: int) -> Cost:
     """Two matrices of rows, several of which are read at once."""
     depth = 2 * rows * beats // banks
-    return memory(width, depth) * banks + logic(14 + 3 * clog2(depth) + 3 * (banks - 1)) + sums(clog2(depth))
+    return (
+        memory_cost(width, depth) * banks
+        + logic_cost(14 + 3 * clog2(depth) + 3 * (banks - 1))
+        + sums_cost(clog2(depth))
+    )
 
 
 def line_taps(width: int, length: int, number: int, dilation: int) -> Cost:
-    """Lines of so many beats, several of them at once; a line of one beat in registers."""
+    """Lines of `length` beats, several of them at once; a line of one beat is in registers."""
     kept, address = (number - 1) * dilation * width, clog2(length)
     if length == 1:
-        return logic(10)
-    return memory(kept, length) + logic(10 + 5 * address) + sums(address, address + 1)
+        return logic_cost(10)
+    return memory_cost(kept, length) + logic_cost(10 + 5 * address) + sums_cost(address, address + 1)
 
 
 def of_fifo(given: Given) -> Cost:
     """`fifo`"""
-    return fifo(given["DATA_WIDTH"], given["DEPTH"])
+    return fifo_cost(given["DATA_WIDTH"], given["DEPTH"])
 
 
 def of_skid_buffer(given: Given) -> Cost:
@@ -97,13 +167,18 @@ def of_skid_buffer(given: Given) -> Cost:
 
 
 def of_swap_buffer(given: Given) -> Cost:
-    """`swap_buffer`: what comes several elements a beat is chosen from when it is transposed."""
+    """`swap_buffer`: to transpose several elements a beat, it must select among them."""
     bits, lanes = given["DATA_IN_0_PRECISION_0"], given["DATA_IN_0_PARALLELISM_DIM_0"]
     rows, banks = given["ROWS"], given["DATA_OUT_0_PARALLELISM_DIM_0"] if given["TRANSPOSE"] else 1
     words = given["COLUMNS"] // lanes if given["TRANSPOSE"] else given["COLUMNS"] * given["BEATS"]
     address = clog2(rows // banks * words)
-    chosen = logic(bits * banks * (lanes - 1)) if given["TRANSPOSE"] else Cost()
-    return bank_buffer(bits * lanes, rows, words, banks) + chosen + logic(15 + 4 * address) + sums(address, address)
+    chosen = logic_cost(bits * banks * (lanes - 1)) if given["TRANSPOSE"] else Cost()
+    return (
+        bank_buffer(bits * lanes, rows, words, banks)
+        + chosen
+        + logic_cost(15 + 4 * address)
+        + sums_cost(address, address)
+    )
 
 
 def of_repeat_buffer(given: Given) -> Cost:
@@ -112,10 +187,12 @@ def of_repeat_buffer(given: Given) -> Cost:
 
 
 def of_stream_gather(given: Given) -> Cost:
-    """`stream_gather`: the block, and where each beat of it stands."""
+    """`stream_gather`: the block, and the position of each beat in it."""
     depth, beats = given["DEPTH"], given["COUNT"]
-    places = rom(max(1, clog2(depth)), beats, given.get("FILE"))
-    return bank_buffer(given["DATA_WIDTH"], depth, 1, 1) + places + logic(3 * clog2(beats)) + sums(clog2(beats))
+    places = rom_cost(max(1, clog2(depth)), beats, given.get("FILE"))
+    return (
+        bank_buffer(given["DATA_WIDTH"], depth, 1, 1) + places + logic_cost(3 * clog2(beats)) + sums_cost(clog2(beats))
+    )
 
 
 def of_embedding(given: Given) -> Cost:
@@ -123,19 +200,60 @@ def of_embedding(given: Given) -> Cost:
     lanes = given["DATA_OUT_0_PARALLELISM_DIM_0"]
     words = given["NUM_EMBEDDINGS"] * given["DATA_OUT_0_TENSOR_SIZE_DIM_0"] // lanes
     return (
-        rom(given["DATA_OUT_0_PRECISION_0"] * lanes, words, given.get("FILE"))
-        + logic(2 * clog2(words))
-        + sums(clog2(words))
+        rom_cost(given["DATA_OUT_0_PRECISION_0"] * lanes, words, given.get("FILE"))
+        + logic_cost(2 * clog2(words))
+        + sums_cost(clog2(words))
     )
 
 
 def of_constant_stream(given: Given) -> Cost:
     """`constant_stream`"""
     address = clog2(given["DEPTH"])
-    return rom(given["DATA_WIDTH"], given["DEPTH"], given.get("FILE")) + logic(address) + sums(address)
+    return rom_cost(given["DATA_WIDTH"], given["DEPTH"], given.get("FILE")) + logic_cost(address) + sums_cost(address)
 
 
 def of_fixed_table(given: Given) -> Cost:
-    """`fixed_table`: a table a lane."""
-    one = rom(given["DATA_OUT_0_PRECISION_0"], 2 ** given["DATA_IN_0_PRECISION_0"], given.get("FILE"))
-    return one * given["DATA_IN_0_PARALLELISM_DIM_0"] + logic(1)
+    """`fixed_table`: one table for each lane."""
+    one = rom_cost(given["DATA_OUT_0_PRECISION_0"], 2 ** given["DATA_IN_0_PRECISION_0"], given.get("FILE"))
+    return one * given["DATA_IN_0_PARALLELISM_DIM_0"] + logic_cost(1)
+
+
+# Components that split and join streams.
+
+
+def counter_cost(steps: int) -> Cost:
+    """`loop_counter`"""
+    return logic_cost(1.7 * clog2(steps)) + sums_cost(clog2(steps))
+
+
+def of_fork(given: Given) -> Cost:
+    """`stream_fork`"""
+    return logic_cost(4 * given["COUNT"] - 3)
+
+
+def of_concat(given: Given) -> Cost:
+    """`stream_concat`: it selects one of two beats."""
+    return (
+        logic_cost(given["DATA_WIDTH"] + 3)
+        + counter_cost(given["DATA_IN_0_BEATS"])
+        + counter_cost(given["DATA_IN_1_BEATS"])
+    )
+
+
+def of_split(given: Given) -> Cost:
+    """`stream_split`"""
+    return logic_cost(3) + counter_cost(given["DATA_OUT_0_BEATS"]) + counter_cost(given["DATA_OUT_1_BEATS"])
+
+
+def of_width_converter(given: Given) -> Cost:
+    """`width_converter`: it shifts wide beats out, which costs more tables the more narrow beats they contain."""
+    before, after = given["DATA_IN_0_PARALLELISM_DIM_0"], given["DATA_OUT_0_PARALLELISM_DIM_0"]
+    common, bits = gcd(before, after), given["DATA_IN_0_PRECISION_0"]
+    split, gather = before // common, after // common
+    narrower = logic_cost(_OF_SHIFTED.get(clog2(split + 1), 1) * before * bits + 5) if split > 1 else Cost()
+    wider = logic_cost(1 + 2.2 * clog2(gather + 1)) if gather > 1 else Cost()
+    return narrower + wider
+
+
+#: Tables for each shifted bit by the width of the counter that selects: Yosys makes wide ones of short counters.
+_OF_SHIFTED = {2: 1.2, 3: 2, 4: 4}

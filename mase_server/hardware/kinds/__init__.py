@@ -1,4 +1,4 @@
-"""Every kind of operation, one file each."""
+"""Every kind of operation: each module declares its kinds as constants of the type `Kind`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ _FILES = [file.name for file in pkgutil.iter_modules([str(Path(__file__).parent)
 _MODULES = [importlib.import_module(f"{__package__}.{name}") for name in sorted(_FILES)]
 
 #: Kinds by name.
-KINDS: Mapping[str, Kind] = {module.KIND.name: module.KIND for module in _MODULES if hasattr(module, "KIND")}
+KINDS: Mapping[str, Kind] = {
+    value.name: value for module in _MODULES for value in vars(module).values() if isinstance(value, Kind)
+}
 
-#: MASE's operator -> what gives its hardware.
+#: MASE's operator -> the rule that lowers it.
 RULES: Mapping[str, Rule] = {operator: rule for kind in KINDS.values() for operator, rule in kind.rules.items()}
 
-#: MASE's operator -> how many of the last dimensions its results mix; the batch may be any one before those.
+#: MASE's operator -> how many of the last dimensions its results mix; the batch may be any dimension before those.
 MIXED: Mapping[str, int] = {
     operator: kind.mixes for kind in KINDS.values() if kind.mixes is not None for operator in kind.rules
 }

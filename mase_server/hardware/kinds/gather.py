@@ -1,5 +1,5 @@
-"""Elements of a stream in any order, some twice, some never: `repeat_buffer` where blocks come again, `stream_gather`
-for all else."""
+"""Elements of a stream in any order, some twice, some never: `repeat_buffer` if whole blocks repeat, otherwise
+`stream_gather`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, fx
 
-from mase_server.hardware.design import Design, Operation, Stream, row_major
-from mase_server.hardware.folds import Fold, divisors
+from mase_server.hardware.design import Design, Fold, Operation, Stream, find_divisors, row_major
 from mase_server.hardware.functional import move
 from mase_server.hardware.held import Barred, Floating, Held, Later, Moved, NoHardware, Unrounded, Whole, node_of
-from mase_server.hardware.kinds.kind import Kind
-from mase_server.hardware.kinds.settings import Settings, image_order
+from mase_server.hardware.kinds.kind import Kind, Settings, image_order
 from mase_server.hardware.memories import words_of
-from mase_server.hardware.wiring import Parameters, Tap, streams
+from mase_server.hardware.verilog import Parameters, Tap, stream_ports
 
 if TYPE_CHECKING:
     from mase_server.hardware.lowering import Lowering
@@ -28,20 +26,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """What becomes of every block of a stream. size: of its elements before.  places: which of them leave, in order."""
+    """A rearrangement that is the same for every block of a stream. size: elements of a block.  places: the block's
+    elements that leave, in order."""
 
     size: int
     places: Tensor
 
     @property
     def repeats(self) -> int:
-        """How often the whole block comes again; 0 where something else becomes of it."""
+        """How often the whole block is repeated; 0 for any other rearrangement."""
         times = len(self.places) // self.size
         whole = times * self.size == len(self.places)
         return times if whole and torch.equal(self.places, torch.arange(self.size).repeat(times)) else 0
 
     def fits(self, lanes: int) -> bool:
-        """Do beats of so many elements stay whole?"""
+        """Do beats of `lanes` elements stay together?"""
         if self.size % lanes or len(self.places) % lanes:
             return False
         beats = self.places.reshape(-1, lanes)
@@ -50,7 +49,7 @@ class Blocks:
         )
 
 
-def arranged(
+def arrange_elements(
     lowering: Lowering,
     name: str,
     places: Tensor,
@@ -58,10 +57,10 @@ def arranged(
     order: Tensor | None = None,
     nodes: tuple[str, ...] = (),
 ) -> str:
-    """The operation that gives elements of a stream under another shape, in an order.
+    """The operation that gives elements of a stream in another shape and order.
 
-    places: for each row-major index of the new shape, the one that its element had; order: the row-major index of each
-    element as they flow, None for row-major.  nodes: the graph's nodes that it is.
+    places: for each row-major index of the new shape, the old index of its element; order: the row-major index of
+    each element in the order of flow, None for row-major.  nodes: the graph's nodes that it implements.
     """
     before = lowering.stream(name)
     out = Stream(before.format, shape, None if order is None else row_major(order))
@@ -69,29 +68,29 @@ def arranged(
         return name
     position = torch.empty(before.size, dtype=torch.int64)
     position[before.indices] = torch.arange(before.size)
-    blocks = _blocks(position[places[out.indices]], before.size)
+    blocks = _find_blocks(position[places[out.indices]], before.size)
     made = Operation(nodes[0] if nodes else f"{name}_gather", "gather", (name,), out, nodes)
     if torch.equal(blocks.places, torch.arange(blocks.size)):
         return lowering.insert(_as_move(made, places))
     options = {"blocks": blocks, "places": places}
-    known = (each.name for each in lowering.operations.values() if _same(each, made, places))
+    known = (each.name for each in lowering.operations.values() if _is_same_operation(each, made, places))
     return next(known, None) or lowering.insert(replace(made, options=options))
 
 
-def _same(known: Operation, made: Operation, places: Tensor) -> bool:
-    """Does an operation give what another one would?"""
+def _is_same_operation(known: Operation, made: Operation, places: Tensor) -> bool:
+    """Does an operation give the same as another one?"""
     alike = (known.kind, known.inputs, known.out.shape) == (made.kind, made.inputs, made.out.shape)
     return alike and known.out.same_order(made.out) and torch.equal(known.options["places"], places)
 
 
 def _as_move(made: Operation, places: Tensor) -> Operation:
-    """Nothing moves: only names of elements change."""
+    """The same operation as a move, if only the indices of elements change."""
     return replace(made, kind="move", options={"places": places})
 
 
-def _blocks(flowing: Tensor, size: int) -> Blocks:
-    """The smallest blocks. flowing: for each element that leaves, which one of `size` it was."""
-    for count in reversed(divisors(gcd(size, len(flowing)))):
+def _find_blocks(flowing: Tensor, size: int) -> Blocks:
+    """The smallest blocks. flowing: for each element that leaves, its position among the `size` that arrive."""
+    for count in reversed(find_divisors(gcd(size, len(flowing)))):
         rows = flowing.reshape(count, -1) - torch.arange(0, size, size // count)[:, None]
         first = rows[0]
         inside = bool((first >= 0).all() and (first < size // count).all())
@@ -100,24 +99,26 @@ def _blocks(flowing: Tensor, size: int) -> Blocks:
     raise AssertionError("a whole sample is a block")
 
 
-def _rule(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    """Repeated, expanded, rolled, chosen by indices: what the node does to indices says what it does."""
+def _lower_gather(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    """Repeat, expand, roll, index and the like: running the node on indices shows how it moves elements."""
     source = node_of(given["data_in_0"])
-    return _gathered(lowering, node, source, lowering.places(node, source))
+    return _gather_from(lowering, node, source, lowering.places(node, source))
 
 
-def _pixels(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    """Pixels that come again, or that become channels: an image again, pixel by pixel."""
+def _lower_pixels(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    """Pixels that are repeated, or that become channels: the result is an image, pixel by pixel."""
     source, mode = node_of(given["data_in_0"]), Settings.of(lowering, node, given).get("mode", "nearest")
     if not mode.startswith("nearest"):
         raise NoHardware(f"mode {mode!r} mixes pixels; nearest has hardware")
     places = lowering.places(node, source, torch.float64)
-    return _gathered(lowering, node, source, places, image_order(lowering.sample(node)))
+    return _gather_from(lowering, node, source, places, image_order(lowering.sample(node)))
 
 
-def _gathered(lowering: Lowering, node: fx.Node, source: fx.Node, places: Tensor, order: Tensor | None = None) -> Held:
+def _gather_from(
+    lowering: Lowering, node: fx.Node, source: fx.Node, places: Tensor, order: Tensor | None = None
+) -> Held:
     def made(name: str) -> Whole:
-        return Whole(arranged(lowering, name, places, lowering.sample(node), order, (node.name,)))
+        return Whole(arrange_elements(lowering, name, places, lowering.sample(node), order, (node.name,)))
 
     held = lowering.held[source]
     if isinstance(held, Barred):
@@ -127,21 +128,21 @@ def _gathered(lowering: Lowering, node: fx.Node, source: fx.Node, places: Tensor
     return made(lowering.whole(source))
 
 
-def _node(maker: Maker, operation: Operation) -> fx.Node:
+def _gather_node(maker: Maker, operation: Operation) -> fx.Node:
     (source,) = maker.inputs(operation)
     places = maker.buffer(f"{operation.name}_places", operation.options["places"])
     return maker.call(operation, move, source, places, operation.out.shape)
 
 
-def _folds(design: Design, operation: Operation) -> Iterator[Fold]:
+def _gather_folds(design: Design, operation: Operation) -> Iterator[Fold]:
     blocks: Blocks = operation.options["blocks"]
     longest = max(operation.out.size, prod(design.operations[operation.inputs[0]].out.shape))
-    for lanes in divisors(gcd(blocks.size, len(blocks.places))):
+    for lanes in find_divisors(gcd(blocks.size, len(blocks.places))):
         if blocks.fits(lanes):
             yield Fold(lanes, lanes, longest // lanes, 0)
 
 
-def _build(builder: Builder, operation: Operation) -> Tap:
+def _build_gather(builder: Builder, operation: Operation) -> Tap:
     lanes, blocks = builder.folding.folds[operation.name].par_in, operation.options["blocks"]
     source = builder.read(operation, lanes)
     to = builder.wires(operation.name, lanes, operation.out.format.width)
@@ -154,12 +155,12 @@ def _build(builder: Builder, operation: Operation) -> Tap:
         words = words_of(blocks.places.reshape(-1, lanes)[:, :1] // lanes, width)
         file = builder.file(operation, "places", width, words)
         module, parameters = "stream_gather", parameters | {"DEPTH": depth, "COUNT": count, "FILE": file}
-    builder.instance(f"{operation.name}_i", module, parameters, streams(source, to), operation.name)
+    builder.instance(f"{operation.name}_i", module, parameters, stream_ports(source, to), operation.name)
     return to
 
 
-def _reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
-    """All of a block is there before any of it leaves; where it only comes again, no more than what leaves."""
+def _gather_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
+    """A whole block arrives before any of it leaves; if blocks are only repeated, an element needs just itself."""
     blocks: Blocks = operation.options["blocks"]
     place = torch.arange(operation.out.size)
     block = place // len(blocks.places) * blocks.size
@@ -170,11 +171,11 @@ _SERVED = ("expand", "repeat", "repeat_interleave", "tile", "flip", "roll", "ind
 
 _IMAGES = ("interpolate", "upsample", "upsample_nearest", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle")
 
-KIND = Kind(
+GATHER_KIND = Kind(
     "gather",
-    _node,
-    _build,
-    {**dict.fromkeys(_SERVED, _rule), **dict.fromkeys(_IMAGES, _pixels)},
-    folds=_folds,
-    reach=_reach,
+    _gather_node,
+    _build_gather,
+    {**dict.fromkeys(_SERVED, _lower_gather), **dict.fromkeys(_IMAGES, _lower_pixels)},
+    folds=_gather_folds,
+    reach=_gather_reach,
 )

@@ -1,4 +1,4 @@
-"""Sums of products with fixed weights: `fixed_linear`."""
+"""Sums of products: with fixed weights, `fixed_linear`, and of two streams of matrices, `fixed_matmul`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, fx
 
-from mase_server.hardware.design import Constant, Design, Operation
-from mase_server.hardware.folds import Fold, divisors
-from mase_server.hardware.functional import integer_linear
+from mase_server.hardware.design import Constant, Design, Fold, Operation, find_divisors
+from mase_server.hardware.functional import integer_linear, integer_matmul
 from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of, vectors_in_order
+from mase_server.hardware.kinds.gather import arrange_elements
 from mase_server.hardware.kinds.kind import Kind, row_major
 from mase_server.hardware.kinds.swap import in_order
 from mase_server.hardware.memories import Words, words_of_bias, words_of_weight
-from mase_server.hardware.wiring import Parameters, Tap, precision, streams
+from mase_server.hardware.verilog import Parameters, Tap, precision_parameters, stream_ports
 
 if TYPE_CHECKING:
     from mase_server.hardware.lowering import Lowering
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     from mase_server.hardware.twin import Maker
 
 
-def _linear(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+def _lower_linear(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     source = node_of(given["data_in_0"])
-    lowering.whole(source)  # what is not rounded at all is told first
+    lowering.whole(source)  # reports first that the source is not rounded at all
     return of_weights(lowering, node, source, lowering.weights(given, "weight"))
 
 
-def _addmm(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
-    """addmm(bias, x, weight): a layer whose weight stands the other way round."""
+def _lower_addmm(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    """addmm(bias, x, weight): a layer with a transposed weight."""
     if set(node.kwargs) & {"alpha", "beta"} or len(node.args) != 3:
         raise NoHardware("its alpha or beta is not 1; scale the operands instead")
     bias, source, weight = (each for each in node.args if isinstance(each, fx.Node))
-    constants = {"weight": _turned(lowering.constant(weight)), "bias": lowering.constant(bias)}
+    constants = {"weight": _transpose_weight(lowering.constant(weight)), "bias": lowering.constant(bias)}
     if constants["bias"].shape != constants["weight"].shape[:1]:
         raise NoHardware(f"it adds {list(constants['bias'].shape)}; a vector for all rows has hardware")
     return of_weights(lowering, node, source, constants)
 
 
 def of_weights(lowering: Lowering, node: fx.Node, source: fx.Node, constants: Mapping[str, Constant]) -> Unrounded:
-    """A layer with a weight of [out, in], whatever the operator that has it."""
+    """A layer with a weight of [out, in], whichever operator it comes from."""
     name = lowering.whole(source)
     if not vectors_in_order(lowering.stream(name)):
         name = in_order(lowering, name, torch.arange(lowering.stream(name).size))
@@ -51,51 +51,54 @@ def of_weights(lowering: Lowering, node: fx.Node, source: fx.Node, constants: Ma
 
 def times_constant(lowering: Lowering, node: fx.Node, source: fx.Node, weight: Constant) -> Unrounded:
     """source @ weight."""
-    return of_weights(lowering, node, source, {"weight": _turned(weight)})
+    return of_weights(lowering, node, source, {"weight": _transpose_weight(weight)})
 
 
-def _turned(weight: Constant) -> Constant:
+def _transpose_weight(weight: Constant) -> Constant:
     return weight.moved(lambda values: values.T.contiguous())
 
 
-def _node(maker: Maker, operation: Operation) -> fx.Node:
+def _linear_node(maker: Maker, operation: Operation) -> fx.Node:
     (source,) = maker.inputs(operation)
     weight, bias, formats = maker.weights(operation)
     return maker.call(operation, integer_linear, source, weight, bias, formats, operation.options["relu"])
 
 
-def _folds(design: Design, operation: Operation) -> Iterator[Fold]:
+def _linear_folds(design: Design, operation: Operation) -> Iterator[Fold]:
     features_out, features_in = operation.constants["weight"].shape
     rows = prod(operation.out.shape[:-1])
-    for par_in in divisors(features_in):
-        for par_out in divisors(features_out):
+    for par_in in find_divisors(features_in):
+        for par_out in find_divisors(features_out):
             cycles = rows * (features_in // par_in) * (features_out // par_out)
             yield Fold(par_in, par_out, cycles, par_in * par_out)
 
 
-def _reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
-    """A vector is needed to its end."""
+def _linear_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
+    """A result needs its whole vector."""
     features_out, features_in = operation.constants["weight"].shape
     return ((torch.arange(operation.out.size) // features_out + 1) * features_in - 1,)
 
 
-def _build(builder: Builder, operation: Operation) -> Tap:
+def _build_linear(builder: Builder, operation: Operation) -> Tap:
     fold, length = builder.folding.folds[operation.name], operation.constants["weight"].shape[1]
     source, before = builder.read(operation, fold.par_in), builder.design.operations[operation.inputs[0]].out
     to = builder.wires(operation.name, fold.par_out, operation.out.format.width)
     parameters: Parameters = {
-        **precision("DATA_IN_0", before.format),
+        **precision_parameters("DATA_IN_0", before.format),
         "DATA_IN_0_TENSOR_SIZE_DIM_0": length,
         "DATA_IN_0_PARALLELISM_DIM_0": fold.par_in,
-        # The columns of the weight stand in the order in which their elements come.
-        **weights(builder, operation, fold, lambda weight: weight[:, before.indices[:length]]),
+        # The weight's columns are arranged in the order in which elements arrive.
+        **weight_parameters(builder, operation, fold, lambda weight: weight[:, before.indices[:length]]),
     }
-    builder.instance(f"{operation.name}_i", "fixed_linear", parameters, streams(source, to), operation.name)
+    builder.instance(f"{operation.name}_i", "fixed_linear", parameters, stream_ports(source, to), operation.name)
     return to
 
 
-def weights(builder: Builder, operation: Operation, fold: Fold, arranged: Callable[[Tensor], Tensor]) -> Parameters:
-    """The parameters of a dot product, and its memories. arranged: its weight as [out, in], as the elements come."""
+def weight_parameters(
+    builder: Builder, operation: Operation, fold: Fold, arranged: Callable[[Tensor], Tensor]
+) -> Parameters:
+    """The parameters of a dot product, and its memories. arranged: rearranges its weight, [out, in], to the order of
+    flow."""
     weight, bias = operation.constants["weight"], operation.constants.get("bias")
     lanes, width = fold.par_in * prod(fold.taps), weight.format.width
     words = Words(
@@ -104,20 +107,118 @@ def weights(builder: Builder, operation: Operation, fold: Fold, arranged: Callab
         lambda: words_of_weight(arranged(weight.integers), width, lanes, fold.par_out).make(),
     )
     found: Parameters = {
-        **precision("WEIGHT", weight.format),
+        **precision_parameters("WEIGHT", weight.format),
         "WEIGHT_FILE": builder.memory(operation, "weight", lanes * fold.par_out, words),
         "HAS_BIAS": int(bias is not None),
     }
     if bias is not None:
         words = words_of_bias(bias.integers, bias.format.width, fold.par_out)
-        found |= precision("BIAS", bias.format)
+        found |= precision_parameters("BIAS", bias.format)
         found["BIAS_FILE"] = builder.memory(operation, "bias", fold.par_out, words)
     return found | {
-        **precision("DATA_OUT_0", operation.out.format),
+        **precision_parameters("DATA_OUT_0", operation.out.format),
         "DATA_OUT_0_TENSOR_SIZE_DIM_0": weight.shape[0],
         "DATA_OUT_0_PARALLELISM_DIM_0": fold.par_out,
         "RELU": int(operation.options["relu"]),
     }
 
 
-KIND = Kind("linear", _node, _build, {"linear": _linear, "addmm": _addmm}, row_major, _folds, _reach, mixes=1)
+LINEAR_KIND = Kind(
+    "linear",
+    _linear_node,
+    _build_linear,
+    {"linear": _lower_linear, "addmm": _lower_addmm},
+    row_major,
+    _linear_folds,
+    _linear_reach,
+    mixes=1,
+)
+
+
+# Products of two streams of matrices: `fixed_matmul`.
+
+
+def _lower_matmul(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+    operands = [node_of(given[key]) for key in ("data_in_0", "data_in_1")]
+    other = lowering.held[operands[1]]
+    if isinstance(other, Constant) and len(other.shape) == 2:
+        return times_constant(lowering, node, operands[0], other)
+    names = [lowering.whole(each) for each in operands]
+    first, second = (lowering.stream(name).shape for name in names)
+    if len(first) < 2 or len(first) != len(second):
+        raise NoHardware(f"it takes matrices of one batch; a sample has {list(first)} and {list(second)}")
+    batch = lowering.sample(node)[:-2]
+    names = [_repeat_matrices(lowering, name, (*batch, *lowering.stream(name).shape[-2:])) for name in names]
+    first, second = (lowering.stream(name).shape for name in names)
+    # The second operand flows column by column: these are the rows that the component multiplies with.
+    columns = torch.arange(prod(second)).reshape(second).transpose(-1, -2).reshape(-1)
+    sources = in_order(lowering, names[0], torch.arange(prod(first))), in_order(lowering, names[1], columns)
+    return Unrounded("matmul", sources, node, options={"relu": False})
+
+
+def _repeat_matrices(lowering: Lowering, name: str, shape: tuple[int, ...]) -> str:
+    """Each matrix of a stream, repeated for each of the other operand's matrices that it is multiplied with."""
+    before = lowering.stream(name)
+    if before.shape == shape:
+        return name
+    places = torch.arange(before.size).reshape(before.shape).expand(shape).reshape(-1)
+    return arrange_elements(lowering, name, places, shape)
+
+
+def _matmul_sizes(design: Design, operation: Operation) -> tuple[int, int, int, int]:
+    """Matrices, rows, length of a row, columns."""
+    *batch, rows, length = design.operations[operation.inputs[0]].out.shape
+    return prod(batch), rows, length, operation.out.shape[-1]
+
+
+def _matmul_node(maker: Maker, operation: Operation) -> fx.Node:
+    formats = maker.format_in(operation), maker.format_in(operation, 1), str(operation.out.format)
+    return maker.call(operation, integer_matmul, *maker.inputs(operation), formats, operation.options["relu"])
+
+
+def _matmul_folds(design: Design, operation: Operation) -> Iterator[Fold]:
+    count, rows, length, columns = _matmul_sizes(design, operation)
+    for par_in in find_divisors(length):
+        for par_out in find_divisors(columns):
+            cycles = count * rows * (length // par_in) * (columns // par_out)
+            yield Fold(par_in, par_out, max(cycles, count * columns * length // par_in), par_in * par_out)
+
+
+def _build_matmul(builder: Builder, operation: Operation) -> Tap:
+    fold, before = builder.folding.folds[operation.name], builder.design.operations
+    _, rows, length, columns = _matmul_sizes(builder.design, operation)
+    taps = [builder.waiting(operation, index, builder.read(operation, fold.par_in, index)) for index in (0, 1)]
+    to = builder.wires(operation.name, fold.par_out, operation.out.format.width)
+    parameters: Parameters = {
+        **precision_parameters("DATA_IN_0", before[operation.inputs[0]].out.format),
+        "DATA_IN_0_TENSOR_SIZE_DIM_0": length,
+        "DATA_IN_0_TENSOR_SIZE_DIM_1": rows,
+        "DATA_IN_0_PARALLELISM_DIM_0": fold.par_in,
+        **precision_parameters("DATA_IN_1", before[operation.inputs[1]].out.format),
+        **precision_parameters("DATA_OUT_0", operation.out.format),
+        "DATA_OUT_0_TENSOR_SIZE_DIM_0": columns,
+        "DATA_OUT_0_PARALLELISM_DIM_0": fold.par_out,
+        "RELU": int(operation.options["relu"]),
+    }
+    builder.instance(f"{operation.name}_i", "fixed_matmul", parameters, builder.pair(taps, to), operation.name)
+    return to
+
+
+def _matmul_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
+    """A result needs its row of the first operand, and the whole matrix of the second."""
+    _, rows, length, columns = _matmul_sizes(design, operation)
+    places = torch.arange(operation.out.size)
+    row, matrix = places // columns, places // (columns * rows)
+    return (row + 1) * length - 1, (matrix + 1) * columns * length - 1
+
+
+MATMUL_KIND = Kind(
+    "matmul",
+    _matmul_node,
+    _build_matmul,
+    {"matmul": _lower_matmul, "bmm": _lower_matmul},
+    row_major,
+    _matmul_folds,
+    _matmul_reach,
+    mixes=2,
+)

@@ -1,4 +1,4 @@
-"""A part of what flows, the rest is dropped: `stream_split`."""
+"""A part of a stream; the rest is dropped: `stream_split`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch import Tensor, fx
 from mase_server.hardware.design import Design, Operation, Stream, row_major
 from mase_server.hardware.functional import move
 from mase_server.hardware.held import Barred, Floating, Held, Later, Moved, Unrounded, Whole, node_of
-from mase_server.hardware.kinds.gather import arranged
+from mase_server.hardware.kinds.gather import arrange_elements
 from mase_server.hardware.kinds.kind import Kind
-from mase_server.hardware.kinds.reduce import LARGEST, largest_part
-from mase_server.hardware.wiring import Tap
+from mase_server.hardware.kinds.norm import LARGEST, largest_part
+from mase_server.hardware.verilog import Tap
 from mase_server.ir.number_formats import operator_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mase_server.hardware.twin import Maker
 
 
-def _take(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
+def _lower_take(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     whole = node.args[0]
     assert isinstance(whole, fx.Node)
     if operator_of(whole, lowering.model) in LARGEST:
@@ -33,7 +33,7 @@ def _take(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     places, shape = lowering.places(node, source), lowering.sample(node)
 
     def made(name: str) -> Whole:
-        return Whole(taken(lowering, name, places, shape, (node.name,)))
+        return Whole(take_elements(lowering, name, places, shape, (node.name,)))
 
     held = lowering.held[source]
     if isinstance(held, Barred):
@@ -43,16 +43,17 @@ def _take(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     return made(lowering.whole(source))
 
 
-def taken(lowering: Lowering, name: str, places: Tensor, shape: tuple[int, ...], nodes: tuple[str, ...]) -> str:
-    """The operation that gives some elements of a stream under another shape.
+def take_elements(lowering: Lowering, name: str, places: Tensor, shape: tuple[int, ...], nodes: tuple[str, ...]) -> str:
+    """The operation that gives some elements of a stream in another shape.
 
-    places: for each row-major index of it, the one that its element had.  nodes: the graph's nodes that it is.
+    places: for each of its row-major indices, the old index of the element.  nodes: the graph's nodes that it
+    implements.
     """
-    first = _first(before := lowering.stream(name), places)
+    first = _first_position(before := lowering.stream(name), places)
     if first is None:
-        return arranged(lowering, name, places, shape, nodes=nodes)
+        return arrange_elements(lowering, name, places, shape, nodes=nodes)
     if len(places) == before.size and torch.equal(places, torch.arange(before.size)):
-        return name if shape == before.shape else arranged(lowering, name, places, shape, nodes=nodes)
+        return name if shape == before.shape else arrange_elements(lowering, name, places, shape, nodes=nodes)
     now = torch.full((before.size,), -1)
     now[places] = torch.arange(len(places))
     flowing = now[before.indices]
@@ -60,8 +61,8 @@ def taken(lowering: Lowering, name: str, places: Tensor, shape: tuple[int, ...],
     return lowering.insert(Operation(nodes[0], "take", (name,), out, nodes, options={"places": places, "first": first}))
 
 
-def _first(stream: Stream, places: Tensor) -> int | None:
-    """When the first of some elements comes; None where others come between them, or some come twice."""
+def _first_position(stream: Stream, places: Tensor) -> int | None:
+    """The position in flow of the first of some elements; None if others come between them, or some repeat."""
     if len(torch.unique(places)) != len(places):
         return None
     position = torch.empty(stream.size, dtype=torch.int64)
@@ -70,28 +71,28 @@ def _first(stream: Stream, places: Tensor) -> int | None:
     return first if last - first + 1 == len(places) else None
 
 
-def _node(maker: Maker, operation: Operation) -> fx.Node:
+def _take_node(maker: Maker, operation: Operation) -> fx.Node:
     (source,) = maker.inputs(operation)
     places = maker.buffer(f"{operation.name}_places", operation.options["places"])
     return maker.call(operation, move, source, places, operation.out.shape)
 
 
-def _build(builder: Builder, operation: Operation) -> Tap:
+def _build_take(builder: Builder, operation: Operation) -> Tap:
     first, size = operation.options["first"], operation.out.size
     rest = builder.design.operations[operation.inputs[0]].out.size - first - size
     lanes = gcd(first, size, rest, builder.lanes_of(operation, 0))
     tap = builder.read(operation, lanes)
     if first:
-        _, tap = _split(builder, operation, "before", tap, first // lanes, (size + rest) // lanes, drop=0)
+        _, tap = _split_stream(builder, operation, "before", tap, first // lanes, (size + rest) // lanes, drop=0)
     if rest:
-        tap, _ = _split(builder, operation, "after", tap, size // lanes, rest // lanes, drop=1)
+        tap, _ = _split_stream(builder, operation, "after", tap, size // lanes, rest // lanes, drop=1)
     return tap
 
 
-def _split(
+def _split_stream(
     builder: Builder, operation: Operation, name: str, source: Tap, first: int, second: int, drop: int
 ) -> tuple[Tap, Tap]:
-    """Two parts of a stream; one of them is always taken, and looked at by nobody."""
+    """Split a stream into two parts; one of them is always accepted and never read."""
     taps = [builder.wires(f"{operation.name}_{name}_{index}", source.lanes, source.bits) for index in (0, 1)]
     ports = {"data_in_0": source.data, "data_in_0_valid": source.valid, "data_in_0_ready": source.ready}
     for index, tap in enumerate(taps):
@@ -103,8 +104,14 @@ def _split(
     return taps[0], taps[1]
 
 
-def _reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
+def _take_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
     return (torch.arange(operation.out.size) + operation.options["first"],)
 
 
-KIND = Kind("take", _node, _build, {"getitem": _take, "select": _take, "narrow": _take}, reach=_reach)
+TAKE_KIND = Kind(
+    "take",
+    _take_node,
+    _build_take,
+    {"getitem": _lower_take, "select": _lower_take, "narrow": _lower_take},
+    reach=_take_reach,
+)

@@ -1,3 +1,3 @@
-"""When every beat of a netlist moves: cycle by cycle as the components do it, but beat by beat."""
+"""The time at which every beat of a netlist moves: exact to the cycle, but computed beat by beat."""
 
 from __future__ import annotations

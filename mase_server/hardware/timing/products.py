@@ -1,6 +1,6 @@
-"""When dot products are ready.
+"""The times at which dot products are ready, and at which beats pass through components that work on whole rows.
 
-A burst is a vector that goes once through the multipliers; of each, the last beat counts.
+A burst is a vector that passes once through the multipliers; its time is that of its last beat.
 """
 
 from __future__ import annotations
@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
-from mase_server.hardware.timing.streams import ring
+from mase_server.hardware.timing.streams import fill_ring
 from mase_server.hardware.timing.times import Link, Process, Times
 
 
-def repeats(link: Link, bursts: Link, length: int, passes: int, depth: int | None = None) -> Iterator[Process]:
-    """A ring that gives each vector of so many beats in so many bursts."""
+def repeat_vectors(link: Link, bursts: Link, length: int, passes: int, depth: int | None = None) -> Iterator[Process]:
+    """A ring that repeats each vector of `length` beats in `passes` bursts."""
     freed = Times(link.queue)
-    yield ring(link, freed, depth or 2 * length)
-    yield _repeated(link, bursts, freed, length, passes)
+    yield fill_ring(link, freed, depth or 2 * length)
+    yield _repeat_from_ring(link, bursts, freed, length, passes)
 
 
-def _repeated(link: Link, bursts: Link, freed: Times, length: int, passes: int) -> Process:
+def _repeat_from_ring(link: Link, bursts: Link, freed: Times, length: int, passes: int) -> Process:
     taken = bursts.taken
     for vector in count():
         for number in range(passes):
@@ -29,7 +29,7 @@ def _repeated(link: Link, bursts: Link, freed: Times, length: int, passes: int) 
             before = taken[-1] if done else -1
             if number:
                 bursts.offered.add(before + length)
-            first = before  # each beat is read as the one ahead of it moves
+            first = before  # each beat is read when the one before it moves
             for index in range(length if number == 0 or number == passes - 1 else 0):
                 if number == 0:
                     while len(link.taken) <= vector * length + index:
@@ -43,7 +43,7 @@ def _repeated(link: Link, bursts: Link, freed: Times, length: int, passes: int) 
 
 
 def beat_by_beat(link: Link, out: Link, freed: Times, length: int, passes: int) -> Process:
-    """The same where somebody else than multipliers reads: beat by beat."""
+    """The same for a reader that is no multiplier: beat by beat."""
     read = -1
     for index in count():
         vector, at = divmod(index, length * passes)
@@ -58,8 +58,8 @@ def beat_by_beat(link: Link, out: Link, freed: Times, length: int, passes: int) 
             freed.add(read)
 
 
-def once(link: Link, bursts: Link, length: int) -> Process:
-    """Vectors of so many beats that are read once, out of two places."""
+def read_once(link: Link, bursts: Link, length: int) -> Process:
+    """Vectors of `length` beats that are read once, from two places."""
     steps: list[int] = []
     for index in count():
         burst, place = divmod(index, length)
@@ -76,7 +76,8 @@ def once(link: Link, bursts: Link, length: int) -> Process:
 
 
 def dot_products(bursts: Link, out: Link, length: int, levels: int) -> Process:
-    """The results of bursts of so many beats, behind an adder tree of so many levels, in the places kept for them."""
+    """The results of bursts of `length` beats, after an adder tree of `levels` levels, in the places reserved for
+    them."""
     places = -(-(8 + levels) // length) + 1
     for index in count():
         ready = 0
@@ -89,8 +90,8 @@ def dot_products(bursts: Link, out: Link, length: int, levels: int) -> Process:
         out.offered.add(bursts.take(ready) + 7 + levels)
 
 
-def banks(link: Link, ends: Times, done: Times, beats: int) -> Process:
-    """Two matrices of so many beats. ends: when each was whole; done: when each was read for the last time."""
+def fill_banks(link: Link, ends: Times, done: Times, beats: int) -> Process:
+    """Two matrices of `beats` beats. ends: when each was complete; done: when each was read for the last time."""
     for matrix in count():
         ready = 0
         if matrix > 1:
@@ -104,8 +105,8 @@ def banks(link: Link, ends: Times, done: Times, beats: int) -> Process:
         ends.add(last)
 
 
-def gated(bursts: Link, out: Link, ends: Times, done: Times, sizes: tuple[int, int]) -> Process:
-    """Bursts that wait for a whole matrix. sizes: beats of a burst, bursts of a matrix."""
+def gate_bursts(bursts: Link, out: Link, ends: Times, done: Times, sizes: tuple[int, int]) -> Process:
+    """Bursts that wait for a complete matrix. sizes: beats of a burst, bursts of a matrix."""
     length, number = sizes
     for index in count():
         matrix, at = divmod(index, number)
@@ -115,7 +116,7 @@ def gated(bursts: Link, out: Link, ends: Times, done: Times, sizes: tuple[int, i
         if at == 0:
             while len(ends) <= matrix:
                 yield ends
-            # Its beats go on one by one once the matrix is there.
+            # Its beats continue one by one once the matrix is there.
             offered = max(offered, ends[matrix] + length)
         out.offered.add(offered)
         while len(out.taken) <= index:
@@ -125,8 +126,8 @@ def gated(bursts: Link, out: Link, ends: Times, done: Times, sizes: tuple[int, i
             done.add(out.taken[index])
 
 
-def swapped(out: Link, ends: Times, done: Times, beats: int) -> Process:
-    """A matrix in another order, in so many beats, once it is whole."""
+def give_swapped(out: Link, ends: Times, done: Times, beats: int) -> Process:
+    """A matrix in another order, in `beats` beats, once it is complete."""
     read = -1
     for matrix in count():
         while len(ends) <= matrix:
@@ -138,3 +139,63 @@ def swapped(out: Link, ends: Times, done: Times, beats: int) -> Process:
             read = max(read + 1, ends[matrix] + 1, out.taken[-1] if number else 0)
             out.offered.add(read + 1)
         done.add(read)
+
+
+# Beats through components that work on whole rows: sums and maxima, softmax, norms.
+
+
+def pass_rows(link: Link, out: Link, beats: int) -> Process:
+    """The beats of rows as they enter `row_statistic`, where they wait until their row's statistic is known."""
+    depth = 2 * beats + 4
+    for index in count():
+        ready, row = 0, index // beats
+        if index >= depth:
+            while len(out.taken) <= index - depth:
+                yield out.taken
+            ready = out.taken[index - depth] + 1
+        if row >= 4:  # the statistics of up to four rows may wait for their turn
+            last = (row - 3) * beats - 1
+            while len(out.taken) <= last:
+                yield out.taken
+            ready = max(ready, out.taken[last] + 1)
+        while len(link.offered) <= index:
+            yield link.offered
+        link.take(ready)
+
+
+def number_rows(link: Link, out: Link, beats: int) -> Process:
+    """The same beats as they leave, beside their row's statistic."""
+    for index in count():
+        last = (index // beats + 1) * beats - 1
+        while len(link.taken) <= last:
+            yield link.taken
+        out.offered.add(max(link.taken[index] + 1, link.taken[last] + 3))
+
+
+def root_rows(link: Link, out: Link, beats: int, width: int) -> Process:
+    """The beats of rows with the root of their sum of squares, of `width` bits: the inside of `fixed_norm`."""
+    depth = 2 * beats + width + 6
+    summed = -1  # the time at which the last beat entered the sum
+    begun: list[int] = []  # the times at which each root was begun, and handed on
+    given: list[int] = []
+    for index in count():
+        ready, (row, place) = 0, divmod(index, beats)
+        if index >= depth:
+            while len(out.taken) <= index - depth:
+                yield out.taken
+            ready = out.taken[index - depth] + 1
+        while len(link.offered) <= index:
+            yield link.offered
+        came = link.take(max(ready, summed))
+        summed = max(came + 1, summed + 1, begun[row - 2] if row > 1 else 0)
+        if place < beats - 1:
+            continue
+        begun.append(max(summed + 2, given[-1] + 1 if given else 0))
+        ready = 0
+        if row > 1:
+            while len(out.taken) < (row - 1) * beats:
+                yield out.taken
+            ready = out.taken[(row - 1) * beats - 1] + 1
+        given.append(max(begun[-1] + width + 1, ready))
+        for each in range(index - beats + 1, index + 1):
+            out.offered.add(max(link.taken[each] + 1, given[-1] + 1))

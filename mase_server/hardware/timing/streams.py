@@ -1,4 +1,4 @@
-"""When beats pass through what stores and moves them: registers, fifos, forks, converters."""
+"""The times of beats in components that store and move them: registers, fifos, forks, converters."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from itertools import count
 from mase_server.hardware.timing.times import Link, Process, Times
 
 
-def source(out: Link, beats: int, samples: Times, first: int = 0) -> Process:
-    """Offers so many beats for each sample that there is, as fast as they are taken, from the cycle `first` on."""
+def offer_beats(out: Link, beats: int, samples: Times, first: int = 0) -> Process:
+    """Offer `beats` beats for each available sample, as fast as they are accepted, from the cycle `first` on."""
     for sample in count():
         while len(samples) <= sample:
             yield samples
@@ -17,15 +17,15 @@ def source(out: Link, beats: int, samples: Times, first: int = 0) -> Process:
             out.offered.add(first)
 
 
-def sink(link: Link) -> Process:
-    """Takes everything at once."""
+def take_all_beats(link: Link) -> Process:
+    """Take every beat at once."""
     for index in count():
         while len(link.offered) <= index:
             yield link.offered
         link.take()
 
 
-def register(link: Link, out: Link) -> Process:
+def register_process(link: Link, out: Link) -> Process:
     """One beat of storage; it is replaced in the cycle in which it leaves."""
     for index in count():
         while index and len(out.taken) < index:
@@ -35,8 +35,8 @@ def register(link: Link, out: Link) -> Process:
         out.offered.add(link.take(out.taken[index - 1] if index else 0) + 1)
 
 
-def fifo(link: Link, out: Link, depth: int) -> Process:
-    """So many beats of storage, with a registered ready. A skid buffer is one of two."""
+def fifo_process(link: Link, out: Link, depth: int) -> Process:
+    """`depth` beats of storage, with a registered ready. A skid buffer is one of two."""
     for index in count():
         ready = 0
         if index >= depth:
@@ -48,8 +48,8 @@ def fifo(link: Link, out: Link, depth: int) -> Process:
         out.offered.add(link.take(ready) + 1)
 
 
-def ring(link: Link, freed: Times, depth: int) -> Process:
-    """The filling of a memory of so many beats, whose places are freed in their order."""
+def fill_ring(link: Link, freed: Times, depth: int) -> Process:
+    """The filling of a memory of `depth` beats, whose places are freed in order."""
     for index in count():
         ready = 0
         if index >= depth:
@@ -61,15 +61,15 @@ def ring(link: Link, freed: Times, depth: int) -> Process:
         link.take(ready)
 
 
-def pipeline(link: Link, out: Link, stages: int) -> Iterator[Process]:
-    """Stages that move together: all stand still while the last one offers what nobody takes."""
+def pipeline_processes(link: Link, out: Link, stages: int) -> Iterator[Process]:
+    """Stages that move together: all of them stop while the last one offers a beat that is not taken."""
     if stages == 1:
-        return iter((register(link, out),))
-    return iter((_into(link, out, stages), _out_of(link, out, stages)))
+        return iter((register_process(link, out),))
+    return iter((_fill_pipeline(link, out, stages), _out_of(link, out, stages)))
 
 
-def _into(link: Link, out: Link, stages: int) -> Process:
-    """Nothing comes in while an offer stands."""
+def _fill_pipeline(link: Link, out: Link, stages: int) -> Process:
+    """Accept nothing while a beat is offered but not taken."""
     left = 0
     for index in count():
         while len(link.offered) <= index:
@@ -88,8 +88,8 @@ def _into(link: Link, out: Link, stages: int) -> Process:
 
 
 def _out_of(link: Link, out: Link, stages: int) -> Process:
-    """Each beat leaves so many moves after it came."""
-    stalls, passed, first = [0], 0, 0  # stalls[j]: cycles in which the beats before j stood still
+    """Each beat leaves `stages` moves after it entered."""
+    stalls, passed, first = [0], 0, 0  # stalls[j]: cycles for which the beats before j stood still
     for index in count():
         while len(link.taken) <= index:
             yield link.taken
@@ -104,8 +104,8 @@ def _out_of(link: Link, out: Link, stages: int) -> Process:
         passed = out.there(index)
 
 
-def fork(link: Link, outs: Sequence[Link]) -> Process:
-    """Each reader takes a beat when it likes; the next one comes when all have it."""
+def fork_beats(link: Link, outs: Sequence[Link]) -> Process:
+    """Each reader takes a beat when it is ready; the next beat follows when all have taken it."""
     moved = -1
     for index in count():
         while len(link.offered) <= index:
@@ -119,8 +119,8 @@ def fork(link: Link, outs: Sequence[Link]) -> Process:
         moved = link.take(max(out.taken[index] for out in outs))
 
 
-def joined(links: Sequence[Link], both: Link) -> Process:
-    """One beat of each of several streams at once, as one."""
+def join_beats(links: Sequence[Link], both: Link) -> Process:
+    """One beat of each of several streams together, as one beat."""
     for index in count():
         for link in links:
             while len(link.offered) <= index:
@@ -132,8 +132,8 @@ def joined(links: Sequence[Link], both: Link) -> Process:
             link.take(both.taken[index])
 
 
-def concat(links: Sequence[Link], beats: Sequence[int], out: Link) -> Process:
-    """So many beats of one stream, then of the next, again and again; nothing is stored."""
+def concat_beats(links: Sequence[Link], beats: Sequence[int], out: Link) -> Process:
+    """`beats` beats of one stream, then of the next, in turns; nothing is stored."""
     moved = 0
     while True:
         for link, number in zip(links, beats, strict=True):
@@ -147,8 +147,8 @@ def concat(links: Sequence[Link], beats: Sequence[int], out: Link) -> Process:
                 moved += 1
 
 
-def split(link: Link, outs: Sequence[Link], beats: Sequence[int]) -> Process:
-    """So many beats to one stream, then to the next, again and again; nothing is stored."""
+def split_beats(link: Link, outs: Sequence[Link], beats: Sequence[int]) -> Process:
+    """`beats` beats to one stream, then to the next, in turns; nothing is stored."""
     moved = 0
     while True:
         for out, number in zip(outs, beats, strict=True):
@@ -162,8 +162,8 @@ def split(link: Link, outs: Sequence[Link], beats: Sequence[int]) -> Process:
                 moved += 1
 
 
-def narrower(link: Link, out: Link, ratio: int) -> Process:
-    """Each beat as several."""
+def narrow_beats(link: Link, out: Link, ratio: int) -> Process:
+    """Split each beat into several."""
     for index in count():
         last = 0
         if index:
@@ -177,8 +177,8 @@ def narrower(link: Link, out: Link, ratio: int) -> Process:
             out.offered.add(came + 1)
 
 
-def wider(link: Link, out: Link, ratio: int) -> Process:
-    """Several beats as one."""
+def widen_beats(link: Link, out: Link, ratio: int) -> Process:
+    """Join several beats into one."""
     for index in count():
         group = index // ratio
         while len(out.taken) < group:
@@ -191,7 +191,7 @@ def wider(link: Link, out: Link, ratio: int) -> Process:
 
 
 def rows_of_table(link: Link, out: Link, beats: int) -> Process:
-    """For each index so many beats, read one a cycle."""
+    """`beats` beats for each index, read one a cycle."""
     read = -1
     for index in count():
         while len(link.offered) <= index:

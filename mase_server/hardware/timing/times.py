@@ -1,19 +1,64 @@
-"""Times at which beats are offered and taken, and processes that wait for those of each other.
+"""The times at which beats are offered and taken, and the processes that wait for each other's times.
 
-A process is a generator: it adds times as it comes to know them, and yields the `Times` that it has to wait for.
+A process is a generator: it adds times as they become known, and yields the `Times` that it has to wait for.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+
+from mase_server.hardware.verilog import Instance, Wide
+
+# The parameters of an instance as numbers.
+
+Given = Mapping[str, int]
+
+
+def read_parameters(instance: Instance) -> Given:
+    """All parameters but names of files."""
+    numbers: dict[str, int] = {}
+    for name, value in instance.parameters.items():
+        if isinstance(value, Wide):
+            numbers[name] = value.value
+        elif isinstance(value, int):
+            numbers[name] = int(value)
+    return numbers
+
+
+def clog2(number: int) -> int:
+    """The bits needed to count up to a number, as $clog2."""
+    return (number - 1).bit_length() if number > 1 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class NormWidths:
+    """Bits inside `fixed_norm`, as the module computes them."""
+
+    centred: int
+    total: int
+    root: int
+    quotient: int
+
+    @classmethod
+    def of(cls, given: Given) -> NormWidths:
+        """The widths of an instance."""
+        size, lanes = given["DATA_IN_0_TENSOR_SIZE_DIM_0"], given["DATA_IN_0_PARALLELISM_DIM_0"]
+        bits = clog2(size)
+        centred = given["DATA_IN_0_PRECISION_0"] + (bits + 1 if given["MEAN"] else 0)
+        summed = 2 * centred + clog2(size // lanes) + clog2(lanes)
+        total = max(summed, clog2(given["EPSILON"] + 1)) + 1
+        root = (total + 1) // 2 + given["ROOT_FRACTION"]
+        return cls(centred, total, root, (bits + 1) // 2 + 2 + given["NORM_FRACTION"])
+
 
 Process = Generator["Times", None, None]
 Queue = deque[Process]
 
 
 class Times(list[int]):
-    """Cycles in which something happened, in its order; who waits for the next one goes on once it is known."""
+    """The cycles of an event, in order; a process that waits for the next one continues once it is known."""
 
     __slots__ = ("_queue", "_waiting")
 
@@ -23,19 +68,19 @@ class Times(list[int]):
         self._waiting: list[Process] = []
 
     def add(self, cycle: int) -> None:
-        """The next one."""
+        """Add the next one."""
         self.append(cycle)
         if self._waiting:
             self._queue.extend(self._waiting)
             self._waiting.clear()
 
     def wake(self, process: Process) -> None:
-        """Let a process go on once there is another one."""
+        """Continue a process once there is another time."""
         self._waiting.append(process)
 
 
 class Link:
-    """A stream between two components. offered: when each beat may be there at the earliest; taken: when it moved."""
+    """A stream between two components. offered: the earliest time of each beat; taken: the time at which it moved."""
 
     __slots__ = ("offered", "queue", "taken")
 
@@ -44,11 +89,11 @@ class Link:
         self.offered, self.taken = Times(queue), Times(queue)
 
     def there(self, index: int) -> int:
-        """The first cycle in which a beat is on offer: none is before the one ahead of it has left."""
+        """The first cycle in which a beat is on offer, which is after the beat before it has left."""
         return max(self.offered[index], self.taken[index - 1] + 1) if index else self.offered[0]
 
     def take(self, ready: int = 0) -> int:
-        """Let the next beat move, as soon as it is there, from the cycle `ready` on; when that is."""
+        """Let the next beat move, as soon as it is there, from the cycle `ready` on; return the cycle."""
         taken = self.taken
         index = len(taken)
         cycle = max(self.offered[index], taken[index - 1] + 1, ready) if index else max(self.offered[0], ready)
@@ -56,8 +101,8 @@ class Link:
         return cycle
 
 
-def run(queue: Queue) -> None:
-    """Let all processes go on, until each of them waits for what nobody adds."""
+def run_processes(queue: Queue) -> None:
+    """Run all processes until each of them waits for a time that no process adds."""
     while queue:
         process = queue.popleft()
         wanted = next(process, None)

@@ -1,19 +1,18 @@
-"""When windows of images are ready: borders, rings of pixels, columns of windows at once."""
+"""The times at which windows of images are ready: borders, rings of pixels, columns of windows at once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import count
 
-from mase_server.hardware.timing.parameters import Given
-from mase_server.hardware.timing.times import Link, Process, Times
+from mase_server.hardware.timing.times import Given, Link, Process, Times
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Images that come pixel by pixel, and the windows on them. Sizes are those with the border; beats: of a pixel.
+    """Images that arrive pixel by pixel, and their windows. Sizes include the border; beats: of a pixel.
 
-    border: rows and columns before and behind, as (top, bottom, left, right).
+    border: rows and columns before and after the image, as (top, bottom, left, right).
     """
 
     rows: int
@@ -29,7 +28,7 @@ class Images:
 
     @classmethod
     def of(cls, given: Given, groups: int = 1, passes: int = 1) -> Images:
-        """Of an instance that has them."""
+        """The images of an instance with windows."""
         border = (given["PADDING_TOP"], given["PADDING_BOTTOM"], given["PADDING_LEFT"], given["PADDING_RIGHT"])
         width, height = given["DATA_IN_0_TENSOR_SIZE_DIM_1"], given["DATA_IN_0_TENSOR_SIZE_DIM_2"]
         return cls(
@@ -47,7 +46,7 @@ class Images:
 
     @classmethod
     def bordered(cls, given: Given) -> Images:
-        """Of an `image_padding` alone."""
+        """The images of an `image_padding` alone."""
         border = given["TOP"], given["BOTTOM"], given["LEFT"], given["RIGHT"]
         beats = given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // given["DATA_IN_0_PARALLELISM_DIM_0"]
         rows, columns = given["DATA_IN_0_TENSOR_SIZE_DIM_2"], given["DATA_IN_0_TENSOR_SIZE_DIM_1"]
@@ -55,7 +54,7 @@ class Images:
 
     @property
     def line(self) -> Images:
-        """The same row by row, for windows whose rows come at once: as `parallel_window` goes over columns."""
+        """The same, row by row, for windows whose rows arrive at once, as `parallel_window` moves over columns."""
         sizes = (1, self.kernel[1]), (1, self.stride[1]), (1, self.dilation[1])
         return Images(1, self.columns, self.beats, (0, 0, 0, 0), *sizes, self.groups, self.passes, self.reach[1])
 
@@ -77,7 +76,7 @@ class Images:
 
     @property
     def origins(self) -> list[int]:
-        """Where the windows of an image begin, in beats."""
+        """The first beats of an image's windows."""
         (tall, wide), (down, right) = self.reach, self.stride
         return [
             (row * self.columns + column) * self.beats
@@ -87,13 +86,13 @@ class Images:
 
     @property
     def last(self) -> int:
-        """Beats from a window's first to the first of its last pixel."""
+        """Beats from the first of a window's first pixel to the first of its last pixel."""
         tall, wide = self.reach
         return ((tall - 1) * self.columns + wide - 1) * self.beats
 
     @property
     def inside(self) -> list[bool]:
-        """For each pixel of an image: is it one, or of the border?"""
+        """For each pixel: is it in the image, not in the border?"""
         top, bottom, left, right = self.border
         return [
             top <= row < self.rows - bottom and left <= column < self.columns - right
@@ -102,8 +101,8 @@ class Images:
         ]
 
 
-def padded(link: Link, out: Link, images: Images) -> Process:
-    """The pixels of images with their border; nothing comes before an image's first pixel does."""
+def pad_pixels(link: Link, out: Link, images: Images) -> Process:
+    """The pixels of images with their border; the border waits for an image's first pixel."""
     inside, came = images.inside, 0
     for image in count():
         begun = False
@@ -125,12 +124,12 @@ def padded(link: Link, out: Link, images: Images) -> Process:
         assert came == (image + 1) * sum(inside) * images.beats
 
 
-def pixels(link: Link, ended: Times, images: Images) -> Process:
-    """The ring of `sliding_window` as it fills: a window that ends gives its first pixels' places away."""
+def fill_pixel_ring(link: Link, ended: Times, images: Images) -> Process:
+    """The filling of `sliding_window`'s ring: a window that ends frees the places of its first pixels."""
     origins, window = images.origins, 0
     for index in count():
         ready = 0
-        while _origin(images, origins, window) <= index - images.depth:
+        while _origin_of_window(images, origins, window) <= index - images.depth:
             window += 1
         if window:
             while len(ended) < window:
@@ -141,17 +140,17 @@ def pixels(link: Link, ended: Times, images: Images) -> Process:
         link.take(ready)
 
 
-def _origin(images: Images, origins: list[int], window: int) -> int:
+def _origin_of_window(images: Images, origins: list[int], window: int) -> int:
     image, at = divmod(window, len(origins))
     return image * images.size + origins[at]
 
 
 def bursts_of_windows(link: Link, bursts: Link, ended: Times, images: Images) -> Process:
-    """For each window and group of channels so many bursts, as the ring has the pixels."""
+    """`bursts` bursts for each window and group of channels, as the ring gets their pixels."""
     origins, group = images.origins, images.beats // images.groups
     length = images.kernel[0] * images.kernel[1] * group
     for window in count():
-        origin = _origin(images, origins, window)
+        origin = _origin_of_window(images, origins, window)
         for at in range(images.groups):
             needed = origin + images.last + (at + 1) * group - 1
             for number in range(images.passes):
@@ -170,11 +169,11 @@ def bursts_of_windows(link: Link, bursts: Link, ended: Times, images: Images) ->
 
 
 def reduced_windows(link: Link, out: Link, ended: Times, images: Images) -> Process:
-    """The largest element or the sum of each window of each channel: the beats of its last position give it."""
+    """The maximum or sum of each window and channel, given by the beats of the window's last position."""
     origins, before = images.origins, images.kernel[0] * images.kernel[1] - 1
     step = -1
     for window in count():
-        needed = _origin(images, origins, window) + images.last
+        needed = _origin_of_window(images, origins, window) + images.last
         for beat in range(images.beats):
             while len(link.taken) <= needed + beat:
                 yield link.taken
@@ -189,7 +188,7 @@ def reduced_windows(link: Link, out: Link, ended: Times, images: Images) -> Proc
 
 
 def reduced_image(link: Link, out: Link, images: Images) -> Process:
-    """The sum of a whole image of each channel: its pixels are taken as they come."""
+    """The sum of a whole image for each channel: its pixels are taken as they arrive."""
     last = (images.rows * images.columns - 1) * images.beats
     for index in count():
         while len(out.taken) < len(out.offered):
@@ -201,13 +200,13 @@ def reduced_image(link: Link, out: Link, images: Images) -> Process:
             out.offered.add(came + 1)
 
 
-def taps(link: Link, out: Link, length: int, lines: int, window: tuple[int, int, int]) -> Process:
-    """`line_taps`: beats together with those above them, in lines of so many beats. window: taps, stride, dilation."""
+def give_taps(link: Link, out: Link, length: int, lines: int, window: tuple[int, int, int]) -> Process:
+    """`line_taps`: beats together with those above them, in lines of `length` beats. window: taps, stride, dilation."""
     number, stride, dilation = window
     before = (number - 1) * dilation
     for index in count():
         line = index // length % lines
-        # One place, whether a beat in it comes out or not.
+        # One place, whether or not its beat leaves.
         while len(out.taken) < len(out.offered):
             yield out.taken
         while len(link.offered) <= index:

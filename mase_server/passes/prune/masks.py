@@ -1,4 +1,4 @@
-"""Which elements of a tensor stay: by a score, a share and a grain."""
+"""Masks of the elements that stay: by a score, a share and a granularity."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-#: Method -> the score of each element; the lowest go first. Movement takes scores that were gathered in training.
+#: Method -> the score of each element; the lowest are pruned first. Movement takes scores gathered in training.
 SCORES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "l1-norm": Tensor.abs,
     "random": torch.rand_like,
@@ -23,9 +23,9 @@ _GROUP = re.compile(r"(\d+):(\d+)")
 class Plan:
     """How to prune one kind of tensors.
 
-    sparsity: share of zeros, 0 to below 1.  method: l1-norm | random | movement.  scope: local, each tensor by itself,
-    or global, all together.  granularity: elementwise, channelwise (whole channels, by their mean score), or n:m, n of
-    every m neighbours that a product sums over stay, whatever the sparsity says.
+    sparsity: share of zeros, 0 to below 1.  method: l1-norm | random | movement.  scope: local, each tensor by
+    itself, or global, all together.  granularity: elementwise, channelwise (whole channels, by their mean score), or
+    n:m: n of every m neighbours that a product sums over stay, regardless of sparsity.
     """
 
     sparsity: float
@@ -52,7 +52,7 @@ class Plan:
         return found if found is not None and 0 < found[0] < found[1] else None
 
     def score(self, values: Tensor) -> Tensor:
-        """The score of each element, by a method that needs nothing but the values."""
+        """The score of each element, by a method that needs only the values."""
         return SCORES[self.method](values.detach())
 
 
@@ -60,7 +60,7 @@ class Plan:
 class Scored:
     """The scores of one tensor's elements; the higher ones stay.
 
-    channels: the dimension that whole channels are indices of.  sums: the one that products sum over.
+    channels: the dimension whose indices are whole channels.  sums: the dimension that products sum over.
     """
 
     scores: Tensor
@@ -72,22 +72,23 @@ class Scored:
         return plan.group is None or self.scores.shape[self.sums] % plan.group[1] == 0
 
 
-def masks(plan: Plan, scored: Mapping[str, Scored]) -> dict[str, Tensor]:
-    """A mask of each tensor's shape by name, 1 where an element stays. ValueError for groups that are not whole."""
+def make_masks(plan: Plan, scored: Mapping[str, Scored]) -> dict[str, Tensor]:
+    """A mask of each tensor's shape by name, 1 where an element stays. ValueError if the size is no multiple of a
+    group."""
     if plan.group is not None:
         return {name: of_groups(each, *plan.group) for name, each in scored.items()}
-    grains = {name: _grains(each, plan.granularity) for name, each in scored.items()}
+    grains = {name: _score_grains(each, plan.granularity) for name, each in scored.items()}
     if plan.scope == "local":
-        kept = {name: _kept(grain, plan.sparsity) for name, grain in grains.items()}
+        kept = {name: _keep_highest(grain, plan.sparsity) for name, grain in grains.items()}
     else:
-        together = _kept(torch.cat([grain.flatten() for grain in grains.values()]), plan.sparsity)
+        together = _keep_highest(torch.cat([grain.flatten() for grain in grains.values()]), plan.sparsity)
         parts = torch.split(together, [grain.numel() for grain in grains.values()])
         kept = {name: part.view_as(grain) for (name, grain), part in zip(grains.items(), parts, strict=True)}
     return {name: kept[name].expand_as(each.scores).contiguous() for name, each in scored.items()}
 
 
 def of_groups(scored: Scored, stay: int, group: int) -> Tensor:
-    """n:m along the summed dimension; of equals the first stay."""
+    """n:m along the summed dimension; among equal scores the first stay."""
     scores = scored.scores.movedim(scored.sums, -1)
     if scores.shape[-1] % group:
         shape = list(scored.scores.shape)
@@ -98,7 +99,7 @@ def of_groups(scored: Scored, stay: int, group: int) -> Tensor:
     return mask.view(scores.shape).movedim(-1, scored.sums).contiguous()
 
 
-def _grains(scored: Scored, granularity: str) -> Tensor:
+def _score_grains(scored: Scored, granularity: str) -> Tensor:
     scores = scored.scores
     if granularity == "elementwise" or scores.dim() < 2:
         return scores
@@ -106,8 +107,8 @@ def _grains(scored: Scored, granularity: str) -> Tensor:
     return scores.mean(dim=others, keepdim=True)
 
 
-def _kept(scores: Tensor, sparsity: float) -> Tensor:
-    """1 for all but the lowest share, exactly so many; of equals, the first ones go."""
+def _keep_highest(scores: Tensor, sparsity: float) -> Tensor:
+    """1 for all but exactly the lowest share; among equal scores the first are pruned."""
     gone = round(scores.numel() * sparsity)
     order = scores.flatten().sort(stable=True).indices
     mask = torch.ones_like(scores).flatten()

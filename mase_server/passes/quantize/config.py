@@ -1,18 +1,23 @@
-"""Which nodes are quantised, and into which formats: MASE's configurations, chosen by type, name, regex or scope."""
+"""The nodes to quantise, and their formats: MASE's configurations, chosen by type, name, regex or scope."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from mase_server.formats import NumberFormat, Open, check_config, from_config, parse, register
-from mase_server.ir.number_formats import operator_of
+from mase_server.ir.build import attribute
+from mase_server.ir.facts import Facts
+from mase_server.ir.graph import MaseGraph
+from mase_server.ir.number_formats import is_moving_operator, operator_of
 from mase_server.ops.table import NAMES
-from mase_server.passes.selection import path_of
+from mase_server.ops.types import TensorType
+from mase_server.passes.declaration import Selection, path_of
+from mase_server.passes.granularity import lower_granularity_transform_pass
 from mase_server.suggestions import suggest
 
 #: Operators that compute, and so are quantised by a default configuration.
@@ -36,7 +41,7 @@ COMPUTES = frozenset(
 WAYS = ("type", "name", "regex_name", "scope")
 #: Keys of pass_args that are no operators, names or expressions.
 OWN = frozenset({"by", "default", "only", "calibrate", "percentile", "data", "samples"})
-#: Formats to be offered; the first one is taken where nobody names any.
+#: Formats to be offered; the first one is the default.
 USUAL = (
     "fixed(8,auto)", "fixed(4,auto)", "fixed(16,auto)", "scale_integer(8)", "mxint(8)", "mxfp(8,4)", "mxfp(4,2)",
     "minifloat_ieee(8,4,exponent_bias=auto)", "block_fp(8)", "log(8,exponent_bias=auto)", "ternary", "binary",
@@ -45,16 +50,16 @@ USUAL = (
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What becomes of one node: MASE's configuration of it, or one format for everything."""
+    """The configuration of one node: MASE's, or one format for everything."""
 
     values: Mapping[str, Any]
     everywhere: NumberFormat | None = None
 
     @classmethod
     def of(cls, entry: Any) -> Config | None:
-        """Of {"config": {"name": ..., ...}}, the inner map alone, a format or its text; None to leave nodes alone.
+        """Read {"config": {"name": ..., ...}}, the inner map alone, a format or its text; None leaves nodes unchanged.
 
-        ValueError for what is none of them, and for a key that has no meaning.
+        ValueError for anything else, and for a key without a meaning.
         """
         if isinstance(entry, str):
             return cls({}, parse(entry))
@@ -66,7 +71,7 @@ class Config:
             example = '{"config": {"name": None}} or "fixed(8,4)"'
             raise ValueError(f"quantize: {entry!r} is no configuration; examples: {example}")
         if values is not entry and (other := [key for key in entry if key != "config"]):
-            raise ValueError(f"quantize: {other[0]!r} stands beside 'config', where it says nothing; put it into it")
+            raise ValueError(f"quantize: {other[0]!r} is beside 'config', where it has no meaning; put it inside")
         if values["name"] in (None, "NA"):
             return None
         check_config(values)
@@ -82,7 +87,8 @@ class Config:
 
 
 class Chooser:
-    """The configuration of every node. ValueError for pass_args that cannot be read, or that name nothing there is."""
+    """The configuration of every node. ValueError for pass_args that cannot be read, or that name an unknown
+    operator."""
 
     def __init__(self, pass_args: Mapping[str, Any], model: nn.Module) -> None:
         self.model = model
@@ -109,6 +115,16 @@ class Chooser:
             return self.entries[key]
         return self.default if operator in COMPUTES else None
 
+    def explain(self, node: fx.Node) -> str:
+        """Why a node has no configuration."""
+        operator = operator_of(node, self.model)
+        key = _FINDERS[self.way](self, node, operator)
+        if key is not None:
+            return f"its configuration, {key}, leaves it as it is"
+        if self.default is None and self.way != "scope":
+            return "no key names it, and there is no default"
+        return "no scope holds it" if operator in COMPUTES else f"{operator} is only rounded if a key names it"
+
     @property
     def unused(self) -> list[str]:
         """Keys that matched no node."""
@@ -130,7 +146,7 @@ class Chooser:
         return chosen if chosen is not None and operator in COMPUTES else None
 
     def reaches(self, path: str) -> bool:
-        """May something inside of this module have a configuration?"""
+        """Can something inside this module have a configuration?"""
         if self.default is not None or self.way in ("type", "regex_name"):
             return True
         return any(
@@ -147,5 +163,95 @@ _FINDERS: Mapping[str, Callable[[Chooser, fx.Node, str], str | None]] = {
 
 
 def names_of(node: fx.Node) -> tuple[str, str]:
-    """A node's name, and the path of the module that it is or stands in."""
+    """A node's name, and the path of the module that it calls or belongs to."""
     return node.name, path_of(node)
+
+
+# torch.nn's transformers: modules of many operators, which are quantised one by one.
+
+COMPOSED = frozenset(
+    {
+        "transformer", "transformer_encoder", "transformer_encoder_layer", "transformer_decoder",
+        "transformer_decoder_layer",
+    }
+)  # fmt: skip
+
+
+def take_apart(graph: MaseGraph, chooser: Chooser, only: Iterable[str] | None) -> None:
+    """Replace composed modules by their operators if they, or something in them, are to be quantised."""
+    selected = Selection.of(only)
+    wanted = [node.name for node in graph.fx_graph.nodes if _is_wanted(node, graph, chooser, selected)]
+    if wanted:
+        lower_granularity_transform_pass(graph, {"only": wanted})
+
+
+def _is_wanted(node: fx.Node, graph: MaseGraph, chooser: Chooser, selected: Selection) -> bool:
+    if node.op != "call_module" or operator_of(node, graph.module) not in COMPOSED:
+        return False
+    path = path_of(node)
+    inside = any(text.startswith(f"{path}.") for text in selected.only)
+    return (selected.covers(node) or inside) and chooser.reaches(path)
+
+
+# Values of a graph that are data, to be rounded, and values that must not be rounded.
+
+#: Numbers at most this high, added to scores, are meant to suppress them.
+_NEVER = -1e4
+#: Operators that fill in a value, such as minus infinity.
+_MASKING = frozenset({"masked_fill", "where", "masked_fill_"})
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """data: nodes whose floating-point results depend on inputs, parameters or buffers, not only on sizes and masks.
+    masked: those that may hold "minus infinity", which a narrow format would turn into a moderate number."""
+
+    data: set[fx.Node]
+    masked: set[fx.Node]
+
+    def rounds(self, node: fx.Node) -> bool:
+        """May this value be rounded?"""
+        return node in self.data and node not in self.masked
+
+    @classmethod
+    def of(cls, graph: fx.Graph, facts: Facts, model: nn.Module) -> Values:
+        """Find them by following the graph once."""
+        data: set[fx.Node] = set()
+        masked: set[fx.Node] = set()
+        for node in graph.nodes:
+            if not is_floating(facts.get(node)):
+                continue
+            tensors = [source for source in node.all_input_nodes if is_floating(facts.get(source))]
+            known = [source in data for source in tensors]
+            if node.op == "get_attr" and _is_mask(attribute(model, str(node.target))):
+                continue
+            if node.op in ("placeholder", "get_attr") or _has_parameters(node, model) or any(known):
+                data.add(node)
+            operator = operator_of(node, model)
+            added_to = operator in ("add", "sub") and any(known) and not all(known)
+            moved = any(source in masked for source in tensors) and is_moving_operator(node, model)
+            if operator in _MASKING or added_to or moved:
+                masked.add(node)
+        return cls(data, masked)
+
+
+def _is_mask(held: object) -> bool:
+    """Is this a buffer of zeros and minus infinity, or equally low numbers? On meta this is unknown."""
+    if not isinstance(held, Tensor) or isinstance(held, nn.Parameter) or held.is_meta or not held.numel():
+        return False
+    return bool(((held == 0) | (held <= _NEVER)).all()) and bool((held <= _NEVER).any())
+
+
+def is_floating(fact: object) -> bool:
+    """Is this a floating-point tensor, or a tuple or dict that contains one?"""
+    if isinstance(fact, dict):
+        return is_floating(tuple(fact.values()))
+    if isinstance(fact, tuple):
+        return any(is_floating(item) for item in fact)
+    return isinstance(fact, TensorType) and fact.dtype.startswith(("float", "bfloat"))
+
+
+def _has_parameters(node: fx.Node, model: nn.Module) -> bool:
+    if node.op != "call_module":
+        return False
+    return next(attribute(model, str(node.target)).parameters(), None) is not None

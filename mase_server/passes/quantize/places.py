@@ -1,4 +1,8 @@
-"""Where a graph is rounded, and into which formats: found before anything is changed."""
+"""The places where a graph is rounded, and their formats, found before anything is changed.
+
+Masks are not data: a value that depends on no input, parameter or buffer is not rounded, nor is a result that a mask
+was added to or filled into, because minus infinity must stay minus infinity.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +17,15 @@ from mase_server.formats import NumberFormat
 from mase_server.ir.build import attribute
 from mase_server.ir.facts import Facts, Produced, call_of
 from mase_server.ir.graph import MaseGraph
-from mase_server.ir.number_formats import MOVES, operator_of
+from mase_server.ir.number_formats import MOVES, format_text, is_moving_operator, operator_of
 from mase_server.ops.table import named_arguments
 from mase_server.ops.types import TensorType
-from mase_server.passes.quantize.config import Chooser, Config
-from mase_server.passes.quantize.values import Values, is_floating
-from mase_server.passes.selection import Selection
+from mase_server.passes.declaration import Selection
+from mase_server.passes.quantize.config import Chooser, Config, Values, is_floating
+from mase_server.passes.weighted import is_mask
 
 _IN_PLACE = frozenset({operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow})
-#: Of what moves data, what gives data of its own: it can be changed in place, and nothing else changes.
+#: Moving operators whose result does not share memory with their input: changing it in place changes nothing else.
 _COPIES = frozenset(
     {
         "cat", "stack", "repeat", "repeat_interleave", "tile", "flip", "roll", "clone", "index_select", "gather",
@@ -32,14 +36,19 @@ _COPIES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One node. arguments: (what it gets, format).  parameters: formats by name, where it calls a layer that has some.
-    result: the format of what it gives; tensors: the nodes that have it, more than one where it is a tuple."""
+    """One node. arguments: (source, format).  parameters: formats by name, if it calls a layer that has some.
+    result: the format of its result; tensors: the nodes that have it, more than one for a tuple."""
 
     node: fx.Node
     arguments: tuple[tuple[fx.Node, NumberFormat], ...] = ()
     parameters: Mapping[str, NumberFormat | None] = field(default_factory=dict)
     result: NumberFormat | None = None
     tensors: tuple[fx.Node, ...] = ()
+
+    @property
+    def is_rounded(self) -> bool:
+        """Is anything of it rounded?"""
+        return bool(self.arguments or self.parameters or self.tensors)
 
     @property
     def values(self) -> Iterator[tuple[fx.Node, NumberFormat]]:
@@ -51,21 +60,29 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """All places of a graph, in order."""
+    """All places of a graph, in order.  left: why each other operation on floating-point values is not rounded, by the
+    name of its node; operators that only move values are neither."""
 
     model: nn.Module
     found: tuple[Place, ...]
+    left: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: MaseGraph, chooser: Chooser, selected: Selection) -> Places:
-        """What the chooser's configurations say of the selected nodes."""
+        """The places of the selected nodes, by the chooser's configurations."""
         finder = _Finder(graph.module, graph.facts, Values.of(graph.fx_graph, graph.facts, graph.module))
-        found = []
+        found, left = [], {}
         for node in graph.fx_graph.nodes:
             config = chooser.of(node) if selected.covers(node) else None
             if config is not None and finder.fits(node):
-                found.append(finder.place(node, config))
-        return cls(graph.module, tuple(found))
+                found.append(place := finder.place(node, config))
+                nothing = "its configuration names nothing that it reads or gives"
+                why = "" if place.is_rounded else finder.explain_values(node) or nothing
+            else:
+                why = finder.explain_left(node, chooser, selected, config)
+            if why:
+                left[node.name] = why
+        return cls(graph.module, tuple(found), left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +92,29 @@ class _Finder:
     values: Values
 
     def fits(self, node: fx.Node) -> bool:
-        """Can this node be rounded? Not where masks are, and not where a part of something else is changed."""
-        if not is_floating(self.facts.get(node)) or node in self.values.masked:
-            return False
-        return not _changes_a_part(node, self.model)
+        """Can this node be rounded? Not if its values contain masks, and not if it changes a part of another tensor."""
+        return is_floating(self.facts.get(node)) and not self._explain_misfit(node)
+
+    def explain_left(self, node: fx.Node, chooser: Chooser, selected: Selection, config: Config | None) -> str:
+        """Why a node is not rounded; "" for one of which nobody would expect it."""
+        if not node.op.startswith("call_") or not is_floating(self.facts.get(node)) or format_text(node) is not None:
+            return ""
+        if node.target is getattr or is_moving_operator(node, self.model) or is_mask(node):
+            return ""
+        if not selected.covers(node):
+            return "it is outside of the selection"
+        return (
+            self._explain_misfit(node) or self.explain_values(node) or (chooser.explain(node) if config is None else "")
+        )
+
+    def explain_values(self, node: fx.Node) -> str:
+        """Why there is nothing to round in a node's values; "" for data."""
+        return "" if node in self.values.data else "it is computed from sizes, masks or whole numbers alone"
+
+    def _explain_misfit(self, node: fx.Node) -> str:
+        if node in self.values.masked:
+            return "its values hold a mask, which rounding would spoil"
+        return "it changes a part of another tensor in place" if _changes_a_part(node, self.model) else ""
 
     def place(self, node: fx.Node, config: Config) -> Place:
         result = config.format_of("data_out") if node in self.values.data else None
@@ -86,7 +122,7 @@ class _Finder:
         return Place(node, tuple(self._arguments(node, config)), self._parameters(node, config), result, tensors)
 
     def _arguments(self, node: fx.Node, config: Config) -> Iterator[tuple[fx.Node, NumberFormat]]:
-        """The tensors among a node's arguments; statistics of norms are none of its data."""
+        """The tensors among a node's arguments, without the statistics of norms."""
         for name, value in named_arguments(call_of(node, self.facts, self.model)).items():
             source = value.node if isinstance(value, Produced) and not value.path else None
             if source is None or name.startswith("running_") or not self._rounds(node, source):
@@ -95,7 +131,8 @@ class _Finder:
                 yield source, format
 
     def _rounds(self, node: fx.Node, source: fx.Node) -> bool:
-        """Is an argument rounded? Factors are, constant ones such as sines of positions too; single numbers are not."""
+        """Is an argument rounded? Factors are, also constant ones such as sines of positions; single numbers are
+        not."""
         if self.values.rounds(source):
             return True
         fact = self.facts.get(source)
@@ -106,11 +143,11 @@ class _Finder:
         if node.op != "call_module":
             return {}
         module = attribute(self.model, str(node.target))
-        formats = {name: config.format_of(_kind(name)) for name, _ in module.named_parameters()}
+        formats = {name: config.format_of(_parameter_kind(name)) for name, _ in module.named_parameters()}
         return formats if any(formats.values()) else {}
 
     def _tensors(self, node: fx.Node) -> Iterator[fx.Node]:
-        """The node, or the floating-point tensors that are picked from its tuple."""
+        """The node itself, or the floating-point tensors that are picked from its tuple."""
         if not isinstance(self.facts[node], tuple):
             yield node
             return
@@ -120,13 +157,13 @@ class _Finder:
                 yield user
 
 
-def _kind(name: str) -> str:
-    """A parameter's name as configurations have it: weight or bias, also of recurrent and attention layers."""
+def _parameter_kind(name: str) -> str:
+    """A parameter's name in configurations: weight or bias, also for recurrent and attention layers."""
     return "bias" if "bias" in name else "weight"
 
 
 def _changes_a_part(node: fx.Node, model: nn.Module) -> bool:
-    """Does a node change a part of something else in place? Then its argument must stay the thing itself."""
+    """Does a node change a part of another tensor in place? Its argument must then stay the tensor itself."""
     name = str(getattr(node.target, "__name__", node.target))
     in_place = name.endswith("_") or node.target in _IN_PLACE
     return in_place and any(operator_of(source, model) in MOVES - _COPIES for source in node.all_input_nodes[:1])

@@ -1,12 +1,14 @@
-"""Passes that report on a graph as text: to the log, to a file, and in what they give."""
+"""Passes that report on a graph as text: to the log, to a file, and in their findings."""
 
 from __future__ import annotations
 
-from mase_server.passes.report.report_graph import report_graph_analysis_pass
-from mase_server.passes.report.report_node_hardware_type import report_node_hardware_type_analysis_pass
-from mase_server.passes.report.report_node_meta_param import report_node_meta_param_analysis_pass
-from mase_server.passes.report.report_node_shape import report_node_shape_analysis_pass
-from mase_server.passes.report.report_node_type import report_node_type_analysis_pass
+from mase_server.passes.report.report_graph import (
+    report_graph_analysis_pass,
+    report_node_hardware_type_analysis_pass,
+    report_node_meta_param_analysis_pass,
+    report_node_shape_analysis_pass,
+    report_node_type_analysis_pass,
+)
 
 __all__ = [
     "report_graph_analysis_pass",

@@ -1,4 +1,4 @@
-"""summarize_quantization: what quantisation made of every operator, as a table."""
+"""summarize_quantization: the effect of quantisation on every operator, as a table."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from torch import fx
+
+from mase_server.dtypes import short
+from mase_server.formats import NumberFormat
+from mase_server.ir.facts import call_of, fact_leaves
 from mase_server.ir.graph import MaseGraph
-from mase_server.ir.number_formats import operator_of
-from mase_server.passes.arguments import Result, options
-from mase_server.passes.bits.operands import stored_parameters
+from mase_server.ir.number_formats import format_of, format_text, number_formats, operator_of
+from mase_server.ops.table import named_arguments
+from mase_server.ops.types import TensorType
+from mase_server.passes.bits import stored_parameters
 from mase_server.passes.completing import analysis
-from mase_server.passes.declaration import Argument, Pass
-from mase_server.passes.error import Error, Errors, measure, original_of
-from mase_server.passes.quantize.closing import has_values
-from mase_server.passes.report.operator_formats import operators
-from mase_server.passes.report.tables import table, told
-from mase_server.passes.selection import path_of
+from mase_server.passes.declaration import Argument, Pass, Result, complete_options, path_of
+from mase_server.passes.error import GIVES, Error, Errors, measure, original_of
+from mase_server.passes.quantize.calibration import has_values
+from mase_server.passes.report.report_graph import format_table, log_report
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"original_graph": None, "save_dir": None, "measure": None})
 _HEAD = (
@@ -33,8 +37,8 @@ _HEAD = (
 @dataclass(frozen=True, slots=True)
 class Line:
     """One operator.  arguments: formats by MASE's names, those of parameters included.  original, format: of the
-    result, before and after.  bits_before, bits_after: of all that it reads and gives, per element.  sqnr: dB.
-    saturated: the share of its parameters and results that lie outside of what their formats hold."""
+    result, before and after.  bits_before, bits_after: of its arguments and result, per element.  sqnr: dB.
+    saturated: the share of its parameters and results outside the range of their formats."""
 
     node: str
     layer: str
@@ -55,8 +59,8 @@ def summarize_quantization_analysis_pass(graph: MaseGraph, pass_args: Mapping[st
     """A table of every operator on floating-point numbers: the formats of its arguments and results, before and after.
 
     original_graph: the graph before; without it, the graph as it was recorded.  measure: run both on the inputs that
-    the graph speaks of, and tell each operator's error and saturated values; without it, where all have values and the
-    original is known.  save_dir: a folder for quantize_table.csv,
+    the graph was annotated on, and report each operator's error and saturated values; without it, where all have values
+    and the original is known.  save_dir: a folder for quantize_table.csv,
     quantize_histogram.csv (how many operators of each kind changed) and quantize_summary.json; it is made.
     Gives {"rows": one dict for each operator, "histogram": {operator: {"total", "changed", "unchanged"}}, "parameters":
     {"original_bytes", "bytes"}, "sqnr", "max_error": of all outputs, "saturated": of all values, each None where
@@ -70,40 +74,40 @@ def summarize_quantization_analysis_pass(graph: MaseGraph, pass_args: Mapping[st
     >>> found["histogram"]["linear"], found["rows"][0]["arguments"]["weight"]
     ({'total': 1, 'changed': 1, 'unchanged': 0}, 'fixed(8,4)')
     """
-    given = options("summarize_quantization_analysis_pass", pass_args, _DEFAULTS)
+    given = complete_options("summarize_quantization_analysis_pass", pass_args, _DEFAULTS)
     before = given["original_graph"]
     can_measure = has_values(graph) and (before is not None or graph.recording is not None)
-    errors = _errors(graph, before) if given["measure"] or (given["measure"] is None and can_measure) else None
-    lines = list(_lines(graph, before, errors))
+    errors = _measure_errors(graph, before) if given["measure"] or (given["measure"] is None and can_measure) else None
+    lines = list(_compare_operators(graph, before, errors))
     whole = Error(None, None) if errors is None else errors.output
     found = {
         "rows": [asdict(line) for line in lines],
-        "histogram": histogram(lines),
-        "parameters": _bytes(graph),
+        "histogram": count_changes(lines),
+        "parameters": _count_parameter_bytes(graph),
         "sqnr": whole.sqnr,
         "max_error": whole.max_error,
         "saturated": None if errors is None else errors.saturation,
     }
     if given["save_dir"] is not None:
-        _save(Path(given["save_dir"]), lines, found)
-    text = told(table(_HEAD, map(_cells, lines)), None)
+        _save_tables(Path(given["save_dir"]), lines, found)
+    text = log_report(format_table(_HEAD, map(_line_cells, lines)), None)
     return graph, {**found, "report": text if errors is None else f"{text}\n{_measured(errors)}"}
 
 
 def _measured(errors: Errors) -> str:
-    """The error of the whole in a line."""
+    """The error of the whole, in one line."""
     parts = [] if errors.output.sqnr is None else [f"SQNR {errors.output.sqnr:.1f} dB"]
     parts += [] if errors.saturation is None else [f"{100 * errors.saturation:.2g} % of the values saturated"]
     return f"output: {', '.join(parts)}" if parts else "output: its error is not known"
 
 
-def _errors(graph: MaseGraph, before: MaseGraph | None) -> Errors:
+def _measure_errors(graph: MaseGraph, before: MaseGraph | None) -> Errors:
     original = original_of(graph) if before is None else before.model
     return measure(original, graph.model, graph.knowledge.feed(graph.arguments))
 
 
-def _bytes(graph: MaseGraph) -> dict[str, int]:
-    """What the parameters take, as the model stores them and in their formats."""
+def _count_parameter_bytes(graph: MaseGraph) -> dict[str, int]:
+    """The bytes of the parameters, as the model stores them and in their formats."""
     sizes = stored_parameters(graph).values()
     return {
         "original_bytes": round(sum(each.elements * each.stored for each in sizes) / 8),
@@ -111,10 +115,10 @@ def _bytes(graph: MaseGraph) -> dict[str, int]:
     }
 
 
-def _lines(graph: MaseGraph, before: MaseGraph | None, errors: Errors | None) -> Iterator[Line]:
-    first = operators(graph, rounded=False) if before is None else operators(before)
+def _compare_operators(graph: MaseGraph, before: MaseGraph | None, errors: Errors | None) -> Iterator[Line]:
+    first = iterate_operators(graph, rounded=False) if before is None else iterate_operators(before)
     originals = {each.gives: each for each in first}
-    for each in operators(graph):
+    for each in iterate_operators(graph):
         was = originals.get(each.gives, each)
         error = (None if errors is None else errors.nodes.get(each.gives)) or Error(None, None)
         yield Line(
@@ -133,8 +137,8 @@ def _lines(graph: MaseGraph, before: MaseGraph | None, errors: Errors | None) ->
         )
 
 
-def histogram(lines: Iterable[Line]) -> dict[str, dict[str, int]]:
-    """How many operators of each kind there are, and how many of them changed."""
+def count_changes(lines: Iterable[Line]) -> dict[str, dict[str, int]]:
+    """The number of operators of each kind, and how many of them changed."""
     found: dict[str, dict[str, int]] = {}
     for line in lines:
         counts = found.setdefault(line.mase_op, {"total": 0, "changed": 0, "unchanged": 0})
@@ -143,11 +147,11 @@ def histogram(lines: Iterable[Line]) -> dict[str, dict[str, int]]:
     return found
 
 
-def _cells(line: Line) -> list[str]:
-    return [_cell(getattr(line, name)) for name in _HEAD]
+def _line_cells(line: Line) -> list[str]:
+    return [_cell_text(getattr(line, name)) for name in _HEAD]
 
 
-def _cell(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if isinstance(value, Mapping):
         return " ".join(f"{name}={text}" for name, text in value.items())
     if isinstance(value, bool):
@@ -155,37 +159,106 @@ def _cell(value: Any) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _save(folder: Path, lines: Sequence[Line], found: Mapping[str, Any]) -> None:
+def _save_tables(folder: Path, lines: Sequence[Line], found: Mapping[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "quantize_table.csv", [_HEAD, *map(_cells, lines)])
+    _write_csv(folder / "quantize_table.csv", [_HEAD, *map(_line_cells, lines)])
     counts = [(name, *counts.values()) for name, counts in found["histogram"].items()]
-    _write(folder / "quantize_histogram.csv", [("mase_op", "total", "changed", "unchanged"), *counts])
-    text = json.dumps(_finite(found), indent=2)
+    _write_csv(folder / "quantize_histogram.csv", [("mase_op", "total", "changed", "unchanged"), *counts])
+    text = json.dumps(_replace_infinity(found), indent=2)
     (folder / "quantize_summary.json").write_text(f"{text}\n", encoding="utf-8")
 
 
-def _finite(value: Any) -> Any:
-    """The same with "inf" for infinity, which JSON has no number for."""
+def _replace_infinity(value: Any) -> Any:
+    """The same with "inf" for infinity, for which JSON has no number."""
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _replace_infinity(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return [_replace_infinity(item) for item in value]
     return "inf" if value == math.inf else value
 
 
-def _write(file: Path, rows: Iterable[Sequence[Any]]) -> None:
+def _write_csv(file: Path, rows: Iterable[Sequence[Any]]) -> None:
     with file.open("w", encoding="utf-8", newline="") as stream:
         csv.writer(stream).writerows(rows)
 
 
-PASS = Pass(
+SUMMARIZE_QUANTIZATION = Pass(
     name="summarize_quantization",
     title="Summarise quantisation",
     kind="analysis",
     function=summarize_quantization_analysis_pass,
     arguments=(
         Argument("save_dir", "file", "a folder for the tables as CSV and JSON"),
-        Argument("measure", "boolean", "run the original and the quantised graph, and tell errors; where both can"),
+        Argument(
+            "measure",
+            "boolean",
+            "run the original and the quantised graph, and report errors; by default if both can run",
+        ),
     ),
     needs=frozenset({"weights"}),
 )
+
+
+# The number formats of each operator's arguments and results.
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A floating-point tensor.  format: its text, or the short name of its element type.  bits: of an element."""
+
+    format: str
+    elements: int
+    bits: float
+
+    @classmethod
+    def of(cls, tensor: TensorType, format: NumberFormat | None) -> Value:
+        """A value of a type, in a format or unrounded."""
+        if format is None:
+            return cls(short(tensor.dtype), tensor.numel, float(sum(format_of(tensor.dtype)[1])))
+        return cls(str(format), tensor.numel, format.bits)
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator on floating-point numbers.  gives: the name of the original's node with this value.  arguments:
+    by MASE's names, those of parameters included."""
+
+    node: fx.Node
+    gives: str
+    arguments: Mapping[str, Value]
+    result: Value
+
+    @property
+    def formats(self) -> tuple[Any, ...]:
+        """The formats that quantisation can change."""
+        return {name: value.format for name, value in self.arguments.items()}, self.result.format
+
+    @property
+    def average_bits(self) -> float:
+        """Average bits of an element over its arguments and results."""
+        values = [*self.arguments.values(), self.result]
+        return sum(each.elements * each.bits for each in values) / max(sum(each.elements for each in values), 1)
+
+
+def iterate_operators(graph: MaseGraph, *, rounded: bool = True) -> Iterator[Operator]:
+    """Every operator with a floating-point result, except roundings. rounded: False ignores all roundings."""
+    facts, model = graph.facts, graph.module
+    formats = number_formats(graph.fx_graph, model) if rounded else {}
+    for node in graph.fx_graph.nodes:
+        results = list(floating_types(facts.get(node)))
+        if node.op.startswith("call_") and format_text(node) is None and results:
+            named = named_arguments(call_of(node, facts, model))
+            arguments = {
+                name: Value.of(tensor, formats.get(getattr(tensor, "node", node)))
+                for name, value in named.items()
+                for tensor in floating_types(value)
+            }
+            result = Value.of(results[0], formats.get(node))
+            yield Operator(node, str(node.meta.get(GIVES, node.name)), arguments, result)
+
+
+def floating_types(value: Any) -> Iterator[TensorType]:
+    """The floating-point tensors of a fact."""
+    for each in fact_leaves(value):
+        if isinstance(each, TensorType) and each.dtype.startswith(("float", "bfloat")):
+            yield each

@@ -1,1 +1,1 @@
-"""Tensor parallelism: which dimension of which tensor is split over which devices."""
+"""Tensor parallelism: the dimensions of tensors that are split over devices."""

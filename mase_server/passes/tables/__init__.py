@@ -1,1 +1,1 @@
-"""Layers as truth tables (LogicNets): small enough, a layer is what it gives for every input there can be."""
+"""Layers as truth tables (LogicNets): for a small enough layer, a table lists its result for every possible input."""

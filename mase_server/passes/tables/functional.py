@@ -1,4 +1,4 @@
-"""Looking up what a layer gives, as a function that stands in graphs."""
+"""Looking up the results of a layer, as a function that graphs can call."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from mase_server.formats.fixed import FixedPoint
 
 
 def fixed_point(format: str) -> FixedPoint:
-    """The fixed-point format that a text names. ValueError for another one."""
+    """The fixed-point format that a text names. ValueError for any other format."""
     found = parse(format)
     if not isinstance(found, FixedPoint):
         raise ValueError(f"{format!r} is no fixed-point format; an example: fixed(3,1)")
     return found
 
 
-def codes(format: str) -> list[float]:
+def format_values(format: str) -> list[float]:
     """Every value of a fixed-point format, the lowest first."""
     fixed = fixed_point(format)
     lowest, highest = fixed.integers
@@ -24,11 +24,12 @@ def codes(format: str) -> list[float]:
 
 
 def look_up(values: Tensor, inputs: Tensor, table: Tensor, format: str) -> Tensor:
-    """What each neuron gives for the inputs that it reads.
+    """The result of each neuron for the inputs that it reads.
 
-    values: rounded to the fixed-point format, inputs last.  inputs: for each neuron, which of them it reads, [neurons,
-    reads].  table: for each neuron what it gives for every combination, the first read counting most, [neurons,
-    codes ** reads].  The same shape as values, but with neurons last. It has no gradient.
+    values: rounded to the fixed-point format, inputs last.  inputs: for each neuron, the indices of the inputs that
+    it reads, [neurons, reads].  table: for each neuron its result for every combination, the first input most
+    significant, [neurons, codes ** reads].  The result has the shape of values, but with neurons last. It has no
+    gradient.
     """
     fixed = fixed_point(format)
     lowest, highest = fixed.integers

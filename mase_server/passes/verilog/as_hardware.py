@@ -1,9 +1,12 @@
-"""as_hardware: a quantised graph that gives the very numbers of its hardware."""
+"""as_hardware: a quantised graph that gives exactly the numbers of its hardware; emit_verilog_top writes that
+hardware."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -12,44 +15,48 @@ from torch import fx, nn
 
 from mase_server.hardware.arithmetic import Affine
 from mase_server.hardware.design import Design, Operation
+from mase_server.hardware.emission import emit_folder, random_inputs
+from mase_server.hardware.folding import fold_design
 from mase_server.hardware.functional import decode, encode
 from mase_server.hardware.held import Whole
 from mase_server.hardware.kinds import KINDS
-from mase_server.hardware.lowering import Lowering
+from mase_server.hardware.lowering import Lowering, lower_graph
 from mase_server.hardware.twin import Maker
 from mase_server.ir.graph import MaseGraph
-from mase_server.passes.arguments import Result, options
-from mase_server.passes.completing import transform
-from mase_server.passes.declaration import Pass
+from mase_server.passes.completing import analysis, transform
+from mase_server.passes.data import load
+from mase_server.passes.declaration import Argument, Pass, Result, complete_options
+from mase_server.passes.error import measure, original_of
+from mase_server.protocol.records import Accuracy
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({})
-#: The module of the graph that holds integers of tables and weights.
+#: The module of the graph that holds the integers of tables and weights.
 _HOLDER = "integers"
-#: Bits of the integers that a type of numbers holds exactly, sign included.
+#: Bits of the integers that a floating-point type holds exactly, sign included.
 _EXACT = {torch.float64: 54, torch.float32: 25, torch.float16: 12, torch.bfloat16: 9}
 
 #: Kinds that compute nothing.
 _MOVING = frozenset({"move", "take", "gather", "concat", "pad", "swap"})
 
-#: Kinds that compute each row, or each number, for itself.
+#: Kinds that compute each row, or each number, by itself.
 _BY_ROWS = frozenset({"linear", "norm", "softmax", "table"})
 
 
 @transform
 def as_hardware_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
-    """Have a quantised graph compute what its hardware computes, bit for bit, and say what that costs in accuracy.
+    """Make a quantised graph compute bit for bit as its hardware does, which shows the loss of accuracy.
 
-    Operators whose hardware rounds otherwise than a rounded float (softmax, norms, tables such as GELU, means, sums too
-    long to be exact) become the integer functions of `mase_server.hardware.functional`; the rest is exact as it is.
-    Operators without hardware stay as they are.  Gives {"replaced": node: kind of operation, "without": node: why it
-    was left}.
+    Operators whose hardware rounds differently from a rounded float (softmax, norms, tables such as GELU, means, sums
+    too long to be exact) become the integer functions of `mase_server.hardware.functional`; the others are exact
+    already. Operators without hardware stay as they are.  Gives {"replaced": node: kind of operation, "without": node:
+    why it was left}.
 
     >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 4), nn.Softmax(dim=-1)), {"input": torch.randn(3, 4)})
     >>> graph, _ = passes.quantize_transform_pass(graph, {"default": "fixed(8,4)"})
     >>> passes.as_hardware_transform_pass(graph)[1]
     {'replaced': {'_1': 'softmax'}, 'without': {}}
     """
-    options("as_hardware_transform_pass", pass_args, _DEFAULTS)
+    complete_options("as_hardware_transform_pass", pass_args, _DEFAULTS)
     lowering = Lowering(graph)
     lowering.run()
     replaced, left = compute_as_hardware(graph, lowering)
@@ -60,13 +67,14 @@ def as_hardware_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = 
 
 
 def compute_as_hardware(graph: MaseGraph, lowering: Lowering) -> tuple[dict[str, str], dict[str, str]]:
-    """Put the integer functions of hardware into a graph that was lowered; the kinds by node, and why others stay."""
+    """Insert the integer functions of hardware into a lowered graph; return the kinds by node, and why other nodes
+    stay."""
     replacing = _Replacing(graph, lowering, lowering.design)
     return replacing.run(), replacing.left
 
 
 class _Replacing:
-    """Operations of a design that take the place of a graph's nodes."""
+    """Operations of a design that replace a graph's nodes."""
 
     def __init__(self, graph: MaseGraph, lowering: Lowering, design: Design) -> None:
         self.graph, self.lowering, self.design = graph.fx_graph, lowering, design
@@ -75,14 +83,14 @@ class _Replacing:
         self.left: dict[str, str] = {}
 
     def run(self) -> dict[str, str]:
-        """Replace all that computes otherwise; the kinds by node."""
+        """Replace all nodes that compute differently; return the kinds by node."""
         found = {}
         for name, operations in self._by_node().items():
             node, operation = self.nodes.get(name), operations[-1]
             if node is None or self._is_exact(node, operations):
                 continue
             if not self._is_placed(node, operation):
-                self.left[node.name] = "its samples are not in the first dimension, as its integers' are"
+                self.left[node.name] = "its samples are not in the first dimension, where the integer function has them"
             else:
                 self._replace(node, operation)
                 found[node.name] = operation.kind
@@ -97,19 +105,19 @@ class _Replacing:
         return found
 
     def _is_exact(self, node: fx.Node, operations: Sequence[Operation]) -> bool:
-        """Several operations round in between, unless all but one only move."""
+        """Is a node exact? Several operations round in between, unless all but one only move elements."""
         if sum(operation.kind not in _MOVING for operation in operations) > 1:
             return False
         return all(_is_exact(self.design, each, _type_of(self.lowering, node)) for each in operations)
 
     def _is_placed(self, node: fx.Node, operation: Operation) -> bool:
-        """Are samples where the integer function expects them, or may they be anywhere?"""
+        """Does the integer function expect samples in the node's dimension, or accept them in any?"""
         if operation.kind in _BY_ROWS and "mask" not in operation.constants:
             return True
         return not any(each in self.lowering.layouts for each in (node, *node.all_input_nodes))
 
     def _replace(self, node: fx.Node, operation: Operation) -> None:
-        """The node becomes the value of the integers; what only it read goes."""
+        """The node becomes the value of the integers; nodes that only it read are removed."""
         before = node.all_input_nodes
         with self.graph.inserting_before(node):
             integers = self._integers(node, operation)
@@ -131,7 +139,7 @@ class _Replacing:
         return KINDS[operation.kind].node(maker, replace(operation, options=plain))
 
     def _encoded(self, node: fx.Node, name: str, maker: Maker) -> fx.Node:
-        """The integers of an operand: of the last node before that has its value."""
+        """The integers of an operand: of the last previous node that has its value."""
         source = self.design.operations[name]
         if source.kind == "swap":
             return self._encoded(node, source.inputs[0], maker)
@@ -147,7 +155,7 @@ class _Replacing:
         return self.graph.call_function(encode, (value, str(source.out.format)))
 
     def _inner(self, node: fx.Node, operation: Operation, maker: Maker) -> fx.Node:
-        """The integers of an operation in between: no node has its value."""
+        """The integers of an intermediate operation, whose value no node has."""
         sources = dict(maker.nodes)
         for name in sorted(operation.inputs, key=self._is_constant):
             sources[name] = self._encoded(node, name, Maker(maker.root, self.graph, self.design, sources, maker.prefix))
@@ -155,11 +163,11 @@ class _Replacing:
         return KINDS[operation.kind].node(inner, operation)
 
     def _is_constant(self, name: str) -> bool:
-        """What stands still takes the number of samples from what does not."""
+        """Is an operation a constant? It takes the number of samples from the others."""
         return self.design.operations[name].kind == "constant"
 
     def _drop(self, node: fx.Node) -> None:
-        """Take out a node that nobody reads any more, and then those before it."""
+        """Remove an unused node, and then those before it."""
         if not node.users and node.op not in ("placeholder", "output"):
             before = node.all_input_nodes
             self.graph.erase_node(node)
@@ -174,13 +182,13 @@ def _type_of(lowering: Lowering, node: fx.Node) -> torch.dtype:
 
 
 def _is_exact(design: Design, operation: Operation, dtype: torch.dtype) -> bool:
-    """Do floats of a type, once rounded, give what the hardware gives?"""
+    """Do floats of a type, once rounded, equal the hardware's results?"""
     widths = _WIDTHS.get(operation.kind)
     return widths is not None and widths(design, operation) <= _EXACT.get(dtype, 0)
 
 
-def _nothing(design: Design, operation: Operation) -> int:
-    """Moves and chooses: any format that fits the input fits the result."""
+def _spare_bits_of_move(design: Design, operation: Operation) -> int:
+    """Operations that move or choose elements: any format that fits the input fits the result."""
     return 0
 
 
@@ -203,14 +211,16 @@ def _of_elements(design: Design, operation: Operation) -> int:
 
 
 def _of_pooling(design: Design, operation: Operation) -> int:
-    """A mean is a quotient, which floats round before they are rounded again."""
+    """A mean is a quotient, which floats round once more, so it is never exact."""
     return 1 << 10 if operation.options["mean"] else 0
 
 
-#: Kind -> bits of the longest integer that floats have to hold; what is not named here rounds in a way of its own.
+#: Kind -> bits of the longest integer that floats have to hold; kinds that are missing here round in their own way.
 _WIDTHS: Mapping[str, Callable[[Design, Operation], int]] = {
-    **dict.fromkeys(("input", "constant", "move", "take", "gather", "concat", "pad", "swap", "embedding"), _nothing),
-    "requantise": _nothing,
+    **dict.fromkeys(
+        ("input", "constant", "move", "take", "gather", "concat", "pad", "swap", "embedding"), _spare_bits_of_move
+    ),
+    "requantise": _spare_bits_of_move,
     "linear": _of_products,
     "conv2d": _of_products,
     "matmul": _of_products,
@@ -218,10 +228,95 @@ _WIDTHS: Mapping[str, Callable[[Design, Operation], int]] = {
     "pool2d": _of_pooling,
 }
 
-PASS = Pass(
+AS_HARDWARE = Pass(
     name="as_hardware",
     title="Compute as hardware does",
     kind="transform",
     function=as_hardware_transform_pass,
     needs=frozenset({"weights"}),
 )
+
+
+# emit_verilog_top: a quantised graph as a folder of SystemVerilog, with its simulation.
+
+_EMIT_VERILOG_TOP_DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {"folder": None, "name": None, "multipliers": None, "interval": None, "vectors": 100}
+)
+
+
+@analysis
+def emit_verilog_top_analysis_pass(
+    graph: MaseGraph, pass_args: Mapping[str, Any] = _EMIT_VERILOG_TOP_DEFAULTS
+) -> Result:
+    """Write a quantised graph as SystemVerilog that computes the same integers, with a simulation that compares them.
+
+    The graph's values have to be rounded to signed fixed point, e.g. by quantize with `fixed(8,4)`.
+    folder: where to write; nothing is written without it.  name: of the top module, else the model's.  multipliers: at
+    most this many.  interval: at most this many cycles from one sample to the next.  vectors: random samples for the
+    simulation.  Gives {"module", "multipliers", "interval", "files": text by relative path}.
+    ValueError for a node without hardware, naming it and a remedy, and if multipliers and interval
+    cannot both be satisfied.  Source: `chop.passes.graph.transforms.verilog.emit_verilog_top_transform_pass`.
+
+    >>> graph = MaseGraph(nn.Sequential(nn.Linear(4, 2), nn.ReLU()), {"input": torch.randn(3, 4)})
+    >>> graph, _ = passes.quantize_transform_pass(graph, {"default": "fixed(8,4)"})
+    >>> _, found = passes.emit_verilog_top_analysis_pass(graph, {"name": "Tiny", "multipliers": 4})
+    >>> found["module"], found["multipliers"], found["interval"]
+    ('tiny', 4, 2)
+    """
+    given = complete_options("emit_verilog_top_analysis_pass", pass_args, _EMIT_VERILOG_TOP_DEFAULTS)
+    design = lower_graph(graph)
+    _require_supported(design)
+    folding = fold_design(design, interval=given["interval"], multipliers=given["multipliers"])
+    name = given["name"] or type(graph.root).__name__
+    emitted = emit_folder(design, folding, name, random_inputs(design, given["vectors"]))
+    if given["folder"] is not None:
+        emitted.write(Path(given["folder"]))
+    figures = {"multipliers": folding.multipliers, "interval": folding.interval}
+    return graph, {"module": emitted.name, **figures, "files": dict(emitted.files)}
+
+
+def _require_supported(design: Design) -> None:
+    """Raise ValueError with every node that has no hardware."""
+    if design.unsupported:
+        told = "; ".join(f"{each.node} ({each.operator}): {each.why}" for each in design.unsupported)
+        raise ValueError(f"emit_verilog_top: {len(design.unsupported)} nodes have no hardware: {told}")
+
+
+EMIT_VERILOG_TOP = Pass(
+    name="emit_verilog_top",
+    title="Emit Verilog",
+    kind="analysis",
+    function=emit_verilog_top_analysis_pass,
+    arguments=(
+        Argument("folder", "file", "Where to write the folder."),
+        Argument("name", "text", "The top module's name; the model's by default."),
+        Argument("multipliers", "integer", "The most multipliers.", minimum=1),
+        Argument("interval", "integer", "The most cycles from one sample to the next.", minimum=1),
+        Argument("vectors", "integer", "Random samples for the simulation.", default=100, minimum=1),
+    ),
+    needs=frozenset({"weights"}),
+    menu=False,
+)
+
+
+# The loss of a model as hardware: the error of its outputs, and the values outside the range of its formats.
+
+
+def accuracy_of(graph: MaseGraph, lowering: Lowering, data: str) -> Accuracy:
+    """A map of `building.ACCURACY_KEYS` without `calibrated`; afterwards the graph computes as the hardware does.
+
+    graph: as it was lowered.  data: the data that it runs on, as for `data.load`; "" for None.  Saturated values are
+    counted in the quantised graph; the error is that of the hardware's integers, whose softmax, norms and tables
+    round in their own ways. Operators without hardware stay as they are.
+    """
+    found: Accuracy = {"sqnr": None, "max_error": None, "saturated": None, "inputs": None, "problem": None}
+    try:
+        original, batches = original_of(graph), load(graph, data or None)
+        feeds = list(batches.feeds(graph))
+        saturated = measure(original, graph.model, *feeds).saturation
+        compute_as_hardware(graph, lowering)
+        whole = measure(original, graph.model, *feeds).output
+    except Exception as error:  # noqa: BLE001 - the border to the person's model, run on inputs that it may refuse
+        return {**found, "problem": f"{type(error).__name__}: {error}".partition("\n")[0]}
+    sqnr = "inf" if whole.sqnr == math.inf else whole.sqnr
+    return {**found, "sqnr": sqnr, "max_error": whole.max_error, "saturated": saturated, "inputs": batches.words}

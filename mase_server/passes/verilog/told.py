@@ -1,33 +1,64 @@
-"""A model as hardware, and all that is told of it: the one function behind every way to ask for Verilog."""
+"""A model as hardware, with everything that is reported about it: the one function behind every way to ask for
+Verilog.
+
+Hardware that does not exist has no estimate: `Plan` decides once. A part is offered only after it was folded and sized.
+Accuracy is measured last, because that changes the graph which lazy tables still read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor, fx
+
 from mase_server.building import Build
-from mase_server.hardware.design import Design
-from mase_server.hardware.emission import Emitted, Top, random_inputs, top, whole
+from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.composed import COMPUTING
+from mase_server.hardware.design import Design, Operation, OperationError, Unsupported, cut_part
+from mase_server.hardware.emission import (
+    Emitted,
+    Top,
+    build_folder,
+    build_top,
+    describe_losses,
+    random_inputs,
+    usual_count,
+)
 from mase_server.hardware.estimates import Estimates, added, estimate, resources
-from mase_server.hardware.faults import OperationError
-from mase_server.hardware.folding import Folding, FoldingError, fold
+from mase_server.hardware.folding import Folding, FoldingError, fold_design
+from mase_server.hardware.held import argument_name, is_given
+from mase_server.hardware.kinds import KINDS
 from mase_server.hardware.lowering import Lowering
-from mase_server.hardware.netlist import netlist
-from mase_server.hardware.page import describe_losses
-from mase_server.hardware.parts import part
-from mase_server.hardware.vectors import usual_count
+from mase_server.hardware.netlist import build_netlist
 from mase_server.ir.graph import MaseGraph
-from mase_server.passes.verilog.accuracy import accuracy_of
-from mase_server.passes.verilog.limits import candidates, excess
-from mase_server.passes.verilog.places import Places, calls, members, modules, unsupported_in
-from mase_server.passes.verilog.preparation import prepare
-from mase_server.passes.verilog.samples import arguments_of, own_inputs
+from mase_server.ir.number_formats import format_text, number_formats, operator_of
+from mase_server.ops.table import NAMES
+from mase_server.passes.attention import attention_swap_transform_pass
+from mase_server.passes.data import read_batches
+from mase_server.passes.declaration import PassArguments, Result, path_of
+from mase_server.passes.error import GIVES, PART_OF
+from mase_server.passes.fusion import (
+    conv_bn_fusion_transform_pass,
+    norm_fusion_transform_pass,
+    norm_to_conv_transform_pass,
+    remove_dropout_transform_pass,
+    remove_loss_transform_pass,
+)
+from mase_server.passes.granularity import lower_granularity_transform_pass
+from mase_server.passes.quantize.config import COMPUTES
+from mase_server.passes.quantize.transform import quantize_transform_pass
+from mase_server.passes.verilog.as_hardware import accuracy_of
+from mase_server.protocol.arguments import Step
+from mase_server.protocol.records import EmissionRecord, MissingHardware
+from mase_server.protocol.records import Operation as OperationRecord
+from mase_server.suggestions import suggest
 
 Tell = Callable[[str], None]
 
-#: Scopes that are offered.
+#: The most scopes that are offered.
 _OFFERED = 20
 
 
@@ -35,9 +66,8 @@ _OFFERED = 20
 class Wanted:
     """How much of the hardware is made.
 
-    folder: where everything is written; "" for the text alone, which makes no memories and no vectors.  vectors: random
-    samples for the simulation; as many as a second is enough for, where it is None.  inputs: a file of samples in their
-    place.
+    folder: the folder to write; "" for the text alone, which makes no memories and no vectors.  vectors: random
+    samples for the simulation; None for as many as take about a second.  inputs: a file of samples to use instead.
     """
 
     folder: str = ""
@@ -47,7 +77,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is made, of which model, and whose its weights are, in words."""
+    """The build, the title of the model, and the source of its weights, in words."""
 
     build: Build
     title: str
@@ -64,54 +94,44 @@ def build(
     inputs: str = "",
     weights: str = "",
     tell: Tell = lambda stage: None,
-) -> dict[str, Any]:
-    """A map of `building.EMISSION_KEYS` of a graph with real weights, which may be quantised or not; it is changed.
+) -> EmissionRecord:
+    """A map of `building.EMISSION_KEYS` of a graph with real weights, quantised or not; the graph is changed.
 
-    title: of the model.  folder, vectors, inputs: see `Wanted`.  weights: whose values they are, in words.  tell: gets
-    what is being done.  rows are left empty here.  ValueError for what a person asked for that there is not, or that
-    does not fit.
+    title: of the model.  folder, vectors, inputs: see `Wanted`.  weights: the source of their values, in words.
+    tell: is called with the current stage.  rows are left empty here.  ValueError for a request that names something
+    unknown, or does not fit.
     """
-    recorded = calls(graph.fx_graph)
+    recorded = node_names_by_path(graph.fx_graph)
     tell("quantising")
-    graph, steps, calibrated = prepare(graph, build)
+    graph, steps, calibrated = prepare_graph(graph, build)
     asked, wanted = Asked(build, title, weights), Wanted(folder, vectors, inputs)
-    plan, places, emitted, lowering = _made(graph, recorded, asked, wanted, tell)
-    told = _told(plan, places)
-    accuracy: dict[str, Any] = {}
-    # Last, for the graph becomes another one, and what a design still works out reads it.
+    plan, places, emitted, lowering = _make_plan_and_files(graph, recorded, asked, wanted, tell)
+    told = _describe_plan(plan, places, steps)
+    # This is last, because it changes the graph that unfinished parts of a design still read.
     if plan.emits:
         tell("measuring errors")
-        accuracy = {**accuracy_of(graph, lowering, build.data), "calibrated": calibrated}
+        told["accuracy"] = {**accuracy_of(graph, lowering, build.data), "calibrated": calibrated}
     if emitted is not None:
         tell("writing")
-        page = emitted.files["README.md"] + describe_losses(accuracy, weights)
+        page = emitted.files["README.md"] + describe_losses(told["accuracy"], weights)
         emitted = replace(emitted, files={**emitted.files, "README.md": page})
         emitted.write(Path(folder))
-    files = [[path, len(text.encode())] for path, text in emitted.files.items()] if emitted is not None else []
-    return {
-        "model": title,
-        "build": build.to_wire(),
-        "steps": steps,
-        "weights": weights,
-        "accuracy": accuracy,
-        "files": files,
-        "folder": str(Path(folder).absolute()) if files else None,
-        **told,
-    }
+        told["files"] = [[path, len(text.encode())] for path, text in emitted.files.items()]
+        told["folder"] = str(Path(folder).absolute())
+    return told
 
 
-def _made(
+def _make_plan_and_files(
     graph: MaseGraph, recorded: Mapping[str, str], asked: Asked, wanted: Wanted, tell: Tell
 ) -> tuple[Plan, Places, Emitted | None, Lowering]:
-    """The hardware of a graph that is fit for it, its folder, and how the whole was lowered; without the operations
-    whose kinds fail."""
+    """The hardware of a prepared graph, its folder, and its lowering; without the operations whose kinds fail."""
     failed: dict[str, str] = {}
     while True:
         tell("lowering")
         lowering, places = Lowering(graph, failed), Places.of(graph, recorded)
         design = lowering.run()
         if asked.build.scope:
-            design = _scope(design, places, asked.build.scope)
+            design = _cut_scope(design, places, asked.build.scope)
         try:
             tell("estimating")
             plan = Plan.of(design, asked)
@@ -123,16 +143,20 @@ def _made(
             failed[node] = str(error)
 
 
-def _scope(design: Design, places: Places, scope: str) -> Design:
-    return part(design, members(design, places, scope), {each.node for each in unsupported_in(design, places, scope)})
+def _cut_scope(design: Design, places: Places, scope: str) -> Design:
+    return cut_part(
+        design,
+        operations_in_scope(design, places, scope),
+        {each.node for each in unsupported_in(design, places, scope)},
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A design with its top module.
 
-    impossible: why there is no such hardware: nothing has any, or no folding keeps to what was asked for.  excess: why
-    it is not emitted although there could be some, see `limits`.  Both are None for what is emitted.
+    impossible: why there is no such hardware: no node has any, or no folding satisfies the request.  excess: why
+    it is not emitted although it exists: it exceeds a ceiling.  Both are None for hardware that is emitted.
     """
 
     design: Design
@@ -144,9 +168,9 @@ class Plan:
 
     @classmethod
     def of(cls, design: Design, asked: Asked) -> Plan:
-        """Of a design and what was asked for. What does not exist has no estimate."""
-        folding, impossible = _folded(design, asked.build)
-        made = top(design, folding, asked.title, asked.weights)
+        """The plan of a design and a request. A design that does not exist has no estimate."""
+        folding, impossible = _fold_or_smallest(design, asked.build)
+        made = build_top(design, folding, asked.title, asked.weights)
         if impossible is not None:
             return cls(design, asked, made, Estimates({}, {}), impossible)
         figures = estimate(design, folding, made.made)
@@ -158,22 +182,22 @@ class Plan:
         return self.impossible is None and self.excess is None
 
 
-def _folded(design: Design, build: Build) -> tuple[Folding, str | None]:
-    """The folding, and why there is none as it was asked for; then it is the smallest."""
+def _fold_or_smallest(design: Design, build: Build) -> tuple[Folding, str | None]:
+    """The folding, and the reason why the requested one is impossible; it is then the smallest."""
     if not design.outputs:
-        return fold(design), "nothing of it has hardware"
+        return fold_design(design), "no part of it has hardware"
     try:
-        return fold(design, interval=build.interval, multipliers=build.multipliers), None
+        return fold_design(design, interval=build.interval, multipliers=build.multipliers), None
     except FoldingError as error:
-        return fold(design), str(error)
+        return fold_design(design), str(error)
 
 
 def _buildable(plan: Plan, places: Places) -> list[str]:
-    """The paths of modules that can be built alone as the whole was asked for, the largest first; each was tried."""
+    """The paths of modules that can be built alone under the same request, the largest first; each was tried."""
     found: list[str] = []
     sizes = resources(plan.design, plan.made.made)
-    for path in candidates(plan.asked.build, modules(plan.design, places), sizes):
-        if _exists(_scope(plan.design, places, path), plan.asked.build):
+    for path in candidates(plan.asked.build, operations_by_module(plan.design, places), sizes):
+        if _exists(_cut_scope(plan.design, places, path), plan.asked.build):
             found.append(path)
         if len(found) == _OFFERED:
             break
@@ -181,34 +205,47 @@ def _buildable(plan: Plan, places: Places) -> list[str]:
 
 
 def _exists(design: Design, build: Build) -> bool:
-    """Is a design whole, and can it be built as asked for, within the ceilings?"""
+    """Is a design complete, can it be built as requested, and is it within the ceilings?"""
     try:
-        folding, impossible = _folded(design, build)
-        sizes = resources(design, netlist(design, folding))
+        folding, impossible = _fold_or_smallest(design, build)
+        sizes = resources(design, build_netlist(design, folding))
     except OperationError:
         return False
     return not design.unsupported and impossible is None and excess(build, added(sizes.values()), sizes) is None
 
 
 def _emitted(plan: Plan, wanted: Wanted, arguments: Mapping[str, str], tell: Tell) -> Emitted | None:
-    """The folder, if one is wanted and there is such hardware; it is not written yet."""
+    """The folder, if one is wanted and the hardware exists; it is not written yet."""
     if not wanted.folder or not plan.emits:
         return None
     design = plan.design
     tell("packing memories")
     count = usual_count(plan.made.folding) if wanted.vectors is None else wanted.vectors
     given = own_inputs(wanted.inputs, design, arguments) if wanted.inputs else random_inputs(design, count)
-    return whole(design, plan.made, given, plan.figures)
+    return build_folder(design, plan.made, given, plan.figures)
 
 
-def _told(plan: Plan, places: Places) -> dict[str, Any]:
+def _describe_plan(plan: Plan, places: Places, steps: list[str]) -> EmissionRecord:
     design = plan.design
-    missing = [{**asdict(each), "row": -1, "nodes": places.stood_for((each.node,))} for each in design.unsupported]
+    missing: list[MissingHardware] = [
+        {
+            "node": each.node, "operator": each.operator, "why": each.why, "row": -1,
+            "nodes": places.stood_for((each.node,)),
+        }
+        for each in design.unsupported
+    ]  # fmt: skip
     scopes = _buildable(plan, places) if missing or not plan.emits else []
     return {
+        "model": plan.asked.title,
+        "build": plan.asked.build.to_wire(),
+        "steps": steps,
+        "weights": plan.asked.weights,
+        "accuracy": {},
+        "files": [],
+        "folder": None,
         "module": plan.made.name,
         "text": plan.made.text.text if plan.emits else "",
-        "operations": [_operation(plan, places, name) for name in design.operations],
+        "operations": [_describe_operation_in_plan(plan, places, name) for name in design.operations],
         "unsupported": missing,
         "totals": plan.figures.totals,
         "refusal": plan.impossible or (plan.excess and f"{plan.excess}. {_advice(scopes)}"),
@@ -220,7 +257,7 @@ def _advice(scopes: Sequence[str]) -> str:
     return f"Raise the ceiling{', or build one layer or scope alone' if scopes else ''}"
 
 
-def _operation(plan: Plan, places: Places, name: str) -> dict[str, Any]:
+def _describe_operation_in_plan(plan: Plan, places: Places, name: str) -> OperationRecord:
     operation = plan.design.operations[name]
     lines = plan.made.text.lines.get(name, ()) if plan.emits else ()
     return {
@@ -233,3 +270,303 @@ def _operation(plan: Plan, places: Places, name: str) -> dict[str, Any]:
         "scope": places.path(operation),
         "estimate": plan.figures.operations.get(name, {}),
     }
+
+
+# Hardware that is too large to be emitted, and parts of it that may be small enough.
+
+_NAMED = 3
+
+#: Of one operation, or of the whole: the numbers of `building.ESTIMATE_KEYS`.
+Figures = Mapping[str, Any]
+
+
+def excess(build: Build, totals: Figures, operations: Mapping[str, Figures]) -> str | None:
+    """The ceilings that hardware of this size exceeds, and its largest operations; None if it is within them."""
+    told = [
+        f"it takes {totals[key]:,} {words}, and {getattr(build, ceiling):,} are allowed ({ceiling}); "
+        f"most are of {_largest_operations(operations, key)}"
+        for key, words, ceiling in _CEILINGS
+        if totals[key] > getattr(build, ceiling)
+    ]
+    return "; ".join(told) or None
+
+
+_CEILINGS = (
+    ("multipliers", "multipliers", "max_multipliers"),
+    ("memory_bits", "bits of memory", "max_memory_bits"),
+)
+
+
+def _largest_operations(operations: Mapping[str, Figures], key: str) -> str:
+    ranked = sorted(operations, key=lambda name: -operations[name][key])
+    return ", ".join(f"{name} ({operations[name][key]:,})" for name in ranked[:_NAMED])
+
+
+def candidates(build: Build, modules: Mapping[str, Sequence[str]], operations: Mapping[str, Figures]) -> list[str]:
+    """The paths of modules that may be within the ceilings, judged by their operations' sizes in the whole; the largest
+    first.
+
+    modules: the operations of each.  Of modules with exactly the same operations the innermost one counts.
+    """
+    sizes = {path: _sum_sizes(names, operations) for path, names in modules.items()}
+    innermost = {tuple(names): path for path, names in sorted(modules.items(), key=lambda each: len(each[0]))}
+    fits = [path for path in innermost.values() if _is_within_ceilings(build, sizes[path])]
+    return sorted(fits, key=lambda path: (*(-number for number in sizes[path].values()), path))
+
+
+def _is_within_ceilings(build: Build, size: Mapping[str, int]) -> bool:
+    return all(size[key] <= getattr(build, ceiling) for key, _, ceiling in _CEILINGS)
+
+
+def _sum_sizes(names: Sequence[str], operations: Mapping[str, Figures]) -> dict[str, int]:
+    return {key: sum(operations[name][key] for name in names) for key in ("memory_bits", "multipliers")}
+
+
+# The module of each operation of a design, and the parts of a design that could be built alone.
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """For each node its module's path, and the nodes that it represents: those that became a part of it, and the one
+    that it rounds. calls: recorded nodes by path."""
+
+    paths: Mapping[str, str]
+    gives: Mapping[str, str]
+    rounds: Mapping[str, str]
+    calls: Mapping[str, str]
+
+    @classmethod
+    def of(cls, graph: MaseGraph, recorded: Mapping[str, str]) -> Places:
+        """The places of a graph that is ready to be lowered. recorded: path -> node of modules that were one call; see
+        `calls`."""
+        nodes = list(graph.fx_graph.nodes)
+        gives = {node.name: str(node.meta[key]) for key in (PART_OF, GIVES) for node in nodes if key in node.meta}
+        rounds = {node.name: node.all_input_nodes[0].name for node in nodes if format_text(node) is not None}
+        return cls({node.name: path_of(node) for node in nodes}, gives, rounds, recorded)
+
+    def nodes(self, operation: Operation, design: Design) -> list[str]:
+        """The names of the operation's nodes and of those that they represent; for a buffer, those of its source."""
+        while not operation.nodes and operation.inputs:
+            operation = design.operations[operation.inputs[0]]
+        return self.stood_for(operation.nodes)
+
+    def stood_for(self, names: Sequence[str]) -> list[str]:
+        """The names of some nodes, and of the recorded ones that they represent."""
+        found = list(names)
+        for of in (self.gives, self.rounds):
+            found += [of[name] for name in names if name in of]
+        path = next((self.paths[name] for name in names if name in self.paths), "")
+        above = [each for each in self.calls if path == each or path.startswith(f"{each}.")]
+        return list(dict.fromkeys([*found, *([self.calls[max(above, key=len)]] if above else [])]))
+
+    def path(self, operation: Operation) -> str:
+        """The path of an operation's module: the module that computes, not the one whose result it rounds."""
+        return next((self.paths[name] for name in operation.nodes if name in self.paths), "")
+
+
+def node_names_by_path(graph: fx.Graph) -> dict[str, str]:
+    """Path of a module -> name of the node that calls it, before a pass takes it apart."""
+    return {str(node.target): node.name for node in graph.nodes if node.op == "call_module"}
+
+
+def operations_in_scope(design: Design, places: Places, scope: str) -> set[str]:
+    """The names of the operations in a scope: a module's path, or a node's name.
+
+    ValueError for an unknown scope, or one without hardware.
+    """
+    found = {
+        each.name
+        for each in design.operations.values()
+        if each.kind != "input" and (scope in each.nodes or _is_in_scope(places.path(each), scope))
+    }
+    if not found:
+        raise ValueError(_explain_unknown_scope(design, places, scope))
+    return found
+
+
+def unsupported_in(design: Design, places: Places, scope: str) -> list[Unsupported]:
+    """The nodes of a scope that have no hardware."""
+    return [each for each in design.unsupported if scope == each.node or _is_in_scope(places.paths[each.node], scope)]
+
+
+def _is_in_scope(path: str, scope: str) -> bool:
+    return path == scope or path.startswith(f"{scope}.")
+
+
+def _explain_unknown_scope(design: Design, places: Places, scope: str) -> str:
+    if missing := unsupported_in(design, places, scope):
+        return f"{scope} has no hardware: " + "; ".join(f"{each.operator}: {each.why}" for each in missing)
+    if scope in places.paths or scope in places.paths.values():
+        return f"{scope} computes nothing that has hardware of its own; name a layer, or a module above it"
+    known = sorted(
+        {*operations_by_module(design, places), *(name for each in design.operations.values() for name in each.nodes)}
+    )
+    return f"there is no module or node {scope!r} in the model{suggest(scope, known)}"
+
+
+def operations_by_module(design: Design, places: Places) -> dict[str, list[str]]:
+    """Path -> the operations inside, of every module that has some."""
+    found: dict[str, list[str]] = {}
+    for operation in design.operations.values():
+        if operation.kind != "input":
+            for path in _enclosing_paths(places.path(operation)):
+                found.setdefault(path, []).append(operation.name)
+    return found
+
+
+def _enclosing_paths(path: str) -> Iterator[str]:
+    """A path and those of all modules around it, without the whole model."""
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+
+
+# Preparing a model for hardware: the passes that its own pipeline has not applied.
+
+_Transform = Callable[[MaseGraph, Mapping[str, Any]], Result]
+
+#: Pass, its arguments, its function, and its finding to report; in the order in which they make sense.
+_STRUCTURE: tuple[tuple[str, Mapping[str, Any], _Transform, str], ...] = (
+    ("remove_dropout", {}, remove_dropout_transform_pass, "removed"),
+    ("remove_loss", {}, remove_loss_transform_pass, "removed"),
+    ("lower_granularity", {}, lower_granularity_transform_pass, "lowered"),
+    ("norm_fusion", {}, norm_fusion_transform_pass, "fused"),
+    ("attention_swap", {"to": "eager"}, attention_swap_transform_pass, "swapped"),
+    ("conv_bn_fusion", {}, conv_bn_fusion_transform_pass, "fused"),
+    ("norm_to_conv", {}, norm_to_conv_transform_pass, "made"),
+)
+
+#: Further operators whose results hardware rounds, although a default of quantize does not.
+_FURTHER = (
+    frozenset(name for kind in ("table", "reduce", "linear", "matmul") for name in KINDS[kind].rules) | COMPUTING
+) & NAMES - COMPUTES - {"amax"}
+#: Those that keep the format of their operand except for the lowest number: user-chosen formats stay there.
+_KEEPS = frozenset({"neg", "abs"})
+
+
+def prepare_graph(graph: MaseGraph, build: Build) -> tuple[MaseGraph, list[str], str | None]:
+    """The graph fit for hardware, the steps that made it so, as texts, and the data on which open formats were
+    calibrated.
+
+    Existing roundings of the graph stay; `build.precision` is for unrounded operators.
+    ValueError for a precision that is no format.
+    """
+    steps, calibrated = [], None
+    for name, arguments, function, key in _STRUCTURE:
+        graph, found = function(graph, arguments)
+        if found[key]:
+            graph.propagate()
+            steps.append(Step(name, arguments))
+    if (wanted := _quantise_arguments(graph, build)) is not None:
+        graph, found = quantize_transform_pass(graph, wanted)
+        calibrated = found["calibrated"]
+        graph.propagate()
+        steps.append(Step("quantize", wanted))
+    return graph, [str(step) for step in steps], calibrated
+
+
+def _quantise_arguments(graph: MaseGraph, build: Build) -> PassArguments | None:
+    """The arguments of quantize; None if every operator is rounded already."""
+    formats = number_formats(graph.fx_graph, graph.module)
+    named = {node: operator_of(node, graph.module) for node in graph.fx_graph.nodes if node.op.startswith("call")}
+    computing = [node for node, operator in named.items() if operator in COMPUTES | _FURTHER]
+    unrounded = [node for node in computing if node not in formats]
+    whole = len(unrounded) == len(computing)
+    wanted = [node for node in unrounded if whole or named[node] not in _KEEPS]
+    if not wanted:
+        return None
+    further = sorted({named[node] for node in wanted} - COMPUTES)
+    arguments: PassArguments = {"default": build.precision, **dict.fromkeys(further, build.precision)}
+    if build.data:
+        arguments["data"] = build.data
+    return arguments if whole else {**arguments, "only": [node.name for node in wanted]}
+
+
+# User-provided samples as integers for the inputs of a design.
+
+
+def own_inputs(path: str, design: Design, arguments: Mapping[str, str]) -> list[Tensor]:
+    """Integers for each input, [samples, ...], of a .npz, .npy, .pt or .safetensors file.
+
+    arguments: node of an input -> the name of the forward's argument.  Entries are matched by either name; if none
+    has the name of an input, by the order of the inputs.  Floating-point numbers are rounded to the input's format;
+    integers are taken as integers of the format. ValueError for a file, a shape or a value that does not fit.
+    """
+    given = _read_entries(path)
+    names = [_possible_names(operation, arguments) for operation in design.inputs]
+    by_name = [next((given[name] for name in each if name in given), None) for each in names]
+    named = sum(each is not None for each in by_name)
+    chosen = by_name if named else list(given.values())
+    if len(chosen) != len(names) or named not in (0, len(names)):
+        wanted = ", ".join(each[0] for each in names)
+        raise ValueError(f"{path} holds {', '.join(given) or 'nothing'}; it needs one array for each of {wanted}")
+    found = [
+        _integers_of_samples(values, operation, f"{each[0]} in {path}")
+        for values, operation, each in zip(chosen, design.inputs, names, strict=True)
+    ]
+    if len(counts := {len(each) for each in found}) > 1:
+        raise ValueError(f"{path} has {' and '.join(map(str, sorted(counts)))} samples; every input needs as many")
+    return found
+
+
+def arguments_of(graph: MaseGraph) -> dict[str, str]:
+    """Node of an input -> the forward's argument, or the input's key inside of one."""
+    facts = graph.facts
+    return {node.name: argument_name(node) for node in graph.fx_graph.nodes if is_given(node, facts)}
+
+
+def _read_entries(path: str) -> dict[str, object]:
+    """The arrays of a file by name, or by number if they have none."""
+    try:
+        batches = read_batches(path)
+    except ValueError as error:
+        raise ValueError(str(error).removeprefix("data: ")) from error
+    if len(batches) == 1 and isinstance(batches[0], Mapping):
+        return dict(batches[0])
+    return {str(index): each for index, each in enumerate(batches)}
+
+
+def _possible_names(operation: Operation, arguments: Mapping[str, str]) -> list[str]:
+    """The possible names of an input: the forward's argument first."""
+    known = [arguments[name] for name in operation.nodes if name in arguments]
+    return [*known, operation.name, *operation.nodes]
+
+
+def _integers_of_samples(values: Any, operation: Operation, where: str) -> Tensor:
+    stream = operation.out
+    if not isinstance(values, Tensor) or values.is_complex():
+        kind = type(values).__name__ if not isinstance(values, Tensor) else str(values.dtype)
+        raise ValueError(f"{where} is {kind}; an array of real numbers is needed")
+    if values.shape == stream.shape:
+        values = values[None]
+    if values.shape[1:] != stream.shape or not len(values):
+        raise ValueError(f"{where} is {list(values.shape)}; a batch of samples of {list(stream.shape)} is needed")
+    is_index = "below" in operation.options
+    if values.is_floating_point() and (why := _no_number(values, is_index)):
+        raise ValueError(f"{where} holds {why}")
+    if values.is_floating_point() and not is_index:
+        return stream.format.encode(values)
+    low, high = stream.format.integers
+    high = operation.options.get("below", high + 1) - 1
+    integers: Tensor = values.long()
+    if not (low <= int(integers.min()) and int(integers.max()) <= high):
+        worst = int(integers.max()) if int(integers.max()) > high else int(integers.min())
+        raise ValueError(f"{where} holds the integer {worst}; {_accepted_range(stream.format, low, high, is_index)}")
+    return integers
+
+
+def _no_number(values: Tensor, is_index: bool) -> str | None:
+    """A value that cannot be rounded, or is no index; None if there is none."""
+    wrong = values.isnan() if not is_index else ~values.isfinite() | (values != values.round())
+    if not wrong.any():
+        return None
+    place = wrong.nonzero()[0].tolist()
+    what = "NaN" if values[tuple(place)].isnan() else f"{values[tuple(place)]:g}"
+    return f"{what} at {place}" + ("; an index is a whole number" if is_index else "; hardware has no such number")
+
+
+def _accepted_range(form: FixedPoint, low: int, high: int, is_index: bool) -> str:
+    if is_index:
+        return f"an index is {low} to {high}"
+    unit = f"integers are those of {form}, {low} to {high}, each worth {2.0**-form.fraction_width:g}"
+    return f"{unit}; numbers with a point are rounded to it"

@@ -1,1 +1,1 @@
-"""Passes in a trace child: forks that run them, the real model, and what comes of it as an overlay."""
+"""Passes in a trace child: the forks that run them, the real model, and their results as an overlay."""

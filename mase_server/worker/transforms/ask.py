@@ -1,4 +1,4 @@
-"""A call of the server about passes."""
+"""The server's calls about passes: their parameters and their error."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mase_server.building import Build
-from mase_server.steps import Step
+from mase_server.ops.table import parameters_of
+from mase_server.protocol.arguments import Step
+from mase_server.worker.traced import Traced
 
-#: As much as a pass may take where nothing is said: seconds, and resident bytes.
+#: The default limits of a pass: seconds, and resident bytes.
 SECONDS, MEMORY = 300.0, 4 << 30
 
 
@@ -23,7 +25,7 @@ class AskError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class HardwareAsk:
-    """A call for hardware. folder: the folder to write, "" for the top module's text alone.
+    """A call for hardware. folder: the folder to write, "" for only the top module's text.
 
     vectors: samples for its simulation, None for the usual number.  inputs: an .npz file with samples, "" for random
     ones.
@@ -36,7 +38,7 @@ class HardwareAsk:
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> HardwareAsk:
-        """Of the parameters of a call; AskError for a build that cannot be."""
+        """Read it from the parameters of a call; AskError for an impossible build."""
         try:
             build = Build.from_wire(params.get("build") or {})
         except ValueError as error:
@@ -49,9 +51,10 @@ class HardwareAsk:
 class Ask:
     """A pipeline for one model. model: its title, "" for the first.  measure: errors too.  original: without any step.
 
-    trial: the last step is new, so that errors are of no interest if it fails.  memory: resident bytes that a fork may
-    use.  seconds: that the call may take.  name: of what is written, or how.  hardware: what is made of it, for the
-    method that does.  names: of the arrays that are wanted, () for all.  start, count: bytes of them all.
+    trial: the last step is new, so errors need not be measured if it fails.  memory: resident bytes that a fork may
+    use.  seconds: that the call may take.  name: of the files to write, or of the drawing's colours.  hardware: the
+    parameters of the method that makes hardware.  names: the wanted arrays, () for all.  start, count: the wanted
+    bytes.
     """
 
     model: str = ""
@@ -69,7 +72,7 @@ class Ask:
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> Ask:
-        """Of the parameters of a call."""
+        """Read it from the parameters of a call."""
         return cls(
             str(params.get("model") or ""),
             tuple(Step.from_wire(step) for step in params.get("steps") or ()),
@@ -84,3 +87,32 @@ class Ask:
             int(params.get("start") or 0),
             int(params.get("count") or 0),
         )
+
+
+# Is there enough memory for a model with values?
+
+#: Running a model takes this many times the bytes of its parameters: for rounded copies and activations.
+FACTOR = 2
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def explain_lack_of_memory(traced: Traced, memory: int) -> str:
+    """The reason why a model cannot be made with values within `memory` bytes; "" if it can."""
+    _, size = parameters_of(traced.found.model)
+    wanted = size * FACTOR
+    if wanted <= memory:
+        return ""
+    return (
+        f"{traced.name} has {in_units(size)} of parameters; with values it would take about {in_units(wanted)}, and "
+        f"the limit is {in_units(memory)}: errors are not measured, and passes that need weights cannot run. Raise the "
+        "memory limit to change this."
+    )
+
+
+def in_units(size: float) -> str:
+    """Bytes as a text, e.g. 3.5 GiB."""
+    for unit in _UNITS:
+        if size < 1024 or unit == _UNITS[-1]:
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

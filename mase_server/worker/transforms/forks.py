@@ -1,4 +1,4 @@
-"""Forks of a process that tell it over a socket what they find, and how they ended."""
+"""Forks of a process that report over a socket what they find, and how they ended."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from mase_server import wire
+from mase_server.protocol import wire
 from mase_server.worker import processes
 
-#: What a fork calls to tell its parent something.
+#: The function with which a fork sends a message to its parent.
 Send = Callable[[wire.Message], None]
 Work = Callable[[socket.socket], object]
 
@@ -26,7 +26,7 @@ _exit = os._exit
 
 
 class Fork:
-    """A fork under way, as its parent sees it. ended: everything that it told has been read."""
+    """A running fork, as its parent sees it. ended: all its messages have been read."""
 
     def __init__(self, pid: int, sock: socket.socket) -> None:
         self.pid, self.sock, self.ended = pid, sock, False
@@ -35,14 +35,14 @@ class Fork:
 
     @classmethod
     def of(cls, work: Work, close: Iterable[socket.socket] = (), fault: str = "") -> Self:
-        """Fork this process. close: sockets that are not the fork's business.  fault: file for the line of a crash."""
+        """Fork this process. close: sockets that the fork must close.  fault: file for the line of a crash."""
         ours, theirs = socket.socketpair()
-        pid = fork(theirs, work, (ours, *close), fault)
+        pid = fork_with_socket(theirs, work, (ours, *close), fault)
         theirs.close()
         return cls(pid, ours)
 
     def fileno(self) -> int:
-        """Of the socket, for a selector."""
+        """The descriptor of the socket, for a selector."""
         return self.sock.fileno()
 
     def messages(self) -> list[wire.Message]:
@@ -61,12 +61,12 @@ class Fork:
         return found
 
     def kill(self) -> None:
-        """End it at once; not to be called after `reap`."""
+        """End the fork at once; not to be called after `reap`."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
     def reap(self) -> int:
-        """End it, unless it has ended by itself; its status as waitpid gives it."""
+        """End the fork, unless it has ended by itself; return its status as waitpid gives it."""
         self.kill()
         self.sock.close()
         with contextlib.suppress(ChildProcessError):
@@ -74,22 +74,22 @@ class Fork:
         return 0
 
 
-def fork(sock: socket.socket, work: Work, close: Iterable[socket.socket], fault: str = "") -> int:
-    """Fork this process; the fork does its work with its end of a pair of sockets. Its process id."""
-    _flush()
-    pid = processes.fork()
+def fork_with_socket(sock: socket.socket, work: Work, close: Iterable[socket.socket], fault: str = "") -> int:
+    """Fork this process; the fork does its work with one end of a socket pair. Return the fork's process id."""
+    _flush_streams()
+    pid = processes.fork_process()
     if pid == 0:
-        _become(sock, work, close, fault)
+        _run_fork(sock, work, close, fault)
     return pid
 
 
-def sender(sock: socket.socket) -> Send:
-    """Sends messages over a socket."""
+def make_sender(sock: socket.socket) -> Send:
+    """A function that sends messages over a socket."""
     return lambda message: sock.sendall(wire.encode(message))
 
 
-def _become(sock: socket.socket, work: Work, close: Iterable[socket.socket], fault: str) -> NoReturn:
-    """In a fork: do the work, and end, whatever it does. It dies with its parent."""
+def _run_fork(sock: socket.socket, work: Work, close: Iterable[socket.socket], fault: str) -> NoReturn:
+    """In a fork: do the work and end, whatever happens. The fork dies with its parent."""
     status = 1
     try:
         parent = os.getppid()
@@ -105,12 +105,12 @@ def _become(sock: socket.socket, work: Work, close: Iterable[socket.socket], fau
             traceback.print_exc()
     finally:
         with contextlib.suppress(Exception):
-            _flush()
+            _flush_streams()
         _exit(status)
 
 
 def _as_new(fault: str) -> None:
-    """Signals, crashes and garbage are handled as in a process of its own."""
+    """Handle signals, crashes and garbage as a new process would."""
     signal.set_wakeup_fd(-1)
     signal.setitimer(signal.ITIMER_REAL, 0)
     for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGCHLD):
@@ -120,24 +120,15 @@ def _as_new(fault: str) -> None:
     faulthandler.disable()
     if fault:
         faulthandler.enable(Path(fault).open("w"), all_threads=False)  # noqa: SIM115 - open as long as the process
-    # What was there before stays shared with the parent, untouched by collections.
+    # Existing objects stay shared with the parent, untouched by collections.
     gc.freeze()
     gc.enable()
 
 
-def _flush() -> None:
+def _flush_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(ValueError, OSError):
             stream.flush()
-
-
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a process, pages that it shares included; 0 where nobody can say."""
-    try:
-        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
-    except (OSError, IndexError):
-        return 0
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def how_it_ended(status: int) -> str:

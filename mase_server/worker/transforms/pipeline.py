@@ -1,4 +1,4 @@
-"""A pipeline run on a graph: each step in turn, and what became of the nodes."""
+"""Pipelines: running each step on a graph in turn, with notes on the nodes that disappear."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import Any
 
 from torch import fx
 
-from mase_server.arguments import ArgumentError
 from mase_server.formats import Open, parse
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.number_formats import format_text
 from mase_server.ir.recording import Recording
-from mase_server.passes.applied import PassFailedError, apply
-from mase_server.passes.declaration import Pass
-from mase_server.passes.registry import named
-from mase_server.steps import Step
+from mase_server.passes.declaration import LEFT, Pass
+from mase_server.passes.registry import PassFailedError, apply_declared_pass, find_registered_pass
+from mase_server.protocol.arguments import ArgumentError, Step
+from mase_server.protocol.records import AppliedStep
 from mase_server.visible import reveal, reveal_lines
 
-#: What passes need the values of parameters for.
+#: Needs of passes that require the values of parameters.
 REAL = frozenset({"weights", "data"})
 
 #: Characters of a pass's report that are sent.
@@ -42,13 +41,17 @@ class Stopped:
 class Applied:
     """A graph after as many steps as could be applied.
 
-    steps: as `snapshot.TRANSFORM_KEYS` has them.  notes: what became of calls whose nodes are gone.  rest: how many
-    steps were left for a graph with real weights.  weights: whose values a step put in, in words; "" for the model's.
+    steps: as `snapshot.TRANSFORM_KEYS` lists them.  notes: on calls whose nodes are gone.  inserted: the pass that
+    inserted a node, by its name.  left: by pass, why it left nodes as they were, by their names.  rest: how many steps
+    were left for a graph with real weights.  weights: the source of weights that a step put in, in words; "" for the
+    model's own.
     """
 
     graph: MaseGraph
-    steps: list[dict[str, Any]] = field(default_factory=list)
+    steps: list[AppliedStep] = field(default_factory=list)
     notes: dict[int, str] = field(default_factory=dict)
+    inserted: dict[str, str] = field(default_factory=dict)
+    left: dict[str, dict[str, str]] = field(default_factory=dict)
     stopped: Stopped | None = None
     rest: int = 0
     weights: str = ""
@@ -61,7 +64,7 @@ class Applied:
 
     @property
     def is_open(self) -> bool:
-        """Does a format wait for values to choose it?"""
+        """Does a format still wait for values to choose its parameter?"""
         texts = filter(None, map(format_text, self.graph.fx_graph.nodes))
         return any(isinstance(parse(text), Open) for text in texts)
 
@@ -84,59 +87,79 @@ class Pipeline:
     known: Mapping[str, Pass]
 
     def run(self, make: MakeGraph, tell: Callable[[int], None] = lambda index: None, *, real: bool = True) -> Applied:
-        """Apply the steps to a graph; those before one that fails stay applied.
+        """Apply the steps to a graph; if one fails, those before it stay applied.
 
-        make: gives the graph as it was recorded.  tell: is told of each step before it runs.  real: have parameters
-        values? If not, the first step that needs them is left, with all after it.
+        make: returns the graph as it was recorded.  tell: is called with each step's index before it runs.  real: do
+        parameters have values? If not, the first step that needs them is left out, with all after it.
         """
         applied = Applied(make())
         for index, step in enumerate(self.steps):
             tell(index)
             try:
-                pass_ = self._pass(step)
+                pass_ = self._find_pass(step)
                 if not real and pass_.needs & REAL:
                     applied.rest = len(self.steps) - index
                     break
-                self._apply(applied, pass_, step)
+                self._apply_step(applied, pass_, step, last=index == len(self.steps) - 1)
             except BaseException as error:  # noqa: BLE001 - the border to a person's own pass, which may even exit
                 # A step that failed may have changed half of the graph.
                 before = Pipeline(self.steps[:index], self.known).run(make, real=real)
                 why = told(error).removeprefix(f"{step.name}: ")
                 where = f"step {index + 1}, " if len(self.steps) > 1 else ""
-                before.stopped = Stopped(index, _kind(error), f"{where}{step.name}: {why}")
+                before.stopped = Stopped(index, _choose_error_kind(error), f"{where}{step.name}: {why}")
                 return before
         return applied
 
-    def _pass(self, step: Step) -> Pass:
+    def _find_pass(self, step: Step) -> Pass:
         try:
-            return named(step.name, self.known)
+            return find_registered_pass(step.name, self.known)
         except ValueError as error:
             raise ArgumentError(str(error)) from None
 
-    def _apply(self, applied: Applied, pass_: Pass, step: Step) -> None:
-        before = _Users.of(applied)
+    def _apply_step(self, applied: Applied, pass_: Pass, step: Step, *, last: bool) -> None:
+        before, structure = _Users.of(applied), _structure_of(applied.graph) if last else None
+        names = {node.name for node in applied.graph.fx_graph.nodes}
         started = time.perf_counter()
-        graph, info = apply(applied.graph, pass_, step.arguments)
+        graph, info = apply_declared_pass(applied.graph, pass_, step.arguments)
         if pass_.kind == "transform":
-            # A graph that does not run is of no use to any further step.
+            # A graph that does not run is useless to any further step.
             graph.propagate()
+            # An idle step in the middle does not keep those after it from being applied.
+            if structure and not all(info.values()) and _structure_of(graph) == structure:
+                raise ValueError("it changes nothing here, so it was not applied")
         applied.graph = graph
         applied.notes |= before.gone(applied, pass_.name)
-        entry = {"title": pass_.title, "seconds": time.perf_counter() - started, "info": reveal(in_words(info))}
-        report = info.get("report")
-        entry["report"] = reveal_lines(report[:LONGEST_REPORT]) if isinstance(report, str) else None
+        names |= {each.name for each in applied.nodes().values()}
+        applied.inserted |= {node.name: pass_.name for node in graph.fx_graph.nodes if node.name not in names}
+        if isinstance(left := info.get(LEFT), Mapping):
+            known = applied.left.get(pass_.name, left)
+            applied.left[pass_.name] = {name: reveal_lines(str(why)) for name, why in left.items() if name in known}
+        seconds, report = time.perf_counter() - started, info.get("report")
         if isinstance(whose := info.get("weights"), str):
             applied.weights = whose
-        applied.steps.append({**step.to_wire(), **entry})
+        applied.steps.append({
+            **step.to_wire(), "title": pass_.title, "seconds": seconds, "info": reveal(in_words(info)),
+            "report": reveal_lines(report[:LONGEST_REPORT]) if isinstance(report, str) else None,
+        })  # fmt: skip
 
 
-def _kind(error: BaseException) -> str:
+def _structure_of(graph: MaseGraph) -> tuple[Any, ...]:
+    """The nodes, tensors and layers of a graph: equal before and after a pass that has changed nothing."""
+    module = graph.module
+    tensors = tuple(
+        (name, id(each), each._version) for name, each in (*module.named_parameters(), *module.named_buffers())
+    )
+    layers = tuple((path, id(layer)) for path, layer in module.named_modules() if path)
+    return str(graph.fx_graph), tensors, layers
+
+
+def _choose_error_kind(error: BaseException) -> str:
     return "argument" if isinstance(error, ArgumentError) else "pass"
 
 
 def told(error: BaseException) -> str:
-    """The text of an error, with invisible characters shown; the errors of a pass need no further explanation."""
-    # fx adds the whole node.
+    """The text of an error, with invisible characters shown; a pass's errors need no further explanation."""
+    # fx appends the whole node to the message.
     text = str(error).partition("\n\nWhile executing")[0].strip()
     if text and isinstance(error, ValueError | PassFailedError):
         return reveal_lines(text)
@@ -162,9 +185,12 @@ class _Users:
         """A note on each node that a pass removed, by its row."""
         present, now = set(applied.graph.fx_graph.nodes), applied.nodes()
         gone = {index: node for index, node in self.nodes.items() if index not in now}
-        return {index: _note(name, next(self._instead(node, present), None)) for index, node in gone.items()}
+        return {
+            index: _write_removal_note(name, next(self._iterate_replacements(node, present), None))
+            for index, node in gone.items()
+        }
 
-    def _instead(self, node: fx.Node, present: set[fx.Node]) -> Iterator[str]:
+    def _iterate_replacements(self, node: fx.Node, present: set[fx.Node]) -> Iterator[str]:
         """The replacement value for each user of a node."""
         for user, place in self.users[node]:
             inputs = list(user.all_input_nodes) if user in present else []
@@ -173,12 +199,12 @@ class _Users:
                 yield now.name if format_text(now) is None else now.all_input_nodes[0].name
 
 
-def _note(name: str, instead: str | None) -> str:
+def _write_removal_note(name: str, instead: str | None) -> str:
     return f"taken out by {name}" + (f"; {instead} takes its place" if instead else "")
 
 
 def in_words(info: Mapping[str, Any]) -> str:
-    """The summary of a pass's findings: "quantised 49, unused 0"."""
+    """A pass's findings in words: "quantised 49, unused 0"."""
     texts = []
     for key, value in info.items():
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The pipelines of a file's models, applied again when it is traced: formats alone; errors are asked for."""
+"""Applies the pipelines of a file's models again when the file is traced: formats only, without errors."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mase_server.snapshot import TransformAssembler
-from mase_server.worker.live import Live
+from mase_server.protocol.records import TransformRecord
+from mase_server.protocol.snapshot import TransformAssembler
 from mase_server.worker.proof import can_fork
+from mase_server.worker.traced import Live
 from mase_server.worker.transforms.ask import Ask
-from mase_server.worker.transforms.forks import Fork, sender
-from mase_server.worker.transforms.work import perform
+from mase_server.worker.transforms.forks import Fork, make_sender
+from mase_server.worker.transforms.work import perform_method
 
-#: Seconds that a payload waits for its transforms; whoever wants them asks again.
+#: Seconds that a payload waits for its transforms; a client that needs later ones asks again.
 SECONDS = 10.0
 
 
-def replayed(live: Live, pipelines: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """The overlay of each model's pipeline, without errors; without the pipelines that fail or take too long."""
+def replay_pipelines(live: Live, pipelines: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[TransformRecord]:
+    """The overlay of each model's pipeline, without errors; pipelines that fail or take too long are left out."""
     if not can_fork():
         return []
-    forks = [_fork(live, title, steps) for title, steps in pipelines.items() if steps]
+    forks = [_fork_replay(live, title, steps) for title, steps in pipelines.items() if steps]
     assemblers = {fork: TransformAssembler() for fork in forks}
-    found: list[dict[str, Any]] = []
+    found: list[TransformRecord] = []
     end = time.monotonic() + SECONDS
     with selectors.DefaultSelector() as selector:
         for fork in forks:
@@ -41,11 +42,11 @@ def replayed(live: Live, pipelines: Mapping[str, Sequence[Mapping[str, Any]]]) -
     return sorted(found, key=lambda transform: int(transform["model"]))
 
 
-def _fork(live: Live, title: str, steps: Sequence[Mapping[str, Any]]) -> Fork:
-    # Errors follow in a call of their own, which knows how much memory there is.
+def _fork_replay(live: Live, title: str, steps: Sequence[Mapping[str, Any]]) -> Fork:
+    # Errors are measured in a separate call, which knows how much memory is available.
     ask = Ask.of({"model": title, "steps": steps, "measure": True, "memory": 1 << 62})
 
     def work(sock: socket.socket) -> None:
-        perform("transform", live, ask, None, sender(sock))
+        perform_method("transform", live, ask, None, make_sender(sock))
 
     return Fork.of(work)

@@ -1,50 +1,245 @@
-"""The methods that run in forks, and how what they raise becomes an answer."""
+"""The methods that run in forks, and the conversion of their errors to answers."""
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from mase_server.inputs.making.real import Real
-from mase_server.tracing.devices import OnCpu
-from mase_server.worker.live import Live
-from mase_server.worker.transforms import hardware, outputs, runs
-from mase_server.worker.transforms.ask import Ask, AskError
+import torch
+from torch import nn
+
+from mase_server.protocol.answers.models import ArrayPage, ArrayPart
+from mase_server.protocol.records import EmissionRecord, MissingHardware, Operation
+from mase_server.protocol.snapshot import CHUNK_ROWS
+from mase_server.suggestions import suggest
+from mase_server.tracing.models.real import Real
+from mase_server.tracing.recording.rungs import OnCpu
+from mase_server.worker.traced import Live
+from mase_server.worker.transforms import runs
+from mase_server.worker.transforms.ask import Ask, AskError, explain_lack_of_memory
 from mase_server.worker.transforms.forks import Send
+from mase_server.worker.transforms.pipeline import Applied, Pipeline
+from mase_server.worker.transforms.runs import Subject, raise_stopped, run_steps, useful_threads
+
+# The forms in which a model's graph is written: a checkpoint of the real model, its weights as bytes, a drawing.
+
+
+def write_checkpoint(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
+    """Write `{name}.pt` and `{name}.mz` of the model with its weights, after its steps: {"files", "weights"}."""
+    if real is None:
+        return _answer_on_meta(live, ask, send)
+    applied = _apply_steps(live, ask, real, send)
+    try:
+        applied.graph.export(ask.name)
+    except ValueError as error:
+        raise AskError(str(error), "pass") from error
+    value = {"files": [f"{ask.name}.pt", f"{ask.name}.mz"], "weights": applied.weights or real.how}
+    return send({"value": value})
+
+
+def send_weights(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
+    """A page of the parameters and buffers after the steps: `read_array_page`, with their source as "weights"."""
+    if real is None:
+        return _answer_on_meta(live, ask, send)
+    applied = _apply_steps(live, ask, real, send)
+    try:
+        page = read_array_page(applied.graph.model, ask.names, ask.start, ask.count)
+    except ValueError as error:
+        raise AskError(str(error)) from error
+    return send({"value": {**page, "weights": applied.weights or real.how}})
+
+
+def _answer_on_meta(live: Live, ask: Ask, send: Send) -> None:
+    """On meta, only check whether there is enough memory for weights."""
+    if problem := explain_lack_of_memory(Subject.of(live, ask.model).traced, ask.memory):
+        raise AskError(problem, "limit")
+    send({"value": {"then": "measure"}})
+
+
+def _apply_steps(live: Live, ask: Ask, real: Real, send: Send) -> Applied:
+    subject = Subject.of(live, ask.model, real)
+    torch.set_num_threads(useful_threads(real.model))
+    steps = () if ask.original else ask.steps
+    applied = run_steps(subject, Pipeline(steps, subject.known()), send, real=True)
+    raise_stopped(applied.stopped)
+    return applied
+
+
+def send_drawing(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
+    """The graph as SVG, after its steps or, if asked for, without any: {"text"}. name: selects the colours of the
+    boxes."""
+    from mase_server.ir.draw import graph_svg
+
+    if importlib.util.find_spec("igraph") is None:
+        raise AskError("drawing needs igraph in the interpreter that runs the model: install it there", "pass")
+    subject = Subject.of(live, ask.model, real)
+    steps = () if ask.original else ask.steps
+    applied = run_steps(subject, Pipeline(steps, subject.known()), send, real=real is not None)
+    if real is None and applied.stopped is None and applied.rest:
+        if problem := explain_lack_of_memory(subject.traced, ask.memory):
+            raise AskError(problem, "limit")
+        send({"value": {"then": "measure"}})
+        return
+    raise_stopped(applied.stopped)
+    send({"value": {"text": graph_svg(applied.graph, "format" if ask.name == "format" else "family")}})
+
+
+# Parameters and buffers as bytes, page by page: the requested arrays form one sequence, and a page is a part of it.
+
+
+def read_array_page(model: nn.Module, names: Sequence[str], start: int, count: int) -> ArrayPage:
+    """{"arrays", "total", "next"}: `count` bytes of the concatenated arrays, from `start` on.
+
+    arrays: {"name", "dtype" as torch calls it, "shape", "size" in bytes, "offset" in the array, "data"} of each
+    array with bytes in that range; all of them, without data, if `count` is 0.  names: the arrays in order; () for
+    all.  total: bytes.  next: the start of the rest, or None.  ValueError for an unknown name, and for a tensor that
+    is no plain array.
+    """
+    arrays: list[ArrayPart] = []
+    begin = 0
+    for name, tensor in _iterate_chosen(dict(_iterate_named_tensors(model)), names):
+        size = tensor.numel() * tensor.element_size()
+        first, last = max(start, begin), min(start + count, begin + size)
+        if count == 0 or first < last or (size == 0 and start <= begin <= start + count):
+            data = _read_tensor_bytes(name, tensor, first - begin, last - begin)
+            arrays.append({
+                "name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape),
+                "size": size, "offset": max(0, first - begin) if data else 0, "data": data,
+            })  # fmt: skip
+        begin += size
+    return {"arrays": arrays, "total": begin, "next": start + count if count and start + count < begin else None}
+
+
+def _iterate_named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+
+
+def _iterate_chosen(known: dict[str, torch.Tensor], names: Sequence[str]) -> Iterator[tuple[str, torch.Tensor]]:
+    for name in names or known:
+        if name not in known:
+            raise ValueError(f"the model has no parameter or buffer {name!r}{suggest(name, known, 'it has')}")
+        yield name, known[name]
+
+
+def _read_tensor_bytes(name: str, tensor: torch.Tensor, first: int, last: int) -> bytes:
+    """Some of the bytes of a tensor, row-major, in this machine's order of bytes, which is little-endian."""
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise ValueError(f"{name} is of layout {tensor.layout} and type {tensor.dtype}, which is no plain array")
+    plain = tensor.detach().cpu().contiguous()
+    return ctypes.string_at(plain.data_ptr() + first, last - first) if first < last else b""
+
+
+# The hardware of a model: its pipeline runs on the real one, then its Verilog is made.
+
+
+def send_hardware(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
+    """Send a map of `building.EMISSION_KEYS`; if there are many operations, the first ones go ahead in events.
+
+    On meta, only check whether there is enough memory for weights.
+    """
+    subject = Subject.of(live, ask.model, real)
+    if real is None:
+        if problem := explain_lack_of_memory(subject.traced, ask.memory):
+            raise AskError(problem, "limit")
+        send({"value": {"then": "measure"}})
+        return
+    torch.set_num_threads(useful_threads(real.model))
+    applied = run_steps(subject, Pipeline(ask.steps, subject.known()), send, real=True)
+    raise_stopped(applied.stopped)
+    _send_operations(send, add_rows(_build_hardware(subject, applied, ask, send), live, subject.index, applied))
+
+
+def _send_operations(send: Send, told: EmissionRecord) -> None:
+    """Send the answer; operations beyond the last chunk go ahead of it, so that no large frame blocks other
+    messages."""
+    operations = told["operations"]
+    last = max(0, (len(operations) - 1) // CHUNK_ROWS * CHUNK_ROWS)
+    for start in range(0, last, CHUNK_ROWS):
+        send({"event": "operations", "operations": operations[start : start + CHUNK_ROWS]})
+    send({"value": told | {"operations": operations[last:]}})
+
+
+def _build_hardware(subject: Subject, applied: Applied, ask: Ask, send: Send) -> EmissionRecord:
+    # Imported here, because most children never make hardware.
+    from mase_server.passes.verilog.told import build
+
+    wanted, whose = ask.hardware, applied.weights or ("" if subject.real is None else subject.real.how)
+
+    def tell(stage: str) -> None:
+        send({"event": "progress", "message": stage, "fraction": None})
+
+    try:
+        told = build(
+            applied.graph, wanted.build, subject.traced.name,
+            folder=wanted.folder, vectors=wanted.vectors, inputs=wanted.inputs, weights=whose, tell=tell,
+        )  # fmt: skip
+    except ValueError as error:
+        raise AskError(str(error)) from error
+    except OSError as error:
+        raise AskError(error.strerror or str(error)) from error
+    return {**told, "steps": [*map(str, ask.steps), *told["steps"]]}
+
+
+def add_rows(told: EmissionRecord, live: Live, index: int, applied: Applied) -> EmissionRecord:
+    """Add to the hardware report the payload rows of each operation's nodes, and of nodes without an operation."""
+    rows = dict(_iterate_node_rows(live, index, applied))
+    operations: list[Operation] = [
+        {**each, "rows": sorted({rows[name] for name in each["nodes"] if name in rows})} for each in told["operations"]
+    ]
+    unsupported: list[MissingHardware] = [
+        {**each, "row": _find_first_row(rows, (each["node"], *each["nodes"]))} for each in told["unsupported"]
+    ]
+    return {**told, "operations": operations, "unsupported": unsupported}
+
+
+def _find_first_row(rows: Mapping[str, int], names: Iterable[str]) -> int:
+    """The row of the first node that has one, -1 if none has."""
+    return next((rows[name] for name in names if name in rows), -1)
+
+
+def _iterate_node_rows(live: Live, index: int, applied: Applied) -> Iterator[tuple[str, int]]:
+    """The name of each recorded node, and its row."""
+    for node, row in zip(applied.recording.builder.nodes, live.sources[index].nodes, strict=True):
+        if node is not None and row >= 0:
+            yield node.name, row
+
 
 _Method = Callable[[Live, Ask, Real | None, Send], None]
 
-#: Method of the wire -> what a fork does; real: the model with values, None on meta.
+#: Method of the wire -> the function for a fork; real: the model with values, None on meta.
 _WORK: dict[str, _Method] = {
-    "passes": lambda live, ask, real, send: runs.known(live, send),
+    "passes": lambda live, ask, real, send: runs.send_known_passes(live, send),
     "transform": lambda live, ask, real, send: (
-        runs.formats(live, ask, send) if real is None else runs.measured(live, ask, real, send)
+        runs.send_formats(live, ask, send) if real is None else runs.send_measured(live, ask, real, send)
     ),
-    "code": runs.code,
-    "verilog": hardware.emission,
-    "export": outputs.checkpoint,
-    "draw": outputs.drawing,
-    "weights": outputs.weights,
+    "code": runs.send_code,
+    "verilog": send_hardware,
+    "export": write_checkpoint,
+    "draw": send_drawing,
+    "weights": send_weights,
 }
 METHODS = frozenset(_WORK)
 
 
-def perform(method: str, live: Live, ask: Ask, real: Real | None, send: Send) -> None:
-    """In a fork: do what a method does, where paths and imports are the workspace's; what it raises is its answer."""
+def perform_method(method: str, live: Live, ask: Ask, real: Real | None, send: Send) -> None:
+    """In a fork: run a method, with the workspace's paths and imports; send its errors as its answer."""
     request = live.request
-    with answering(send), nullcontext() if real is None else OnCpu():
+    with answer_errors(send), nullcontext() if real is None else OnCpu():
         os.chdir(request.folder)
         sys.path[:0] = [folder for folder in (str(Path(request.path).parent), request.folder) if folder not in sys.path]
         _WORK[method](live, ask, real, send)
 
 
 @contextmanager
-def answering(send: Send) -> Iterator[None]:
-    """An error that is raised inside becomes the answer of the call."""
+def answer_errors(send: Send) -> Iterator[None]:
+    """Send an error that is raised inside as the answer of the call."""
     try:
         yield
     except AskError as error:

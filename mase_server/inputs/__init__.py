@@ -1,1 +1,0 @@
-"""Which model, with which constructor arguments and inputs, when nobody said."""

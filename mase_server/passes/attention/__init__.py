@@ -1,1 +1,0 @@
-"""Attention: written out, or as one operator."""

@@ -1,1 +1,0 @@
-"""How many bits a graph's values take."""

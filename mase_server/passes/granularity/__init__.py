@@ -1,1 +1,0 @@
-"""Granularity: modules as one node each, or as what they compute."""

@@ -1,0 +1,455 @@
+"""The types of answers about models: facts, costs, passes, hardware, graphs, and the difference between two models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from mase_server.protocol import records
+from mase_server.protocol.answers.files import Problem, Status
+from mase_server.protocol.records import (
+    BuildRecord,
+    EmissionRecord,
+    ModelRecord,
+    NodeDetails,
+    Operation,
+    Plain,
+    SimulationFacts,
+    SourcePlace,
+    Summary,
+    TransformFacts,
+    Value,
+)
+
+
+class Transform(TransformFacts):
+    """The effect of passes on a model. texts: the steps as texts."""
+
+    texts: list[str]
+
+
+class ModelFacts(ModelRecord):
+    """A model with its title. path: of a file."""
+
+    title: str
+    path: str
+
+
+class Model(ModelFacts):
+    """A model of the file `path`, traced from the text `sha256`."""
+
+    sha256: str
+    complete: bool
+    transform: Transform | None
+
+
+class ModuleCost(TypedDict):
+    """A module including everything below it; path "" is the whole model."""
+
+    path: str
+    type: str
+    nodes: int
+    flops: int
+
+
+class OperatorCost(TypedDict):
+    """The sum of all calls of an operator."""
+
+    mase_op: str
+    family: str
+    nodes: int
+    flops: int
+
+
+class Costs(TypedDict):
+    """The cost of one forward of a model."""
+
+    model: str
+    nodes: int
+    flops: int | None
+    parameters: int
+    parameter_bytes: int
+    modules: list[ModuleCost]
+    operators: list[OperatorCost]
+
+
+class CostHardware(TypedDict):
+    """Hardware of a part of a model. cycles: of its slowest operation, from one sample to the next."""
+
+    multipliers: int
+    luts: int
+    memory_bits: int
+    cycles: int
+
+
+class CostPlace(SourcePlace):
+    """A place in the traced text."""
+
+
+#: Parts of a model that have costs.
+RowKind = Literal["scope", "layer", "operator", "parameter"]
+
+
+class CostRow(TypedDict):
+    """A part of a model including everything below it. parent: the number of its row, -1 for the whole model."""
+
+    id: str
+    parent: int
+    name: str
+    kind: Annotated[str, RowKind]
+    type: str
+    nodes: int
+    parameters: int | None
+    parameter_bytes: int | None
+    shared: list[str]
+    flops: int
+    traffic: int
+    results: int
+    formats: list[str]
+    bits: float | None
+    sqnr: float | str | None
+    max_error: float | None
+    hardware: CostHardware | None
+    places: list[CostPlace]
+    passes: str
+
+
+class ModelTrace(TypedDict):
+    """A model in one trace.
+
+    stale: is the trace of an older text, because the present one cannot be traced?  complete: has the trace ended?
+    """
+
+    path: str
+    model: str
+    sha256: str
+    generation: int
+    stale: bool
+    complete: bool
+
+
+class CostTable(ModelTrace):
+    """The cost of each part of a model. steps: its passes, as texts."""
+
+    steps: list[str]
+    rows: list[CostRow]
+
+
+class Side(TypedDict):
+    """One of two compared models."""
+
+    path: str
+    model: str
+    nodes: int
+    parameters: int
+    parameter_bytes: int
+    flops: int | None
+
+
+class NodeSide(TypedDict):
+    """A node of one of two compared models."""
+
+    mase_op: str
+    value: Value
+
+
+class Changed(TypedDict):
+    """A node that differs; format .. saturated: results of passes."""
+
+    name: str
+    before: NodeSide
+    after: NodeSide
+    format: NotRequired[str | None]
+    sqnr: NotRequired[float | str | None]
+    max_error: NotRequired[float | None]
+    note: NotRequired[str | None]
+    saturated: NotRequired[float | None]
+
+
+class Comparison(TypedDict):
+    """The difference between two models."""
+
+    before: Side
+    after: Side
+    changed: list[Changed]
+    added: list[str]
+    removed: list[str]
+    summary: Summary | None
+
+
+# Passes, and files written from their graphs.
+
+
+#: The kinds of arguments of passes; `arguments.READERS` reads their values.
+ArgumentKind = Literal["integer", "number", "boolean", "text", "choice", "format", "texts", "map", "file", "value"]
+#: A pass measures a graph, or changes it.
+PassKind = Literal["analysis", "transform"]
+
+
+class PassArgument(TypedDict):
+    """An argument of a pass; see `arguments.Argument`."""
+
+    name: str
+    kind: Annotated[str, ArgumentKind]
+    help: str
+    default: Plain
+    required: bool
+    choices: list[str]
+    minimum: float | None
+    maximum: float | None
+
+
+class Pass(TypedDict):
+    """A pass; see `passes.declaration.Pass`."""
+
+    name: str
+    title: str
+    kind: Annotated[str, PassKind]
+    selects: bool
+    menu: bool
+    source: str
+    help: str
+    mase: str
+    needs: list[str]
+    arguments: list[PassArgument]
+    others: PassArgument | None
+
+
+class Pipeline(TypedDict, total=False):
+    """The passes on a model; empty if no model is shown."""
+
+    model: str
+    steps: list[str]
+    undone: list[str]
+    summary: Summary | None
+    problem: str | None
+    complete: bool
+    running: bool
+
+
+class Text(TypedDict):
+    """A text to be shown."""
+
+    text: str
+    language: str
+
+
+class Checkpoint(TypedDict):
+    """A written checkpoint. weights: their origin, in words."""
+
+    files: list[str]
+    weights: str
+
+
+class ArrayPart(TypedDict):
+    """A part of an array. size: of the whole array, in bytes.  offset: the position of `data` in it."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    size: int
+    offset: int
+    data: bytes
+
+
+class ArrayPage(TypedDict):
+    """A part of the bytes of all arrays in a row. total: bytes of all pages.  next: where the rest starts."""
+
+    arrays: list[ArrayPart]
+    total: int
+    next: int | None
+
+
+class Weights(ArrayPage):
+    """A page of parameters and buffers. weights: whose, in words."""
+
+    weights: str
+
+
+class Drawing(TypedDict, total=False):
+    """A drawing as text, or the file that it was written to."""
+
+    svg: str
+    file: str
+
+
+# Hardware, and its simulation.
+
+
+class Build(BuildRecord):
+    """Parameters of an emission; see `building.Build`."""
+
+
+class EmissionHead(records.EmissionHead):
+    """Hardware of a model without its text."""
+
+
+class Emission(EmissionRecord):
+    """Hardware of a model."""
+
+
+class Verilog(TypedDict, total=False):
+    """The hardware of a model; no keys if the file has no model."""
+
+    model: str
+    build: Build | None
+    default: Build
+    emission: EmissionHead | None
+    stale: bool
+    running: bool
+    problem: str | None
+
+
+class Simulation(SimulationFacts):
+    """The result of a simulation. latency: 0 where no result came."""
+
+    latency: int
+
+
+# Graphs: nodes, places in the source, and their values.
+
+
+class Node(TypedDict):
+    """A node of a graph: its operation, its place, and the results of passes and hardware.
+
+    scope: [module path, type].  details: a map of `snapshot.NODE_BLOB`.  sqnr: in dB, "inf" if nothing differs.
+    """
+
+    index: int
+    name: str
+    op: str
+    target: str
+    mase_op: str
+    mase_type: str
+    family: str
+    model: str
+    scope: list[str] | None
+    value: Value
+    flops: int | None
+    file: str | None
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    details: NodeDetails
+    format: str | None
+    sqnr: float | str | None
+    max_error: float | None
+    note: str | None
+    saturated: float | None
+    hardware: list[Operation]
+
+
+class PlaceValue(TypedDict):
+    """A value seen at a place. original: the value without passes, if they change it.  scopes: [path, type] each."""
+
+    value: Value
+    original: Value
+    model: str
+    count: int
+    scopes: list[list[str]]
+    node: Node | None
+
+
+class Place(TypedDict):
+    """A place in a source file that held values. kind: one of `snapshot.KINDS`."""
+
+    path: str
+    sha256: str
+    stale: bool
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    name: str
+    kind: str
+    function: str
+    values: list[PlaceValue]
+
+
+class SiteValue(TypedDict):
+    """A value, without its node."""
+
+    value: Value
+    original: Value
+    model: str
+    count: int
+
+
+class Site(TypedDict):
+    """A place with its values."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    name: str
+    kind: str
+    function: str
+    values: list[SiteValue]
+
+
+class Tensors(TypedDict):
+    """The tensors of a source file. next: the line at which the rest begins."""
+
+    path: str
+    sha256: str
+    stale: bool
+    next: int | None
+    sites: list[Site]
+
+
+class GraphFile(TypedDict):
+    """A file that nodes of a graph stand in. library: is it outside the workspace?"""
+
+    path: str
+    library: bool
+
+
+class Graph(ModelTrace):
+    """A graph as columns. values, scopes ([path, type]), files: the tables that columns of these names index."""
+
+    total: int
+    start: int
+    next: int | None
+    columns: dict[str, list[Any]]
+    values: list[Value]
+    scopes: list[list[str]]
+    files: list[GraphFile]
+
+
+class TracedValue(TypedDict):
+    """A value, and the paths of the modules in which it was seen."""
+
+    value: Value
+    model: str
+    count: int
+    scopes: list[str]
+
+
+class TracedSite(TypedDict):
+    """A place with its values."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    name: str
+    kind: str
+    function: str
+    values: list[TracedValue]
+
+
+class Traced(TypedDict):
+    """All results of a file's trace for that file. next: the line at which the remaining sites begin."""
+
+    path: str
+    sha256: str
+    status: Status | None
+    interpreter: str | None
+    python: str | None
+    torch: str | None
+    seconds: float | None
+    models: list[ModelFacts]
+    problems: list[Problem]
+    sites: list[TracedSite]
+    next: int | None

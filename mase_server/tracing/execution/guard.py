@@ -1,0 +1,328 @@
+"""Limits while the user's code runs: no network, no other programs, no deletions, and writes go to a scratch folder.
+
+They are a courtesy, not a boundary: code that wants to get around them can. The boundary is workspace trust. This
+module also keeps the trace's signals, limits the memory of guesses, and measures a program's own time.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import hashlib
+import io
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from mase_server.descendants import seconds_waited
+from mase_server.tracing.importing import lookups
+from mase_server.tracing.importing.importer import owns
+
+#: Refused audit events, and the user's words for them.
+REFUSED = {
+    "socket.connect": "a network connection",
+    "socket.getaddrinfo": "a network address look-up",
+    "socket.gethostbyname": "a network address look-up",
+    "socket.sendto": "sending over the network",
+    "socket.bind": "listening on the network",
+    "subprocess.Popen": "starting a program",
+    "os.system": "starting a program",
+    "os.exec": "starting a program",
+    "os.posix_spawn": "starting a program",
+    "os.fork": "starting a process",
+    "os.forkpty": "starting a process",
+    "os.kill": "sending a signal",
+    "os.killpg": "sending a signal",
+    "signal.pthread_kill": "sending a signal",
+    "webbrowser.open": "opening a browser",
+}
+#: Audit events that change files, refused outside of the folders that the program may write to -> the number of paths
+#: among the first arguments.
+CHANGES = {
+    "os.remove": ("deleting", 1),
+    "os.rmdir": ("deleting", 1),
+    "shutil.rmtree": ("deleting", 1),
+    "os.rename": ("renaming", 2),
+    "os.truncate": ("truncating", 1),
+    "os.mkdir": ("making the folder", 1),
+    "os.link": ("linking", 2),
+    "os.symlink": ("linking", 2),
+    "os.chmod": ("changing the mode of", 1),
+    "os.chown": ("changing the owner of", 1),
+    "shutil.move": ("moving", 2),
+}
+_HEARD = frozenset({*REFUSED, *CHANGES, *lookups.EVENTS})
+_WRITING = frozenset("wax+")
+_WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+class RefusedError(PermissionError):
+    """A program tried something that is not allowed while its models are traced."""
+
+
+class _State:
+    """The state of the audit hook, which can never be removed."""
+
+    scratch: Path | None = None
+    allowed: tuple[Path, ...] = ()
+    installed = False
+
+
+@contextmanager
+def guard_program(scratch: str, *also: str) -> Iterator[None]:
+    """Refuse operations that tracing a model does not need; writes go to copies of their paths below `scratch`.
+
+    also: other folders that may be written to.
+    """
+    _install_audit_hook()
+    before = _State.scratch, _State.allowed
+    home = Path(scratch).resolve()
+    temporary = home / "tmp"
+    temporary.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(builtins, "open", _redirect_open(builtins.open, home)))
+        stack.enter_context(patch.object(io, "open", _redirect_open(io.open, home)))
+        stack.enter_context(patch.object(os, "mkdir", _redirect_mkdir(os.mkdir, home)))
+        # The writer of `torch.save` opens files in C++, where no audit hook sees it.
+        stack.enter_context(patch.object(torch, "save", _redirect_save(torch.save, home)))
+        stack.enter_context(patch.object(tempfile, "tempdir", str(temporary)))
+        stack.enter_context(patch.dict(os.environ, {"TMPDIR": str(temporary)}))
+        stack.enter_context(signals_kept())
+        allowed = (home, Path("/dev"), *(Path(folder).resolve() for folder in also if folder))
+        _State.scratch, _State.allowed = home, allowed
+        try:
+            yield
+        finally:
+            _State.scratch, _State.allowed = before
+
+
+def redirect_path(path: str, scratch: Path) -> Path:
+    """The path to which a write to `path` is redirected."""
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links out of the workspace
+    return absolute if _is_allowed(absolute) else scratch / "writes" / absolute.relative_to(absolute.anchor)
+
+
+def _redirect_open(original: Callable[..., Any], scratch: Path) -> Callable[..., Any]:
+    def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if isinstance(file, int):
+            return original(file, mode, *args, **kwargs)
+        target = redirect_path(os.fsdecode(file), scratch)
+        if _WRITING & set(mode):
+            if target != Path(os.path.abspath(os.fsdecode(file))):  # noqa: PTH100 - as in `redirected`
+                target.parent.mkdir(parents=True, exist_ok=True)
+            return original(target, mode, *args, **kwargs)
+        # The program reads its own earlier writes back from the redirected path.
+        return original(target if target.exists() else file, mode, *args, **kwargs)
+
+    return opened
+
+
+def _redirect_save(original: Callable[..., None], scratch: Path) -> Callable[..., None]:
+    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(f, str | os.PathLike):
+            f = redirect_path(os.fsdecode(f), scratch)
+            f.parent.mkdir(parents=True, exist_ok=True)
+        original(obj, f, *args, **kwargs)
+
+    return save
+
+
+def _redirect_mkdir(original: Callable[..., None], scratch: Path) -> Callable[..., None]:
+    def make(path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        target = redirect_path(os.fsdecode(path), scratch)
+        if target == Path(os.path.abspath(os.fsdecode(path))) or Path(os.fsdecode(path)).exists():  # noqa: PTH100
+            return original(path, mode, dir_fd=dir_fd)
+        return target.mkdir(mode, parents=True, exist_ok=True)
+
+    return make
+
+
+def _is_allowed(path: Path) -> bool:
+    if "__pycache__" in path.parts and "site-packages" in path.parts:
+        return True
+    return any(path.is_relative_to(folder) for folder in _State.allowed)
+
+
+def _install_audit_hook() -> None:
+    if not _State.installed:
+        _State.installed = True
+        sys.addaudithook(_audit_event)
+
+
+def _audit_event(event: str, args: tuple[Any, ...]) -> None:
+    if _State.scratch is None or event not in _HEARD:  # most events are not: every `id` is one
+        return
+    if event in REFUSED:
+        raise RefusedError(f"{REFUSED[event]} was refused while the model is traced{_format_arguments(args)}")
+    if event in CHANGES:
+        what, count = CHANGES[event]
+        for path in args[:count]:
+            _refuse_unless_allowed(path, what)
+    elif event == "open" and not isinstance(args[0], int) and _is_writing(args[1], args[2]):
+        _refuse_unless_allowed(args[0], "writing")
+    else:
+        lookups.handle_audit_event(event, args)
+
+
+def _refuse_unless_allowed(path: Any, what: str) -> None:
+    if isinstance(path, str | bytes | os.PathLike) and not _is_allowed(Path(os.path.abspath(os.fsdecode(path)))):  # noqa: PTH100
+        raise RefusedError(f"{what} {os.fsdecode(path)!r} was refused while the model is traced")
+
+
+def _is_writing(mode: Any, flags: Any) -> bool:
+    if isinstance(mode, str):
+        return bool(_WRITING & set(mode))
+    return isinstance(flags, int) and bool(flags & _WRITE_FLAGS)
+
+
+def _format_arguments(args: tuple[Any, ...]) -> str:
+    shown = [str(arg) for arg in args if isinstance(arg, str | bytes | tuple | list | int)]
+    return f": {', '.join(shown[:2])}" if shown else ""
+
+
+# Signals that a trace child needs itself: its own alarm, and the questions for its current line.
+#
+# Training scripts install handlers for them: an alarm around a download, SIGUSR1 of a batch system that ends the run.
+# These would replace ours. They are accepted and never called: nothing sends such a signal to a program.
+
+#: By name, because Windows has none of them.
+_OURS = frozenset(
+    getattr(signal, name) for name in ("SIGALRM", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)
+)  # fmt: skip
+
+
+@contextmanager
+def signals_kept() -> Iterator[None]:
+    """Inside, a program's handlers for our signals, and its timers of that kind, are accepted and never used."""
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(signal, "signal", _wrap_signal(signal.signal)))
+        if hasattr(signal, "setitimer"):
+            stack.enter_context(patch.object(signal, "setitimer", _wrap_setitimer(signal.setitimer)))
+            stack.enter_context(patch.object(signal, "alarm", lambda seconds: 0))
+        yield
+
+
+def _wrap_signal(original: Callable[..., Any]) -> Callable[..., Any]:
+    told: dict[int, Any] = {}
+
+    def install(signalnum: int, handler: Any) -> Any:
+        if signalnum not in _OURS:
+            return original(signalnum, handler)
+        before = told.get(signalnum, signal.SIG_DFL)
+        told[signalnum] = handler
+        return before
+
+    return install
+
+
+def _wrap_setitimer(original: Callable[..., Any]) -> Callable[..., Any]:
+    def setitimer(which: int, seconds: float, interval: float = 0.0) -> Any:
+        return (0.0, 0.0) if which == signal.ITIMER_REAL else original(which, seconds, interval)
+
+    return setitimer
+
+
+# Limiting the memory of one guess: a guess that asks for more fails, and the next one is tried.
+
+#: Bytes that one guess may add to its process.
+ROOM = 2 << 30
+_SIZE = Path("/proc/self/statm")
+
+
+@contextmanager
+def limit_memory(room: int = ROOM) -> Iterator[None]:
+    """Raise MemoryError for more than `room` further bytes, if the system can limit it (Linux)."""
+    if sys.platform != "linux":
+        yield
+        return
+    import resource
+
+    before, most = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = int(_SIZE.read_text().split()[0]) * resource.getpagesize() + room
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (_find_lowest_limit(before, most, wanted), most))
+    try:
+        yield
+    except MemoryError as error:
+        if error.args:
+            raise
+        raise MemoryError(f"it takes more than {room / (1 << 30):g} GiB of memory") from error
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (before, most))
+
+
+def _find_lowest_limit(*limits: int) -> int:
+    """The lowest of the limits that are set (-1 is none)."""
+    return min(limit for limit in limits if limit >= 0)
+
+
+# A program's own running time, without waiting for a processor or for the import of a library.
+
+#: Seconds between two measurements.
+TICK = 0.5
+#: A program that uses a smaller share of a processor sleeps or waits; one that uses a larger share lacks processor
+#: time.
+_ASLEEP = 0.05
+#: The share of its usual time that an unchanged program gets if it used up all of it last time.
+AGAIN = 0.05
+
+
+def program_of(tree: ast.Module) -> str:
+    """A digest of a file without its classes: the part that stays the same while a model is edited."""
+    program = ast.Module([each for each in tree.body if not isinstance(each, ast.ClassDef)], [])
+    return hashlib.sha256(ast.dump(program).encode()).hexdigest()
+
+
+class OwnTime:
+    """The time that a program had a processor, or wanted none."""
+
+    def __init__(self) -> None:
+        self._wall, self._processor, self._waited = time.monotonic(), time.process_time(), seconds_waited()
+
+    def passed(self) -> tuple[float, float]:
+        """Since the last call: seconds of its own, and by the clock."""
+        wall, processor, waits = time.monotonic(), time.process_time(), seconds_waited()
+        passed, used = wall - self._wall, processor - self._processor
+        own = used if used > _ASLEEP * passed else passed
+        own = max(0.0, min(own, passed - (waits - self._waited)))
+        self._wall, self._processor, self._waited = wall, processor, waits
+        return own, passed
+
+
+class Patience:
+    """Counts a program's own seconds, tick by tick. excused: is called with seconds that do not count."""
+
+    def __init__(self, seconds: float, folder: str, excused: Callable[[float], None]) -> None:
+        self._left, self._folder, self._excused = seconds, folder, excused
+        self._time = OwnTime()
+
+    def is_over(self, frame: FrameType | None) -> bool:
+        """Has the program used up its seconds, now that it is at `frame`?"""
+        own, passed = self._time.passed()
+        if self.imports_library(frame):
+            own = 0.0
+        self._left -= own
+        if passed - own > TICK / 10:
+            self._excused(passed - own)
+        return self._left <= 0
+
+    def imports_library(self, frame: FrameType | None) -> bool:
+        """Is the innermost code of the workspace waiting for an import of something else?"""
+        importing = False
+        while frame is not None:
+            name = frame.f_code.co_filename
+            if owns(self._folder, name):
+                return importing
+            importing = importing or name.startswith("<frozen importlib")
+            frame = frame.f_back
+        return False

@@ -1,0 +1,445 @@
+"""The file's own run: the models that it calls, and the problems that it shows."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from mase_server.descendants import seconds_waited
+from mase_server.notebooks import is_notebook
+from mase_server.ops.types import Kwargs
+from mase_server.protocol.records import Extent, Related
+from mase_server.protocol.request import TraceRequest
+from mase_server.protocol.snapshot import Problem
+from mase_server.tracing.diagnosis.failure import RAISED, Failure
+from mase_server.tracing.diagnosis.problems import describe_error
+from mase_server.tracing.execution.guard import AGAIN, limit_memory, program_of
+from mase_server.tracing.execution.program import (
+    Cuts,
+    Loaded,
+    Place,
+    Start,
+    as_program,
+    compile_plainly,
+    execute_program,
+    module_for,
+)
+from mase_server.tracing.execution.watch import PATIENCE, OnCall, Reached, Stop, TimeUp, Watch
+from mase_server.tracing.importing.missing import MissingImport
+from mase_server.tracing.importing.packages import install_advice, install_command, package_for
+from mase_server.tracing.importing.placeholders import Base, assumed
+from mase_server.tracing.importing.source import Namespace, Places, Span, decode_source, read_source
+from mase_server.tracing.inputs import trouble
+from mase_server.tracing.inputs.comments import ClassWishes, Wishes
+from mase_server.tracing.inputs.roles import describe_inputs
+from mase_server.tracing.inputs.showing import Showing
+from mase_server.tracing.models.arguments import Built, build
+from mase_server.tracing.models.constructions import Constructions
+from mase_server.tracing.models.found import Found, Hooks, Unshown, bind_inputs, plain_hooks
+from mase_server.tracing.models.workspace import Budget
+from mase_server.tracing.recording.calling import Values, map_leaves
+from mase_server.tracing.recording.positions import Position, report_phase
+from mase_server.tracing.recording.rungs import Bounded, TooSlowError, needs_values, real_copy, worth_a_real_run
+from mase_server.tracing.recording.shadow import MetaMode, Shadows
+from mase_server.tracing.recording.state import preserve_state, require_tree
+
+#: The share of the time limit in which models are made; the rest is for their symbols.
+SEARCH_SHARE = 0.75
+
+
+class Running(Showing):
+    """The results of a file's own run, under the name `__main__` if that calls a model, else as an import."""
+
+    def __init__(self, request: TraceRequest, tree: ast.Module, hooks: Hooks, wishes: Wishes) -> None:
+        super().__init__(request, tree, hooks, wishes)
+        #: Seconds that the file may run by itself; the rest of the time is for the classes that it defines.
+        self.patience = request.seconds * 2 / 3
+        self.program = program_of(tree)
+        #: The end of all attempts to make models: what was found by then is shown with its symbols.
+        self._began, self._waited, self._excused = time.monotonic(), seconds_waited(), 0.0
+        self.deadline = Budget(request.seconds * SEARCH_SHARE, self._count_seconds)
+        #: Classes of which a comment asks for a call that cannot be made.
+        self.refused: dict[str, Unshown] = {}
+
+    def _count_seconds(self) -> float:
+        """Seconds of the search as the limit counts them: without waiting for a processor or a library's import."""
+        excused = max(self._excused, seconds_waited() - self._waited)
+        return time.monotonic() - self._began - excused
+
+    def _excuse(self, seconds: float) -> None:
+        self._excused += seconds
+        self.hooks.excused(seconds)
+
+    def load(self) -> tuple[MainRun, list[Found]]:
+        """The last run of the file, and the models that it called by itself."""
+        if self.options.run_main:
+            run = self._execute_as("__main__")
+            found = [self._of_call(run, reached) for reached in self._worth_showing(run)]
+            if found or run.time_up is not None or (run.error is None and not trouble.has_guard(self.tree)):
+                return run, found
+            self.explanation = run.error
+        run = self._execute_as(Place.of(self.path).name)
+        return run, [self._of_call(run, reached) for reached in self._worth_showing(run)]
+
+    def in_run(self, run: MainRun) -> Problem | None:
+        """The problem that the file's own run shows; None if it only ended as a program before it called a model."""
+        where = self.path, self.request.folder
+        if run.time_up is not None:
+            # A class whose constructor never ends would not end the next time either.
+            made = trouble.find_failed_constructor(run.time_up)
+            self.covered |= {made} if made is not None else set()
+            if made is None:
+                self.hooks.on_endless(self.program)
+            return trouble.out_of_time(*where, run.time_up, self.patience, self.request.seconds, self.tree)
+        if run.error is not None:
+            return trouble.in_run(*where, run.error)
+        if self.explanation is not None and trouble.is_of_constructor(self.explanation):
+            return trouble.in_run(*where, self.explanation)
+        return None
+
+    def _execute_as(self, name: str) -> MainRun:
+        plain = plain_hooks(self.hooks.shadows).on_call
+
+        def on_call(model: nn.Module, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+            chosen = plain if self._is_replaced(model) else self.hooks.on_call
+            return chosen(model, args, kwargs)
+
+        again = self.hooks.endless == self.program
+        patience = self.patience * AGAIN if again else self.patience
+        where, hooks = (self.path, self.request.folder), self.hooks
+        with report_phase("running", Path(self.path).name):
+            return run_main(
+                *where, on_call, hooks.shadows, hooks.load, name, patience, self._excuse, hooks.quiet,
+                self.deadline.is_spent,
+            )  # fmt: skip
+
+    def _is_replaced(self, model: nn.Module) -> bool:
+        """Is this model shown in another way than by the program's own call, or not at all?"""
+        name = type(model).__name__
+        return self.wishes.of(name).any() or not self.wishes.wants(name)
+
+    def _worth_showing(self, run: MainRun) -> list[Reached]:
+        """The called models to show; a part only if the whole that holds it was not called.
+
+        UnwalkableError for a model that torch cannot traverse.
+        """
+        for reached in run.reached:
+            require_tree(reached.model)
+        whole = {id(part) for reached in run.reached if reached.shown for part in reached.model.modules()}
+        wanted = [reached for reached in run.reached if self.wishes.wants(type(reached.model).__name__)]
+        return [reached for reached in wanted if reached.shown or id(reached.model) not in whole]
+
+    def _of_call(self, run: MainRun, reached: Reached) -> Found:
+        model, made = reached.model, run.constructions.of(reached.model)
+        wish = self.wishes.of(type(model).__name__)
+        built = Built(model, made.bound() if made else {}, "main", made.rebuild() if made else None)
+        if wish.constructor(type(model).__name__) is not None:
+            built = self._build_wished(type(model), vars(run.module), wish) or built
+        if wish.inputs is not None:
+            name = type(built.model).__name__
+            return self.of_spec(built, name, wish.inputs, wish.inputs_from, wish.said())
+        inputs = bind_inputs(model, reached.args, reached.kwargs)
+        spec = describe_inputs(inputs, model, self.hooks.shadows.get)
+        return Found(
+            built.model, type(model).__name__, reached.args, reached.kwargs, inputs, spec, "main", built.arguments,
+            built.source, run.how, reached.training, built.construct,
+            recorded=reached.shown and built.model is model,
+        )  # fmt: skip
+
+    def _build_wished(
+        self,
+        kind: type[nn.Module],
+        namespace: Namespace,
+        wish: ClassWishes,
+    ) -> Built | None:
+        errors: list[BaseException] = []
+        built = build(kind, self.around(namespace), wish.constructor(kind.__name__), errors)
+        if built is None and wish.called_at is not None:
+            self.refused.setdefault(kind.__name__, self.describe_unbuilt(kind.__name__, kind, errors))
+        return None if built is None else self.as_wished(built, kind.__name__)
+
+
+# Packages that cannot be imported, reported at their import statements.
+
+_SHOWN = "Code that does not need it is still analysed."
+#: Ends of names of files that an installation compiles.
+_SOURCES = frozenset({".pyx", ".cpp", ".cu", ".cc", ".rs"})
+#: Names of modules that are compiled, or written by the build.
+_BUILT = re.compile(r"^_C$|^_C_|cuda|cpp|cython|triton|_pb2|version$|_?ext$|^ext_|kernels?$|^lib")
+
+
+def problems_of(missing: Iterable[MissingImport], path: str, folder: str) -> Iterator[Problem]:
+    """One problem for each package, at the first import of the edited file that leads to it."""
+    by_package: dict[str, list[MissingImport]] = defaultdict(list)
+    for each in missing:
+        by_package[each.name if each.own else each.name.partition(".")[0]].append(each)
+    by_place: dict[Position, list[MissingImport]] = defaultdict(list)
+    for found in by_package.values():
+        by_place[_find_import(found, path)] += found
+    for at, found in by_place.items():
+        problem = _make_absence_problem(at, found, folder)
+        # The package's own `__init__.py` imports it, and no line of the file does.
+        own = any(frame.file == path for each in found for frame in each.at)
+        yield problem if own else replace(problem, severity="information")
+
+
+def _find_import(found: Sequence[MissingImport], path: str) -> Position:
+    """The import statement of a file that leads to a missing package; the top of the file if none does.
+
+    The `__init__.py` of the file's own package runs before the file. Then it is the first statement that imports, from
+    that package, a module that leads there, or else anything.
+    """
+    mine = [at for each in found for at in each.at if at.file == path]
+    if mine:
+        return sorted(mine, key=lambda at: (at.line, at.column))[0]
+    passed = {at.file for each in found for at in each.at}
+    inner = list(_iterate_relative_imports(path))
+    leading = [node for node in inner if not passed.isdisjoint(_iterate_module_files(node, path))]
+    for node in (leading or inner)[:1]:
+        return Position(path, node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0, "")
+    return Position(path, 1, 0, 1, 0, "")
+
+
+def _iterate_relative_imports(path: str) -> Iterator[ast.ImportFrom]:
+    try:
+        tree = ast.parse(decode_source(read_source(path)))
+    except (OSError, SyntaxError, ValueError):
+        return
+    yield from (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level)
+
+
+def _iterate_module_files(node: ast.ImportFrom, path: str) -> Iterator[str]:
+    """The files that a relative import may run."""
+    folder = Path(path).parents[node.level - 1]
+    for name in (node.module, *(f"{node.module or ''}.{each.name}" for each in node.names)):
+        place = folder.joinpath(*filter(None, (name or "").split(".")))
+        yield from (f"{place}.py", str(place / "__init__.py"))
+
+
+def unknown_bases(
+    path: str, folder: str, names: Mapping[str, Any], nodes: Mapping[str, ast.ClassDef]
+) -> Iterator[Unshown]:
+    """Every class that has a forward, and that may be a model once its base is installed."""
+    for name, node in nodes.items():
+        kind = names.get(name)
+        if not (isinstance(kind, type) and issubclass(kind, Base)) or issubclass(kind, nn.Module):
+            continue
+        if callable(vars(kind).get("forward")):
+            error = kind.missing()
+            code = "missing-package" if error.name else "import-error"
+            step = install_advice(error.name, [folder]).strip() if error.name else ""
+            why = f"Its base is unknown: {error}."
+            yield Unshown(name, why, step, trouble.at_class(path, node, "error", code, why), elsewhere=True)
+
+
+def _make_absence_problem(at: Position, found: list[MissingImport], folder: str) -> Problem:
+    mine = any(each.own and not _is_built(each) for each in found)
+    severity, code = ("error", "import-error") if mine else ("warning", "missing-package")
+    others = {each.at[0]: each for each in found if each.at[0] != at}
+    message = " ".join(dict.fromkeys(_describe_absence(each, folder) for each in found))
+    # No installation helps where a module exists nowhere, or is installed and broken.
+    wanted = (package_for(each.name, [folder]) for each in found if not each.own and _is_absent(each))
+    packages = list(dict.fromkeys(filter(None, wanted)))
+    command = install_command(packages) if packages else None
+    related = list(map(_make_import_place, others.values()))
+    return Problem(at.file, *_get_import_span(at), severity, code, message, related, command=command)
+
+
+def _is_built(missing: MissingImport) -> bool:
+    """Does an installation probably create it, judged by its name or by sources of compiled code beside its
+    importer?"""
+    beside = Path(missing.at[0].file).parent
+    return is_built(missing.name) or any(file.suffix in _SOURCES for file in beside.glob("*.*"))
+
+
+def is_built(name: str) -> bool:
+    """Does the name of a workspace's own module look like one that its installation makes?"""
+    return _BUILT.search(name.rpartition(".")[2]) is not None
+
+
+def _is_absent(missing: MissingImport) -> bool:
+    """Is there no such module, rather than one that raises?"""
+    return isinstance(missing.error, ModuleNotFoundError) and missing.error.name == missing.name
+
+
+def _describe_absence(missing: MissingImport, folder: str) -> str:
+    name, error = missing.name, missing.error
+    if missing.own:
+        built = " It looks like one that the package's installation builds." if _is_built(missing) else ""
+        return f"No module named '{name}' in this workspace.{built} {_SHOWN}"
+    if not _is_absent(missing):
+        return f"{name} cannot be imported in {sys.executable}: {describe_error(error).rstrip('.')}. {_SHOWN}"
+    if name.partition(".")[0] in sys.modules:
+        version = f"the version of {name.partition('.')[0]} that is installed there has none"
+        return f"No module named '{name}' in {sys.executable}: {version}. {_SHOWN}"
+    return f"No module named '{name}' in {sys.executable}. {_SHOWN}{assumed(name)}{install_advice(name, [folder])}"
+
+
+def _make_import_place(missing: MissingImport) -> Related:
+    line, column, end_line, end_column = _get_import_span(missing.at[0])
+    place: Extent = {"line": line, "column": column, "end_line": end_line, "end_column": end_column}
+    return {"file": missing.at[0].file, **place, "message": f"{missing.name} is imported here"}
+
+
+def _get_import_span(at: Position) -> Span:
+    """Columns in code points."""
+    try:
+        places = Places(decode_source(read_source(at.file)))
+        return at.line, places.column(at.line, at.column), at.end_line, places.column(at.end_line, at.end_column)
+    except (OSError, SyntaxError, UnicodeDecodeError, IndexError):
+        return at.line, 0, at.line, 0
+
+
+# Trying a forward: on meta if it can run there, else for real.
+
+
+class Trials:
+    """Tries forwards; keeps the real copy of a model whose path depends on values. around: surrounds tries on meta."""
+
+    def __init__(self, shadows: Shadows, around: Callable[[], AbstractContextManager[None]] = limit_memory) -> None:
+        self.shadows, self.around = shadows, around
+        self._plain = plain_hooks(shadows)
+        self._real: dict[int, tuple[nn.Module, nn.Module]] = {}
+
+    def attempt(self, model: nn.Module, args: tuple[Any, ...], kwargs: Kwargs) -> BaseException | None:
+        """Run the forward; return the exception that it raises, None if it succeeds."""
+        with preserve_state(model, self.shadows), self.around():
+            error = self._plain.attempt(model, args, kwargs)
+        if error is None or not needs_values(error) or not worth_a_real_run(model, error):
+            return error
+        if id(model) not in self._real:
+            self._real[id(model)] = (model, real_copy(model, self.shadows, None))
+        real = self._real[id(model)][1]
+        try:
+            # A model that has values already is its own copy, and belongs to the caller.
+            with preserve_state(real, self.shadows), torch.no_grad(), Bounded():
+                for buffer in real.buffers():
+                    self.shadows.written(buffer)
+                real(*self._fill_with_values(args), **self._fill_with_values(kwargs))
+        except TooSlowError:
+            # Nothing disproves these inputs.
+            return None
+        except RAISED as raised:  # the border to the user's code
+            return raised
+        return None
+
+    def _fill_with_values(self, value: Any) -> Any:
+        def change(item: Any) -> Any:
+            if not isinstance(item, torch.Tensor) or not item.is_meta:
+                return item
+            real = self.shadows.get(item)
+            return torch.zeros(item.shape, dtype=item.dtype) if real is None else real
+
+        return map_leaves(value, change)
+
+
+# Running a file as `__main__`, to find the models that its author calls, and their arguments.
+
+# A mode on meta that remembers the torch call that raised, as a recorder does for a forward.
+
+
+class FailureMode(MetaMode):
+    """MetaMode that describes the call that raised an exception. failure: the last such call."""
+
+    def __init__(self, shadows: Shadows) -> None:
+        super().__init__(shadows)
+        self.failure: Failure | None = None
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: Values = (), kwargs: Kwargs | None = None
+    ) -> Any:
+        try:
+            return self.run(func, args, kwargs or {})
+        except Exception as error:
+            if self.failure is None or self.failure.error is not error:
+                with torch._C.DisableTorchFunction():
+                    self.failure = Failure.of(error, func, args, kwargs or {}, "")
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class MainRun:
+    """The outcome of a program.
+
+    reached: the first call of each model, in order.  error: the program's own exception that ended it (SystemExit
+    included).  failure: the torch call that raised it, if one did.  time_up: no model was called in time; the
+    traceback shows where the program was.  made_up: invented command-line arguments.  early: did a statement fail
+    before any model was called?
+    """
+
+    module: ModuleType
+    reached: tuple[Reached, ...]
+    constructions: Constructions
+    error: BaseException | None
+    time_up: TimeUp | None = None
+    failure: Failure | None = None
+    made_up: tuple[str, ...] = ()
+    early: bool = False
+
+    @property
+    def how(self) -> str:
+        """A sentence on how its models are called."""
+        told = "the inputs of the file's own run"
+        return f"{told}, with the guessed command-line arguments `{' '.join(self.made_up)}`" if self.made_up else told
+
+
+def run_main(
+    path: str,
+    folder: str,
+    on_call: OnCall,
+    shadows: Shadows,
+    load: Callable[[str], Loaded] = compile_plainly,
+    name: str = "__main__",
+    patience: float = PATIENCE,
+    excused: Callable[[float], None] = lambda seconds: None,
+    quiet: Callable[[], AbstractContextManager[None]] = nullcontext,
+    late: Callable[[], bool] = lambda: False,
+) -> MainRun:
+    """Run `path` on meta as `name`; each model's first outermost call goes to `on_call(model, args, kwargs)`.
+
+    The module stays in `sys.modules`. `on_call` runs outside of every torch function mode and returns the call's
+    output to the program. The program is stopped if it has called no model for `patience` seconds of its own;
+    `excused` is called with those in which it waited for a processor, or for the import of a library. `quiet`
+    surrounds a notebook's further calls of a model. Once `late()`, it is stopped at the first call of another model.
+    """
+    constructions = Constructions()
+    # A cell that trains ends there; the next one may contain another model.
+    in_cells = is_notebook(path)
+    watch = Watch(
+        on_call, constructions, folder, patience=patience, excused=excused, quiet=quiet if in_cells else None, late=late
+    )
+    cuts = Cuts(Stop, watch.goes_on) if in_cells else None
+    error: BaseException | None = None
+    mode = FailureMode(shadows)
+    early: list[bool] = []
+
+    def code_from(start: Start) -> CodeType:
+        early.append(not watch.reached)
+        return loaded.code_from(start)
+
+    with ExitStack() as stack:
+        made_up = stack.enter_context(as_program(path, folder))
+        module = module_for(path, name)
+        stack.enter_context(constructions.recording())
+        try:
+            loaded = load(path)
+            with watch.active(), mode:
+                module, error = execute_program(replace(loaded, code_from=code_from), module, cuts)
+        except RAISED as raised:  # the border to the user's program
+            error = raised
+    reached = tuple(watch.reached.values())
+    return MainRun(
+        module, reached, constructions, error, watch.time_up, mode.failure, tuple(made_up), early[:1] == [True]
+    )

@@ -1,0 +1,298 @@
+"""Substitutes for what a program expects outside of itself: weights that are not on this disk, and other processes.
+
+Models have the same shapes without the weights, so the program continues without.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import distributed, nn
+from torch.nn.modules.module import _IncompatibleKeys
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from mase_server.reading import is_folder
+from mase_server.tracing.importing.lookups import note_read
+from mase_server.tracing.inputs.spec import outside_modes
+
+
+class AbsentWeights(dict[str, Any]):
+    """Stands for a missing file of weights: it has no entries, and every look-up returns another one like it."""
+
+    def __missing__(self, key: str) -> AbsentWeights:
+        return AbsentWeights()
+
+    def pop(self, key: str, *default: Any) -> Any:
+        """Return an absent value: a removed entry does not exist either."""
+        return default[0] if default else AbsentWeights()
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """One call of load_state_dict. values: the loaded ones, each beside the module's tensor that it was loaded
+    into.  files: those read since the call before."""
+
+    values: tuple[tuple[torch.Tensor, torch.Tensor], ...]
+    files: tuple[str, ...]
+
+
+#: The loads of a program in this process, in order, so that they can be repeated with values.
+LOADED: list[Loading] = []
+_read: list[str] = []
+
+
+@contextmanager
+def loaded_where_present() -> Iterator[None]:
+    """Inside, weights on the disk are loaded with their values; others are neither downloaded nor required."""
+    wanted: set[str] = set()
+    with (
+        patch.dict(os.environ, _choose_download_folder()),
+        patch.object(torch.hub, "download_url_to_file", lambda url, dst, *args, **kwargs: wanted.add(str(dst))),
+        patch.object(torch, "load", _wrap_torch_load(torch.load, wanted)),
+        patch.object(nn.Module, "load_state_dict", _load_state_dict(nn.Module.load_state_dict, wanted)),
+        _patch_safetensors(),
+    ):
+        yield
+
+
+def _iterate_loaded_pairs(module: nn.Module, values: Mapping[str, Any]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    for named in (module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False)):
+        for name, tensor in named:
+            value = values.get(name)
+            if isinstance(value, torch.Tensor) and not value.is_meta:
+                yield tensor, value
+
+
+@contextmanager
+def _patch_safetensors() -> Iterator[None]:
+    """Let safetensors load values too, if it is installed."""
+    if importlib.util.find_spec("safetensors") is None:
+        yield
+        return
+    module = importlib.import_module("safetensors.torch")
+    with patch.object(module, "load_file", _wrap_file_load(module.load_file)):
+        yield
+
+
+def _wrap_file_load(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def read(file: Any, *args: Any, **kwargs: Any) -> Any:
+        _read.append(os.fsdecode(file))
+        note_read(file)  # it is opened outside of Python, where no audit event reports it
+        with outside_modes():
+            return original(file)
+
+    return read
+
+
+def _choose_download_folder() -> dict[str, str]:
+    """A folder for downloads if there is none, since none may be created."""
+    usual = Path(torch.hub.get_dir()) / "checkpoints"
+    return {} if is_folder(usual) else {"TORCH_HOME": str(Path(tempfile.gettempdir()) / "torch")}
+
+
+def _wrap_torch_load(original: Callable[..., Any], wanted: set[str]) -> Callable[..., Any]:
+    """Load tensors to the device on which every tensor of the program seems to be."""
+
+    @functools.wraps(original)
+    def load(file: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(file, str | os.PathLike) and (str(file) in wanted or not Path(file).exists()):
+            wanted.add(str(file))
+            return AbsentWeights()
+        kwargs["map_location"] = "cpu"
+        if isinstance(file, str | os.PathLike):
+            _read.append(os.fsdecode(file))
+        with outside_modes():
+            return original(file, *args[1:], **kwargs)
+
+    return load
+
+
+def _load_state_dict(original: Callable[..., Any], wanted: set[str]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def load_state_dict(self: nn.Module, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        # An object made from absent weights has too few entries, however it was made.
+        if wanted:
+            return _IncompatibleKeys([], [])
+        found = original(self, state_dict, *args, **kwargs)
+        LOADED.append(Loading(tuple(_iterate_loaded_pairs(self, state_dict)), tuple(_read)))
+        _read.clear()
+        return found
+
+    return load_state_dict
+
+
+# Programs for many processes, run by one: a group of one process, and wrappers that only pass calls to their model.
+
+
+_SHARDED = "FullyShardedDataParallel"
+#: Importing it registers the backend `fake`, whose collectives do nothing.
+_FAKE = "torch.testing._internal.distributed.fake_pg"
+
+
+class _Done:
+    """The result of an asynchronous collective operation."""
+
+    def wait(self, *args: Any) -> bool:
+        """Return at once."""
+        return True
+
+    is_completed = is_success = wait
+
+
+def _put_first(result: list[Any], value: Any) -> None:
+    result[0] = value
+
+
+def _copy_collected(result: Any, value: Any) -> None:
+    result.copy_(value.view_as(result))
+
+
+#: Collective operations by the name of their result, and the result for one process; None: it already has it.
+_COLLECTIVES: dict[str, tuple[str, str, Callable[[Any, Any], Any]] | None] = {
+    **dict.fromkeys(
+        ("barrier", "monitored_barrier", "all_reduce", "reduce", "broadcast", "broadcast_object_list", "send", "isend",
+         "recv", "irecv", "all_reduce_coalesced", "batch_isend_irecv"),
+    ),
+    "all_gather": ("tensor_list", "tensor", _put_first),
+    "gather": ("gather_list", "tensor", lambda result, value: _put_first(result, value) if result else None),
+    "scatter": ("tensor", "scatter_list", lambda result, value: value and result.copy_(value[0])),
+    "all_gather_object": ("object_list", "obj", _put_first),
+    "gather_object": ("object_gather_list", "obj", lambda result, value: _put_first(result, value) if result else None),
+    "scatter_object_list": ("scatter_object_output_list", "scatter_object_input_list",
+                            lambda result, value: _put_first(result, value[0]) if value else None),
+    "all_gather_into_tensor": ("output_tensor", "input_tensor", _copy_collected),
+    "reduce_scatter_tensor": ("output", "input", _copy_collected),
+    "reduce_scatter": ("output", "input_list", lambda result, value: result.copy_(value[0])),
+    "all_to_all_single": ("output", "input", _copy_collected),
+    "all_to_all": ("output_tensor_list", "input_tensor_list", lambda result, value: _put_first(result, value[0])),
+}  # fmt: skip
+
+
+def _make_collective(original: Callable[..., Any], does: tuple[str, str, Callable[[Any, Any], Any]] | None) -> Any:
+    signature = inspect.signature(original)
+
+    def operate(*args: Any, **kwargs: Any) -> _Done | None:
+        given = signature.bind(*args, **kwargs).arguments
+        if does is not None:
+            result, value, put = does
+            put(given.get(result), given.get(value))
+        return _Done() if given.get("async_op") or original.__name__ in ("isend", "irecv") else None
+
+    return operate
+
+
+def _make_lone_functions(c10d: Any) -> dict[str, Callable[..., Any]]:
+    """The functions of `torch.distributed` for a process that is alone."""
+    init, new_group, default_group = c10d.init_process_group, c10d.new_group, c10d._get_default_group
+
+    def form(*args: Any, **kwargs: Any) -> None:
+        """Form a group when the program asks for one; before that, `is_initialized` returns the truth."""
+        if not distributed.is_initialized():
+            importlib.import_module(_FAKE)
+            with outside_modes():
+                init("fake", rank=0, world_size=1, store=distributed.HashStore())  # type: ignore[attr-defined]
+
+    def group_of_one(*args: Any, **kwargs: Any) -> Any:
+        form()
+        with outside_modes():
+            return new_group([0], backend="fake")
+
+    def world() -> Any:
+        form()
+        return default_group()
+
+    return {
+        "init_process_group": form,
+        "destroy_process_group": lambda *args, **kwargs: None,
+        "get_rank": lambda *args, **kwargs: 0,
+        "get_world_size": lambda *args, **kwargs: 1,
+        "get_group_rank": lambda *args, **kwargs: 0,
+        "get_global_rank": lambda *args, **kwargs: 0,
+        "get_node_local_rank": lambda *args, **kwargs: 0,
+        "get_backend": lambda *args, **kwargs: "nccl",
+        "new_group": group_of_one,
+        "_get_default_group": world,
+        **{
+            name: _make_collective(getattr(c10d, name), does)
+            for name, does in _COLLECTIVES.items()
+            if hasattr(c10d, name)
+        },
+    }  # fmt: skip
+
+
+def _make_mesh_function(meshes: Any, form: Callable[..., Any]) -> Callable[..., Any]:
+    original = meshes.init_device_mesh
+
+    def init_device_mesh(device_type: str, mesh_shape: tuple[int, ...], **named: Any) -> Any:
+        form()
+        with outside_modes():
+            return original("cpu", (1,) * len(mesh_shape), mesh_dim_names=named.get("mesh_dim_names"))
+
+    return init_device_mesh
+
+
+@contextmanager
+def simulate_single_process(source: str) -> Iterator[None]:
+    """Inside, `torch.distributed` acts as a group of one process, and a wrapped model is called directly.
+
+    source: of the program. Sharding takes long to import, so it is only patched in programs that use it.
+    """
+    with ExitStack() as stack:
+        if distributed.is_available():
+            c10d = distributed.distributed_c10d
+            was_formed, destroy = distributed.is_initialized(), c10d.destroy_process_group
+            answers = _make_lone_functions(c10d)
+            for owner in (distributed, c10d):
+                for name, answer in answers.items():
+                    if hasattr(owner, name):
+                        stack.enter_context(patch.object(owner, name, answer))
+            if "mesh" in source:
+                meshes = importlib.import_module("torch.distributed.device_mesh")
+                mesh = _make_mesh_function(meshes, answers["init_process_group"])
+                for owner in (distributed, meshes):
+                    stack.enter_context(patch.object(owner, "init_device_mesh", mesh))
+            stack.callback(lambda: destroy() if distributed.is_initialized() and not was_formed else None)
+        kinds: list[type[nn.Module]] = [DataParallel, DistributedDataParallel]
+        if distributed.is_available() and ("fsdp" in source or _SHARDED in source):
+            sharding = importlib.import_module("torch.distributed.fsdp")
+            kinds.append(sharding.FullyShardedDataParallel)
+            stack.enter_context(patch.object(sharding, "fully_shard", lambda module, *args, **kwargs: module))
+        for kind in kinds:
+            stack.enter_context(patch.object(kind, "__init__", _init_wrapper))
+            stack.enter_context(patch.object(kind, "forward", _call_wrapped))
+        yield
+
+
+def _init_wrapper(self: nn.Module, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+    nn.Module.__init__(self)
+    # If `module` is a property, it reads the attribute of the other name.
+    setattr(self, "_fsdp_wrapped_module" if type(self).__name__ == _SHARDED else "module", module)
+
+
+def _call_wrapped(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    return unwrap_model(self)(*args, **kwargs)
+
+
+def is_wrapper(model: object) -> bool:
+    """Does a module only hold a whole model as `module`?"""
+    return isinstance(model, DataParallel | DistributedDataParallel) or type(model).__name__ == _SHARDED
+
+
+def unwrap_model(model: nn.Module) -> nn.Module:
+    """The model inside its wrappers."""
+    while is_wrapper(model) and isinstance(inner := getattr(model, "module", None), nn.Module):
+        model = inner
+    return model

@@ -1,0 +1,260 @@
+"""Watching a program for the calls of its models, and stopping it once there is nothing more to see.
+
+A program that calls no model within two thirds of the time limit is stopped at its line by its own alarm, and the
+rest of the time is for the classes that it had defined. It is not run again in that trace. Seconds in which it waits
+for a processor or for a library's import do not count.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from mase_server.ops.types import Kwargs
+from mase_server.tracing.execution.guard import TICK, OwnTime, Patience
+from mase_server.tracing.inputs.spec import outside_modes
+from mase_server.tracing.models.constructions import Constructions, get_class_origin
+from mase_server.tracing.recording.calling import iterate_leaf_tensors
+from mase_server.tracing.recording.state import put_in_mode
+
+#: Seconds that a program may run without calling a model.
+PATIENCE = 20.0
+#: Seconds that a notebook's ended statements may take together.
+LONGEST = 5.0
+
+# The functions as they are outside of the guard that keeps programs from using them.
+_signal = signal.signal
+_setitimer: Callable[..., tuple[float, float]] = getattr(signal, "setitimer", lambda *args: (0.0, 0.0))
+
+OnCall = Callable[[nn.Module, tuple[Any, ...], Kwargs], Any]
+
+
+class Stop(BaseException):
+    """Raised inside the person's program to end it; never leaves `mase_server.tracing.execution`."""
+
+
+class TimeUp(Stop):
+    """No model was called in time; the traceback shows where the program was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The first call of a model by the program.
+
+    training: the mode, as the program set it; eval where it set none.  shown: was it handed to `on_call`?
+    """
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: Kwargs
+    training: bool
+    shown: bool
+
+
+class Watch:
+    """While `active`, hands the first outermost call of each model to `on_call`, and raises Stop at the end.
+
+    The end comes once every model that was made has been called: at a second call of one, a backward pass, an
+    optimizer step, or `budget` seconds of its own after the last first call; after `patience` of those without
+    any call; and at a first call once `late()`. excused: is called with seconds that are not its own.  quiet: given
+    for a notebook, where only the statement that trains or takes `budget` seconds ends. It surrounds a second call of
+    a model, which ends nothing.
+    """
+
+    def __init__(
+        self,
+        on_call: OnCall,
+        constructions: Constructions,
+        folder: str,
+        budget: float = 0.5,
+        patience: float = PATIENCE,
+        excused: Callable[[float], None] = lambda seconds: None,
+        quiet: Callable[[], AbstractContextManager[None]] | None = None,
+        late: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.late = late
+        self.on_call, self.constructions, self.folder = on_call, constructions, folder
+        self.budget, self.patience = budget, patience
+        self.excused = excused
+        self.quiet = quiet
+        #: Seconds that ended statements may still take.
+        self._left = LONGEST
+        self._patience = Patience(patience, folder, excused)
+        #: The remaining `budget`, and the clock that measures its use.
+        self._spare, self._spent = budget, OwnTime()
+        self.reached: dict[int, Reached] = {}
+        self.time_up: TimeUp | None = None
+        self._moded: set[int] = set()
+        self._undo: list[tuple[object, str, Any]] = []
+
+    # ------------------------------------------------------------------------------------------------ switching
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Watch what runs inside; Stop ends the block silently."""
+        step = register_optimizer_step_pre_hook(lambda *_: self._stop_if_complete())
+        self._patch_torch()
+        try:
+            self._patience = Patience(self.patience, self.folder, self.excused)
+            with self._set_alarm(min(self.patience, TICK)):
+                yield
+        except TimeUp as stop:
+            self.time_up = stop
+        except Stop:
+            pass
+        finally:
+            self._unpatch_torch()
+            step.remove()
+
+    def _patch_torch(self) -> None:
+        watch, call, train = self, nn.Module.__call__, nn.Module.train
+
+        def called(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+            return watch._handle_call(call, module, args, kwargs)
+
+        def trained(module: nn.Module, mode: bool = True) -> nn.Module:
+            watch._moded.add(id(module))
+            return train(module, mode)
+
+        self._patch_attribute(nn.Module, "__call__", called)
+        self._patch_attribute(nn.Module, "train", trained)
+        self._patch_attribute(torch.autograd, "grad", self._gate_function(torch.autograd.grad, skip=False))
+        self._patch_attribute(torch.autograd, "backward", self._gate_function(torch.autograd.backward, skip=True))
+        self._patch_attribute(torch.Tensor, "backward", self._gate_function(torch.Tensor.backward, skip=True))
+
+    def _gate_function(self, original: Callable[..., Any], *, skip: bool) -> Callable[..., Any]:
+        """Run the original until a model was called; then count an event, and with `skip` do nothing else."""
+
+        def gated(*args: Any, **kwargs: Any) -> Any:
+            self._stop_if_complete()
+            return None if skip and self.reached else original(*args, **kwargs)
+
+        return gated
+
+    def _patch_attribute(self, owner: object, name: str, value: Any) -> None:
+        self._undo.append((owner, name, vars(owner)[name]))
+        setattr(owner, name, value)
+
+    def _unpatch_torch(self) -> None:
+        while self._undo:
+            setattr(*self._undo.pop())
+
+    @contextmanager
+    def _pause_watching(self) -> Iterator[None]:
+        """Inside a model's own forward nothing counts as a call."""
+        self._unpatch_torch()
+        try:
+            yield
+        finally:
+            self._patch_torch()
+
+    # -------------------------------------------------------------------------------------------------- watching
+
+    def _handle_call(self, call: Callable[..., Any], model: nn.Module, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+        if not self._is_model(model) or not any(map(_holds_tensor, (*args, *kwargs.values()))):
+            return call(model, *args, **kwargs)
+        if id(model) in self.reached:
+            if self.quiet is not None:
+                with self.quiet():
+                    return self._call_unwatched(model, args, kwargs)
+            self._stop_if_complete()
+            return self._call_unwatched(model, args, kwargs)
+        part = id(model) in self.constructions.children()
+        if self.reached and self.late():
+            raise Stop
+        if id(model) not in self._moded:
+            put_in_mode(model, False)
+        self.reached[id(model)] = Reached(model, args, kwargs, model.training, shown=not part)
+        if part:
+            return self._call_unwatched(model, args, kwargs)
+        try:
+            with self._pause_watching(), self._set_alarm(0), outside_modes():
+                return self.on_call(model, args, kwargs)
+        finally:
+            self._rearm_alarm(self.budget)
+
+    def _call_unwatched(self, model: nn.Module, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+        with self._pause_watching():
+            return model(*args, **kwargs)
+
+    def _is_model(self, model: nn.Module) -> bool:
+        """Is it one of the user's own models, or one of a library with weights? torch's layers and losses are not."""
+        where = get_class_origin(type(model), self.folder)
+        if where == "workspace":
+            return True
+        whole = where == "library" or (type(model) is nn.Sequential and id(model) not in self.constructions.children())
+        return whole and next(model.parameters(), None) is not None
+
+    def _stop_if_complete(self) -> None:
+        """Handle an event that ends the program unless some model has not been called yet."""
+        if self.reached and not self._has_missing_models():
+            raise Stop
+
+    def goes_on(self) -> bool:
+        """After a statement was ended: may the next one run?"""
+        self._left -= self.budget
+        self._rearm_alarm(self.budget)
+        return self._left > 0
+
+    def _has_missing_models(self) -> bool:
+        children = self.constructions.children()
+        models = (made.model for made in self.constructions if id(made.model) not in children)
+        return any(
+            id(model) not in self.reached and get_class_origin(type(model), self.folder) == "workspace"
+            for model in models
+        )
+
+    # ---------------------------------------------------------------------------------------------------- timing
+
+    @contextmanager
+    def _set_alarm(self, seconds: float) -> Iterator[None]:
+        if not _can_alarm():
+            yield
+            return
+        handler = _signal(signal.SIGALRM, self._handle_alarm)
+        left, _ = _setitimer(signal.ITIMER_REAL, seconds, 0.1 if seconds else 0)
+        try:
+            yield
+        finally:
+            _setitimer(signal.ITIMER_REAL, left, 0.1 if left else 0)
+            _signal(signal.SIGALRM, handler)
+
+    def _rearm_alarm(self, seconds: float) -> None:
+        self._spare, self._spent = seconds, OwnTime()
+        if _can_alarm():
+            _setitimer(signal.ITIMER_REAL, seconds, 0.1)
+
+    def _has_spent(self) -> bool:
+        """Are its seconds used up? The alarm goes by the clock, and repeats."""
+        self._spare -= self._spent.passed()[0]
+        return self._spare <= TICK / 100
+
+    def _handle_alarm(self, signum: int, frame: FrameType | None) -> None:
+        if self.reached:
+            # A half-imported library would be useless to the cells below.
+            if self.quiet is not None and self._patience.imports_library(frame):
+                return
+            if self._has_spent():
+                raise Stop
+            return
+        if self._patience.is_over(frame):
+            raise TimeUp
+
+
+def _holds_tensor(value: Any) -> bool:
+    """Does an argument contain a tensor? It may be a graph or a batch with tensors as attributes."""
+    inside = getattr(value, "__dict__", {}) if not isinstance(value, nn.Module | type) else {}
+    return next(iterate_leaf_tensors([value, *inside.values()]), None) is not None
+
+
+def _can_alarm() -> bool:
+    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()

@@ -1,0 +1,397 @@
+"""Importing the workspace's own modules instrumented, and everything else unchanged.
+
+The importer is first on `sys.meta_path`, asks the other finders for a module, and replaces only the loader of
+source files inside the workspace; so packages, namespace packages, editable installs, reloading and resources work
+as they do without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import hashlib
+import importlib.util
+import marshal
+import os
+import sys
+import sysconfig
+import tempfile
+import time
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from mase_server.private import own_folder, read_own
+from mase_server.tracing.importing import lookups
+from mase_server.tracing.importing.lookups import note_source, without_recording
+from mase_server.tracing.importing.rewrite import REPORTER, VERSION, Instrumented, Site, instrument, provide_default
+from mase_server.tracing.importing.segments import MARKS, Segment, merge_marks, unmarshal
+from mase_server.tracing.importing.source import Namespace, read_source
+
+__all__ = ["Report", "Reporter", "WorkspaceImporter", "install", "load_code", "owns"]
+
+#: Takes (site index, value), returns the value.
+Report = Callable[[int, Any], Any]
+#: Makes the `__mase__` of one file from its path and sites.
+Reporter = Callable[[str, tuple[Site, ...]], Report]
+
+#: An interpreter may be inside the workspace (a conda environment, an opened home folder).
+_STDLIB = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
+_PACKAGES = ("site-packages" + os.sep, "dist-packages" + os.sep)
+#: Folders in a workspace that hold other people's code.
+_FOREIGN = frozenset({"site-packages", "dist-packages", ".venv", "node_modules"})
+
+
+#: Seconds that imported files may take to be rewritten; each takes 10 to 50 milliseconds, once.
+MAX_REWRITING = 2.0
+
+
+class WorkspaceImporter:
+    """A meta-path finder whose modules report. `imported`: paths of the modules it loaded, in order, each once.
+
+    segments, ran: of each rewritten file, with a mark for each segment that ran. A file that was loaded with two texts
+    has no segments.
+    """
+
+    def __init__(self, roots: Sequence[str], cache: str | None, reporter: Reporter) -> None:
+        self.imported: list[str] = []
+        self.segments: dict[str, tuple[Segment, ...]] = {}
+        self.ran: dict[str, bytearray] = {}
+        #: Seconds of processor time that it has used so far.
+        self._rewriting = 0.0
+        self._cache = cache
+        self._reporter = reporter
+        self._roots = tuple(roots)
+
+    def owns(self, path: str) -> bool:
+        """Is the file one of the workspace's own?"""
+        return any(owns(root, path) for root in self._roots)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The other finders' result, with our loader for the workspace's own source files."""
+        for finder in sys.meta_path:
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                break
+        else:
+            spec = None
+        if (recording := lookups.get_current_lookups()) is not None:
+            recording.note_import(fullname, sys.path if path is None else path, spec)
+        return None if spec is None else self._adopt_spec(spec)
+
+    def _adopt_spec(self, spec: ModuleSpec) -> ModuleSpec:
+        # Only the plain loader is replaced: a subclass (a test runner's, a notebook's) does more with the source.
+        if type(spec.loader) is SourceFileLoader and self.owns(spec.loader.path):
+            spec.loader = _ReportingLoader(spec.loader.name, spec.loader.path, self)
+        return spec
+
+    def prepare(self, path: str, namespace: Namespace) -> CodeType:
+        """The code of a file, ready to be executed in `namespace`, which gets the file's `__mase__` and its marks."""
+        instrumented = self.load(path)
+        namespace[REPORTER] = self._reporter(path, instrumented.sites)
+        segments = instrumented.segments
+        if self.segments.setdefault(path, segments) == segments:
+            namespace[MARKS] = self.ran.setdefault(path, bytearray(len(segments)))
+        else:
+            self.segments[path], namespace[MARKS] = (), bytearray(len(segments))
+        if path not in self.imported:
+            self.imported.append(path)
+        return instrumented.code
+
+    def code_from(self, path: str, start: tuple[int, int]) -> CodeType:
+        """The code of a prepared file from a statement on, for the same namespace."""
+        return instrument(read_source(path), path, start=start).code
+
+    def load(self, path: str) -> Instrumented:
+        """The instrumented code of a file, without a reporter. Raises as `load_code`."""
+        return load_code(path, self._cache)
+
+    def prepare_or_skip(self, path: str, namespace: Namespace) -> CodeType | None:
+        """Prepare as `prepare`; None for a further new file of a big package, which a later trace rewrites."""
+        if is_cached(path, self._cache):
+            return self.prepare(path, namespace)
+        if self._rewriting > MAX_REWRITING:
+            self.imported.append(path)
+            return None
+        started = time.process_time()
+        code = self.prepare(path, namespace)
+        self._rewriting += time.process_time() - started
+        return code
+
+    @contextlib.contextmanager
+    def marking(self) -> Iterator[dict[str, bytes]]:
+        """Afterwards, the mapping that it gives holds the marks of what ran inside, by file."""
+        before = {path: bytes(marks) for path, marks in self.ran.items()}
+        found: dict[str, bytes] = {}
+        for marks in self.ran.values():
+            marks[:] = bytes(len(marks))
+        try:
+            yield found
+        finally:
+            for path, marks in self.ran.items():
+                found[path] = bytes(marks)
+                marks[:] = merge_marks(len(marks), [found[path], before.get(path, found[path])])
+
+    def uninstall(self) -> None:
+        """Stop instrumenting imports; already loaded modules continue to report."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+
+@functools.cache
+def _get_root_prefixes(root: str) -> tuple[str, ...]:
+    return tuple({folder(root).rstrip(os.sep) + os.sep for folder in (os.path.abspath, os.path.realpath)})
+
+
+def owns(root: str, path: str) -> bool:
+    """Is the file one of the workspace's own, and not of an interpreter or of packages inside it?"""
+    return not _is_standard(path) and any(
+        path.startswith(prefix) and _FOREIGN.isdisjoint(Path(path).parts[prefix.count(os.sep) :])
+        for prefix in _get_root_prefixes(root)
+    )
+
+
+def _is_standard(path: str) -> bool:
+    """Is the file of the standard library? A folder of installed packages is inside it, but does not belong to it."""
+    return any(path.startswith(home) and not path.startswith(_PACKAGES, len(home)) for home in _STDLIB)
+
+
+class _ReportingLoader(SourceFileLoader):
+    def __init__(self, fullname: str, path: str, importer: WorkspaceImporter) -> None:
+        super().__init__(fullname, path)
+        self._importer = importer
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        # For runpy and the like, which use a namespace of their own: `__mase__` is then the silent default.
+        return self._importer.load(self.path).code
+
+    def exec_module(self, module: ModuleType) -> None:
+        code = self._importer.prepare_or_skip(self.path, module.__dict__) or super().get_code(module.__name__)
+        assert code is not None
+        exec(code, module.__dict__)
+
+
+def install(roots: Sequence[str], cache: str | None, reporter: Reporter) -> WorkspaceImporter:
+    """Load every module whose file lies under one of `roots` through `instrument`, from now on.
+
+    cache: the folder of rewritten code (None: compile each time).  reporter: makes the `__mase__` of each module.
+    """
+    provide_default()
+    importer = WorkspaceImporter(roots, cache, reporter)
+    sys.meta_path.insert(0, importer)
+    return importer
+
+
+# Rewritten code on disk, so that a retrace does not compile unchanged files again.
+#
+# There is one entry for each source path, replaced when the content, the Python version or the rewriting changes. An
+# entry that cannot be read counts as absent. Entries are executed, so the folder and each entry must be this user's
+# own.
+
+_MAGIC = b"mase%d-%b-%x" % (VERSION, importlib.util.MAGIC_NUMBER.hex().encode(), sys.hexversion)
+_CHECK = 4
+
+
+def load_code(path: str, cache: str | None) -> Instrumented:
+    """The instrumented code of a file, from the cache folder if there is a valid entry.
+
+    Raises OSError for a file that cannot be read, and whatever `compile` raises for one with errors.
+    """
+    with without_recording():  # except for the source itself
+        source = read_source(path)
+        digest = hashlib.sha256(source).digest()
+        note_source(path, source, digest.hex())
+        if cache is None:
+            return instrument(source, path)
+        entry = _get_entry_path(path, cache)
+        found = _read_entry(entry, digest)
+        if found is None:
+            found = instrument(source, path)
+            _write_entry(entry, digest, found)
+        return found
+
+
+def prepare_cache_folder(cache: str) -> str | None:
+    """The cache folder, created if necessary; None if another user can write to it, or for ""."""
+    try:
+        return str(own_folder(Path(cache))) if cache else None
+    except OSError:
+        return None
+
+
+def is_cached(path: str, cache: str | None) -> bool:
+    """Is there an entry for the file, valid or not?"""
+    return cache is not None and Path(_get_entry_path(path, cache)).exists()
+
+
+def _get_entry_path(path: str, cache: str) -> str:
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:40]
+    return os.path.join(cache, f"{name}.{sys.implementation.cache_tag}")  # noqa: PTH118 - pathlib costs 10 us a module
+
+
+def _read_entry(entry: str, digest: bytes) -> Instrumented | None:
+    try:
+        data = read_own(entry)
+    except OSError:
+        return None
+    head = _MAGIC + digest
+    if not data.startswith(head):
+        return None
+    body = memoryview(data)[len(head) + _CHECK :]
+    if zlib.crc32(body).to_bytes(_CHECK, "big") != data[len(head) : len(head) + _CHECK]:
+        return None
+    try:
+        code, rows, segments = marshal.loads(body)
+        if not isinstance(code, CodeType):
+            return None
+        return Instrumented(code, tuple(map(Site._make, rows)), tuple(map(unmarshal, segments)))
+    except (ValueError, TypeError, EOFError):
+        return None
+
+
+def _write_entry(entry: str, digest: bytes, found: Instrumented) -> None:
+    segments = [(*each[:-2], *(None if part is None else tuple(part) for part in each[-2:])) for each in found.segments]
+    body = marshal.dumps((found.code, [tuple(site) for site in found.sites], segments))
+    folder = Path(entry).parent
+    temporary = ""
+    # A cache that cannot be written costs time, but never a trace.
+    with contextlib.suppress(OSError):
+        descriptor, temporary = tempfile.mkstemp(dir=folder)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(b"".join((_MAGIC, digest, zlib.crc32(body).to_bytes(_CHECK, "big"), body)))
+        Path(temporary).replace(entry)
+        temporary = ""
+    if temporary:
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()
+
+
+# Making already imported library files report (a transformers modeling file in the warm parent).
+#
+# Their functions already exist in classes, behind decorators, in closures; each gets the instrumented version of its
+# own code in place, so nothing has to be imported again and no object changes its identity.
+
+_Identity = tuple[str, int, bytes, bytes]
+
+
+def reinstrument_libraries(paths: Sequence[str], reporter: Reporter, cache: str | None = None) -> None:
+    """Replace the code of every live function from these files by code that reports.
+
+    A function whose code differs from the compiled file on disk (the file changed since) is left as it is.
+    Raises as `load_code` for a file that cannot be read or compiled.
+    """
+    provide_default()
+    functions = defaultdict(list)
+    wanted = {os.path.realpath(path): path for path in paths}
+    for function in _iterate_live_functions(set(wanted)):
+        functions[wanted[os.path.realpath(function.__code__.co_filename)]].append(function)
+    for path, found in functions.items():
+        _exchange_code(path, found, reporter, cache)
+
+
+def _exchange_code(path: str, functions: Iterable[FunctionType], reporter: Reporter, cache: str | None) -> None:
+    plain = SourceFileLoader("_", path).get_code("_")
+    instrumented = load_code(path, cache)
+    if not isinstance(plain, CodeType):
+        return
+    versions = dict(_pair_code_objects(plain, instrumented.code))
+    report = reporter(path, instrumented.sites)
+    for function in functions:
+        new = versions.get(_identify_code(function.__code__))
+        if new is not None and new.co_freevars == function.__code__.co_freevars:
+            function.__globals__[REPORTER] = report
+            function.__code__ = new.replace(co_filename=function.__code__.co_filename)
+
+
+def _identify_code(code: CodeType) -> _Identity:
+    # The line table includes columns, so two lambdas on one line differ.
+    return code.co_qualname, code.co_firstlineno, code.co_code, code.co_linetable
+
+
+def _pair_code_objects(plain: CodeType, instrumented: CodeType) -> Iterator[tuple[_Identity, CodeType]]:
+    """Each function's plain code with its instrumented code: both compilers meet them in the same order."""
+    ours, theirs = _group_nested_code(instrumented), _group_nested_code(plain)
+    for key, codes in theirs.items():
+        if len(codes) != len(ours.get(key, ())):
+            continue
+        for before, after in zip(codes, ours[key], strict=True):
+            yield _identify_code(before), after
+            yield from _pair_code_objects(before, after)
+
+
+def _group_nested_code(code: CodeType) -> dict[tuple[str, int], list[CodeType]]:
+    children = defaultdict(list)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            children[constant.co_name, constant.co_firstlineno].append(constant)
+    return children
+
+
+def file_of(module: Any) -> str | None:
+    """A loaded module's file; does not ask a lazy module, which would import itself to answer."""
+    found = getattr(module, "__dict__", {}).get("__file__")
+    return found if isinstance(found, str) else None
+
+
+def _iterate_live_functions(paths: set[str]) -> Iterator[FunctionType]:
+    """Every live function from these files: what the collector knows, and what their modules reach.
+
+    Both are needed: objects frozen before a fork are hidden from `gc.get_objects`, and a function kept only in some
+    foreign registry is in no module.
+    """
+    real = functools.cache(os.path.realpath)
+    seen: set[int] = set()
+    modules = [m for m in list(sys.modules.values()) if real(file_of(m) or "") in paths]
+    for thing in (
+        *gc.get_objects(),
+        *_iterate_reachable_functions([vars(module) for module in modules], {m.__name__ for m in modules}),
+    ):
+        if type(thing) is FunctionType and id(thing) not in seen and real(thing.__code__.co_filename) in paths:
+            seen.add(id(thing))
+            yield thing
+
+
+def _iterate_reachable_functions(roots: list[Any], names: set[str]) -> Iterator[FunctionType]:
+    pending, seen = list(roots), set()
+    while pending:
+        thing = pending.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if type(thing) is FunctionType:
+            yield thing
+        pending += _list_contents(thing, names)
+
+
+def _list_contents(thing: Any, names: set[str]) -> Iterable[Any]:
+    match thing:
+        case FunctionType():
+            cells = (cell for cell in thing.__closure__ or ())
+            return [*vars(thing).values(), *(cell.cell_contents for cell in cells if _is_filled_cell(cell))]
+        case type():
+            return list(vars(thing).values()) if thing.__module__ in names else ()
+        case property():
+            return thing.fget, thing.fset, thing.fdel
+        case staticmethod() | classmethod() | MethodType():
+            return (thing.__func__,)
+        case functools.cached_property() | functools.partial():
+            return (thing.func,)
+        case dict() | list() | tuple() if len(thing) < 10_000:
+            return list(thing.values()) if isinstance(thing, dict) else thing
+    return ()
+
+
+def _is_filled_cell(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False

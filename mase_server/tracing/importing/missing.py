@@ -1,0 +1,475 @@
+"""Failed imports in the workspace's own files: placeholders replace packages that are not installed.
+
+Python calls `builtins.__import__` for every import statement, with the importing module's globals; its result is
+bound and nothing is put into `sys.modules`, so libraries that look there, or call `find_spec`, see the truth. Code
+that expects a missing package (`try: import x`, `contextlib.suppress(ImportError)`) gets the real error.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import difflib
+import functools
+import importlib
+import importlib.util
+import itertools
+import linecache
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+from unittest.mock import patch
+
+from mase_server.tracing.importing.importer import owns
+from mase_server.tracing.importing.lookups import get_current_lookups, without_recording
+from mase_server.tracing.importing.packages import required_for
+from mase_server.tracing.importing.placeholders import Absent, MissingPackageError, Placeholder, stand_in
+from mase_server.tracing.importing.source import SKIPPED, decode_source, read_source
+from mase_server.tracing.recording.positions import Position, is_hidden, report_phase, resolve_mark
+
+#: Packages that call user code by themselves: an import below their frames is not the user's.
+_SEARCHING = tuple(f"mase_server.tracing.{name}" for name in ("execution", "inputs", "models"))
+_PREPARED = {"ImportError", "ModuleNotFoundError"}
+_PREPARED_FOR_ALL = _PREPARED | {"Exception", "BaseException", ""}
+
+
+@dataclass(frozen=True, slots=True)
+class MissingImport:
+    """An import statement whose module a placeholder replaces.
+
+    name: the module, up to the part that could not be imported.  own: is it one of the workspace's own packages?
+    at: the statement, then the statements and calls of the workspace that led to it.
+    """
+
+    name: str
+    own: bool
+    error: Exception
+    at: tuple[Position, ...]
+
+
+class MissingImports:
+    """The modules that could not be imported while `tolerated`, in order, each statement once."""
+
+    def __init__(self, folder: str) -> None:
+        self.found: dict[tuple[str, Position], MissingImport] = {}
+        self._owns = functools.partial(owns, folder)
+        self._homes = Homes(folder)
+
+    @contextmanager
+    def tolerated(self) -> Iterator[None]:
+        """Inside, a failing import statement of the workspace gives a placeholder."""
+        with patch.object(builtins, "__import__", self._wrap_import(builtins.__import__)):
+            yield
+
+    def __iter__(self) -> Iterator[MissingImport]:
+        return iter(self.found.values())
+
+    def _wrap_import(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def importing(
+            name: str,
+            globals: Mapping[str, Any] | None = None,
+            locals: Mapping[str, Any] | None = None,
+            fromlist: Sequence[str] | None = (),
+            level: int = 0,
+        ) -> Any:
+            with self._time_import(name, fromlist, level, sys._getframe(1)):
+                try:
+                    if not level:
+                        self._avoid_namesakes(name.partition(".")[0], sys._getframe(1).f_code.co_filename)
+                    found = original(name, globals, locals, fromlist or (), level)
+                    if not level and self._is_only_a_folder(found):
+                        del sys.modules[found.__name__]
+                        raise ModuleNotFoundError(f"No module named {found.__name__!r}", name=found.__name__)
+                except Exception as error:
+                    frame, absolute = sys._getframe(1), _resolve_module_name(name, globals, level)
+                    if not self._is_tolerable(error, absolute, frame):
+                        raise
+                    if not level and self._homes.add(absolute, frame.f_code.co_filename):
+                        return importing(name, globals, locals, fromlist, level)
+                    return self._make_placeholder(error, absolute, fromlist, frame, bool(level))
+                return self._complete_module(found, fromlist, sys._getframe(1)) if fromlist else found
+
+        return importing
+
+    def _avoid_namesakes(self, top: str, wanted_by: str) -> None:
+        """Load a package that another module of the workspace hides; ModuleNotFoundError if there is none."""
+        if top in sys.modules or top in sys.stdlib_module_names or not self._owns(wanted_by):
+            return
+        namesakes = self._homes.find_namesakes(top, wanted_by)
+        if not namesakes:
+            return
+        spec = PathFinder.find_spec(top, [each for each in sys.path if each not in namesakes])
+        if spec is None or spec.loader is None:
+            raise ModuleNotFoundError(f"No module named {top!r}", name=top)
+        sys.modules[top] = module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[top]
+            raise
+
+    def _time_import(
+        self, name: str, names: Sequence[str] | None, level: int, frame: FrameType
+    ) -> AbstractContextManager[None]:
+        """Report the duration of an import by the workspace's own code, unless the module is loaded already."""
+        known = getattr(sys.modules.get(name), "__dict__", None)
+        there = level or (known is not None and all(each in known for each in names or ()))
+        return nullcontext() if there or not self._owns(frame.f_code.co_filename) else report_phase("import", name)
+
+    def _is_only_a_folder(self, module: Any) -> bool:
+        """Is it a folder of the workspace without any code, such as `wandb` with logged runs?"""
+        paths = [] if getattr(module, "__file__", None) else list(getattr(module, "__path__", None) or ())
+        return bool(paths) and all(self._owns(f"{path}{os.sep}") and not _has_code(path) for path in paths)
+
+    def _complete_module(self, module: Any, names: Sequence[str], frame: FrameType) -> Any:
+        """The module, with placeholders for names that another version of it has."""
+        if not self._owns(frame.f_code.co_filename):
+            return module
+        lacking = {name: error for name in names if (error := _find_lacking_error(module, name)) is not None}
+        if (
+            not lacking
+            or self._is_own(module.__name__)
+            or any(_is_prepared(*each) for each in _iterate_importers(frame))
+        ):
+            return module
+        for name, error in lacking.items():
+            absent = self._record_missing(f"{module.__name__}.{name}", error, frame, own=False)
+            module = _graft_name(module, name, Placeholder(absent, absent.name))
+        return module
+
+    def _is_tolerable(self, error: Exception, name: str, frame: FrameType) -> bool:
+        if isinstance(error, MissingPackageError) or not self._owns(frame.f_code.co_filename):
+            return False
+        if not _is_absence(error, name) and (self._is_own(name) or self._passed_through_own(error)):
+            return False
+        return not any(_is_prepared(*each) for each in _iterate_importers(frame))
+
+    def _is_own(self, name: str) -> bool:
+        """Is the top package one of the workspace?"""
+        top = sys.modules.get(name.partition(".")[0])
+        places = [getattr(top, "__file__", None), *(getattr(top, "__path__", None) or ())]
+        return any(place is not None and self._owns(f"{place}") for place in places)
+
+    def _passed_through_own(self, error: Exception) -> bool:
+        """Did one of the person's own modules raise, or could it not be parsed?"""
+        if isinstance(error, SyntaxError) and error.filename is not None and self._owns(error.filename):
+            return True
+        frames = list(traceback.walk_tb(error.__traceback__))[1:]
+        return any(self._owns(frame.f_code.co_filename) for frame, _ in frames)
+
+    def _make_placeholder(
+        self, error: Exception, name: str, fromlist: Sequence[str] | None, frame: FrameType, relative: bool
+    ) -> Any:
+        missing = (error.name if isinstance(error, ImportError) and _is_absence(error, name) else None) or name
+        # A relative import that leads above the workspace names a folder there, which is no package's name.
+        absent = self._record_missing(missing, error, frame, relative or self._is_own(name))
+        if fromlist:
+            return Placeholder(absent, name)
+        top, _, rest = name.partition(".")
+        if missing == top:
+            return Placeholder(absent, top)
+        inner = rest.partition(".")[0]
+        return _graft_name(sys.modules[top], inner, Placeholder(absent, f"{top}.{inner}"))
+
+    def _record_missing(self, missing: str, error: Exception, frame: FrameType, own: bool) -> Absent:
+        places = (each for each in _iterate_frames(frame) if self._owns(each.f_code.co_filename))
+        at = tuple(resolve_mark((each.f_code, each.f_lasti)) for each in places)
+        found = MissingImport(missing, own, error.with_traceback(None), at)
+        self.found.setdefault((missing, at[0]), found)
+        if own:
+            return Absent("", stand_in, self._owns, f"there is no {missing} in this workspace")
+        return Absent(missing, stand_in, self._owns, f"{missing} cannot be imported in {sys.executable}")
+
+
+@functools.cache
+def _has_code(folder: str) -> bool:
+    return any(name.endswith((".py", ".so", ".pyd")) for _, _, names in os.walk(folder) for name in names)
+
+
+def _find_lacking_error(module: Any, name: str) -> Exception | None:
+    """The error of `from module import name` if the name is missing and probably no misspelling."""
+    if name == "*" or f"{module.__name__}.{name}" in sys.modules:
+        return None
+    try:
+        getattr(module, name)
+    except Exception as error:  # noqa: BLE001 - modules that import lazily raise what they please
+        if isinstance(error, AttributeError):
+            error = ImportError(f"cannot import name '{name}' from '{module.__name__}'", name=module.__name__)
+        # A misspelling changes a letter or two, in a long name too; nobody means a private name and writes a public
+        # one.
+        cutoff = max(0.8, 1 - 2 / len(name))
+        meant = [each for each in dir(module) if name.startswith("_") or not each.startswith("_")]
+        return None if difflib.get_close_matches(name, meant, n=1, cutoff=cutoff) else error
+    return None
+
+
+def _graft_name(module: ModuleType, name: str, value: Any) -> ModuleType:
+    """The real module with one more name, visible only here."""
+    graft = ModuleType(module.__name__, module.__doc__)
+    graft.__dict__.update({"__getattr__": functools.partial(getattr, module), name: value})
+    return graft
+
+
+def _resolve_module_name(name: str, namespace: Mapping[str, Any] | None, level: int) -> str:
+    if not level:
+        return name
+    package = (namespace or {}).get("__package__") or ""
+    try:
+        return importlib.util.resolve_name("." * level + name, package)
+    except ImportError:
+        return name
+
+
+def _is_absence(error: Exception, name: str) -> bool:
+    """Is the module itself, or a package around it, missing?"""
+    return isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
+
+
+def _iterate_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _iterate_importers(frame: FrameType) -> Iterator[tuple[Position, bool]]:
+    """Yield the positions of the code outside, from the import statement outwards, and whether each imports by
+    itself."""
+    imports = True
+    for each in _iterate_frames(frame):
+        name = each.f_code.co_filename
+        if each.f_globals.get("__name__", "").startswith(_SEARCHING):
+            return
+        if name.startswith("<frozen importlib") or name == importlib.__file__:
+            imports = True
+        elif not is_hidden(each.f_code):
+            yield resolve_mark((each.f_code, each.f_lasti)), imports
+            imports = False
+
+
+@functools.cache
+def _is_prepared(at: Position, imports: bool) -> bool:
+    """Does the code around a place catch the error of a missing package?"""
+    enough = _PREPARED_FOR_ALL if imports else _PREPARED
+    return any(first <= at.line <= last and names & enough for first, last, names in _find_import_guards(at.file))
+
+
+@functools.cache
+def _find_import_guards(file: str) -> tuple[tuple[int, int, frozenset[str]], ...]:
+    """The lines inside `try` and `suppress` in a file, with the names of what they catch ("" for everything)."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return ()
+    return tuple(guard for node in ast.walk(tree) for guard in _read_import_guard(node))
+
+
+def _read_import_guard(node: ast.AST) -> Iterator[tuple[int, int, frozenset[str]]]:
+    match node:
+        case ast.Try(body=body, handlers=handlers):
+            caught = (handler.type or ast.Name("") for handler in handlers)
+            yield _make_import_guard(body, frozenset(name for each in caught for name in _iterate_caught_names(each)))
+        case ast.With(body=body, items=items):
+            for item in items:
+                match item.context_expr:
+                    case ast.Call(func=ast.Name(id="suppress") | ast.Attribute(attr="suppress"), args=args):
+                        yield _make_import_guard(
+                            body, frozenset(name for each in args for name in _iterate_caught_names(each))
+                        )
+
+
+def _make_import_guard(body: Sequence[ast.stmt], names: frozenset[str]) -> tuple[int, int, frozenset[str]]:
+    return body[0].lineno, body[-1].end_lineno or body[-1].lineno, names
+
+
+def _iterate_caught_names(node: ast.expr) -> Iterator[str]:
+    match node:
+        case ast.Tuple(elts=elements):
+            yield from (name for each in elements for name in _iterate_caught_names(each))
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            yield name
+
+
+# Finding the workspace's folder of a module that the user's own `sys.path` contains, and ours does not.
+#
+# A third-party package may have the name of something in the workspace (`ops/triton` in a package that uses Triton), so
+# the search reads a module before it takes it for the imported one.
+
+#: The most folders that are searched.
+MAX_FOLDERS = 3000
+#: The most folders that are searched again when something appears in them.
+MAX_FOLLOWED = 32
+
+
+class Homes:
+    """The folders of a workspace, read once, when the first module is missing."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._folders: dict[str, frozenset[str]] | None = None
+        self._trees: dict[str, ast.Module | None] = {}
+        self._added: set[str] = set()
+
+    def add(self, name: str, wanted_by: str) -> bool:
+        """Append the folder from which `name` can be imported to `sys.path`; return whether there was a new one.
+
+        Of several, the one nearest to the importing file is used.
+        """
+        if self._folders is None:
+            with without_recording():
+                self._folders = dict(_iterate_folders(self._folder))
+        parts = name.split(".")
+        if (recording := get_current_lookups()) is not None:
+            for home in itertools.islice(self._folders, MAX_FOLLOWED):
+                recording.note_modules(home, parts[:1])
+        homes = [home for home, inside in self._folders.items() if parts[0] in inside and home not in sys.path]
+        homes = [home for home in homes if _has_module(home, parts) and self._is_meant(home, parts[0], wanted_by)]
+        if not homes:
+            return False
+        home = max(homes, key=lambda home: (len(os.path.commonpath([home, wanted_by])), -len(home)))
+        self._added.add(home)
+        sys.path.append(home)
+        return True
+
+    def find_namesakes(self, top: str, wanted_by: str) -> list[str]:
+        """The folders of `sys.path` with something else under the name of the module `top` that a file imports.
+
+        Only folders that Python itself may not have on its path, such as one inside a package, and folders without
+        an `__init__.py` are doubted.
+        """
+        found: list[str] = []
+        while (spec := PathFinder.find_spec(top, [each for each in sys.path if each not in found])) is not None:
+            doubtful = [home for home in self._find_doubtful_homes(spec) if not self._is_meant(home, top, wanted_by)]
+            if not doubtful:
+                break
+            found += doubtful
+        return found
+
+    def _find_doubtful_homes(self, spec: ModuleSpec) -> list[str]:
+        """The folders of `sys.path` in which a module was found, if it may be another one of the same name."""
+        is_plain = not spec.has_location
+        places = list(spec.submodule_search_locations or ()) or [str(spec.origin)]
+        homes = [str(Path(place).parent) for place in places if owns(self._folder, place)]
+        return [home for home in homes if is_plain or home in self._added or os.path.isfile(f"{home}/__init__.py")]  # noqa: PTH113
+
+    def _is_meant(self, home: str, top: str, wanted_by: str) -> bool:
+        """Is the module `top` in a folder the one that a file imports, and not a package of the same name?"""
+        wanted = _find_wanted_names(self._parse_file(wanted_by), top)
+        offered = self._read_offered_names(os.path.join(home, top))  # noqa: PTH118
+        required = required_for(top, self._folder) is not None
+        there = {
+            name
+            for name in wanted
+            if offered is None or name in offered or (not required and _is_misspelling(name, offered))
+        }
+        # Imports do not start inside a package, unless it is a folder of scripts too.
+        if required or os.path.isfile(f"{home}/__init__.py"):  # noqa: PTH113
+            return 2 * len(there) > len(wanted) if wanted else not required and Path(wanted_by).is_relative_to(home)
+        return bool(there) or not wanted
+
+    def _read_offered_names(self, module: str) -> frozenset[str] | None:
+        """The names of a module, by its path without `.py`; None if its text does not show them."""
+        is_package = Path(module).is_dir()
+        with without_recording():
+            inside = [each.name.removesuffix(".py") for each in Path(module).iterdir()] if is_package else []
+        file = f"{module}/__init__.py" if is_package else f"{module}.py"
+        tree = self._parse_file(file)
+        if tree is None:
+            return None if Path(file).is_file() else frozenset(inside)
+        names = set(inside)
+        for node in ast.walk(tree):
+            match node:
+                case ast.ImportFrom(names=[ast.alias(name="*")]) | ast.Call(func=ast.Name(id="globals" | "exec")):
+                    return None
+                case ast.FunctionDef(name="__getattr__"):
+                    return None
+                case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                    names |= {each.asname or each.name.partition(".")[0] for each in aliases}
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    names.add(name)
+                case ast.Name(id=name, ctx=ast.Store()):
+                    names.add(name)
+        return frozenset(names)
+
+    def _parse_file(self, file: str) -> ast.Module | None:
+        if file not in self._trees:
+            try:
+                self._trees[file] = ast.parse(decode_source(read_source(file)))
+            except (OSError, SyntaxError, ValueError):
+                self._trees[file] = None
+        return self._trees[file]
+
+
+def _find_wanted_names(tree: ast.Module | None, top: str) -> set[str]:
+    """The names that a file imports from a module, submodules among them."""
+    found, bound = set[str](), {top}
+    nodes = list(ast.walk(tree)) if tree is not None else []
+    for node in nodes:
+        match node:
+            case ast.ImportFrom(module=str(name), names=aliases, level=0) if name == top:
+                found |= {each.name for each in aliases}
+            case ast.ImportFrom(module=str(name), level=0) if name.startswith(f"{top}."):
+                found.add(name.split(".")[1])
+            case ast.Import(names=aliases):
+                found |= {each.name.split(".")[1] for each in aliases if each.name.startswith(f"{top}.")}
+                bound |= {each.asname for each in aliases if each.name == top and each.asname}
+    imported = any(
+        isinstance(node, ast.Import) and any(_is_of(each.name, top) for each in node.names) for node in nodes
+    )
+    for node in nodes if imported else ():
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in bound:
+                found.add(attribute)
+    return found - {"*"}
+
+
+def _is_of(name: str, top: str) -> bool:
+    return f"{name}.".startswith(f"{top}.")
+
+
+def _is_misspelling(name: str, offered: frozenset[str]) -> bool:
+    """Is it probably a misspelling?"""
+    return bool(difflib.get_close_matches(name, offered, n=1, cutoff=0.8))
+
+
+def _iterate_folders(top: str) -> Iterator[tuple[str, frozenset[str]]]:
+    """The workspace's folders with the names of possible modules in each, the least nested first.
+
+    Hidden and installed ones are skipped.
+    """
+    waiting = [top]
+    for _ in range(MAX_FOLDERS):
+        if not waiting:
+            return
+        here = waiting.pop(0)
+        try:
+            with os.scandir(here) as entries:
+                found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+        except OSError:
+            continue
+        inner = sorted(name for name, folder in found.items() if folder)
+        yield here, frozenset([*inner, *(name[:-3] for name in found if name.endswith(".py"))])
+        waiting += [str(Path(here, name)) for name in inner if name not in SKIPPED and not name.startswith(".")]
+
+
+def _has_module(home: str, parts: list[str]) -> bool:
+    """Does the whole dotted path exist, as folders and a last folder or file?"""
+    last = os.path.join(home, *parts)  # noqa: PTH118 - thousands of them
+    return os.path.isfile(f"{last}.py") or _is_package(last)  # noqa: PTH113
+
+
+def _is_package(path: str) -> bool:
+    if os.path.isfile(f"{path}/__init__.py"):  # noqa: PTH113
+        return True
+    # A namespace package: a folder with code in it.
+    try:
+        with os.scandir(path) as entries:
+            return any(entry.name.endswith(".py") for entry in entries)
+    except OSError:
+        return False

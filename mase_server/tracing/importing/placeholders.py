@@ -1,0 +1,388 @@
+"""Placeholders for packages that cannot be imported: they can be named, extended and used as decorators, not as values.
+
+Calling one returns another placeholder, so that a program can continue with its loggers, parsers and metrics.
+Wherever a value is needed (a number, a truth, a shape), and whenever a forward calls it, it raises
+`MissingPackageError`: it never invents anything that is shown.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import linecache
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType, FunctionType
+from typing import Any, NoReturn, cast
+
+import torch
+from torch import nn
+
+from mase_server.ops.types import Kwargs
+from mase_server.tracing.recording.positions import Position, is_hidden, resolve_mark
+
+
+class MissingPackageError(ModuleNotFoundError):
+    """A value is needed from a package that cannot be imported, or from a name that a failed statement did not bind.
+
+    name: the module, "" for a name.  reason: why nothing is known.
+    """
+
+    def __init__(self, thing: str, name: str, reason: str) -> None:
+        super().__init__(f"{thing} is needed here, but {reason}", name=name)
+
+
+#: Attributes of a placeholder itself.
+_OWN = frozenset({"_absent", "_thing", "_made"})
+#: Values that a constant or a result of a package may be compared with.
+_PLAIN = (str, bytes, int, float, complex, tuple, list, dict, set)
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A module that cannot be imported, or "" for names that the module itself could not make.
+
+    stand_in: a replacement for a well-known thing, by its dotted name; None for all else.
+    owns: is a file one of the workspace's own?  reason: why it is absent.
+    """
+
+    name: str
+    stand_in: Callable[[str], Any]
+    owns: Callable[[str], bool]
+    reason: str
+
+
+def stands_in(value: Any) -> bool:
+    """Is this a placeholder? The check calls none of the value's own methods."""
+    return issubclass(type(value), Placeholder)
+
+
+def find_placeholder_error(error: BaseException) -> BaseException:
+    """The placeholder's own error, if torch replaced it by one that names no package."""
+    if not isinstance(error, TypeError | ValueError | RuntimeError):
+        return error
+    inner = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1:]
+    # C code that got one has no frame, but its error names the type.
+    named = Placeholder.__name__ in str(error)
+    given = [value for frame in inner if named or is_hidden(frame.f_code) for value in frame.f_locals.values()]
+    refused = next((value for value in given if stands_in(value)), None)
+    wanted = None if refused is None else _make_missing_error(refused)
+    if wanted is None and named:
+        wanted = Placeholder.last_wanted
+    return error if wanted is None else wanted.with_traceback(error.__traceback__)
+
+
+class Placeholder:
+    """Something of a module that cannot be imported.
+
+    thing: its dotted name.  made: is it the unknown result of a call?
+    """
+
+    last_wanted: MissingPackageError | None = None
+
+    def __init__(self, absent: Absent, thing: str, *, made: bool = False) -> None:
+        vars(self).update(_absent=absent, _thing=thing, _made=made, __name__=thing.rpartition(".")[2])
+
+    # ------------------------------------------------------------------------------------------------- always allowed
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__version__":
+            self._raise_missing(f"{self._thing}.{name}")
+        if name in _OWN or (name.startswith("__") and name.endswith("__")):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+        thing = f"{self._thing}.{name}"
+        found = None if self._made else self._absent.stand_in(thing)
+        if found is None:
+            found = Placeholder(self._absent, thing, made=self._made)
+        vars(self)[name] = found
+        return found
+
+    def __repr__(self) -> str:
+        return f"<{self._thing}, which is unknown: {self._absent.reason}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Placeholder:
+        return self
+
+    def __copy__(self) -> Placeholder:
+        return self
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        return (_make_base_class(self),)
+
+    def __getitem__(self, key: Any) -> Placeholder:
+        return Placeholder(self._absent, f"{self._thing}[...]", made=True) if self._made else self
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def __or__(self, other: Any) -> Placeholder:
+        return _Either(self, self, other)
+
+    def __ror__(self, other: Any) -> Placeholder:
+        return _Either(self, other, self)
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return self in getattr(type(value), "_placeholders", ())
+
+    def __subclasscheck__(self, kind: type) -> bool:
+        return self in getattr(kind, "_placeholders", ())
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, _PLAIN) and not _is_ours(sys._getframe(1)):
+            self._raise_missing()
+        return self is other
+
+    # ----------------------------------------------------------------------------------------- allowed outside forward
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a decorated function or class unchanged; for any other call, a placeholder for the unknown result."""
+        frame = sys._getframe(1)
+        if _in_forward(frame):
+            self._raise_missing()
+        if len(args) == 1 and not kwargs and isinstance(args[0], FunctionType | type) and _is_decorating(frame):
+            return args[0]
+        return Placeholder(self._absent, f"{self._thing}(...)", made=True)
+
+    def __enter__(self) -> Any:
+        if _in_forward(sys._getframe(1)):
+            self._raise_missing()
+        return Placeholder(self._absent, self._thing, made=True)
+
+    def __exit__(self, *raised: object) -> None:
+        pass
+
+    # ---------------------------------------------------------------------------------------------------- never known
+
+    def __bool__(self) -> bool:
+        # Modules, functions and classes are true; the truth of a constant or a result is unknown.
+        if (self._made or self.__name__.isupper()) and not _is_ours(sys._getframe(1)):
+            self._raise_missing()
+        return True
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """The class that the user's `isinstance` sees for a result."""
+        if vars(self)["_made"] and self._absent.owns(sys._getframe(1).f_code.co_filename):
+            self._raise_missing()
+        return Placeholder
+
+    def _raise_missing(self, thing: str = "") -> NoReturn:
+        Placeholder.last_wanted = _make_missing_error(self, thing)
+        raise Placeholder.last_wanted
+
+    def _wanted(self, *_: Any, **__: Any) -> NoReturn:
+        self._raise_missing()
+
+    __iter__ = __len__ = __contains__ = __int__ = __float__ = __index__ = __complex__ = _wanted
+    __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __pos__ = __abs__ = __invert__ = __next__ = __fspath__ = _wanted
+    __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = __matmul__ = __and__ = _wanted
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rpow__ = __rmatmul__ = _wanted
+    __rand__ = __array__ = _wanted
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        """Raise for a torch function that got one."""
+        given = _find_first_placeholder([args, kwargs])
+        assert given is not None
+        given._raise_missing()
+
+
+def _find_first_placeholder(value: Any) -> Placeholder | None:
+    if stands_in(value):
+        return cast("Placeholder", value)
+    if isinstance(value, dict):
+        value = list(value.values())
+    parts = value if isinstance(value, list | tuple) else ()
+    return next((found for part in parts if (found := _find_first_placeholder(part)) is not None), None)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """Is the tracer itself looking at it?"""
+    return str(frame.f_globals.get("__name__")).startswith("mase_server.")
+
+
+def _make_missing_error(placeholder: Placeholder, thing: str = "") -> MissingPackageError:
+    absent: Absent = placeholder._absent
+    return MissingPackageError(thing or placeholder._thing, absent.name, absent.reason)
+
+
+class _Either(Placeholder):
+    """`X | None` where X is missing."""
+
+    def __init__(self, missing: Placeholder, *options: Any) -> None:
+        super().__init__(missing._absent, missing._thing)
+        vars(self)["_options"] = options
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return any(isinstance(value, type(None) if each is None else each) for each in vars(self)["_options"])
+
+
+class Base:
+    """The base class that replaces a missing base: it is empty, and nothing is known of its instances."""
+
+    _placeholders: tuple[Placeholder, ...] = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if not isinstance(self, nn.Module):
+            self._placeholders[0]._raise_missing()
+        super().__init__(*args, **kwargs)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Accept keywords of a class statement, which are for the real base."""
+
+    def __getattr__(self, name: str) -> Any:
+        if isinstance(self, nn.Module):
+            return nn.Module.__getattr__(self, name)
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        return self._placeholders[0]._raise_missing()
+
+    @classmethod
+    def missing(cls) -> MissingPackageError:
+        """The error about the missing real base."""
+        return _make_missing_error(cls._placeholders[0])
+
+
+def _make_base_class(placeholder: Placeholder) -> type:
+    return type(placeholder.__name__, (Base,), {"_placeholders": (placeholder,)})
+
+
+def _in_forward(frame: FrameType | None) -> bool:
+    """Does a model compute, here or further out? Then a call's result is needed."""
+    while frame is not None:
+        if frame.f_code.co_name == "forward" and isinstance(frame.f_locals.get("self"), nn.Module):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_decorating(frame: FrameType) -> bool:
+    """Is the call that runs in this frame the application of a decorator?"""
+    while is_hidden(frame.f_code) and frame.f_back is not None:
+        frame = frame.f_back
+    return _is_decorator(resolve_mark((frame.f_code, frame.f_lasti)))
+
+
+@functools.cache
+def _is_decorator(at: Position) -> bool:
+    try:
+        tree = ast.parse("".join(linecache.getlines(at.file)))
+    except (SyntaxError, ValueError):
+        return False
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    decorators = [each for node in ast.walk(tree) if isinstance(node, kinds) for each in node.decorator_list]
+    return any((each.lineno, each.col_offset) == (at.line, at.column) for each in decorators)
+
+
+# Replacements for classes of packages that are often missing and that change no shape in a model.
+
+#: Packages -> names in them, wherever they are defined inside -> the replacement.
+_LIGHTNING = ("pytorch_lightning", "lightning", "lightning_fabric")
+_OPENMMLAB = ("mmcv", "mmengine")
+
+
+def stand_in(thing: str) -> Any:
+    """The replacement for something of a missing package, by its dotted name; None if there is none."""
+    top, name = thing.partition(".")[0], thing.rpartition(".")[2]
+    return _KNOWN.get((top, name))
+
+
+def assumed(module: str) -> str:
+    """The sentence about the replacements for a package, with a space before it; "" if there are none."""
+    names = [name for top, name in _KNOWN if top == module.partition(".")[0]]
+    return f" A {names[0]} of it is taken for a plain nn.Module." if names else ""
+
+
+class Hyperparameters(dict[str, Any]):
+    """A dict whose keys are attributes too, as Lightning's `self.hparams` is."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"no hyperparameter {name!r}; there are {', '.join(self) or 'none'}") from None
+
+
+class LightningModule(nn.Module):
+    """An nn.Module with the parts of Lightning's that constructors and forwards use."""
+
+    trainer = logger = example_input_array = None
+    automatic_optimization = True
+    current_epoch = global_step = global_rank = local_rank = 0
+
+    @property
+    def device(self) -> torch.device:
+        """The device on which every tensor of the program seems to be."""
+        return torch.device("cpu")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The element type of its weights."""
+        return next((each.dtype for each in self.parameters()), torch.get_default_dtype())
+
+    @property
+    def hparams(self) -> Hyperparameters:
+        """The arguments that `save_hyperparameters` kept."""
+        kept: Hyperparameters = vars(self).setdefault("_hparams", Hyperparameters())
+        return kept
+
+    def save_hyperparameters(self, *args: Any, ignore: Any = (), frame: FrameType | None = None, **_: Any) -> None:
+        """Keep the constructor's arguments in `hparams`, or only the named ones, or those of a mapping."""
+        ignored = {ignore} if isinstance(ignore, str) else set(ignore or ())
+        given = _constructor_arguments(self, frame or sys._getframe(1))
+        for each in args:
+            if not isinstance(each, str):
+                self.hparams.update(each if isinstance(each, dict) else vars(each))
+        names = [each for each in args if isinstance(each, str)] or ([] if args else list(given))
+        self.hparams.update({name: given[name] for name in names if name in given and name not in ignored})
+
+    def log(self, *args: Any, **kwargs: Any) -> None:
+        """Log nothing."""
+
+    log_dict = manual_backward = toggle_optimizer = untoggle_optimizer = print = log
+
+    def freeze(self) -> None:
+        """No gradients, and eval mode."""
+        self.requires_grad_(False).eval()
+
+    def unfreeze(self) -> None:
+        """Gradients, and train mode."""
+        self.requires_grad_(True).train()
+
+    def all_gather(self, data: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the data: a single process has nothing to gather."""
+        return data
+
+
+def _constructor_arguments(model: nn.Module, frame: FrameType | None) -> Kwargs:
+    """The arguments of the constructors that run for `model`, the outermost class's first."""
+    found: list[Kwargs] = []
+    while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is model:
+        names, _, keywords, values = inspect.getargvalues(frame)
+        given = {name: values[name] for name in names[1:]} | (values.get(keywords) or {} if keywords else {})
+        found.append(given)
+        frame = frame.f_back
+    return {name: value for given in found for name, value in given.items() if not name.startswith("__")}
+
+
+class BaseModule(nn.Module):
+    """OpenMMLab's: an nn.Module that takes instructions to initialise its weights."""
+
+    def __init__(self, init_cfg: Any = None) -> None:
+        super().__init__()
+        self.init_cfg = init_cfg
+
+    def init_weights(self) -> None:
+        """Do nothing: weights have no values here."""
+
+
+_KNOWN: dict[tuple[str, str], Any] = {
+    **{(package, "LightningModule"): LightningModule for package in _LIGHTNING},
+    **{(package, "BaseModule"): BaseModule for package in _OPENMMLAB},
+}

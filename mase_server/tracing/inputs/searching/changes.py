@@ -1,0 +1,47 @@
+"""Changes of inputs that the error of the last ones suggests: the rows of every kind of trouble, in turn."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator
+
+from mase_server.tracing.importing.placeholders import MissingPackageError
+from mase_server.tracing.inputs.searching.failures import Failed
+from mase_server.tracing.inputs.searching.kinds import RANKS, level_ranks
+from mase_server.tracing.inputs.searching.kinds import ROWS as KINDS
+from mase_server.tracing.inputs.searching.sizes import ROWS as SIZES
+from mase_server.tracing.inputs.searching.sizes import propose_agreements
+from mase_server.tracing.inputs.searching.structure import ROWS as STRUCTURE
+from mase_server.tracing.inputs.searching.trees import iterate_tensor_specs, shape_of
+from mase_server.tracing.inputs.spec import Inputs
+
+Changes = Iterator[Inputs]
+Row = tuple[str, Callable[[Failed, re.Match[str]], Changes]]
+
+#: The changes of every kind, in the order in which they are asked.
+ROWS: tuple[Row, ...] = (*STRUCTURE, *KINDS, *RANKS, *SIZES)
+#: The most changes that are proposed for one error.
+MAX_CHANGES = 20
+#: The most elements of a proposed tensor.
+MAX_ELEMENTS = 1 << 24
+
+
+def propose_changes(failed: Failed) -> list[Inputs]:
+    """Inputs to try next, the likeliest first; none for an error that no inputs avoid."""
+    if isinstance(failed.error, MissingPackageError):
+        return []
+    rows = ((row, match) for pattern, row in ROWS if (match := re.search(pattern, failed.text)))
+    proposed = itertools.chain(
+        itertools.chain.from_iterable(row(failed, match) for row, match in rows),
+        propose_agreements(failed),
+        level_ranks(failed),
+    )
+    return list(itertools.islice((each for each in proposed if each != failed.inputs and is_small(each)), MAX_CHANGES))
+
+
+def is_small(inputs: Inputs) -> bool:
+    """Are the sizes sane? Neither the runaway result of equations, nor slow to fill."""
+    shapes = [shape_of(inputs, spec) for _, spec in iterate_tensor_specs(inputs)]
+    return all(math.prod(shape) <= MAX_ELEMENTS and min(shape, default=1) > 0 for shape in shapes)

@@ -1,0 +1,369 @@
+"""Candidates for each input of a forward: by its annotation, by the parts that are read of it, else as one tensor."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import re
+import typing
+from collections.abc import Callable, Mapping, Set
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from mase_server.tracing.inputs.library.huggingface import LABEL_NAMES, library_choices
+from mase_server.tracing.inputs.searching.consumers import hidden_states
+from mase_server.tracing.inputs.searching.forward import Source, Use, Wanted, find_innermost, first_use, in_order
+from mase_server.tracing.inputs.searching.singles import (
+    TYPES,
+    Choice,
+    leaf_choices,
+    list_any_choices,
+    list_compared_words,
+    list_consumer_choices,
+    list_scalar_values,
+    type_of,
+)
+from mase_server.tracing.inputs.spec import ConstantSpec, Inputs, MapSpec, SequenceSpec, Spec, TensorSpec
+from mase_server.tracing.models.names import usual_inputs
+
+MAX_ROWS = 200
+
+
+class Record(dict[str, Any]):
+    """An object that is read both by keys and by attributes, like a batch of a tokenizer or of a graph library."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+            ) from None
+
+
+def guesses_for(model: nn.Module, name: str, key: str, others: Inputs) -> list[Spec]:
+    """Candidates for a member of an input. name: the parameter that holds it; "" if none does."""
+    return [choice.spec for choice in leaf_choices(model, key, Wanted(name, key), others)]
+
+
+def new_guesses(model: nn.Module, name: str, others: Inputs) -> list[Spec]:
+    """Candidates for a value that a forward unpacks into a local name."""
+    return [choice.spec for choice in leaf_choices(model, name, Wanted(name), others)]
+
+
+def choices_for(model: nn.Module, more: Set[str] = frozenset()) -> dict[str, list[Choice]]:
+    """Candidates for each required parameter, and for those in `more`."""
+    library = from_library(model)
+    if library:
+        return library[0]
+    if isinstance(model, nn.Sequential):
+        first = find_innermost(model)
+        return {"input": list_consumer_choices(Use(first, type(first).__name__)) or list_any_choices()}
+    return {each.name: choices_of(model, each.name) for each in _list_needed_parameters(model, more)}
+
+
+def from_library(model: nn.Module) -> list[dict[str, list[Choice]]]:
+    """Whole sets of inputs of a Hugging Face model, the likeliest first."""
+    return [
+        {name: [Choice(spec, "as its configuration says")] for name, spec in found.items()}
+        for found in library_choices(model)
+    ]
+
+
+def _list_needed_parameters(model: nn.Module, more: Set[str] = frozenset()) -> list[inspect.Parameter]:
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = list(inspect.signature(model.forward).parameters.values())
+    plain = [each for each in parameters if each.kind not in variable]
+    required = [each for each in plain if each.default is each.empty or each.name in more]
+    # A forward whose inputs are all optional still wants its first one.
+    return required or [each for each in plain if each.name not in LABEL_NAMES][:1] or parameters[:1]
+
+
+def choices_of(model: nn.Module, name: str) -> list[Choice]:
+    """Candidates for one parameter of a model's forward, the likeliest first."""
+    parameter = inspect.signature(model.forward).parameters[name]
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return _any_number(model, name)
+    annotation = _resolve_annotation(model, parameter)
+    found = _of_type(model, name, annotation) or _of_kind(model, name)
+    if parameter.kind is parameter.VAR_KEYWORD:
+        return [each for each in found if isinstance(each.spec, MapSpec)] or [Choice(MapSpec(()), "nothing")]
+    if _may_be_none(annotation) and parameter.default is parameter.empty:
+        found = [*found[:3], Choice(ConstantSpec(None), f"no {name}"), *found[3:]]
+    return found
+
+
+def _resolve_annotation(model: nn.Module, parameter: inspect.Parameter) -> Any:
+    if not isinstance(parameter.annotation, str):
+        return parameter.annotation
+    try:
+        return typing.get_type_hints(model.forward).get(parameter.name, parameter.annotation)
+    except (NameError, TypeError, AttributeError, SyntaxError):  # names that only a type checker sees
+        return parameter.annotation
+
+
+def _may_be_none(annotation: Any) -> bool:
+    return type(None) in typing.get_args(annotation) or "Optional[" in str(annotation)
+
+
+def _of_type(model: nn.Module, name: str, annotation: Any) -> list[Choice]:
+    """Candidates for a parameter annotated as a number, a flag, a word, or one of the user's own records."""
+    if type_of(annotation) is not None or list_compared_words(model, name):
+        values = [*list_compared_words(model, name), *list_scalar_values(name, annotation)]
+        return [Choice(ConstantSpec(value), f"{name} = {value!r}, a guess") for value in values]
+    if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
+        members = [(each.name, each.type) for each in dataclasses.fields(annotation) if _has_no_default(each)]
+        rows = _combine_parts([_list_member_choices(model, name, key, kind, attribute=True) for key, kind in members])
+        keys = [key for key, _ in members]
+        build = partial(_from_keys, annotation)
+        return [
+            Choice(MapSpec(tuple(zip(keys, _list_specs(row), strict=True)), build), _join_reasons(row)) for row in rows
+        ]
+    if isinstance(annotation, type) and issubclass(annotation, tuple) and hasattr(annotation, "_fields"):
+        kinds = getattr(annotation, "__annotations__", {})
+        rows = _combine_parts(
+            [_list_member_choices(model, name, key, kinds.get(key), attribute=True) for key in annotation._fields]
+        )
+        make = partial(_from_members, annotation)
+        return [Choice(SequenceSpec(_list_specs(row), build=make), _join_reasons(row)) for row in rows]
+    return []
+
+
+def _has_no_default(each: dataclasses.Field[Any]) -> bool:
+    return each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
+
+
+def _from_keys(kind: Callable[..., Any], made: Mapping[str, Any]) -> Any:
+    return kind(**made)
+
+
+def _from_members(kind: Callable[..., Any], made: list[Any]) -> Any:
+    return kind(*made)
+
+
+def _list_member_choices(model: nn.Module, name: str, key: str, kind: Any, attribute: bool = False) -> list[Choice]:
+    if (word := type_of(kind)) is not None:
+        return [
+            Choice(ConstantSpec(value), f"{key} = {value!r}")
+            for value in list_scalar_values(key, kind) or TYPES[word] or [""]
+        ]
+    return leaf_choices(model, key, Wanted(name, key, attribute))
+
+
+def _of_kind(model: nn.Module, name: str) -> list[Choice]:
+    """Candidates by the forward's use of a parameter: a dict, several tensors, a list, one tensor."""
+    keys = keys_of(model, name)
+    if keys:
+        return _list_container_choices(model, name, keys)
+    if (count := parts_of(model, name)) > 1 and not any(spec.dims[:1] == (count,) for spec in usual_inputs(name)):
+        rows = _combine_parts([_list_part_choices(model, name, index) for index in range(count)])
+        return [Choice(SequenceSpec(_list_specs(row)), _join_reasons(row)) for row in rows]
+    if (read := _read_by_number(model, name)) is not None:
+        return [
+            Choice(SequenceSpec(_list_specs(row), is_list=True), _join_reasons(row)) for row in _combine_parts(read)
+        ]
+    if (count := _count_listed_tensors(model, name)) > 0:
+        wanted = Wanted(name, 0) if reads_members(model, name) else Wanted(name)
+        lists = [
+            Choice(SequenceSpec((choice.spec,) * length, is_list=True), f"a list, {choice.why}")
+            for length, choice in itertools.product((count, 1, 4), leaf_choices(model, name, wanted)[:6])
+        ]
+        # A parameter that is only iterated over may be one tensor too.
+        return lists[:1] + leaf_choices(model, name, wanted)[:1] + lists[1:]
+    if walked := _walked_with(model, name):
+        return walked
+    return leaf_choices(model, name, Wanted(name))
+
+
+def _list_part_choices(model: nn.Module, name: str, index: int) -> list[Choice]:
+    """Candidates for the value unpacked from a parameter at an index; a pair in it may be the state of an LSTM."""
+    target = target_of(model, name, index)
+    if isinstance(target, ast.Tuple | ast.List):
+        states = [each for each in hidden_states(model) if isinstance(each, SequenceSpec)]
+        members = [leaf_choices(model, ast.unparse(each), Wanted(ast.unparse(each))) for each in target.elts]
+        inner = [Choice(SequenceSpec(_list_specs(row)), _join_reasons(row)) for row in _combine_parts(members)]
+        return [*(Choice(each, "the state of its recurrent layer") for each in states), *inner]
+    return leaf_choices(model, target.id if isinstance(target, ast.Name) else f"{name}{index}", Wanted(name, index))
+
+
+def _read_by_number(model: nn.Module, name: str) -> list[list[Choice]] | None:
+    """Candidates for the members of a list, if each that is read by its index goes to a layer of its own."""
+    count = members_of(model, name)
+    if count < 2 or any(spec.dims[:1] == (count,) for spec in usual_inputs(name)):
+        return None
+    uses = [first_use(model, Wanted(name, index)) for index in range(count)]
+    if len({use.path for use in uses if use is not None}) < count:
+        return None
+    return [list_consumer_choices(use) or list_any_choices() for use in uses if use is not None]
+
+
+def _walked_with(model: nn.Module, name: str) -> list[Choice]:
+    """One member for each layer of a list over which the forward iterates together with the parameter."""
+    layers = walked_with(model, name)
+    parts = [list_consumer_choices(Use(find_innermost(layer), name)) for layer in layers.values()]
+    if not parts or not all(parts):
+        return []
+    rows = _combine_parts(parts)
+    if all(isinstance(key, str) for key in layers):
+        keys = [str(key) for key in layers]
+        return [Choice(MapSpec(tuple(zip(keys, _list_specs(row), strict=True))), _join_reasons(row)) for row in rows]
+    return [
+        Choice(SequenceSpec(halve_scales(_list_specs(row)), is_list=True), f"a list, {_join_reasons(row)}")
+        for row in rows
+    ]
+
+
+def halve_scales(specs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+    """Maps of several scales: each half as large as the one before."""
+    maps = [spec for spec in specs if isinstance(spec, TensorSpec) and spec.dims[-2:] == ("H", "W")]
+    if len(maps) != len(specs):
+        return specs
+    sides = [64 // 2**index for index in range(len(maps))]
+    return tuple(replace(spec, dims=(*spec.dims[:2], side, side)) for spec, side in zip(maps, sides, strict=True))
+
+
+def _any_number(model: nn.Module, name: str) -> list[Choice]:
+    """`*inputs`: as many as are unpacked or read by index, else two, then one."""
+    counts = dict.fromkeys([parts_of(model, name) or members_of(model, name) or 2, 1, 3])
+    return [
+        Choice(SequenceSpec(_list_specs(row)), _join_reasons(row))
+        for count in counts
+        for row in _combine_parts(
+            [leaf_choices(model, f"{name}{index}", Wanted(name, index)) for index in range(count)]
+        )[:4]
+    ]
+
+
+def _count_listed_tensors(model: nn.Module, name: str) -> int:
+    """The number of tensors in a parameter, by its annotation or by the parts read of it; 0 if it is no list."""
+    annotation = inspect.signature(model.forward).parameters[name].annotation
+    text = annotation if isinstance(annotation, str) else str(annotation)
+    return 2 if re.search(r"(?i)\b(list|sequence|iterable)\[.*tensor", text) else 0
+
+
+def _list_container_choices(model: nn.Module, name: str, keys: Mapping[str, bool]) -> list[Choice]:
+    parts = [leaf_choices(model, key, Wanted(name, key, attribute)) for key, attribute in keys.items()]
+    build = Record if any(keys.values()) else None
+    return [
+        Choice(MapSpec(tuple(zip(keys, _list_specs(row), strict=True)), build), _join_reasons(row))
+        for row in _combine_parts(parts)
+    ]
+
+
+def _combine_parts(parts: list[list[Choice]]) -> list[tuple[Choice, ...]]:
+    """Combinations of the parts of a container, early ones first."""
+    ranks = itertools.product(*(range(min(3, len(part))) for part in parts))
+    ordered = sorted(itertools.islice(ranks, MAX_ROWS), key=sum)
+    return [tuple(part[rank] for part, rank in zip(parts, ranking, strict=True)) for ranking in ordered]
+
+
+def _list_specs(row: tuple[Choice, ...]) -> tuple[Spec, ...]:
+    return tuple(choice.spec for choice in row)
+
+
+def _join_reasons(row: tuple[Choice, ...]) -> str:
+    return ", ".join(dict.fromkeys(choice.why for choice in row))
+
+
+# Reading a forward's source: the parts of a parameter that it reads, and the layers that it iterates over with it.
+
+
+def keys_of(model: nn.Module, name: str) -> dict[str, bool]:
+    """The string keys (False) and attributes (True) that forward reads from a parameter, in order."""
+    source = Source.of(model, model.forward)
+    found: dict[str, bool] = {}
+    uses = reads = 0
+    for node in in_order(source.node) if source else ():
+        match node:
+            case ast.Name(id=owner) if owner == name:
+                uses += 1
+            case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str(key))) if owner == name:
+                found.setdefault(key, False)
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=owner), attr="get" | "pop"),
+                args=[ast.Constant(value=str(key)), *_],
+            ):
+                if owner == name:
+                    found.setdefault(key, False)
+            case ast.Attribute(value=ast.Name(id=owner), attr=key) if owner == name and not _is_common(key):
+                found.setdefault(key, True)
+                reads += 1
+    # A parameter that is also used as a whole is a tensor, and its unknown attribute a mistake.
+    return {key: attribute for key, attribute in found.items() if not attribute or reads == uses}
+
+
+def _is_common(attribute: str) -> bool:
+    """Has every tensor, or every dict, such an attribute?"""
+    return hasattr(torch.Tensor, attribute) or hasattr(dict, attribute)
+
+
+def members_of(model: nn.Module, name: str) -> int:
+    """The number of members of a parameter that forward reads by index (`xs[0]`, `xs[1]`); 0 if it reads none."""
+    source = Source.of(model, model.forward)
+    numbers = [-1]
+    for node in ast.walk(source.node) if source else ():
+        match node:
+            case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=int(index))) if owner == name:
+                numbers.append(index)
+    return max(numbers) + 1
+
+
+def walked_with(model: nn.Module, name: str) -> dict[str | int, nn.Module]:
+    """Layers that forward iterates over together with a parameter: `zip(self.layers, xs)`, `self.layers[key](x)`."""
+    source = Source.of(model, model.forward)
+    if source is None:
+        return {}
+    for node in ast.walk(source.node):
+        match node:
+            case ast.Call(func=ast.Name(id="zip"), args=parts) if any(_is_name(part, name) for part in parts):
+                for layers in map(source.resolve, parts):
+                    if isinstance(layers, nn.ModuleList):
+                        return dict(enumerate(layers))
+            case (
+                ast.comprehension(iter=ast.Call(func=ast.Attribute(value=owner, attr="items")))
+                | ast.For(iter=ast.Call(func=ast.Attribute(value=owner, attr="items")))
+            ) if _is_name(owner, name):
+                for layer in model.children():
+                    if isinstance(layer, nn.ModuleDict):
+                        return {**dict(layer.items())}
+    return {}
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def parts_of(model: nn.Module, name: str) -> int:
+    """The number of values that forward unpacks from a parameter (`a, b = pair`); 0 if it does not."""
+    source = Source.of(model, model.forward)
+    for node in in_order(source.node) if source else ():
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Name(id=owner)) if owner == name:
+                return len(targets)
+    return 0
+
+
+def target_of(model: nn.Module, name: str, index: int) -> ast.expr | None:
+    """The target into which forward unpacks a member of a parameter (`a, (b, c) = pair`); None if it does not."""
+    source = Source.of(model, model.forward)
+    for node in in_order(source.node) if source else ():
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Name(id=owner)) if owner == name:
+                return targets[index] if index < len(targets) else None
+    return None
+
+
+def reads_members(model: nn.Module, name: str) -> bool:
+    """Does forward read members of a parameter by a number (`features[0]`)?"""
+    source = Source.of(model, model.forward)
+    reads = (node for node in in_order(source.node) if isinstance(node, ast.Subscript)) if source else ()
+    return any(
+        isinstance(node.value, ast.Name) and node.value.id == name and isinstance(node.slice, ast.Constant)
+        for node in reads
+    )

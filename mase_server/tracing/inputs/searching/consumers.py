@@ -1,0 +1,159 @@
+"""The inputs that a layer accepts: candidates with symbolic sizes, most likely first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from mase_server.tracing.inputs.searching.forward import Rearranged, wanted_by
+from mase_server.tracing.inputs.spec import SequenceSpec, TensorSpec
+
+#: Symbols whose sizes are tried together, in turn: image sides, lengths, depths.
+IMAGE_SIDES = (32, 28, 64, 224, 96, 128, 256, 16, 299, 48, 227, 512, 84, 8, 331, 384, 572)
+LENGTHS = (16, 8, 32, 64, 128, 256, 100, 10, 4, 512, 1024)
+SAMPLES = (64, 1024, 16000, 128, 256, 100, 50, 3000)
+VOLUMES = ((16, 112), (8, 32), (16, 32), (32, 64), (16, 224))
+
+Candidates = list[TensorSpec]
+
+
+def floats(*dims: int | str) -> TensorSpec:
+    """A float tensor."""
+    return TensorSpec("f32", dims)
+
+
+def indices(below: int, *dims: int | str) -> TensorSpec:
+    """Whole numbers from 0 to below `below`."""
+    return TensorSpec("i64", dims, "below", below)
+
+
+def list_candidates(layer: Any) -> Candidates:
+    """Inputs for which a layer, a weight or ("linear", weight) may be made; empty if unknown."""
+    if isinstance(layer, tuple):
+        return _list_weight_candidates(*layer)
+    if isinstance(layer, Rearranged):
+        return wanted_by(layer)
+    if hasattr(layer, "shape"):
+        return _list_feature_candidates(int(layer.shape[0])) if len(layer.shape) else []
+    for kind, row in ROWS:
+        if isinstance(layer, kind):
+            return row(layer)
+    return []
+
+
+def _list_weight_candidates(name: str, weight: nn.Parameter) -> Candidates:
+    shape = tuple(weight.shape)
+    if not shape or (name.startswith("conv") and len(shape) < 2):
+        return []  # a weight that the call itself refuses
+    if name == "embedding":
+        return _list_index_candidates(shape[0])
+    if name == "conv2d":
+        return [floats("B", shape[1], "H", "W")]
+    if name == "conv1d":
+        return [floats("B", shape[1], "L")]
+    return _list_feature_candidates(shape[0] if name in ("matmul", "mm") or len(shape) == 1 else shape[1])
+
+
+def _list_feature_candidates(count: int) -> Candidates:
+    """Rows of features, tokens of features, and images that flatten or cut into patches to `count` features."""
+    found = [floats("B", count), floats("B", "T", count)]
+    squares = [(channels, math.isqrt(count // channels)) for channels in (1, 3) if count % channels == 0]
+    images = [
+        floats("B", channels, side, side) for channels, side in squares if channels * side * side == count and side > 7
+    ]
+    patches = [
+        floats("B", count // (side * side), "H", "W")
+        for side in (16, 14, 8, 4, 32, 2)
+        if count % (side * side) == 0 and count // (side * side) in (1, 3, 4)
+    ]
+    rows = [floats("B")] if count == 1 else []
+    last = [floats("B", "H", "W", count), floats("B", "D", "H", "W", count)] if count <= 4096 else []
+    # Only large squares are likelier flattened images than features.
+    large = [image for image in images if isinstance(image.dims[-1], int) and image.dims[-1] >= 16]
+    small = [image for image in images if image not in large]
+    return large + found[:1] + rows + found[1:] + small + patches + [floats("B", "T", "S", count), floats(count)] + last
+
+
+def _list_index_candidates(below: int) -> Candidates:
+    return [indices(below, "B", "T"), indices(below, "B"), indices(below, "T")]
+
+
+def _list_recurrent_candidates(layer: nn.RNNBase) -> Candidates:
+    first = floats("B", "T", layer.input_size) if layer.batch_first else floats("T", "B", layer.input_size)
+    return [first, floats("T", layer.input_size)]
+
+
+def _list_norm_candidates(layer: nn.LayerNorm) -> Candidates:
+    shape = tuple(int(size) for size in layer.normalized_shape)
+    return [floats("B", "T", *shape), floats("B", *shape), floats("B", "H", "W", *shape)]
+
+
+def hidden_states(model: nn.Module) -> list[TensorSpec | SequenceSpec]:
+    """The state for the first recurrent layer of a model; empty if it has none."""
+    for layer in model.modules():
+        if isinstance(layer, nn.RNNBase):
+            count = layer.num_layers * (2 if layer.bidirectional else 1)
+            state = floats(count, "B", layer.proj_size or layer.hidden_size)
+            both = SequenceSpec((state, floats(count, "B", layer.hidden_size)))
+            return [both, state] if isinstance(layer, nn.LSTM) else [state, both]
+        if isinstance(layer, nn.RNNCellBase):
+            state = floats("B", layer.hidden_size)
+            both = SequenceSpec((state, state))
+            return [both, state] if isinstance(layer, nn.LSTMCell) else [state, both]
+    return []
+
+
+def _list_attention_candidates(layer: Any) -> Candidates:
+    width = next(int(weight.shape[-1]) for weight in layer.parameters() if weight.dim() == 2)
+    first = next((part.batch_first for part in layer.modules() if hasattr(part, "batch_first")), False)
+    return [floats("B", "T", width) if first else floats("T", "B", width)]
+
+
+def _list_volume_candidates(layer: Any) -> Candidates:
+    return [floats("B", layer.in_channels, "D", "H", "W")]
+
+
+#: One row for each kind of layer; the first that fits counts.
+ROWS: tuple[tuple[type | tuple[type, ...], Callable[[Any], Candidates]], ...] = (
+    (nn.Embedding, lambda layer: _list_index_candidates(layer.num_embeddings)),
+    (nn.EmbeddingBag, lambda layer: [indices(layer.num_embeddings, "B", "T")]),
+    ((nn.Conv2d, nn.ConvTranspose2d), lambda layer: [floats("B", layer.in_channels, "H", "W")]),
+    ((nn.Conv1d, nn.ConvTranspose1d), lambda layer: [floats("B", layer.in_channels, "L")]),
+    ((nn.Conv3d, nn.ConvTranspose3d), _list_volume_candidates),
+    (nn.Linear, lambda layer: _list_feature_candidates(layer.in_features)),
+    (nn.Bilinear, lambda layer: _list_feature_candidates(layer.in1_features)),
+    (nn.RNNBase, _list_recurrent_candidates),
+    (nn.RNNCellBase, lambda layer: [floats("B", layer.input_size)]),
+    ((nn.BatchNorm2d, nn.InstanceNorm2d), lambda layer: [floats("B", layer.num_features, "H", "W")]),
+    (nn.BatchNorm1d, lambda layer: [floats("B", layer.num_features), floats("B", layer.num_features, "L")]),
+    (nn.BatchNorm3d, lambda layer: [floats("B", layer.num_features, "D", "H", "W")]),
+    (nn.GroupNorm, lambda layer: [floats("B", layer.num_channels, "H", "W"), floats("B", layer.num_channels, "L")]),
+    (nn.LayerNorm, _list_norm_candidates),
+    (nn.RMSNorm, _list_norm_candidates),
+    (
+        (
+            nn.MultiheadAttention, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder,
+            nn.TransformerEncoderLayer, nn.TransformerDecoderLayer,
+        ),
+        _list_attention_candidates,
+    ),
+)  # fmt: skip
+
+#: Candidates if nothing is known.
+ANYTHING: Candidates = [floats("B", 3, "H", "W"), floats("B", "T", 64), floats("B", 64), indices(10, "B", "T")]
+
+
+def size_choices(symbols: set[str]) -> list[dict[str, int]]:
+    """Sizes to try for the symbols of one set of candidates, the usual ones first."""
+    if "D" in symbols:
+        return [{"D": depth, "H": side, "W": side} for depth, side in VOLUMES]
+    if "H" in symbols:
+        return [{"H": side, "W": side} for side in IMAGE_SIDES]
+    if "L" in symbols:
+        return [{"L": length} for length in SAMPLES]
+    if "T" in symbols:
+        return [{"T": length} for length in LENGTHS]
+    return [{}]

@@ -1,0 +1,385 @@
+"""Reading a forward's source: the first use of each parameter."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+from torch import nn
+
+from mase_server.tracing.inputs.spec import TensorSpec
+
+# Layers that rearrange by a written pattern, such as `"b c (h p1) (w p2) -> b (h w) (p1 p2 c)"`, and their inputs.
+
+_GROUP = re.compile(r"\(([^)]*)\)|(\S+)")
+#: Names of the variable dimensions after batch and channels, by their number.
+_SPACE = {1: ("L",), 2: ("H", "W"), 3: ("D", "H", "W")}
+
+
+@dataclass(frozen=True, slots=True)
+class Rearranged:
+    """A layer with a pattern, and the number of features that its successor takes: 0 if unknown."""
+
+    layer: Any
+    features: int
+
+
+def has_pattern(layer: Any) -> bool:
+    """Does a pattern describe this layer's input?"""
+    return isinstance(getattr(layer, "pattern", None), str) and isinstance(
+        getattr(layer, "axes_lengths", None), Mapping
+    )
+
+
+def wanted_by(rearranged: Rearranged) -> list[TensorSpec]:
+    """The input that a pattern describes; empty if it leaves too much open."""
+    left, _, right = rearranged.layer.pattern.partition("->")
+    given, results = _parse_groups(left), _parse_groups(right)
+    if "..." in (name for group in given for name in group) or not results:
+        return []
+    sizes = dict(rearranged.layer.axes_lengths)
+    made = [group for group in results if any(name in sizes for name in group)]
+    sizes |= _solve_group([*made, results[-1]][0], sizes, rearranged.features)
+    varying = [index for index, group in enumerate(given) if index and any(name not in sizes for name in group)]
+    names = dict(zip(varying, _SPACE.get(len(varying), ()), strict=False))
+    if len(names) != len(varying):
+        return []
+    dims = (_choose_dimension(index, group, names, sizes) for index, group in enumerate(given))
+    return [TensorSpec("f32", tuple(dims))]
+
+
+def _parse_groups(side: str) -> list[tuple[str, ...]]:
+    return [tuple((match[1] or match[2] or "").split()) for match in _GROUP.finditer(side)]
+
+
+def _solve_group(group: Sequence[str], sizes: Mapping[str, int], features: int) -> dict[str, int]:
+    """The one unknown size of the group that becomes the features, which is the group with given sizes."""
+    unknown = [name for name in group if name not in sizes]
+    known = prod(sizes[name] for name in group if name in sizes)
+    return {unknown[0]: features // known} if len(unknown) == 1 and features and features % known == 0 else {}
+
+
+def _choose_dimension(
+    index: int, group: Sequence[str], names: Mapping[int, str], sizes: Mapping[str, int]
+) -> int | str:
+    if index == 0:
+        return "B"
+    return names[index] if index in names else prod(sizes[name] for name in group)
+
+
+#: Deeper nesting of modules than this is not followed.
+MAX_DEPTH = 8
+#: Methods whose arguments are sizes.
+_SHAPING = frozenset(("view", "reshape", "expand", "repeat", "unflatten", "new_zeros", "new_ones", "narrow"))
+_JOINS = ("cat", "concat", "concatenate", "hstack")
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The first layer that sees a parameter, or a weight that it is multiplied with; path: as in the source.
+
+    dims: the number of dimensions that the source unpacks from the parameter's shape, 0 if it does not.  joined: the
+    number of parts that were joined to the layer's input, and the dimension.
+    """
+
+    layer: Any
+    path: str
+    dims: int = 0
+    joined: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A part of a parameter: the whole, or `name["key"]`, `name[0]`, `name.key`."""
+
+    name: str
+    key: str | int | None = None
+    attribute: bool = False
+
+
+@dataclass(slots=True)
+class Source:
+    """The syntax tree of a forward (or another method) of a module."""
+
+    owner: Any
+    node: ast.FunctionDef
+    environment: dict[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, owner: Any, function: Callable[..., Any]) -> Source | None:
+        """The source; None if there is none to read."""
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
+        except (OSError, TypeError, SyntaxError):
+            return None
+        node = tree.body[0] if tree.body else None
+        return cls(owner, node) if isinstance(node, ast.FunctionDef) else None
+
+    def parameters(self) -> list[str]:
+        """Names of the positional parameters after self."""
+        return [argument.arg for argument in [*self.node.args.posonlyargs, *self.node.args.args]][1:]
+
+    def resolve(self, node: ast.AST) -> Any:
+        """The object that an expression such as `self.layers[0]` refers to; None for any other expression."""
+        match node:
+            case ast.Name(id="self"):
+                return self.owner
+            case ast.Name(id=name):
+                return self.environment.get(name)
+            case ast.Attribute(value=value, attr=name):
+                held = self.resolve(value)
+                return None if held is None else _read_attribute(held, name)
+            case ast.Subscript(value=value, slice=index):
+                held = self.resolve(value)
+                if isinstance(held, nn.ModuleList | nn.Sequential | nn.ModuleDict) and len(held):
+                    return _read_member(held, index)
+        return None
+
+
+def _read_attribute(held: Any, name: str) -> Any:
+    try:
+        return getattr(held, name, None)
+    except Exception:  # noqa: BLE001 - a property is the person's code
+        return None
+
+
+def _read_member(held: Any, index: ast.expr) -> Any:
+    if isinstance(index, ast.Constant):
+        try:
+            return held[index.value]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return next(iter(held.values() if isinstance(held, nn.ModuleDict) else held))
+
+
+def first_use(model: nn.Module, wanted: Wanted) -> Use | None:
+    """The first layer that a parameter of a model's forward reaches."""
+    source = Source.of(model, model.forward)
+    return None if source is None else _Follower(source, wanted, 0).run()
+
+
+def in_order(node: ast.AST) -> Iterator[ast.AST]:
+    """Nodes in approximate order of evaluation: inner before outer, line by line."""
+    for child in ast.iter_child_nodes(node):
+        yield from in_order(child)
+    yield node
+
+
+class _Follower:
+    """Follows one value through a method until a layer takes it."""
+
+    def __init__(self, source: Source, wanted: Wanted, depth: int) -> None:
+        self.source, self.wanted, self.depth = source, wanted, depth
+        self.aliases = {wanted.name} if wanted.key is None else set[str]()
+        self.dims = 0
+        #: The names of tensors that it was joined with, and the first layer that took such a one.
+        self.mixed: dict[str, tuple[int, int]] = {}
+        self.joined: Use | None = None
+
+    def run(self) -> Use | None:
+        for statement in self.source.node.body:
+            found = self.statement(statement)
+            if found is not None:
+                return Use(found.layer, found.path, found.dims or self.dims)
+        return self.joined
+
+    def statement(self, node: ast.AST) -> Use | None:
+        if isinstance(node, ast.For | ast.With | ast.If | ast.While | ast.Try):
+            return self._follow_block(node)
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.comprehension) and self._is_wanted(inner.iter):
+                self.aliases |= {each.id for each in ast.walk(inner.target) if isinstance(each, ast.Name)}
+        for inner in in_order(node):
+            found = self._follow_expression(inner)
+            if found is not None:
+                return found
+        if isinstance(node, ast.Assign):
+            self._follow_assignment(node)
+        return None
+
+    def _follow_block(self, node: Any) -> Use | None:
+        if isinstance(node, ast.For):
+            self._follow_loop(node)
+        head = [getattr(node, name) for name in ("test", "iter") if hasattr(node, name)]
+        for statement in (*head, *node.body, *getattr(node, "orelse", ())):
+            found = self.statement(statement)
+            if found is not None:
+                return found
+        return None
+
+    def _follow_loop(self, node: ast.For) -> None:
+        """`for layer in self.layers`, also with enumerate or zip: the names refer to the first members."""
+        names = [inner.id for inner in ast.walk(node.target) if isinstance(inner, ast.Name)]
+        holders = [self.source.resolve(inner) for inner in ast.walk(node.iter)]
+        lists = [held for held in holders if isinstance(held, nn.ModuleList | nn.Sequential) and len(held)]
+        for name, held in zip(names[-len(lists) :] if lists else (), lists, strict=False):
+            self.source.environment[name] = held[0]
+        if not lists and self._is_wanted(node.iter):
+            self.aliases |= set(names[-1:])
+
+    def _follow_assignment(self, node: ast.Assign) -> None:
+        target = node.targets[0]
+        resolved = self.source.resolve(node.value)
+        if isinstance(target, ast.Name) and isinstance(resolved, nn.Module):
+            self.source.environment[target.id] = resolved
+        elif self._is_wanted(node.value) and not _reads_size(node.value):
+            names = [target] if isinstance(target, ast.Name) else list(getattr(target, "elts", ()))
+            picked = self.wanted.key if isinstance(node.value, ast.Name) and node.value.id == self.wanted.name else None
+            if isinstance(target, ast.Tuple) and isinstance(picked, int):
+                names = names[picked : picked + 1]
+            given = {name.id for name in names if isinstance(name, ast.Name)}
+            self.aliases |= given
+            join = self._find_join(node.value)
+            self.mixed = {name: how for name, how in self.mixed.items() if name not in given}
+            self.mixed |= dict.fromkeys(given, join) if join is not None else {}
+        if isinstance(target, ast.Tuple) and _reads_size(node.value) and self._is_wanted(node.value):
+            whole = not isinstance(node.value, ast.Subscript)
+            self.dims = self.dims or (len(target.elts) if whole else 0)
+
+    def _is_wanted(self, node: ast.AST) -> bool:
+        """Does this expression hold the followed value?"""
+        if self._is_another_member(node):
+            return False
+        match node:
+            case ast.Call(func=ast.Attribute(value=value, attr=name), args=args) if name in _SHAPING:
+                # The sizes that a tensor is given do not become the tensor.
+                return self._is_wanted(value) or (ast.unparse(value) == "torch" and any(map(self._is_wanted, args[:1])))
+        return self._is_followed_name(node) or any(self._is_wanted(inner) for inner in ast.iter_child_nodes(node))
+
+    def _is_another_member(self, node: ast.AST) -> bool:
+        """`pair[1]` where `pair[0]` is followed."""
+        match node:
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int(index))):
+                return isinstance(self.wanted.key, int) and name == self.wanted.name and index != self.wanted.key
+        return False
+
+    def _is_followed_name(self, node: ast.AST) -> bool:
+        wanted = self.wanted
+        match node:
+            case ast.Name(id=name):
+                whole = name == wanted.name and isinstance(wanted.key, int)
+                return name in self.aliases or whole
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=key)):
+                return name == wanted.name and key == wanted.key and not wanted.attribute
+            case ast.Attribute(value=ast.Name(id=name), attr=key):
+                return name == wanted.name and key == wanted.key and wanted.attribute
+        return False
+
+    def _follow_expression(self, node: ast.AST) -> Use | None:
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult) and self._is_wanted(node.left):
+            weight = self.source.resolve(node.right)
+            return Use(weight, ast.unparse(node.right)) if hasattr(weight, "shape") else None
+        if not isinstance(node, ast.Call):
+            return None
+        called = self.source.resolve(node.func)
+        if isinstance(called, nn.Module):
+            return self._follow_into(called, node, called.forward)
+        if inspect.ismethod(called) and isinstance(called.__self__, nn.Module):
+            return self._follow_into(called.__self__, node, called)
+        return self._follow_functional(node)
+
+    def _follow_functional(self, node: ast.Call) -> Use | None:
+        """`F.linear(x, self.weight)`: the weight determines x."""
+        if len(node.args) < 2 or not self._is_wanted(node.args[0]):
+            return None
+        weight = self.source.resolve(node.args[1])
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if isinstance(weight, nn.Parameter) and name in ("linear", "conv2d", "conv1d", "embedding", "matmul", "mm"):
+            return Use((name, weight), ast.unparse(node.args[1]))
+        return None
+
+    def _follow_into(self, module: nn.Module, node: ast.Call, function: Callable[..., Any]) -> Use | None:
+        path = ast.unparse(node.func).removeprefix("self.")
+        for position, argument in enumerate(node.args):
+            if self._is_wanted(argument) and not _reads_size(argument):
+                found = self._enter_module(module, function, position, None, path)
+                join = self._find_join(argument)
+                if join is None or found is None:
+                    return found
+                # A layer that takes the value alone is better evidence.
+                self.joined = self.joined or replace(found, joined=join)
+        for keyword in node.keywords:
+            if keyword.arg and self._is_wanted(keyword.value) and not _reads_size(keyword.value):
+                return self._enter_module(module, function, None, keyword.arg, path)
+        return None
+
+    def _find_join(self, node: ast.expr) -> tuple[int, int] | None:
+        """The number of parts, and the dimension, of the join that the followed value is a part of; None if it is the
+        whole."""
+        for each in ast.walk(node):
+            if isinstance(each, ast.Name) and each.id in self.mixed:
+                return self.mixed[each.id]
+            if isinstance(each, ast.Call) and getattr(each.func, "attr", getattr(each.func, "id", "")) in _JOINS:
+                return _parts_joined(each)
+        return None
+
+    def _enter_module(
+        self, module: nn.Module, function: Callable[..., Any], position: int | None, name: str | None, path: str
+    ) -> Use | None:
+        inner = find_innermost(module)
+        if isinstance(inner, Rearranged):
+            return Use(inner, path)
+        if type(inner).__module__.startswith("torch."):
+            # A layer without weights takes anything: the value is followed through it.
+            return Use(inner, path) if next(inner.parameters(), None) is not None else None
+        if inner is not module:
+            function, position, name = inner.forward, 0, None
+        source = Source.of(inner, function)
+        if source is None or self.depth > MAX_DEPTH:
+            return None
+        names = source.parameters()
+        if name is None and position is not None and position < len(names):
+            name = names[position]
+        found = _Follower(source, Wanted(name), self.depth + 1).run() if name else None
+        if found is None or inner is self.source.owner:
+            return found
+        return Use(found.layer, f"{path}.{found.path}", found.dims)
+
+
+def _parts_joined(call: ast.Call) -> tuple[int, int]:
+    """For `torch.cat([a, b], dim=1)`: 2 and 1; 1 part if the number is unknown."""
+    parts = call.args[0] if call.args else None
+    count = len(parts.elts) if isinstance(parts, ast.List | ast.Tuple) else 1
+    named = [keyword.value for keyword in call.keywords if keyword.arg in ("dim", "axis")]
+    try:
+        return count, int(ast.literal_eval([*call.args[1:], *named][0]))
+    except (ValueError, TypeError, IndexError):
+        return count, 0
+
+
+def find_innermost(module: nn.Module) -> Any:
+    """The first layer of nested nn.Sequentials; activations and dropouts are skipped."""
+    while isinstance(module, nn.Sequential) and len(module):
+        weighty = [part for part in module if next(part.parameters(), None) is not None]
+        before = list(module)[: list(module).index(weighty[0])] if weighty else []
+        if before and not type(before[0]).__module__.startswith("torch.") and not has_pattern(before[0]):
+            return before[0]  # its effect on its input is unknown
+        if has_pattern(module[0]):
+            return Rearranged(module[0], _get_input_width(weighty[0]) if weighty else 0)
+        module = weighty[0] if weighty else module[0]
+    return module
+
+
+def _get_input_width(layer: nn.Module) -> int:
+    """The number of features that a layer takes, by its first weight: the second dimension of a kernel, else the
+    last."""
+    shape = next(layer.parameters()).shape
+    return int(shape[1] if len(shape) > 2 else shape[-1]) if len(shape) else 0
+
+
+def _reads_size(node: ast.AST) -> bool:
+    """`x.shape`, `x.size(0)`, `len(x)`, `x.device`: a property of the tensor, not the tensor."""
+    match node:
+        case ast.Attribute(attr="shape" | "device" | "dtype" | "ndim"):
+            return True
+        case ast.Subscript(value=value):
+            return _reads_size(value)
+        case ast.Call(func=ast.Attribute(attr="size" | "dim")) | ast.Call(func=ast.Name(id="len")):
+            return True
+    return False

@@ -1,0 +1,347 @@
+"""Changes of kind that an error suggests: element types, plain numbers, missing options."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from mase_server.tracing.inputs.library.huggingface import LABEL_NAMES
+from mase_server.tracing.inputs.searching.choices import choices_of
+from mase_server.tracing.inputs.searching.failures import Failed
+from mase_server.tracing.inputs.searching.operands import OPERANDS, compare_elementwise, list_operands
+from mase_server.tracing.inputs.searching.singles import list_scalar_values
+from mase_server.tracing.inputs.searching.trees import Path, iterate_tensor_specs, put_member, shape_of
+from mase_server.tracing.inputs.spec import DEFAULT_BELOW, ConstantSpec, Dim, Inputs, TensorSpec
+from mase_server.tracing.recording.rules import OutOfRangeError
+
+Match = re.Match[str]
+
+#: The longest list that is made for a forward that compares its length.
+MAX_MEMBERS = 12
+
+
+def _propose_plain_values(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """A number, a flag or a word where a tensor was given."""
+    for path, _ in failed.suspects():
+        parameter = inspect.signature(failed.model.forward).parameters.get(str(path[-1]))
+        kind = parameter.annotation if parameter is not None else None
+        for value in list_scalar_values(str(path[-1]), kind):
+            yield put_member(failed.inputs, path, ConstantSpec(value))
+
+
+def _another_plain(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """Another value for a number, a flag or a word that the failing statements read."""
+    for path, spec in failed.specs.items():
+        if isinstance(spec, ConstantSpec):
+            others = [value for value in list_scalar_values(str(path[-1])) if value != spec.value]
+            yield from (put_member(failed.inputs, path, ConstantSpec(value)) for value in others)
+
+
+def _out_of_range(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """Whole numbers below what they index."""
+    error = failed.error
+    known = isinstance(error, OutOfRangeError)
+    for path in failed.sources(error.index) if isinstance(error, OutOfRangeError) else list(failed.specs):
+        spec = failed.specs[path]
+        if not isinstance(spec, TensorSpec) or spec.dtype.startswith(("f", "b")):
+            continue
+        if isinstance(error, OutOfRangeError):
+            yield from (put_member(failed.inputs, path, each) for each in _iterate_within_bound(spec, error))
+        if not known or spec.fill != "lengths":
+            yield put_member(failed.inputs, path, replace(spec, fill="zeros", argument=None))
+
+
+def _iterate_within_bound(spec: TensorSpec, error: OutOfRangeError) -> Iterator[TensorSpec]:
+    if spec.fill == "lengths":
+        yield replace(spec, argument=max(1, error.bound - 1))
+    elif spec.fill in ("below", ""):
+        had = spec.argument if isinstance(spec.argument, int) else error.largest + 1
+        # An offset may be added to the input.
+        yield replace(spec, fill="below", argument=max(1, min(error.bound, had - error.largest + error.bound - 1)))
+        yield replace(spec, fill="below", argument=max(1, error.bound))
+
+
+def _propose_indices(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """Integers in place of other values, below the size that they index as far as it is known."""
+    bound = _find_index_bound(failed)
+    for path, spec in failed.suspects():
+        if spec.dtype == "i64":
+            continue
+        whole = TensorSpec("i64", spec.dims, "below", bound)
+        flat = [TensorSpec("i64", dims, "below", bound) for dims in (("B", "T"), ("B",)) if len(spec.dims) > len(dims)]
+        # Features never are indices: a tensor of several dimensions is replaced by a smaller one.
+        is_features = len(spec.dims) > 2 or isinstance(spec.dims[-1] if spec.dims else None, int)
+        ordered = [*flat, whole] if is_features else [whole, *flat]
+        yield from (put_member(failed.inputs, path, each) for each in ordered)
+
+
+def _find_index_bound(failed: Failed) -> int:
+    name, args = failed.trail.name, failed.trail.args
+    if name == "one_hot":
+        return max(2, int(failed.trail.kwargs.get("num_classes") or (args[1] if len(args) > 1 else 2)))
+    size = None
+    if name == "embedding" and len(args) > 1:
+        size = _get_size(args[1], 0)
+    elif name in ("gather", "index_select") and len(args) > 1:
+        size = _get_size(*args[:2])
+    elif name == "getitem":
+        size = _get_size(next(iter(list_operands(failed.trail)), None), 0)
+    return DEFAULT_BELOW if size is None else size
+
+
+def _get_size(value: Any, at: Any) -> int | None:
+    """The size of a tensor's dimension; None where it has no such dimension, or is none."""
+    fits = isinstance(value, torch.Tensor) and isinstance(at, int) and -value.dim() <= at < value.dim()
+    return int(value.shape[at]) if fits else None
+
+
+def _propose_floats(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """Floats where whole numbers were given."""
+    for path, spec in failed.suspects():
+        if not spec.dtype.startswith("f"):
+            yield put_member(failed.inputs, path, TensorSpec("f32", spec.dims, "ones" if spec.dtype == "bool" else ""))
+
+
+def _propose_masks(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """True or false where numbers were given."""
+    yield from (
+        put_member(failed.inputs, path, TensorSpec("bool", spec.dims, spec.fill if spec.fill == "causal" else "ones"))
+        for path, spec in failed.suspects()
+        if spec.dtype != "bool"
+    )
+
+
+def _propose_lengths(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """Lengths of a batch's sequences, longest first."""
+    args, kwargs = failed.trail.args, failed.trail.kwargs
+    batch_first = kwargs.get("batch_first") is True or args[-1:] == (True,)
+    known = _get_size(args[0] if args else kwargs.get("input"), 1 if batch_first else 0)
+    length = "T" if known is None else known
+    for path, _ in failed.suspects():
+        symbol = "T" if shape_of(failed.inputs, TensorSpec("f32", ("T",))) == (length,) else length
+        yield put_member(failed.inputs, path, TensorSpec("i64", ("B",), "lengths", symbol))
+
+
+def _propose_wanted(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """Optional parameters that the failing statements read and that were not given."""
+    clue = failed.clue
+    names = [name for name in clue.culprits if clue.arguments[name] is None and name not in LABEL_NAMES]
+    for name in names[:2]:
+        if name not in failed.inputs.entries:
+            for choice in choices_of(failed.model, name)[:4]:
+                yield Inputs({**failed.inputs.entries, name: choice.spec}, failed.inputs.sizes)
+
+
+Row = tuple[str, Callable[[Failed, Match], Iterator[Inputs]]]
+
+#: Pattern of `Type: message` -> what could be changed. Every row that fits is asked, in order.
+ROWS: tuple[Row, ...] = (
+    (
+        r"^OutOfRangeError|index out of range in self|out of bounds for dimension|Class values must be smaller",
+        _out_of_range,
+    ),
+    (
+        r"single element can be converted|interpreted as an integer|be tuple of ints|invalid combination of arguments"
+        r"|Boolean value of Tensor|__bool__\(\)|must be (?:int|float|str|bool|Number)|slice indices|unhashable"
+        r"|cannot be converted to Scalar",
+        _propose_plain_values,
+    ),
+    (r"lengths. (?:argument|array)|[Ll]ength of all samples", _propose_lengths),
+    (
+        r"Expected tensor for argument #\d 'indices'|applicable to index tensor|used as indices must be"
+        r"|Expected dtype int|Categorical|log_prob|[Ee]xpected .*\bLong\b",
+        _propose_indices,
+    ),
+    (
+        r"one type,|same dtype|could not infer output dtype|implemented for '(?:Long|Bool)|can't be cast|Found dtype",
+        _propose_floats,
+    ),
+    (r"with a bool tensor|type torch.bool|Promotion of int", _propose_floats),
+    (
+        r"predicate to be bool|boolean masks|only implemented on integer and Boolean|dtype (?:torch\.)?[Bb]ool",
+        _propose_masks,
+    ),
+    (r"NoneType|^AssertionError|^ValueError|\bNone\b", _propose_wanted),
+    (r"^(?:ValueError|NotImplementedError|AssertionError|KeyError|UnboundLocalError|RuntimeError)", _another_plain),
+)
+
+
+# Changes of the number of dimensions that an error suggests.
+
+#: From one number of dimensions to another: the source of each new dimension, a place or a symbol.
+LAYOUTS: dict[tuple[int, int], tuple[tuple[int | str, ...], ...]] = {
+    (1, 2): ((0, "T"), (0, 1)),
+    (1, 3): ((0, "T", 1),),
+    (2, 1): ((0,), (1,)),
+    (2, 3): ((0, "T", 1), (0, 1, "L")),
+    (2, 4): ((0, 1, "H", "W"), (0, "H", "W", 1)),
+    (2, 5): ((0, 1, "D", "H", "W"),),
+    (3, 1): ((0,),),
+    (3, 2): ((0, 2), (0, 1)),
+    (3, 4): ((0, "H", "W", 2), (0, 2, "H", "W"), (0, 1, "H", "W"), (0, 1, "S", 2)),
+    (3, 5): ((0, 2, "D", "H", "W"), (0, 1, "D", "H", "W")),
+    (4, 1): ((0,),),
+    (4, 2): ((0, 1), (0, 3)),
+    (4, 3): ((0, "T", 1), (0, 1, 2), (0, 2, 3), (1, 2, 3)),
+    (4, 5): ((0, "T", 1, 2, 3), (0, 1, "D", 2, 3)),
+    (5, 4): ((0, 1, 3, 4), (0, 2, 3, 4)),
+    (5, 3): ((0, 2, 1), (0, 1, 2)),
+}
+
+
+def change_rank(spec: TensorSpec, count: int) -> Iterator[TensorSpec]:
+    """The same tensor with `count` dimensions: channels stay, and variable dimensions are added or removed."""
+    for layout in LAYOUTS.get((len(spec.dims), count), ()):
+        dims: list[Dim] = []
+        for source in layout:
+            dims.append(source if isinstance(source, str) else (spec.dims[source] if source < len(spec.dims) else 1))
+        yield replace(spec, dims=tuple(dims))
+
+
+def _with_time(failed: Failed) -> Iterator[Inputs]:
+    """All rows of features at once as sequences, and indices with them."""
+    changed = failed.inputs
+    alike = [
+        (path, spec)
+        for path, spec in iterate_tensor_specs(failed.inputs)
+        if spec.dims[:1] == ("B",) and len(spec.dims) < 3
+    ]
+    for path, spec in alike if len(alike) > 1 else ():
+        if spec.dtype == "f32" and len(spec.dims) == 2 and isinstance(spec.dims[1], int):
+            changed = put_member(changed, path, replace(spec, dims=("B", "T", spec.dims[1])))
+        elif spec.dims == ("B",) and spec.fill == "below":
+            changed = put_member(changed, path, replace(spec, dims=("B", "T")))
+    yield changed
+
+
+def _without_time(failed: Failed) -> Iterator[Inputs]:
+    """All sequences at once become one value for each sample."""
+    changed = failed.inputs
+    alike = [
+        (path, spec)
+        for path, spec in iterate_tensor_specs(failed.inputs)
+        if spec.dims[:2] == ("B", "T") and len(spec.dims) < 4
+    ]
+    for path, spec in alike if len(alike) > 1 else ():
+        changed = put_member(changed, path, replace(spec, dims=("B", *spec.dims[2:])))
+    yield changed
+
+
+def _change_all_ranks(failed: Failed, pairs: list[tuple[Path, TensorSpec]], count: int) -> Iterator[Inputs]:
+    if any(len(spec.dims) < count for _, spec in pairs) and count > 2:
+        yield from _with_time(failed)
+    if any(len(spec.dims) > count for _, spec in pairs):
+        yield from _without_time(failed)
+    for path, spec in pairs:
+        if len(spec.dims) != count:
+            yield from (put_member(failed.inputs, path, each) for each in change_rank(spec, count))
+
+
+def _match_unpacking(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """`b, t, c = x.shape`: as many dimensions as there are names."""
+    for step in reversed(failed.clue.steps):
+        for node in ast.walk(step.node):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+                names = [each for each in ast.walk(node.value) if isinstance(each, ast.Name)]
+                held = [(failed.place(step.value(each)), step.value(each)) for each in names]
+                sources = [path for path, _ in held if path] or [
+                    path for _, value in held if isinstance(value, torch.Tensor) for path in failed.sources(value)
+                ]
+                pairs = [(path, spec) for path in sources if isinstance(spec := failed.specs[path], TensorSpec)]
+                yield from _change_all_ranks(failed, pairs, _count_unpacked(node))
+
+
+def _count_unpacked(node: ast.Assign) -> int:
+    """The number of dimensions, by an assignment from `x.shape` or from a part of it."""
+    target, value = node.targets[0], node.value
+    count = len(target.elts) if isinstance(target, ast.Tuple) else 0
+    match value:
+        case ast.Subscript(slice=ast.Slice(lower=ast.Constant(value=int(skipped)), upper=None)) if skipped > 0:
+            return count + skipped
+        case ast.Subscript(slice=ast.Slice(upper=ast.UnaryOp(operand=ast.Constant(value=int(left))))):
+            return count + left
+    return count
+
+
+def _match_told_ranks(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """The numbers of dimensions in the message, the last one, which has a batch, first."""
+    counts = [int(group) for group in reversed(match.groups()) if group]
+    for count in counts:
+        yield from _change_all_ranks(failed, failed.suspects(), count)
+
+
+def _add_dimension(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """One more dimension, or as many as were asked for."""
+    suspects = failed.suspects()
+    wanted = int(match[2]) + 1 if match.lastindex and match.lastindex > 1 else 0
+    for path, spec in suspects:
+        counts = dict.fromkeys([max(wanted, len(spec.dims) + 1), len(spec.dims) + 1])
+        for count in counts:
+            yield from (put_member(failed.inputs, path, each) for each in change_rank(spec, count))
+
+
+def _one_less(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """One dimension less, so that the added tensor fits."""
+    for path, spec in failed.suspects():
+        yield from _change_all_ranks(failed, [(path, spec)], len(spec.dims) - 1)
+
+
+def _as_indexed(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """An index, or a mask, with as many dimensions as the tensor that it selects from."""
+    met = list(list_operands(failed.trail))
+    for other in met[1:]:
+        path, spec = failed.place(other), failed.leaf(other)
+        if path is not None and spec is not None:
+            yield from _change_all_ranks(failed, [(path, spec)], met[0].dim())
+
+
+def _drop_dimensions(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """Two or three dimensions instead of more."""
+    for count in (2, 3):
+        yield from _change_all_ranks(failed, failed.suspects(), count)
+
+
+def level_ranks(failed: Failed) -> Iterator[Inputs]:
+    """Tensors that are broadcast together get the same number of dimensions."""
+    if OPERANDS.get(failed.trail.name) is compare_elementwise:
+        yield from _of_as_many(failed)
+
+
+def _as_the_others(failed: Failed, match: Match) -> Iterator[Inputs]:
+    yield from _of_as_many(failed)
+
+
+def _of_as_many(failed: Failed) -> Iterator[Inputs]:
+    """Tensors that are joined or indexed get the same number of dimensions: their sources get more or fewer."""
+    met = list(list_operands(failed.trail))
+    for one, other in ((one, other) for one in met for other in met if one.dim() != other.dim()):
+        for path in failed.sources(one):
+            spec = failed.specs.get(path)
+            if isinstance(spec, TensorSpec):
+                yield from _change_all_ranks(failed, [(path, spec)], len(spec.dims) + other.dim() - one.dim())
+
+
+_DIGITS = r"(\d)-?D"
+RANKS: tuple[Row, ...] = (
+    (r"values to unpack", _match_unpacking),
+    (rf"{_DIGITS}[^\d]*(?:or {_DIGITS})?[^\d]*(?:input|tensor|to conv|but got|instead)", _match_told_ranks),
+    (r"Padding size \d is not supported for \dD input", _drop_dimensions),
+    (r"t\(\) expects a tensor with <= 2 dimensions", _one_less),
+    (r"number of sizes provided \((\d)\) must be greater", _one_less),
+    (r"supposed to be a vector", lambda failed, match: _change_all_ranks(failed, failed.suspects(), 1)),
+    (r"(?:must be|should be) (?:an? )?(\d)-?D", _match_told_ranks),
+    (r"but got input of size|mode needs (\d)D", _match_told_ranks),
+    (r"len\(dims\) = (\d)", _match_told_ranks),
+    (r"expected (\d) dims", _match_told_ranks),
+    (r"equation \((\d)\)", _match_told_ranks),
+    (r"too many indices", _as_indexed),
+    (r"(expected to be in range of \[-\d, \d\], but got) (\d)|too many indices", _add_dimension),
+    (r"[Nn]umber of dimensions|same number of dimensions|tuple index out of range", _as_the_others),
+    (r"tuple index out of range|Got (\d)D input", _add_dimension),
+)

@@ -1,0 +1,312 @@
+"""Inputs by search: the likeliest candidates first, then those that the errors of failed ones suggest."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from mase_server.tracing.diagnosis.problems import describe_error
+from mase_server.tracing.inputs.searching.changes import is_small, propose_changes
+from mase_server.tracing.inputs.searching.choices import choices_for, choices_of, from_library
+from mase_server.tracing.inputs.searching.consumers import size_choices
+from mase_server.tracing.inputs.searching.failures import Failed, Furthest, is_unavoidable
+from mase_server.tracing.inputs.searching.operands import CHANNELS
+from mase_server.tracing.inputs.searching.singles import Choice
+from mase_server.tracing.inputs.searching.trees import get_inputs_key
+from mase_server.tracing.inputs.spec import (
+    LARGEST_FILLED,
+    Inputs,
+    InputValues,
+    MapSpec,
+    Spec,
+    TensorSpec,
+    complete_sizes,
+    extremes_at,
+    inputs_at,
+    iterate_leaves,
+    on_meta,
+)
+from mase_server.tracing.inputs.text import format_inputs
+from mase_server.tracing.inputs.trouble import list_attempts
+from mase_server.tracing.models.found import Hooks, call_arguments
+from mase_server.tracing.models.workspace import Budget
+from mase_server.tracing.recording.rules import OutOfRangeError
+from mase_server.tracing.recording.state import put_in_mode
+
+MAX_ATTEMPTS = 200
+MAX_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """spec: inputs with which the forward succeeds, None if none were found.  how: one sentence.
+
+    likely: inputs that get as far as any, if all that get so far meet the same error: it is the forward's own.
+    plausible: inputs that get as far as any, if all that get so far fail at the same line.
+    errors: the errors of those that got furthest, one of each kind.
+    """
+
+    spec: Inputs | None
+    how: str
+    likely: Inputs | None = None
+    errors: tuple[BaseException, ...] = ()
+    plausible: Inputs | None = None
+
+
+def search_inputs(
+    model: nn.Module, hooks: Hooks, attempts: int = MAX_ATTEMPTS, budget: Budget | None = None
+) -> Searched:
+    """Search for inputs with which the model's forward succeeds, within `attempts` attempts and a budget."""
+    budget, mode = budget or Budget.of(MAX_SECONDS), model.training
+    put_in_mode(model, False)
+    trying = _Search(model, hooks)
+    try:
+        for _ in range(attempts):
+            candidate = trying.frontier.next()
+            if candidate is None:
+                break
+            if trying.succeeds(candidate) and not trying.is_evasive(candidate):
+                how = f"found by search: {candidate.why()}"
+                return Searched(candidate.inputs, how)
+            if budget.is_spent() or trying.furthest.is_certain():
+                break
+    finally:
+        put_in_mode(model, mode)
+    return trying.without_success()
+
+
+class _Search:
+    """The tries of one search, and their errors."""
+
+    def __init__(self, model: nn.Module, hooks: Hooks) -> None:
+        self.model, self.hooks = model, hooks
+        self.frontier, self.furthest = Frontier(model), Furthest()
+        self.errors: list[str] = []
+
+    def succeeds(self, candidate: Candidate) -> bool:
+        """Try a candidate; its error leads to other candidates."""
+        try:
+            for made in (extremes_at(candidate.inputs), inputs_at(candidate.inputs, largest=LARGEST_FILLED)):
+                values, error = on_meta(made, self.hooks.shadows), None
+                with self.furthest.counting():
+                    error = self._attempt_values(values) if values or not candidate.inputs.entries else None
+                if error is not None:
+                    break
+        except _NO_INPUTS:  # a container of the user's own that takes other members
+            return False
+        if error is not None:
+            self._note_failure(candidate, values, error)
+        return error is None
+
+    def is_evasive(self, candidate: Candidate) -> bool:
+        """Does a changed candidate only avoid a mistake of the forward's own that the usual ones meet?"""
+        return candidate.depth > 0 and any(map(is_unavoidable, self.furthest.errors()))
+
+    def _attempt_values(self, values: InputValues) -> BaseException | None:
+        args, kwargs = call_arguments(self.model, values)
+        return self.hooks.attempt(self.model, args, kwargs)
+
+    def _note_failure(self, candidate: Candidate, values: InputValues, error: BaseException) -> None:
+        self.errors.append(describe_error(error))
+        failed = Failed.of(self.model, candidate.inputs, values, error, self.furthest.completed)
+        # A change that leads no further is evidence about the search, not about the forward.
+        if candidate.came_to < failed.progress or candidate.came_to < 0:
+            self.furthest.failed(candidate.inputs, error, of_inputs=failed.is_of_inputs())
+        self.frontier.failed(candidate, failed)
+
+    def without_success(self) -> Searched:
+        """The result when nothing succeeded."""
+        how = f"{len(self.errors)} tries failed ({list_attempts(self.errors)})"
+        furthest = self.furthest
+        return Searched(None, how, furthest.likely(), furthest.errors(), furthest.plausible())
+
+
+#: Exceptions of making inputs, and of binding them to a forward.
+_NO_INPUTS = (TypeError, ValueError, KeyError, AttributeError)
+
+
+def can_run(model: nn.Module, inputs: Inputs, hooks: Hooks) -> bool:
+    """Does the forward succeed with these inputs?"""
+    try:
+        args, kwargs = call_arguments(model, on_meta(inputs_at(inputs, largest=LARGEST_FILLED), hooks.shadows))
+        return hooks.attempt(model, args, kwargs) is None
+    except (TypeError, ValueError):  # inputs of another signature
+        return False
+
+
+# The order of tries: candidates in their own order, and before them those that errors suggest, furthest first.
+
+#: The most combinations of candidates that are sorted before any is tried.
+MAX_COMBINATIONS = 4000
+#: One in so many tries is the next candidate in order, whatever errors suggest.
+TURN = 4
+#: The most other candidates that are tried in place of one that an error is about.
+MAX_OTHERS = 6
+#: As many of these are tried before a tried candidate is changed.
+MAX_USUAL = 5
+#: The rank of a try whose error says exactly what to change.
+SURE = 1 << 20
+
+
+_STRUCTURE = re.compile(
+    r"'str'|not str$|too many indices|shape of the mask|^KeyError|has no attribute|must be a mapping|values to unpack"
+    r"|one type,|Promotion of int|predicate to be bool|with a bool tensor|used as indices must be|'indices'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Inputs to try. picked: the inputs they started from.  came_to: the progress of the inputs they were changed from.
+
+    came_to is -1, and depth 0, for unchanged inputs; depth: the number of changes so far.  met: the kind of error
+    that led to the change.
+    """
+
+    inputs: Inputs
+    picked: Mapping[str, Choice]
+    came_to: int = -1
+    depth: int = 0
+    met: str = ""
+
+    def why(self) -> str:
+        """The assumptions, as a clause for each input."""
+        return "; ".join(self._explain_entry(name, spec) for name, spec in self.inputs.entries.items())
+
+    def _explain_entry(self, name: str, spec: Spec) -> str:
+        choice = self.picked.get(name)
+        if choice is not None and choice.spec == spec:
+            return f"{name} = {choice.why}"
+        return f"{format_inputs(Inputs({name: spec}))}, as the errors of other tries suggested"
+
+
+class Frontier:
+    """Candidates that are still to be tried."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model, self.choices = model, choices_for(model)
+        sets = from_library(model) or [dict(self.choices)]
+        self._seeds = _in_turn([_iterate_seeds(choices) for choices in sets])
+        self._waiting: list[tuple[int, int, int, Candidate]] = []
+        self._tried: set[str] = set()
+        self._best: dict[str, tuple[int, int]] = {}
+        self._order = itertools.count()
+        self._serve_events = 0
+
+    def next(self) -> Candidate | None:
+        """The candidate to try; None if nothing is left."""
+        self._serve_events += 1
+        sources = (
+            [self._iterate_led(), self._seeds] if self._serve_events % TURN else [self._seeds, self._iterate_led()]
+        )
+        for candidate in itertools.chain(*sources):
+            text = get_inputs_key(candidate.inputs)
+            if text not in self._tried and is_small(candidate.inputs):
+                self._tried.add(text)
+                return candidate
+        return None
+
+    def _iterate_led(self) -> Iterator[Candidate]:
+        while self._waiting:
+            yield heapq.heappop(self._waiting)[-1]
+
+    def failed(self, candidate: Candidate, failed: Failed) -> None:
+        """Derive others from a candidate's error: changes of it, then other choices for the failing input."""
+        usual, others = self._list_other_choices(failed)
+        changed = propose_changes(failed)
+        # The change for an index out of range is certainly better, however far it got.
+        sure = changed[:1] if isinstance(failed.error, OutOfRangeError) else []
+        met = re.sub(r"\d+", "0", failed.text)
+        # Another error at the same place counts as half a step further.
+        progress = 2 * failed.progress + (candidate.met not in ("", met))
+        # If channels do not agree, or keys are read, the error is better evidence than names.
+        telling = failed.trail.name in CHANNELS or _STRUCTURE.search(failed.text)
+        first = changed + usual if telling else usual + changed
+        for rank, tier, found in ((SURE, 0, sure), (progress, 0, first), (progress, 1, others)):
+            for inputs in found:
+                depth = candidate.depth + 1
+                again = Candidate(complete_sizes(inputs), candidate.picked, failed.progress, depth, met)
+                self._queue_candidate(again, (-rank, depth + tier))
+
+    def _queue_candidate(self, candidate: Candidate, place: tuple[int, int]) -> None:
+        """Queue a candidate by its rank, unless it already waits at a better place."""
+        text = get_inputs_key(candidate.inputs)
+        if text not in self._tried and (text not in self._best or place < self._best[text]):
+            self._best[text] = place
+            heapq.heappush(self._waiting, (*place, next(self._order), candidate))
+
+    def _list_other_choices(self, failed: Failed) -> tuple[list[Inputs], list[Inputs]]:
+        """Other choices for the input that the error is about: first if it has usual ones by its name, then the
+        rest."""
+        usual: list[Inputs] = []
+        others: list[Inputs] = []
+        for name in dict.fromkeys(str(path[0]) for path, _ in failed.suspects()):
+            if name not in self.choices:
+                self.choices[name] = choices_of(self.model, name)
+            choices = self.choices[name][: 1 + MAX_OTHERS]
+            entries = ({**failed.inputs.entries, name: each.spec} for each in choices)
+            found = [Inputs(_as_graph(each), failed.inputs.sizes) for each in entries]
+            # A choice by layer or by name comes before a change of sizes.
+            known = len(found) - sum(each.why.endswith(("a guess", "like the others")) for each in choices)
+            usual += found[: min(known, MAX_USUAL)]
+            others += found[min(known, MAX_USUAL) :]
+        return usual, others
+
+
+def _in_turn(seeds: list[Iterator[Candidate]]) -> Iterator[Candidate]:
+    """The first of each, then the second of each, and so on."""
+    for row in itertools.zip_longest(*seeds):
+        yield from (candidate for candidate in row if candidate is not None)
+
+
+def _iterate_seeds(choices: Mapping[str, list[Choice]]) -> Iterator[Candidate]:
+    """Inputs to try, the likeliest first: early candidates at early sizes."""
+    ranks = itertools.product(*(range(len(each)) for each in choices.values()))
+    combinations = sorted(itertools.islice(ranks, MAX_COMBINATIONS), key=sum)
+    waiting: list[tuple[int, int, dict[str, Choice], dict[str, int]]] = []
+    for order, ranking in enumerate(combinations):
+        picked = {name: each[rank] for (name, each), rank in zip(choices.items(), ranking, strict=True)}
+        symbols = {symbol for choice in picked.values() for symbol in _collect_symbols(choice.spec)}
+        sizes = size_choices(symbols)
+        waiting += [(sum(ranking) + index, order, picked, size) for index, size in enumerate(sizes)]
+    for _, _, picked, size in sorted(waiting, key=lambda each: each[:2]):
+        yield Candidate(_make_inputs(picked, size), picked)
+
+
+def _collect_symbols(spec: Spec) -> set[str]:
+    return {dim for leaf in iterate_leaves(spec) for dim in leaf.dims if isinstance(dim, str)}
+
+
+def _make_inputs(picked: Mapping[str, Choice], size: Mapping[str, int]) -> Inputs:
+    entries = {name: choice.spec for name, choice in picked.items()}
+    entries = _as_graph(entries)
+    used = Inputs(entries).symbols()
+    return complete_sizes(Inputs(entries, {name: value for name, value in size.items() if name in used}))
+
+
+def _as_graph(entries: dict[str, Spec]) -> dict[str, Spec]:
+    """Give features of nodes as many rows as edges may point to, and features of edges as many as there are edges."""
+    known = [
+        leaf for spec in entries.values() for leaf in iterate_leaves(spec) if "N" in (*leaf.dims[-2:-1], leaf.argument)
+    ]
+    if not known:
+        return entries
+    batched = known[0].dims[:1] == ("B",)
+    return {name: _of_nodes(spec, batched, "edge" in name) for name, spec in entries.items()}
+
+
+def _of_nodes(spec: Spec, batched: bool, is_edges: bool) -> Spec:
+    if isinstance(spec, MapSpec):
+        items = tuple((key, _of_nodes(item, batched, "edge" in key)) for key, item in spec.items)
+        return replace(spec, items=items)
+    if isinstance(spec, TensorSpec) and spec.dtype == "f32" and "N" not in spec.dims:
+        match spec.dims:
+            case ("B", features) if not batched:
+                return replace(spec, dims=("E" if is_edges else "N", features))
+            case ("B", "T", features) | ("B", features) if batched:
+                return replace(spec, dims=("B", "N", features))
+    return spec

@@ -1,0 +1,188 @@
+"""Candidates for one tensor or plain value: by its first consumer, by its name, else like the others, then anything."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from mase_server.tracing.inputs.searching.consumers import ANYTHING, hidden_states, list_candidates
+from mase_server.tracing.inputs.searching.forward import Source, Use, Wanted, first_use
+from mase_server.tracing.inputs.spec import ConstantSpec, Inputs, Spec, TensorSpec
+from mase_server.tracing.models.names import STATE, usual_inputs
+
+DEFAULT_VOCABULARY = 10
+#: Names of indices of which each sample has one.
+SINGLE = re.compile(
+    r"^(t|ts|time|timesteps?|y|labels?|class(es)?|class_?labels?|cond|users?|items?|action|step|(target|cand|pos|neg)_\w+"
+    r"|\w*(user|item)(_ids?)?)$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One candidate for one parameter, and why."""
+
+    spec: Spec
+    why: str
+
+
+def leaf_choices(model: nn.Module, name: str, wanted: Wanted, others: Inputs | None = None) -> list[Choice]:
+    """Candidates for one tensor: by its first consumer, by its name, else like the others, then anything."""
+    by_name = [Choice(_fill_vocabulary(spec, model), f"by its name {name!r}") for spec in usual_inputs(name)]
+    if STATE.search(name.lower()) and (states := hidden_states(model)):
+        return [Choice(spec, f"the state {name!r} of its recurrent layer") for spec in states]
+    use = first_use(model, wanted)
+    by_use = list_consumer_choices(use) if use is not None else []
+    if _is_handed_states(model):
+        by_name, by_use = _time_first(by_name), _time_first(by_use)
+    if SINGLE.search(name.lower()):
+        by_use = sorted(
+            by_use, key=lambda choice: isinstance(choice.spec, TensorSpec) and choice.spec.dims == ("B", "T")
+        )
+    special = any(
+        word in name.lower() for word in ("mask", "len", "edge", "adj", "label", "class", "index", "rays", "dirs")
+    )
+    ordered = (by_name, by_use) if special else (by_use, by_name)
+    mixed = [choice for pair in itertools.zip_longest(*ordered) for choice in pair if choice is not None]
+    return _drop_duplicates(mixed) or [*_list_similar_choices(model, name, others), *list_any_choices()]
+
+
+def _list_similar_choices(model: nn.Module, name: str, others: Inputs | None) -> list[Choice]:
+    """Candidates for a parameter without evidence: first the same as the others."""
+    if others is not None:
+        found = [spec for spec in others.entries.values() if isinstance(spec, TensorSpec)]
+        return [Choice(spec, f"{_describe_shape(spec)}, like the others") for spec in found[:1]]
+    if re.fullmatch(r"h|w|height|width", name.lower()):
+        return [Choice(ConstantSpec(value), f"{name} = {value}, a guess") for value in list_scalar_values(name)]
+    for other in inspect.signature(model.forward).parameters:
+        if other != name and (use := first_use(model, Wanted(other))) is not None:
+            return list_consumer_choices(use)[:1]
+    return []
+
+
+def _is_handed_states(model: nn.Module) -> bool:
+    """Does a forward take the states of a recurrent layer with time as its first dimension?"""
+    layer = next((part for part in model.modules() if isinstance(part, nn.RNNBase)), None)
+    names = inspect.signature(model.forward).parameters
+    return layer is not None and not layer.batch_first and any(STATE.search(name.lower()) for name in names)
+
+
+def _time_first(choices: list[Choice]) -> list[Choice]:
+    """The tokens of such a model have time as their first dimension too."""
+    return [
+        replace(each, spec=replace(each.spec, dims=("T", "B")))
+        if isinstance(each.spec, TensorSpec) and each.spec.dims == ("B", "T")
+        else each
+        for each in choices
+    ]
+
+
+def _parts_of(spec: TensorSpec, joined: tuple[int, int] | None) -> list[TensorSpec]:
+    """Candidates for one of several joined parts of a layer's features: as many as the others, or a few; then all."""
+    count, dim = joined or (1, 0)
+    if not -len(spec.dims) <= dim < len(spec.dims):
+        return [spec]
+    at = dim % len(spec.dims)
+    size = spec.dims[at]
+    if count < 2 or not isinstance(size, int) or size % count:
+        return [spec]
+    return [replace(spec, dims=(*spec.dims[:at], size // count, *spec.dims[at + 1 :])), spec]
+
+
+def list_consumer_choices(use: Use) -> list[Choice]:
+    """Candidates for the input of a layer."""
+    found = [part for spec in list_candidates(use.layer) for part in _parts_of(spec, use.joined)]
+    if use.dims:
+        found = sorted(found, key=lambda spec: len(spec.dims) != use.dims)
+    return [Choice(spec, f"{_describe_shape(spec)}, first consumer {use.path}") for spec in found]
+
+
+def list_any_choices() -> list[Choice]:
+    """Candidates without any evidence."""
+    return [Choice(spec, f"{_describe_shape(spec)}, a guess") for spec in ANYTHING]
+
+
+def _describe_shape(spec: TensorSpec) -> str:
+    kind = "tensor" if spec.dims[-2:] != ("H", "W") else ("video" if "D" in spec.dims else "image")
+    return f"{kind} [{', '.join(map(str, spec.dims))}]"
+
+
+def _fill_vocabulary(spec: TensorSpec, model: nn.Module) -> TensorSpec:
+    """The candidate with the model's own vocabulary in place of `V`."""
+    if spec.argument != "V" and "V" not in spec.dims:
+        return spec
+    tables = [part.num_embeddings for part in model.modules() if isinstance(part, nn.Embedding)]
+    count = tables[0] if tables else DEFAULT_VOCABULARY
+    dims = tuple(count if dim == "V" else dim for dim in spec.dims)
+    return replace(spec, dims=dims, argument=count if spec.argument == "V" else spec.argument)
+
+
+def _drop_duplicates(choices: list[Choice]) -> list[Choice]:
+    seen: dict[Any, Choice] = {}
+    for choice in choices:
+        seen.setdefault(choice.spec, choice)
+    return list(seen.values())
+
+
+# Values of inputs that are no tensors: numbers, flags, words, by their names and by the forward's comparisons.
+
+#: Pattern of a name -> values, likeliest first; the first match counts.
+NAMES: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    (r"^(use|is|has|do|with|return|output|need|apply|enable|no)_|^(training|train|causal|is_?causal|deterministic"
+     r"|sample|verbose|reverse|inverse|normali[sz]e|flag|mask_only|sampling|eval)$", (False, True)),
+    (r"^(h|w|height|width|h_?w|nh|nw|ph|pw|hp|wp)$", (4, 8, 32, 16)),
+    (r"^(start|offset|cur)_?(pos|idx|index|position)?$|(_pos|_offset|_start|_index|_idx)$|^(i|j|idx|index|layer(_id)?|stage"
+     r"|pos|level)$", (0, 1)),
+    (r"size|shape|resolution|^hw$", (8, (8, 8), (4, 4), (2, 8, 8))),
+    (r"^(t|seq_?len(gth)?|max_?len(gth)?|length|len|seq|l)$", (16, 8)),
+    (r"^(b|bs|batch(_?size)?)$", (2,)),
+    (r"alpha|beta|gamma|lam|temp|eps|scale|factor|weight|strength|ratio|prob|^p$|rate|coef|sigma|threshold|^tau$|^w$",
+     (0.5, 1.0)),
+    (r"", (2, 1, 4, 0)),
+)  # fmt: skip
+#: Annotation, or its text -> values of that type.
+TYPES: dict[str, tuple[Any, ...]] = {"bool": (False, True), "int": (2, 1, 4), "float": (0.5, 1.0), "str": ()}
+
+
+def list_scalar_values(name: str, annotation: Any = None) -> list[Any]:
+    """Values of a name, those of the type that it is annotated with first."""
+    usual = next(values for pattern, values in NAMES if re.search(pattern, name.lower()))
+    kind = type_of(annotation)
+    if kind is None:
+        return list(usual)
+    fitting = [value for value in usual if type(value).__name__ == kind]
+    return list(dict.fromkeys([*fitting, *TYPES[kind]]))
+
+
+def type_of(annotation: Any) -> str | None:
+    """The word of `TYPES` that an annotation is, also inside Optional; None for any other."""
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    if str(annotation).startswith("typing.Optional"):
+        text = str(annotation)
+    found = re.fullmatch(r"(?:(?:typing\.)?Optional\[)?(bool|int|float|str)\]?(?: \| None)?", text)
+    return found[1] if found else None
+
+
+def list_compared_words(model: nn.Module, name: str) -> list[Any]:
+    """Words that a forward compares a parameter with."""
+    source = Source.of(model, model.forward)
+    found: dict[Any, None] = {}
+    for node in ast.walk(source.node) if source else ():
+        match node:
+            case ast.Compare(
+                left=ast.Name(id=owner), ops=[ast.Eq() | ast.NotEq()], comparators=[ast.Constant(value=str(word))]
+            ):
+                if owner == name:
+                    found.setdefault(word)
+            case ast.Compare(left=ast.Name(id=owner), comparators=[other]) if owner == name:
+                found |= {each.value: None for each in ast.walk(other) if isinstance(each, ast.Constant)}
+            case ast.Subscript(value=table, slice=ast.Name(id=owner)) if owner == name and source:
+                held = source.resolve(table)
+                found |= dict.fromkeys(held.keys() if hasattr(held, "keys") else ())
+    return [word for word in found if isinstance(word, str)]

@@ -1,0 +1,349 @@
+"""Changes of sizes that an error suggests: channels, lengths, and image sides that fit the model's weights."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from mase_server.tracing.inputs.searching.failures import Failed
+from mase_server.tracing.inputs.searching.operands import (
+    CHANNELS,
+    OPERANDS,
+    Disagreement,
+    compare_elementwise,
+    list_operands,
+)
+from mase_server.tracing.inputs.searching.trees import (
+    Path,
+    iterate_tensor_specs,
+    name_sizes,
+    put_member,
+    resize_dimension,
+    shape_of,
+    size_of,
+)
+from mase_server.tracing.inputs.spec import Inputs, TensorSpec
+
+Changes = Iterator[Inputs]
+Match = re.Match[str]
+
+
+def propose_agreements(failed: Failed) -> Changes:
+    """Changes after which the operands of the failing call agree."""
+    yield from _propose_broadcasts(failed)
+    for each in _find_disagreements(failed):
+        yield from _settle_disagreement(failed, each)
+
+
+def _find_disagreements(failed: Failed) -> Iterator[Disagreement]:
+    row = OPERANDS.get(failed.trail.name)
+    if row is None:
+        return
+    try:
+        yield from (each for each in row(*failed.trail.args, **failed.trail.kwargs) if each.had != each.wanted)
+    except (TypeError, IndexError, AttributeError, ValueError):
+        return  # not called as the row expects
+
+
+def _propose_broadcasts(failed: Failed) -> Changes:
+    """An input that meets a computed tensor takes its shape: trailing sizes, then all of them."""
+    if OPERANDS.get(failed.trail.name) is not compare_elementwise:
+        return
+    found = [value for value in list_operands(failed.trail) if value.dim()]
+    for one, other in ((one, other) for one in found for other in found if one is not other):
+        path, spec = failed.place(one), failed.leaf(one)
+        if path is None or spec is None:
+            continue
+        shape = tuple(other.shape)
+        options = [shape[-len(spec.dims) :], shape]
+        if len(shape) == 4:
+            options.insert(1, (shape[0], 1, *shape[2:]))
+        for each in options:
+            yield put_member(
+                failed.inputs, path, TensorSpec(spec.dtype, name_sizes(failed.inputs, each), spec.fill, spec.argument)
+            )
+
+
+def _settle_disagreement(failed: Failed, told: Disagreement) -> Changes:
+    paths = failed.sources(told.tensor) if told.tensor is not None else list(failed.specs)
+    pairs = [(path, spec) for path in paths if isinstance(spec := failed.specs.get(path), TensorSpec)]
+    if failed.trail.name in CHANNELS:
+        yield from _move_channels(failed, told, pairs)
+    direct = failed.leaf(told.tensor) if told.tensor is not None else None
+    if direct is not None and told.tensor is not None:
+        path = failed.place(told.tensor)
+        if path is not None and told.at < len(direct.dims):
+            yield from resize_dimension(failed.inputs, path, direct, told.at, told.wanted)
+    for fit in (_match_same_size, _part_of_sum, _match_factor):
+        for path, spec in pairs:
+            for at, size in enumerate(shape_of(failed.inputs, spec)):
+                value = None if at == 0 and len(spec.dims) > 1 else fit(size, told)
+                if value is not None and _is_sound(failed, spec, at, value):
+                    yield from resize_dimension(failed.inputs, path, spec, at, value)
+    yield from change_flattened(failed, told.tensor, told.had, told.wanted, pairs)
+
+
+def _move_channels(failed: Failed, told: Disagreement, pairs: Sequence[tuple[Path, TensorSpec]]) -> Changes:
+    """Channels that exist in another place: last instead of first, or the other way."""
+    for path, spec in pairs:
+        for at, other in ((1, len(spec.dims) - 1), (len(spec.dims) - 1, 1)):
+            if len(spec.dims) > 2 and spec.dims[at] == told.wanted and isinstance(spec.dims[other], str):
+                rest = [dim for index, dim in enumerate(spec.dims) if index != at]
+                rest.insert(other, spec.dims[at])
+                yield put_member(failed.inputs, path, replace(spec, dims=tuple(rest)))
+
+
+def _is_sound(failed: Failed, spec: TensorSpec, at: int, value: int) -> bool:
+    """Is a size no coincidence, such as a length of one, or of the batch, or a number of tokens equal to channels?"""
+    if isinstance(spec.dims[at], int):
+        return True
+    channels = failed.trail.name in CHANNELS
+    return value > 1 and value != failed.inputs.sizes.get("B") and not (channels and spec.dtype.startswith("i"))
+
+
+def _match_same_size(size: int, told: Disagreement) -> int | None:
+    return told.wanted if size == told.had else None
+
+
+def _part_of_sum(size: int, told: Disagreement) -> int | None:
+    """The size of a tensor that is joined with others: more or less by the difference."""
+    value = size + told.wanted - told.had
+    return value if size < told.had and value > 0 else None
+
+
+def _match_factor(size: int, told: Disagreement) -> int | None:
+    """The size of a tensor that is repeated: encodings of each coordinate, heads, groups."""
+    times = told.had // size if size > 1 and told.had % size == 0 else 0
+    return told.wanted // times if times > 1 and told.wanted % times == 0 else None
+
+
+def _propose_told_sizes(failed: Failed, match: Match) -> Changes:
+    """Two sizes of a message: the actual one, and the required one."""
+    first, second = (int(group) for group in match.groups()[:2])
+    tensor = next(iter(list_operands(failed.trail)), None)
+    for had, wanted in ((second, first), (first, second)):
+        yield from _settle_disagreement(failed, Disagreement(tensor, -1, had, wanted))
+
+
+def _propose_told_shapes(failed: Failed, match: Match) -> Changes:
+    """Two shapes of a message: the input has the second and should have the first."""
+    wanted, had = ([int(size) for size in re.findall(r"\d+", group)] for group in match.groups()[:2])
+    for path, spec in iterate_tensor_specs(failed.inputs):
+        if list(shape_of(failed.inputs, spec)) == had:
+            yield put_member(
+                failed.inputs,
+                path,
+                TensorSpec(spec.dtype, name_sizes(failed.inputs, tuple(wanted)), spec.fill, spec.argument),
+            )
+
+
+def _propose_larger(failed: Failed, match: Match) -> Changes:
+    """Images, lengths and depths twice and more as large."""
+    for step in range(3):
+        grown = {
+            symbol: next(itertools.islice((each for each in sorted(table) if each > size), step, None), size * 2)
+            for symbol, size in failed.inputs.sizes.items()
+            if (table := LARGER.get(symbol))
+        }
+        if grown and max(grown.values()) <= MAX_SIZE:
+            yield Inputs(failed.inputs.entries, {**failed.inputs.sizes, **grown})
+
+
+def _propose_selecting_masks(failed: Failed, match: Match) -> Changes:
+    """A mask with as many elements as the tensor that it selects from, in as many dimensions as it has or only in the
+    first."""
+    subject = failed.trail.args[0] if failed.trail.args else None
+    for path, spec in failed.suspects():
+        if spec.dtype == "bool" and isinstance(subject, torch.Tensor):
+            for count in dict.fromkeys((len(spec.dims), 1)):
+                dims = name_sizes(failed.inputs, tuple(subject.shape[:count]))
+                yield put_member(failed.inputs, path, replace(spec, dims=dims, fill="ones"))
+
+
+def _propose_viewable(failed: Failed, match: Match) -> Changes:
+    """`shape '[2, -1, 8]' is invalid for input of size 36`: sizes with which the numbers of elements agree."""
+    sizes, count = [int(each) for each in match[1].split(",")], int(match[2])
+    wanted = math.prod(size for size in sizes if size > 0)
+    if not count:  # nothing is viewed, whatever its sizes
+        return
+    for path, spec in failed.suspects():
+        for at, size in reversed(list(enumerate(shape_of(failed.inputs, spec)))):
+            if at == 0 and len(spec.dims) > 1:
+                continue
+            if -1 in sizes:
+                rest = count // size if count % size == 0 else 1
+                yield from resize_dimension(failed.inputs, path, spec, at, wanted // math.gcd(wanted, rest))
+            elif size * wanted % count == 0:
+                yield from resize_dimension(failed.inputs, path, spec, at, size * wanted // count)
+    side = math.sqrt(wanted / count)
+    scaled = {
+        symbol: round(failed.inputs.sizes[symbol] * side) for symbol in ("H", "W") if symbol in failed.inputs.sizes
+    }
+    if scaled and -1 not in sizes and min(scaled.values()) > 0:
+        yield Inputs(failed.inputs.entries, {**failed.inputs.sizes, **scaled})
+
+
+def _propose_chunks(failed: Failed, match: Match) -> Changes:
+    """`can't divide axis of length 32 in chunks of 7`: the next multiple."""
+    length, chunk = int(match[1]), int(match[2])
+    for path, spec in failed.suspects() if chunk else ():
+        for at, size in enumerate(shape_of(failed.inputs, spec)):
+            if size == length:
+                for value in (math.ceil(length / chunk) * chunk, chunk):
+                    yield from resize_dimension(failed.inputs, path, spec, at, value)
+
+
+def _propose_compared(failed: Failed, match: Match) -> Changes:
+    """Sizes that the failing statement compares: made equal, within a limit, or divisible."""
+    step = failed.clue.last()
+    for node in ast.walk(step.node) if step else ():
+        if step and isinstance(node, ast.Compare) and len(node.comparators) == 1:
+            yield from _made_equal(failed, step.value(node.left), step.value(node.comparators[0]))
+        if step and isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+            size, divisor = step.value(node.left), step.value(node.right)
+            if _is_positive_int(size) and _is_positive_int(divisor) and size % divisor:
+                yield from _settle_disagreement(
+                    failed, Disagreement(None, -1, size, math.ceil(size / divisor) * divisor)
+                )
+
+
+def _made_equal(failed: Failed, one: Any, other: Any) -> Changes:
+    pairs = [(one, other)]
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        pairs = list(zip(one, other, strict=True))
+        both = {left: right for left, right in pairs if left != right}
+        known = {symbol: both[size] for symbol, size in failed.inputs.sizes.items() if size in both}
+        if known and all(map(_is_positive_int, known.values())):
+            yield Inputs(failed.inputs.entries, {**failed.inputs.sizes, **known})
+    for left, right in pairs:
+        if _is_positive_int(left) and _is_positive_int(right) and left != right:
+            yield from _settle_disagreement(failed, Disagreement(None, -1, left, right))
+            yield from _settle_disagreement(failed, Disagreement(None, -1, right, left))
+
+
+def _is_positive_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+#: Sizes of a symbol that is too small, and the largest that is tried.
+LARGER: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("H", "W"), (64, 128, 224, 256, 512)),
+    "L": (1024, 4096, 16000),
+    **dict.fromkeys(("T", "S"), (32, 64, 128, 256, 1024)),
+    "D": (32, 64),
+    "N": (16, 64, 256, 1024),
+}
+MAX_SIZE = 32000
+
+Row = tuple[str, Callable[[Failed, Match], Changes]]
+
+#: Pattern of `Type: message` -> what could be changed. Every row that fits is asked, in order.
+ROWS: tuple[Row, ...] = (
+    (r"can't be greater than actual input size|[Oo]utput size is too small|smaller than kernel|should be less than the"
+     r"|maximum size for tensor|not in range for dimension|non-empty|too small|Expected more than 1 ", _propose_larger),
+    (r"shape of the mask", _propose_selecting_masks),
+    (r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)", _propose_viewable),
+    (r"axis of length (\d+) in chunks of (\d+)", _propose_chunks),
+    (r"Expected \w*(?:\[\d\])? ?size \(([\d, ]+)\), got \[([\d, ]+)\]", _propose_told_shapes),
+    (r"should be \(([\d, ]+)\).*\[([\d, ]+)\]", _propose_told_shapes),
+    (r"Expected (\d+),? (?:but )?got:? (\d+)", _propose_told_sizes),
+    (r"to be (\d+), but got (\d+)", _propose_told_sizes),
+    (r"of (\d+),? but got (\d+)", _propose_told_sizes),
+    (r"input_size: got (\d+) expected (\d+)", _propose_told_sizes),
+    (r"to have (\d+) channels, but got (\d+)", _propose_told_sizes),
+    (r"must be (\d+).*, got (\d+)", _propose_told_sizes),
+    (r"tensor a \((\d+)\) must match the size of tensor b \((\d+)\)", _propose_told_sizes),
+    (r"tensor \((\d+)\) must match the existing size \((\d+)\)", _propose_told_sizes),
+    (r"X1: (\d+) X2: (\d+)", _propose_told_sizes),
+    (r"parameter numbers = (\d+) and channel size = (\d+)", _propose_told_sizes),
+    (r"has size (\d+) for operand \d.* seen size (\d+)", _propose_told_sizes),
+    (r"\(\d+x(\d+) and (\d+)x\d+\)", _propose_told_sizes),
+    (r"^(?:AssertionError|ValueError|RuntimeError|Exception|NotImplementedError)", _propose_compared),
+)  # fmt: skip
+
+
+# The size of an image, or the length of a sequence, that gives as many features as a later layer takes.
+
+Pairs = Sequence[tuple[Path, TensorSpec]]
+
+#: Symbols that are scaled together.
+_SPACES = (("H", "W"), ("L",), ("T",), ("D", "H", "W"))
+MAX_SIDE = 4096
+
+
+def change_flattened(
+    failed: Failed, tensor: torch.Tensor | None, had: int, wanted: int, pairs: Pairs
+) -> Iterator[Inputs]:
+    """Changes after which `had` features, flattened from a computed map, become `wanted` ones."""
+    yield from _change_flat_images(failed, had, wanted, pairs)
+    seen: dict[tuple[int, int], None] = {}
+    for before, after in _find_flattened_sides(failed, had, wanted):
+        if (before, after) not in seen:
+            seen[before, after] = None
+            yield from _scale_inputs(failed, before, after)
+    yield from _change_patches(failed, had, wanted)
+
+
+def _change_flat_images(failed: Failed, had: int, wanted: int, pairs: Pairs) -> Iterator[Inputs]:
+    """The input is itself flattened: square images with so many values, of one channel or of a few."""
+    for path, spec in pairs:
+        shape = shape_of(failed.inputs, spec)
+        if len(shape) == 4 and math.prod(shape[1:]) == had:
+            for channels in (shape[1], 1, 3, 4):
+                side = math.isqrt(wanted // channels)
+                if channels * side * side == wanted and side > 1:
+                    yield put_member(failed.inputs, path, TensorSpec(spec.dtype, (spec.dims[0], channels, side, side)))
+
+
+def _find_flattened_sides(failed: Failed, had: int, wanted: int) -> Iterator[tuple[int, int]]:
+    """A side of a map that was flattened to `had` features, and the side that gives `wanted` ones."""
+    mode = failed.trail.mode
+    shapes = [tuple(each.shape) for each in reversed(mode.made)] if mode is not None else []
+    leaves = [shape_of(failed.inputs, spec) for spec in failed.specs.values() if isinstance(spec, TensorSpec)]
+    for shape in dict.fromkeys(each for each in (*shapes, *leaves) if len(each) > 2):
+        if not had or math.prod(shape[1:]) != had:
+            continue
+        for channels, sides in ((shape[1], shape[2:]), (shape[-1], shape[1:-1])):
+            if channels and wanted % channels == 0:
+                yield from _scale_sides(sides, wanted // channels)
+
+
+def _scale_sides(sides: tuple[int, ...], product: int) -> Iterator[tuple[int, int]]:
+    """All sides scaled alike; a map of one side is a length."""
+    scale = (product / math.prod(sides)) ** (1 / len(sides))
+    scaled = [round(side * scale) for side in sides]
+    if math.prod(scaled) == product and min(scaled) > 0:
+        yield max(sides), max(scaled)
+
+
+def _scale_inputs(failed: Failed, before: int, after: int) -> Iterator[Inputs]:
+    """Inputs with which an inner map's side is `after` instead of `before`, if it shrinks by a whole stride."""
+    for symbols in _SPACES:
+        used = [symbol for symbol in symbols if symbol in failed.inputs.sizes]
+        if len(used) != len(symbols):
+            continue
+        side = size_of(failed.inputs, used[-1])
+        power = 2 ** round(math.log2(max(1, side / before)))
+        for stride in dict.fromkeys((power, power * 2, max(1, round(side / before)), max(1, power // 2))):
+            changed = {symbol: size_of(failed.inputs, symbol) + (after - before) * stride for symbol in used}
+            if min(changed.values()) > 0 and max(changed.values()) <= MAX_SIDE * 8:
+                yield Inputs(failed.inputs.entries, {**failed.inputs.sizes, **changed})
+
+
+def _change_patches(failed: Failed, had: int, wanted: int) -> Iterator[Inputs]:
+    """An image cut into `had` patches (and a few tokens more) that should be `wanted`."""
+    height, width = (failed.inputs.sizes.get(symbol) for symbol in ("H", "W"))
+    if height is None or height != width:
+        return
+    for more in (0, 1, 2):
+        per_side, wanted_side = math.isqrt(max(0, had - more)), math.isqrt(max(0, wanted - more))
+        if per_side and wanted_side and per_side**2 == had - more and wanted_side**2 == wanted - more:
+            side = max(1, height // per_side) * wanted_side
+            yield Inputs(failed.inputs.entries, {**failed.inputs.sizes, "H": side, "W": side})

@@ -1,0 +1,380 @@
+"""Showing a model that was made: with the wished inputs, or with inputs that a search finds."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from mase_server.protocol.answers.files import InputField, InputForm
+from mase_server.protocol.request import TraceRequest, owner_of
+from mase_server.protocol.snapshot import Problem
+from mase_server.tracing.diagnosis.problems import describe_error as told
+from mase_server.tracing.importing.packages import install_advice
+from mase_server.tracing.importing.source import Namespace
+from mase_server.tracing.inputs import trouble
+from mase_server.tracing.inputs.comments import (
+    BLANK,
+    Comment,
+    Wish,
+    Wishes,
+    Written,
+    comment_for,
+    comment_naming,
+    inputs_syntax,
+    inputs_template,
+    read_comment,
+    without_text,
+)
+from mase_server.tracing.inputs.roles import name_dimensions
+from mase_server.tracing.inputs.searching.failures import is_unavoidable
+from mase_server.tracing.inputs.searching.search import Searched, can_run, search_inputs
+from mase_server.tracing.inputs.spec import Inputs, complete_sizes, inputs_at, on_meta
+from mase_server.tracing.inputs.text import write_spec
+from mase_server.tracing.models.arguments import Built, Surroundings, build, rebuilt
+from mase_server.tracing.models.classes import FORWARD, class_nodes, entry_of, forward_owner, make_constructor, run_by
+from mase_server.tracing.models.constructions import construction_of, list_required_parameters, signature_of
+from mase_server.tracing.models.expressions import NoTextError, value_text
+from mase_server.tracing.models.found import Found, Hooks, Unshown, call_arguments
+from mase_server.tracing.models.guesses import NoArgumentsError
+from mase_server.tracing.models.workspace import FILE_SECONDS, Budget, Workspace
+from mase_server.tracing.recording.positions import report_phase
+from mase_server.tracing.recording.state import put_in_mode, require_tree
+
+#: The most errors of a forward that are followed to the constructor's arguments.
+MAX_ERRORS = 3
+
+
+class Showing:
+    """The models of one file that are shown so far, and the steps to show another.
+
+    covered: names of the classes that shown models consist of.  shown: the number of shown models.
+    """
+
+    def __init__(self, request: TraceRequest, tree: ast.Module, hooks: Hooks, wishes: Wishes) -> None:
+        self.request, self.tree, self.hooks, self.wishes = request, tree, hooks, wishes
+        self.options, self.path = request.options, request.path
+        self.nodes = class_nodes(tree)
+        #: Every class statement of the file, those inside functions too.
+        self.classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+        self.covered: set[str] = set()
+        self.shown = 0
+        self.explanation: BaseException | None = None
+        #: The functions of the file that build a model and need no arguments, by the model's class: their calls.
+        self.builders: dict[str, list[str]] = {}
+        #: What the file's names stand for, once it has run.
+        self.names: Namespace = {}
+        self.workspace = Workspace(request.folder, request.path)
+        #: The time for all searches, from the first one on; and the time of the class whose turn it is.
+        self.budget: Budget | None = None
+        self.turn = Budget.of(0.0)
+
+    def of_spec(self, built: Built, name: str, spec: Inputs, source: str, how: str) -> Found:
+        """A model with inputs that are only described."""
+        entry = entry_for(name, built.model)
+        run_by(built.model, entry)
+        # A user who writes numbers chooses the sizes to run with, without excluding others.
+        spec = complete_sizes(spec) if spec.symbols() else name_dimensions(spec.entries, built.model)
+        inputs = on_meta(inputs_at(spec), self.hooks.shadows)
+        args, kwargs = call_arguments(built.model, inputs)
+        return Found(
+            built.model, name, args, kwargs, inputs, spec, source, built.arguments, built.source, how, False,
+            make_constructor(built.construct, entry),
+        )  # fmt: skip
+
+    def cover(self, found: Found) -> Found:
+        """Mark a model as shown; return it with the comment that asks for its assumptions."""
+        self.shown += 1
+        kinds = {type(part) for part in found.model.modules()}
+        # Showing a class also shows the class whose forward it inherited.
+        self.covered |= {kind.__name__ for kind in kinds} | {forward_owner(kind).__name__ for kind in kinds}
+        about = tuple(self.wishes.about(found.name))
+        sets, active = tuple(self.wishes.sets(found.name)), self.wishes.active(found.name)
+        builders = tuple(self.builders.get(owner_of(found.name), ()))
+        found = replace(
+            found, comment=found.comment or self._write_comment(found), sets=sets, set=active, written=about,
+            builders=builders,
+        )  # fmt: skip
+        if self.options.trial is None:
+            return found
+        form = form_of(found.model, owner_of(found.name), found.arguments, found.spec, self.names)
+        return replace(found, form=form)
+
+    def _write_comment(self, found: Found) -> Comment:
+        """The comment that asks for the assumptions, after its call was tried exactly as written."""
+        came_from = found.arguments_from, found.inputs_from, found.spec, self.names
+        if found.name.partition(".")[0] in self.classes:
+            comment = comment_for(found.model, *came_from)
+        else:
+            comment = comment_naming(found.name, found.arguments, *came_from)
+        if comment.text is None or comment.text == comment.inputs or self._is_comment_runnable(comment.text, found):
+            return comment
+        return replace(comment, text=None, why="the constructor arguments as text make another model")
+
+    def _is_comment_runnable(self, text: str, found: Found) -> bool:
+        """Does the call in a comment make a model that runs with a model's inputs?"""
+        wish = read_comment(Written(0, 0, 0, text.removeprefix("mase: ")), None, self.names)
+        if not isinstance(wish, Wish) or wish.call is None:
+            return True
+        built = build(type(found.model), self.around(self.names), wish.call, [])
+        if built is None:
+            return False
+        run_by(built.model, entry_for(found.name, built.model))
+        put_in_mode(built.model, found.training)
+        return can_run(built.model, found.spec, self.hooks)
+
+    def around(self, namespace: Namespace) -> Surroundings:
+        """The surroundings of a class of the file."""
+        return Surroundings(namespace, self.tree, self.hooks.shadows, self.hooks.on_trial, self.workspace, self.turn)
+
+    def take_turn(self, waiting: int) -> None:
+        """Take a class's share of the time: half of the rest, all of it for the last waiting one."""
+        self.budget = self.budget or Budget.of(FILE_SECONDS)
+        self.turn = self.budget.part(1.0 if waiting == 1 else 0.5)
+
+    def as_wished(self, built: Built, name: str) -> Built:
+        """The same, noting arguments that came from an option."""
+        wish = self.wishes.of(name)
+        if wish.constructor(name) is None or wish.call is not None:
+            return built
+        return replace(built, source=self.options.inputs_from)
+
+    def complete(self, built: Built, name: str, others: Iterable[Built] = ()) -> Iterator[Found | Unshown]:
+        """Show a model that was never called: with wished inputs, or with those of a search.
+
+        UnwalkableError if torch cannot traverse it.
+        """
+        require_tree(built.model)
+        wish = self.wishes.of(name)
+        if wish.inputs is not None:
+            how = join_clauses(wish.said(), built.how)
+            yield self.cover(self.of_spec(built, name, wish.inputs, wish.inputs_from, how))
+            return
+        remembered, how = self.hooks.remembered.get(name, (None, ""))
+        if remembered is not None and (found := self._still_works(built, name, remembered, how)) is not None:
+            yield self.cover(found)
+            return
+        searched = self.search(built, name)
+        if searched.spec is None and remembered is None:
+            built, searched = self._build_otherwise(built, name, searched, others)
+        if searched.spec is None and remembered is not None:
+            # They worked before the last edit: their present error is worth more than "nothing found".
+            yield self.cover(self.of_spec(built, name, remembered, "search", how))
+        elif (failing := _choose_failing_inputs(built, searched)) is not None:
+            how = f"found by search: the likeliest inputs, though the forward fails with them ({searched.how})"
+            found = self.of_spec(built, name, failing, "search", how)
+            yield self.cover(replace(found, doubtful=searched.likely is None))
+        elif searched.spec is None:
+            yield self._describe_uncalled(name, built, searched)
+        else:
+            how = join_clauses(searched.how, built.how) + self._why_no_run()
+            yield self.cover(self.of_spec(built, name, searched.spec, "search", how))
+
+    def search(self, built: Built, name: str) -> Searched:
+        """Search for inputs of a model, within its turn's time."""
+        run_by(built.model, entry_for(name, built.model))
+        # If these inputs do not work, other arguments need time too.
+        with report_phase("inputs", name):
+            return search_inputs(built.model, self.hooks, budget=self.turn.part(0.6))
+
+    def _build_otherwise(
+        self, built: Built, name: str, searched: Searched, others: Iterable[Built]
+    ) -> tuple[Built, Searched]:
+        """Make the model in another way, if the present way is why no inputs succeed."""
+        if built.source == "search":
+            namespace = vars(sys.modules[type(built.model).__module__])
+            others = rebuilt(type(built.model), self.around(namespace), built, searched.errors[:MAX_ERRORS])
+        elif built.source == "usage" and searched.likely is not None:
+            # It is made as the user makes it, so the mistake is in its forward.
+            return built, searched
+        for other in others:
+            if self.turn.is_spent():
+                break
+            again = self.search(other, name)
+            if again.spec is not None:
+                return other, again
+        return built, searched
+
+    def _still_works(self, built: Built, name: str, remembered: Inputs, how: str) -> Found | None:
+        """The model with the inputs of its last search, recorded already if the caller can do that."""
+        try:
+            found = self.of_spec(built, name, remembered, "search", how)
+        except (TypeError, ValueError):  # inputs of another signature
+            return None
+        if self.hooks.record is not None:
+            return replace(found, recorded=True) if self.hooks.record(found) else None
+        return found if can_run(built.model, remembered, self.hooks) else None
+
+    def describe_unbuilt(self, name: str, kind: type[nn.Module], errors: list[BaseException]) -> Unshown:
+        """Why no instance of a class could be made."""
+        said = self.wishes.of(name).called_at
+        if said is not None and errors and trouble.find_failed_constructor(errors[0]) is None:
+            problem = trouble.at_call(self.path, said, told(errors[0]))
+            return Unshown(name, problem.message, "Correct the comment.", problem)
+        if (unshown := self._describe_lack(name, errors)) is not None:
+            return unshown
+        if errors and trouble.find_failed_constructor(errors[0]):
+            problem = trouble.in_constructor(self.path, self.request.folder, errors[0], name)
+            return Unshown(name, f"Its constructor failed: {told(errors[0])}", "", problem)
+        step = f"Give its constructor call in a comment above it: `# mase: {_call_syntax(kind)}`."
+        reason = f" ({trouble.list_attempts(map(_get_failure_reason, errors))})" if errors else ""
+        message = f"No constructor arguments were found for {name}{reason}. {step}"
+        problem = self._with_template(name, self._choose_severity(), "no-arguments", message, _call_syntax(kind))
+        return Unshown(name, "No arguments of its constructor were found.", step, problem)
+
+    def _describe_lack(self, name: str, errors: Iterable[BaseException]) -> Unshown | None:
+        """Why a model is not shown if it needs a package that is missing, which is told at the import alone."""
+        lacks = [error for each in errors if (error := trouble.find_lack(each)) is not None]
+        module = next((error.name for error in lacks if error.name), None)
+        if module is None:
+            return None
+        why = f"It needs {module.partition('.')[0]}, which cannot be imported in {sys.executable}."
+        step = install_advice(module, [self.request.folder]).strip()
+        problem = trouble.at_class(self.path, self.nodes.get(name), "warning", "missing-package", f"{why} {step}")
+        return Unshown(name, why, step, problem, elsewhere=True)
+
+    def _with_template(self, name: str, severity: str, code: str, message: str, text: str) -> Problem:
+        """A problem of a class that a comment would solve, with the fix that writes it; a class needs one template."""
+        node = self.nodes.get(name)
+        fixes = [] if name in self.wishes.templates else trouble.template_above(self.path, node, text)
+        return replace(trouble.at_class(self.path, node, severity, code, message), fixes=fixes)
+
+    def _describe_uncalled(self, name: str, built: Built, searched: Searched) -> Unshown:
+        if (unshown := self._describe_lack(name, searched.errors)) is not None:
+            return unshown
+        step = inputs_syntax(built.model.forward)
+        message = f"No inputs were found for {name}: {searched.how}{self._why_no_run()}. {step}"
+        # A file is rarely opened only for its training step.
+        severity = self._choose_severity() if entry_for(name, built.model) == FORWARD else "information"
+        problem = self._with_template(name, severity, "no-inputs", message, inputs_template(built.model.forward))
+        return Unshown(name, "No inputs were found with which it runs.", step, problem)
+
+    def _why_no_run(self) -> str:
+        """The end of a sentence that says why the file's own run gave no inputs."""
+        if self.explanation is None:
+            return ""
+        return f" (its own run ended before any model was called: {told(self.explanation)})"
+
+    def _choose_severity(self) -> str:
+        return "information" if self.shown else "warning"
+
+
+def _choose_failing_inputs(built: Built, searched: Searched) -> Inputs | None:
+    """The inputs to show although the forward fails with them, if the error is probably its own."""
+    if any(map(is_unavoidable, searched.errors)):
+        return searched.likely
+    # Wrong arguments of the constructor make a forward fail too.
+    assumed = built.source == "search" or bool(built.how)
+    return None if assumed else searched.likely or searched.plausible
+
+
+def _get_failure_reason(error: BaseException) -> str:
+    """The reason why a class could not be made; for a failed guess, only its message."""
+    return str(error) if isinstance(error, NoArgumentsError) else told(error)
+
+
+def entry_for(name: str, model: nn.Module) -> str:
+    """The method by which a model runs: the one in its name, as in `Net.training_step`, else its class's."""
+    kind, _, method = name.partition(".")
+    if method and kind == type(model).__name__:
+        return method
+    return entry_of(type(model)) or FORWARD
+
+
+def _call_syntax(kind: type[nn.Module]) -> str:
+    """A constructor call to fill in, `Net(dim=..., encoder=...)`, without values that were never tried."""
+    return f"{kind.__name__}({', '.join(f'{each.name}={BLANK}' for each in list_required_parameters(kind)) or BLANK})"
+
+
+def join_clauses(*clauses: str) -> str:
+    """Clauses as one text; empty ones are left out."""
+    return "; ".join(filter(None, clauses))
+
+
+# The parts of a model's inputs and constructor arguments that a user may change, as texts to edit and read back.
+
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def input_fields(model: nn.Module, spec: Inputs) -> list[InputField]:
+    """A field for each input: those that are given, then what forward takes besides."""
+    parameters = _get_signature_parameters(model.forward)
+    sizes = dict(spec.sizes)
+    # In the order of the inputs: a symbol gives its size at its first place.
+    fields = [
+        _make_field(name, parameters.get(name), *_input_text(each, sizes), {}) for name, each in spec.entries.items()
+    ]
+    left = (name for name, each in parameters.items() if name not in spec.entries and each.kind not in _VARIABLE)
+    return [*fields, *(_make_field(name, parameters[name], "", "", {}) for name in left)]
+
+
+def _input_text(entry: Any, sizes: dict[str, int]) -> tuple[str, str]:
+    """(text, reason why there is none) of one input."""
+    if (trouble := next(without_text(entry), None)) is not None:
+        return "", trouble
+    return write_spec(entry, sizes), ""
+
+
+def argument_fields(
+    made_by: Callable[..., Any], given: Mapping[str, Any], names: Mapping[str, Any]
+) -> list[InputField]:
+    """A field for each argument of what makes a model. given: the arguments that it was given, by name."""
+    fields = []
+    for name, parameter in _get_signature_parameters(made_by).items():
+        if parameter.kind in _VARIABLE:
+            continue
+        text, why = _value_text(given[name], names) if name in given else ("", "")
+        fields.append(_make_field(name, parameter, text, why, names))
+    return fields
+
+
+def find_maker(model: nn.Module, owner: str, names: Mapping[str, Any]) -> Callable[..., Any] | None:
+    """The class or function of the file that a comment must call to make a model of this name."""
+    found = type(model) if type(model).__name__ == owner else names.get(owner)
+    return None if found is None or isinstance(found, nn.Module) or not callable(found) else found
+
+
+def given_to(model: nn.Module, owner: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments that a model's maker was given."""
+    made = construction_of(model)
+    return made.bound() if type(model).__name__ == owner and made is not None else arguments
+
+
+def _make_field(
+    name: str, parameter: inspect.Parameter | None, text: str, why: str, names: Mapping[str, Any]
+) -> InputField:
+    empty = inspect.Parameter.empty
+    required = parameter is not None and parameter.default is empty and parameter.kind not in _VARIABLE
+    optional = parameter is None or parameter.default is empty
+    default = "" if optional or parameter is None else _value_text(parameter.default, names)[0]
+    return {"name": name, "text": text, "why": why, "required": required, "default": default}
+
+
+def _value_text(value: Any, names: Mapping[str, Any]) -> tuple[str, str]:
+    try:
+        return value_text(value, names), ""
+    except NoTextError as error:
+        return "", str(error)
+
+
+def _get_signature_parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        is_model = isinstance(function, type) and issubclass(function, nn.Module)
+        found = signature_of(function) if is_model else inspect.signature(function)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return {}
+    return found.parameters
+
+
+def form_of(
+    model: nn.Module, owner: str, arguments: Mapping[str, Any], spec: Inputs, names: Mapping[str, Any]
+) -> InputForm:
+    """{"call", "arguments", "inputs"}: call: what makes the model, "" where nobody can say that in a comment."""
+    makes = find_maker(model, owner, names)
+    fields = [] if makes is None else argument_fields(makes, given_to(model, owner, arguments), names)
+    return {"call": "" if makes is None else owner, "arguments": fields, "inputs": input_fields(model, spec)}

@@ -1,1 +1,0 @@
-"""Importing a person's modules: rewritten so that bindings report, and with stand-ins for what is missing."""

@@ -1,0 +1,262 @@
+"""Making an instance of a model class when its arguments are not given."""
+
+from __future__ import annotations
+
+import heapq
+import inspect
+import itertools
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from mase_server.tracing.diagnosis.failure import RAISED
+from mase_server.tracing.execution.guard import limit_memory
+from mase_server.tracing.importing.placeholders import find_placeholder_error
+from mase_server.tracing.models.clues import clue_of, place_of
+from mase_server.tracing.models.constructions import MAX_DEPTH, Constructions, Surroundings
+from mase_server.tracing.models.guesses import (
+    PLURAL,
+    Arguments,
+    Made,
+    Making,
+    NoArgumentsError,
+    lacking_arguments,
+    make_arguments,
+    parts_for,
+    usual_arguments,
+)
+from mase_server.tracing.models.plans import Plan, iterate_plans, iterate_starts
+from mase_server.tracing.models.repairs import propose_arguments
+from mase_server.tracing.recording.shadow import MetaMode
+
+__all__ = ["Built", "Surroundings", "build", "builds", "rebuilt"]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A model with its constructor arguments, their source, and a way to make it again.
+
+    how: the assumptions made, as a clause; "" if its own file or a user gives the arguments.
+    plan: the plan that made it, if an error of its forward can be followed to its arguments.
+    """
+
+    model: nn.Module
+    arguments: Arguments
+    source: str
+    construct: Callable[[], nn.Module] | None
+    how: str = ""
+    plan: Plan | None = None
+
+
+def builds(
+    kind: type[nn.Module], around: Surroundings, asked: str | None, errors: list[BaseException]
+) -> Iterator[Built]:
+    """Instances on meta, the likeliest first: as `asked` and no other; else by call sites of the file, defaults,
+    builders, call sites elsewhere in the workspace; if none of these works, with the usual arguments by name,
+    repaired by the errors that they cause.
+
+    Each try runs in `on_trial()`, which sees the exception of one that fails. If nothing could be built, the errors
+    of all ways are added to `errors`, the user's own first.
+    """
+    guesses: list[BaseException] = []
+    own: list[BaseException] = []
+    search, count = _start_repairs(kind, around), 0
+    for plan in _all_plans(kind, around, asked, search):
+        if plan.source == "search" and count:
+            return
+        built = _try_plan(kind, plan, around)
+        if isinstance(built, Built):
+            count += 1
+            yield built
+            if plan.source == "search":
+                return
+            continue
+        search.failed(plan, built)
+        told = plan.guessed or (plan.source == "default" and _is_lacking_arguments(kind, built))
+        (guesses if told else own).append(built)
+    if not count:
+        errors += [*own, *map(NoArgumentsError.of, guesses)]
+
+
+def build(kind: type[nn.Module], around: Surroundings, asked: str | None, errors: list[BaseException]) -> Built | None:
+    """The first of `builds`."""
+    return next(builds(kind, around, asked, errors), None)
+
+
+def _start_repairs(kind: type[nn.Module], around: Surroundings, *, usual: bool = True) -> Repairs:
+    def make(part: type[nn.Module]) -> Made | None:
+        """A part, as it would be made by itself; None if that is unknown."""
+        if around.depth >= MAX_DEPTH or part is kind or around.budget.is_spent():
+            return None
+        inner = around.inner({**vars(inspect.getmodule(part) or object), **around.namespace})
+        built = build(part, inner, None, [])
+        again = None if built is None else built.construct
+        return None if again is None else Made(again, f"{part.__name__}(...)")
+
+    return Repairs(kind, around, lambda part: around.workspace.kept(("part", part), lambda: make(part)), usual=usual)
+
+
+def _all_plans(kind: type[nn.Module], around: Surroundings, asked: str | None, search: Repairs) -> Iterator[Plan]:
+    yield from iterate_plans(kind, around, asked)
+    if asked is None:
+        yield from search
+
+
+def rebuilt(
+    kind: type[nn.Module], around: Surroundings, built: Built, errors: Iterable[BaseException]
+) -> Iterator[Built]:
+    """Other instances of a class whose guessed arguments led to `errors` in its forward."""
+    search = _start_repairs(kind, around, usual=False)
+    for error in errors:
+        search.failed(built.plan or Plan(built.source, kind, True, kind, built.arguments), error)
+    for plan in search:
+        again = _try_plan(kind, plan, around)
+        if isinstance(again, Built):
+            yield again
+        else:
+            search.failed(plan, again)
+
+
+def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built | BaseException:
+    """The model that a plan makes, or the exception that it raises."""
+    constructions = Constructions()
+    room = limit_memory() if plan.guessed else nullcontext()
+    try:
+        with around.on_trial(), constructions.recording(), MetaMode(around.shadows), room:
+            model = plan.make()
+    except RAISED as error:  # the border to the user's constructors
+        return find_placeholder_error(error)
+    call = constructions.of(model) if isinstance(model, kind) else None
+    if call is None:
+        return NoArgumentsError(f"none of the tries makes a {kind.__name__}")
+    arguments = call.bound()
+    # Modules among the arguments are on meta: for a model with values they have to be made again too.
+    again = plan.make if any(isinstance(value, nn.Module) for value in arguments.values()) else call.rebuild()
+    return Built(model, arguments, plan.source, again, plan.how, plan)
+
+
+def _is_lacking_arguments(kind: type[nn.Module], error: BaseException) -> bool:
+    """Does a class fail without arguments because it requires some, or because of its surroundings?"""
+    if isinstance(error, OSError):
+        return True
+    parameters = inspect.signature(kind).parameters.values()
+    if isinstance(error, TypeError) and any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return "required positional argument" in str(error) or "required keyword-only" in str(error)
+    empty = any(type(each.default) in (tuple, list, dict) and not each.default for each in parameters)
+    if empty and isinstance(error, LookupError):
+        return True
+    if all(each.default is not None for each in parameters):
+        return False
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return "NoneType" in str(error) or (last.line or "").startswith(("assert ", "raise ", "assert("))
+
+
+# Guessed arguments, and changes that their errors suggest: a bounded search, furthest first.
+
+#: Bounds: constructions, and seconds.
+MAX_REPAIRS = 48
+MAX_SECONDS = 2.0
+
+GUESSED = "its constructor's arguments are guessed from their names"
+CHANGED = "changed as its errors suggest"
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Arguments to try, and the assumptions behind them."""
+
+    function: Callable[..., Any]
+    arguments: Arguments
+    how: str
+
+    def key(self) -> str:
+        return f"{id(self.function)} {self.arguments!r}"
+
+
+class Repairs:
+    """Plans with guessed arguments: the usual ones, then changes that the errors of failed ones suggest.
+
+    Iteration ends when nothing is left to try, or after `MAX_REPAIRS` plans or `MAX_SECONDS`.
+    usual: begin with guesses.
+    """
+
+    def __init__(self, kind: type[nn.Module], around: Surroundings, make: Making, *, usual: bool = True) -> None:
+        self.kind, self.around, self.make, self.usual = kind, around, make, usual
+        self._waiting: list[tuple[int, int, _Step]] = []
+        self._seen: set[str] = set()
+        #: The number of different errors behind some arguments: those that get further are followed first.
+        self._passed: dict[str, frozenset[Any]] = {}
+        self._order = itertools.count()
+
+    def __iter__(self) -> Iterator[Plan]:
+        budget = self.around.budget.part(most=MAX_SECONDS)
+        if self.usual:
+            yield from self._start_from_partial_calls()
+        for _ in range(MAX_REPAIRS):
+            if not self._waiting or budget.is_spent():
+                return
+            yield self._make_plan(heapq.heappop(self._waiting)[2])
+
+    def _start_from_partial_calls(self) -> Iterator[Plan]:
+        """Partly written arguments come before purely guessed ones."""
+        for start in iterate_starts(self.kind, self.around):
+            try:
+                more = lacking_arguments(start.function, start.arguments, self.around, self.make)
+            except NoArgumentsError:
+                continue
+            how = f"{start.how}, with {', '.join(more)} guessed" if more else start.how
+            step = _Step(start.function, {**start.arguments, **more}, how)
+            if step.key() not in self._seen:
+                yield self._make_plan(step)
+        yield from (self._plan_usual(), self._plan_usual(PLURAL))
+
+    def _plan_usual(self, *lists: Any) -> Plan:
+        try:
+            return self._make_plan(
+                _Step(self.kind, usual_arguments(self.kind, self.around, self.make, *lists), GUESSED)
+            )
+        except NoArgumentsError as error:
+            return Plan("search", partial(_raise_error, error), guessed=True)
+
+    def _make_plan(self, step: _Step) -> Plan:
+        self._seen.add(step.key())
+        return Plan(
+            "search",
+            lambda: step.function(**make_arguments(step.arguments)),
+            True,
+            step.function,
+            step.arguments,
+            step.how,
+        )
+
+    def failed(self, plan: Plan, error: BaseException) -> None:
+        """Note that a plan failed: derive others, unless the change that led to it did not help."""
+        if plan.function is None or plan.arguments is None:
+            return
+        step = _Step(plan.function, plan.arguments, plan.how)
+        self._seen.add(step.key())
+        before, here = self._passed.get(step.key(), frozenset()), (*place_of(error), str(error))
+        if here in before:
+            return
+        places = before | {here}
+        parts = partial(parts_for, around=self.around, make=self.make)
+        for proposal in propose_arguments(clue_of(error, step.function, step.arguments, parts)):
+            other = _Step(step.function, proposal, _describe_change(step.how))
+            if (key := other.key()) not in self._seen:
+                self._seen.add(key)
+                self._passed[key] = places
+                heapq.heappush(self._waiting, (-len(places), next(self._order), other))
+
+
+def _describe_change(how: str) -> str:
+    """The assumption behind a change that an error suggested."""
+    return how if how.endswith((GUESSED, CHANGED)) else f"{how}, {CHANGED}" if how else GUESSED
+
+
+def _raise_error(error: BaseException) -> None:
+    raise error

@@ -1,0 +1,322 @@
+"""Values for constructor arguments that are not given: by annotation, by usual name, by the file's definitions."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from mase_server.ops.types import Kwargs
+from mase_server.tracing.diagnosis.failure import RAISED
+from mase_server.tracing.diagnosis.problems import describe_error
+from mase_server.tracing.models.classes import class_nodes
+from mase_server.tracing.models.configs import AnyConfig, make_configuration, reads_of
+from mase_server.tracing.models.constructions import Surroundings, list_required_parameters
+from mase_server.tracing.models.names import usual_argument, usual_list
+
+_CONFIG_CLASS = re.compile(r"(Config|Args|Arguments|Params|HParams|Cfg|Options|Settings)$")
+_CONFIG_NAME = re.compile(r"conf|cfg|args|params|^hp|^opt|settings", re.IGNORECASE)
+#: Names that mean a list, and those that may mean one if a number failed.
+_LIST_NAME = re.compile(r"sizes$|dims$")
+PLURAL = re.compile(r"s$")
+_FUNCTION_NAME = re.compile(r"fn|func|function|net|network|module|layer|wrapped")
+#: Names of arguments that are whole models.
+_MODEL_NAME = re.compile(
+    r"(?!(d|dim|n|num)_)(\w+_)?(backbone|encoder|decoder|net|network|model|student|teacher|trunk|extractor|vit|transformer|unet|vae|clip)"
+)
+_BLOCK_NAME = re.compile(r"block|layer|module|cell", re.IGNORECASE)
+
+
+class NoArgumentsError(Exception):
+    """The arguments of a class are unknown, or the guess failed. Its cause is the error of the guess."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> NoArgumentsError:
+        """The same error as one of a guess."""
+        if isinstance(error, cls):
+            return error
+        found = cls(describe_error(error))
+        found.__cause__ = error
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An argument that is made anew for each instance, such as a module."""
+
+    make: Callable[[], Any]
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+#: The arguments of a constructor or builder by name; each instance gets a `Made` among them made anew.
+Arguments = dict[str, Any]
+
+
+def make_arguments(arguments: Mapping[str, Any]) -> Kwargs:
+    """Arguments in the form of a call."""
+    return {name: _make_argument(value) for name, value in arguments.items()}
+
+
+def _make_argument(value: Any) -> Any:
+    if isinstance(value, Made):
+        return value.make()
+    if isinstance(value, AnyConfig):
+        return value.at()
+    # A constructor's changes to an argument must not reach the next constructor.
+    return list(value) if type(value) is list else value
+
+
+#: Makes a model that is an argument, as it would be by itself; None if unknown.
+Making = Callable[[type[nn.Module]], Made | None]
+
+#: Pattern of an argument's name -> classes and functions that it may be.
+PARTS: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    (r"norm", (nn.LayerNorm, nn.BatchNorm2d, nn.BatchNorm1d, Made(nn.Identity, "Identity()"))),
+    (r"act|non_?lin", (nn.ReLU, Made(nn.ReLU, "ReLU()"))),
+    (r"conv", (nn.Conv2d, nn.Conv1d)),
+    (r"cell|rnn", (nn.GRU, nn.LSTM)),
+    (r"pool", (nn.MaxPool2d,)),
+    (r"head|neck|classifier|projector", (Made(nn.Identity, "Identity()"),)),
+    (r"attn|attention", (nn.Identity, Made(nn.Identity, "Identity()"))),
+)
+
+
+def usual_arguments(
+    function: Callable[..., Any],
+    around: Surroundings,
+    make: Making = lambda kind: None,
+    lists: re.Pattern[str] = _LIST_NAME,
+) -> Arguments:
+    """A value for every required parameter; NoArgumentsError names the first without one.
+
+    make: gives models that are arguments.  lists: names that mean a list if no annotation says otherwise.
+    """
+    return lacking_arguments(function, {}, around, make, lists)
+
+
+def lacking_arguments(
+    function: Callable[..., Any],
+    given: Mapping[str, Any],
+    around: Surroundings,
+    make: Making = lambda kind: None,
+    lists: re.Pattern[str] = _LIST_NAME,
+) -> Arguments:
+    """The same for the parameters that are not `given`."""
+    hints, guess = _read_annotations(function), _Guess(around, make)
+    return {
+        each.name: usual_list(each.name)
+        if lists.search(each.name) and each.name not in hints and not _CONFIG_NAME.search(each.name)
+        else guess.value(each.name, hints.get(each.name, each.annotation), function)
+        for each in list_required_parameters(function)
+        if each.name not in given
+    }
+
+
+def _read_annotations(function: Callable[..., Any]) -> Mapping[str, Any]:
+    target = function.__init__ if inspect.isclass(function) else function
+    try:
+        return inspect.get_annotations(target, eval_str=True)
+    except Exception:  # noqa: BLE001 - evaluates the person's annotations
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Guess:
+    """Values among the names of a file."""
+
+    around: Surroundings
+    make: Making
+
+    def value(self, name: str, annotation: Any, function: Any) -> Any:
+        """A value for one parameter of a function."""
+        if inspect.isclass(annotation) and _is_config(annotation):
+            return self.filled(annotation)
+        if inspect.isclass(annotation) and issubclass(annotation, nn.Module):
+            return self._guess_part(annotation, name)
+        if annotation not in (int, float, str, bool) and self._is_configuration(name, function):
+            return self._guess_configuration(name)
+        if annotation is bool:
+            return False
+        if re.search(r"list|sequence|iterable|tuple", str(annotation).lower()):
+            return usual_list(name)
+        if annotation is inspect.Parameter.empty and _MODEL_NAME.fullmatch(name):
+            return next(parts_for(name, "", self.around, self.make))
+        return self._guess_plain(name, annotation)
+
+    def _guess_plain(self, name: str, annotation: Any) -> Any:
+        usual = usual_argument(name)
+        if usual is not None and annotation is not str:
+            return annotation(usual) if annotation in (int, float) and not isinstance(usual, bool) else usual
+        if annotation in (int, float):
+            return annotation(16)
+        if _BLOCK_NAME.search(name) and (block := _find_block_class(name, self.around)) is not None:
+            return block
+        if annotation is not str and _FUNCTION_NAME.fullmatch(name):
+            return nn.Identity()
+        if annotation is inspect.Parameter.empty:
+            return 16
+        if annotation is not str and (part := next(parts_for(name, "", self.around, self.make), None)) is not None:
+            return part
+        raise NoArgumentsError(f"no value is usual for the argument {name!r}")
+
+    def _guess_part(self, kind: type[nn.Module], name: str) -> Any:
+        if kind is nn.Module:
+            return next(parts_for(name, "", self.around, self.make), None) or nn.Identity()
+        return self.make(kind) or _make_instance(kind, self.around)
+
+    def _is_configuration(self, name: str, function: Any) -> bool:
+        """Is it a configuration: by its name, or because several entries and nothing else of it are read?"""
+        if _CONFIG_NAME.search(name):
+            return True
+        tree = class_nodes(self.around.tree).get(getattr(function, "__name__", ""))
+        if _MODEL_NAME.fullmatch(name):
+            return False
+        if tree is None or (usual_argument(name) is not None and len(name) > 1):
+            return False
+        reads = {read.path[0] for read in reads_of(name, tree)}
+        if any(hasattr(nn.Module, key) or hasattr(torch.Tensor, key) for key in reads):
+            return False
+        called = {
+            node.func.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_named(node.func.value, name)
+        }
+        return len(reads - called) > 1
+
+    def _guess_configuration(self, name: str) -> Any:
+        """The file's own configuration class, else one with an entry for everything that is read from `name`."""
+        namespace, tree = self.around.namespace, self.around.tree
+        own = [namespace[key] for key in class_nodes(tree) if inspect.isclass(namespace.get(key))]
+        imported = [
+            kind for kind in namespace.values() if inspect.isclass(kind) and _CONFIG_CLASS.search(kind.__name__)
+        ]
+        kinds = [kind for kind in dict.fromkeys((*own, *imported)) if _is_config(kind)]
+        read = {read.path[0] for read in reads_of(name, tree)}
+        # Of two configurations, the one that extends the other is more complete.
+        ranked = sorted(
+            kinds,
+            key=lambda kind: (
+                -len(read & _list_config_fields(kind)),
+                any(kind in other.__mro__[1:] for other in kinds),
+            ),
+        )
+        return self.filled(ranked[0]) if ranked else make_configuration(name, tree, self.around.settings())
+
+    def filled(self, kind: type) -> Any:
+        """A configuration with its defaults; fields without one get the workspace's value, else the usual one."""
+        known = self.around.settings().closest(_list_config_fields(kind)) if list_required_parameters(kind) else {}
+        given = {
+            each.name: known[each.name] for each in list_required_parameters(kind) if known.get(each.name) is not None
+        }
+        arguments = make_arguments({**given, **lacking_arguments(kind, given, self.around, self.make)})
+        try:
+            return kind(**arguments)
+        except RAISED as error:  # the border to the user's checks of a guess
+            raise NoArgumentsError(f"the guess for {kind.__name__} does not fit ({describe_error(error)})") from error
+
+
+def _is_named(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _list_config_fields(kind: type) -> set[str]:
+    try:
+        return set(inspect.signature(kind).parameters) | set(getattr(kind, "__annotations__", ()))
+    except (TypeError, ValueError):
+        return set()
+
+
+def _is_config(kind: type) -> bool:
+    return not issubclass(kind, nn.Module) and (
+        dataclasses.is_dataclass(kind) or bool(_CONFIG_CLASS.search(kind.__name__))
+    )
+
+
+def _find_block_class(name: str, around: Surroundings) -> Any:
+    """The class of the file that an argument such as `block` means."""
+    modules = [around.namespace[key] for key in class_nodes(around.tree) if inspect.isclass(around.namespace.get(key))]
+    blocks = [
+        kind for kind in modules if issubclass(kind, nn.Module) and re.search(r"block|bottleneck", kind.__name__, re.I)
+    ]
+    return blocks[0] if blocks else None
+
+
+def _make_instance(kind: type[nn.Module], around: Surroundings) -> Made:
+    """A module for an argument, with its own usual arguments."""
+    return Made(lambda: kind(**make_arguments(usual_arguments(kind, around))), f"{kind.__name__}(...)")
+
+
+def _small_network() -> nn.Module:
+    """A placeholder for an unknown model argument: it turns an image into features."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 64)
+    )
+
+
+#: A replacement for any model.
+STAND_IN = Made(_small_network, "a small network")
+
+
+def parts_for(
+    name: str, attribute: str | type, around: Surroundings, make: Making = lambda kind: None
+) -> Iterator[Any]:
+    """Classes, functions and modules that an argument of this name may be: usual ones, then the file's own.
+
+    attribute: the attribute that was missing on the argument, or the class that it must be an instance of; "" if
+    neither was the problem.
+    """
+    if isinstance(attribute, type):
+        yield make(attribute) or _make_instance(attribute, around)
+        return
+    lower = name.lower()
+    space = around.namespace
+    modules = {key: kind for key, kind in space.items() if inspect.isclass(kind) and issubclass(kind, nn.Module)}
+    alike = [kind for key, kind in modules.items() if lower in key.lower() or key.lower() in lower]
+    instances = (make(kind) or _make_instance(kind, around) for kind in alike)
+    if attribute:
+        yield from (make(kind) or _make_instance(kind, around) for kind in _find_classes_setting(attribute, space))
+    if _MODEL_NAME.fullmatch(lower):
+        yield from (*instances, STAND_IN)
+    yield from (part for pattern, parts in PARTS if re.search(pattern, lower) for part in parts)
+    yield from alike
+    yield from instances
+    if _FUNCTION_NAME.search(lower):
+        yield Made(nn.Identity, "Identity()")
+        yield nn.Identity
+
+
+def _find_classes_setting(attribute: str, around: Mapping[str, Any]) -> Iterator[type[nn.Module]]:
+    """Model classes of the file's package whose constructor sets an attribute of this name."""
+    package = str(around.get("__package__") or around.get("__name__", "")).partition(".")[0]
+    spaces = [around, *(vars(module) for name, module in sys.modules.items() if name.partition(".")[0] == package)]
+    written = re.compile(rf"self\.{re.escape(attribute)}\b[^=\n]*=[^=]")
+    seen: dict[type, None] = {}
+    for kind in (value for space in spaces for value in list(space.values()) if inspect.isclass(value)):
+        if issubclass(kind, nn.Module) and kind not in seen and kind.__module__.partition(".")[0] != "torch":
+            seen[kind] = None
+            if written.search(_read_class_source(kind)):
+                yield kind
+
+
+_sources: dict[type, str] = {}
+
+
+def _read_class_source(kind: type) -> str:
+    """The text of a class; cached, because finding it parses its whole file."""
+    if kind not in _sources:
+        try:
+            _sources[kind] = inspect.getsource(kind)
+        except (OSError, TypeError):
+            _sources[kind] = ""
+    return _sources[kind]

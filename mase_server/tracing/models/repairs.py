@@ -1,0 +1,362 @@
+"""Changes of constructor arguments that the error of the last ones suggests: a bounded search.
+
+Each row of `ROWS` reads one kind of complaint of constructors and forwards, and proposes changes.
+
+The change that gets further is followed first; an error that a change did not alter is not followed.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch import nn
+
+from mase_server.tracing.diagnosis.failure import RAISED
+from mase_server.tracing.models.clues import Clue
+from mase_server.tracing.models.configs import LackingError, guess_entry_value, replace_entry
+from mase_server.tracing.models.guesses import Arguments, Made
+from mase_server.tracing.models.names import other_arguments, usual_argument, usual_list
+
+#: New values of some arguments and entries of configurations, by their names; `DROPPED` leaves an argument out.
+Change = Mapping[str, Any]
+Changes = Iterator[Change]
+
+#: The most arguments that are changed at once for one error, and the most proposals for it.
+MAX_CULPRITS = 6
+MAX_PROPOSALS = 24
+#: The value that means "leave this argument out".
+DROPPED = object()
+_NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
+
+
+def propose_arguments(clue: Clue) -> list[Arguments]:
+    """Arguments to try next, the likeliest first; every one differs from those that failed."""
+    rows = ((row, match) for pattern, row in ROWS if (match := re.search(pattern, clue.text)))
+    changes = itertools.chain.from_iterable(row(clue, match) for row, match in rows)
+    found = []
+    for change in itertools.islice(changes, MAX_PROPOSALS):
+        changed = _apply_change(clue, change)
+        if repr(changed) != repr(dict(clue.given)):
+            found.append(changed)
+    return found
+
+
+def _apply_change(clue: Clue, change: Change) -> Arguments:
+    """The arguments with a change; entries of configurations are changed in place."""
+    changed: Any = {name: value for name, value in clue.given.items() if change.get(name) is not DROPPED}
+    for name, value in change.items():
+        place = clue.places.get(name, (name,))
+        if isinstance(value, Made) and len(place) > 1:  # a configuration holds the object itself
+            try:
+                value = value.make()
+            except RAISED:  # the border to the user's constructors
+                continue
+        if value is not DROPPED:
+            changed = replace_entry(changed, place, value)
+    return dict(changed)
+
+
+def _propose_lacking_entry(clue: Clue, match: re.Match[str]) -> Changes:
+    """An entry that a guessed configuration lacks."""
+    if isinstance(clue.error, LackingError):
+        *path, key = clue.error.path
+        if path and path[0] in clue.given:
+            holder = _get_held_value(clue.given, path)
+            yield (
+                {path[0]: replace_entry(clue.given[path[0]], (*path[1:], key), guess_entry_value(key))}
+                if holder is not None
+                else {}
+            )
+
+
+def _get_held_value(holder: Any, path: list[str]) -> Any:
+    for key in path:
+        holder = holder.get(key) if isinstance(holder, Mapping) else getattr(holder, key, None)
+    return holder
+
+
+def _propose_missing(clue: Clue, match: re.Match[str]) -> Changes:
+    names = [name for name in re.findall(r"'(\w+)'", match[1]) if name != "self"]
+    yield {name: 16 if (usual := usual_argument(name)) is None else usual for name in names}
+
+
+def _propose_positive(clue: Clue, match: re.Match[str]) -> Changes:
+    """Positive sizes for those that mean "not yet known", such as a vocabulary of -1."""
+    open_ones = [name for name, value in clue.arguments.items() if type(value) is int and value < 0]
+    yield {name: guess_entry_value(name) for name in open_ones}
+
+
+def _propose_parsed_numbers(clue: Clue, match: re.Match[str]) -> Changes:
+    """Numbers in the text form of a command line, which the program parses later."""
+    for name, value in clue.arguments.items():
+        if isinstance(value, str) and (numbers := re.findall(r"\d+", value)) and not re.search(r"[A-Za-z/]", value):
+            yield {name: [int(number) for number in numbers]}
+            yield {name: int(numbers[0])}
+
+
+def _propose_dropped(clue: Clue, match: re.Match[str]) -> Changes:
+    if match[1] in clue.given:
+        yield {match[1]: DROPPED}
+
+
+def _propose_sequences(clue: Clue, match: re.Match[str]) -> Changes:
+    """A list instead of a number: all similar arguments at once, then one by one."""
+    lengths = _guess_lengths(clue)
+    scalars = [name for name in clue.culprits if _is_number(clue.arguments[name])][:MAX_CULPRITS]
+    for length, name in itertools.product(lengths, scalars):
+        yield {name: _list_of(name, clue.arguments[name], length)}
+
+
+def _guess_lengths(clue: Clue) -> list[int]:
+    told = re.search(r"(?:tuples?|lists?|length|sequence)\D{0,12}?\b(\d+|one|two|three|four|five)\b", clue.text)
+    if told:
+        return [_NUMBERS.get(told[1]) or int(told[1])]
+    others = [len(value) for value in clue.given.values() if isinstance(value, list | tuple) and value]
+    return list(dict.fromkeys([*others, 4, 3, 2]))
+
+
+def _list_of(name: str, value: Any, length: int) -> tuple[Any, ...]:
+    """So many values around one: counts of layers stay small, widths grow."""
+    if value in (None, False) or isinstance(value, bool):
+        value = usual_argument(name) or 16
+    return tuple(value * (2**index if value >= 16 else 1) for index in range(length))
+
+
+def _propose_scalars(clue: Clue, match: re.Match[str]) -> Changes:
+    for name in clue.culprits:
+        value = clue.arguments[name]
+        if isinstance(value, list | tuple) and value and (name in clue.given or name in clue.places):
+            yield {name: value[0]}
+
+
+def _propose_resized(clue: Clue, match: re.Match[str]) -> Changes:
+    """Lists of another length: the required one, else one more or one less."""
+    wanted = next((int(group) for group in match.groups() if group and group.isdigit()), None)
+    lists = [name for name in clue.culprits if isinstance(clue.arguments[name], list | tuple)]
+    lists += [name for name, value in clue.given.items() if isinstance(value, list | tuple) and name not in lists]
+    for name in lists:
+        value = list(clue.arguments[name])
+        for length in [wanted] if wanted else [len(value) + 1, len(value) - 1, len(value) + 2]:
+            yield {name: tuple((value + value[-1:] * length)[:length])}
+
+
+def _propose_reversed(clue: Clue, match: re.Match[str]) -> Changes:
+    for name in clue.culprits:
+        if isinstance(clue.arguments[name], list | tuple):
+            yield {name: tuple(reversed(clue.arguments[name]))}
+
+
+def _propose_whole_numbers(clue: Clue, match: re.Match[str]) -> Changes:
+    for name in clue.culprits:
+        if isinstance(clue.arguments[name], float):
+            yield {name: max(1, int(clue.arguments[name]))}
+
+
+def _propose_options(clue: Clue, match: re.Match[str]) -> Changes:
+    """Words that the code compares an argument with, or keys of the table in which it looks the argument up."""
+    for step in reversed(clue.steps):
+        for node in ast.walk(step.function):
+            choices: list[Any] = []
+            match node:
+                case ast.Compare(left=ast.Name() as left, ops=[ast.Eq() | ast.In() | ast.NotIn()], comparators=[right]):
+                    held = step.value(right)
+                    choices = list(held) if isinstance(held, list | tuple | set | frozenset | dict) else [held]
+                    names = left
+                case ast.Subscript(value=table, slice=ast.Name() as names) if isinstance(step.value(table), dict):
+                    choices = list(step.value(table))
+                case _:
+                    continue
+            if names.id in clue.arguments:
+                yield from ({names.id: choice} for choice in choices[:4] if isinstance(choice, str | int))
+
+
+def _propose_divisible(clue: Clue, match: re.Match[str]) -> Changes:
+    """For `a % b` in the failing statement: an `a` that `b` divides, whatever argument it was computed from."""
+    step = clue.last()
+    for node in ast.walk(step.node) if step else ():
+        if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and step):
+            continue
+        left, right = step.value(node.left), step.value(node.right)
+        if not (_is_whole(left) and _is_whole(right)) or left % right == 0:
+            continue
+        factor = math.lcm(left, right) // left
+        numbers = [name for name in clue.culprits if _is_whole(clue.arguments[name])][:MAX_CULPRITS]
+        yield from ({name: clue.arguments[name] * factor} for name in numbers if clue.arguments[name] != right)
+        yield from ({name: math.gcd(left, right)} for name in numbers if clue.arguments[name] == right)
+
+
+def _propose_equal(clue: Clue, match: re.Match[str]) -> Changes:
+    """For `a == b` (also of lengths) in the failing statement: one made equal to the other."""
+    step = clue.last()
+    for node in ast.walk(step.node) if step else ():
+        match node:
+            case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() | ast.GtE() | ast.LtE()], comparators=[right]):
+                yield from _made_equal(clue, step.value(left) if step else None, step.value(right) if step else None)
+
+
+def _made_equal(clue: Clue, one: Any, other: Any) -> Changes:
+    if not (_is_whole(one) and _is_whole(other)) or one == other:
+        return
+    for name in clue.culprits[:MAX_CULPRITS]:
+        value = clue.arguments[name]
+        if isinstance(value, list | tuple) and value and len(value) in (one, other):
+            length = other if len(value) == one else one
+            yield {name: tuple((list(value) + [value[-1]] * length)[:length])}
+        elif _is_whole(value) and value in (one, other):
+            yield {name: other if value == one else one}
+
+
+def _propose_agreeing_sizes(clue: Clue, match: re.Match[str]) -> Changes:
+    """For two sizes that should agree: arguments equal to one of them, or dividing it, scaled accordingly."""
+    yield from _iterate_agreeing(clue, *(int(group) for group in match.groups()[:2]))
+
+
+def _propose_channels(clue: Clue, match: re.Match[str]) -> Changes:
+    """A convolution on meta does not report its input's channels: its frame does."""
+    trace = clue.error.__traceback__
+    while trace is not None:
+        held = trace.tb_frame.f_locals
+        layer, given = held.get("self"), held.get("input")
+        shape, wanted = list(getattr(given, "shape", [])), getattr(layer, "in_channels", None)
+        if wanted is not None and len(shape) > 1:
+            yield from _iterate_agreeing(clue, int(wanted), int(shape[1]))
+            return
+        trace = trace.tb_next
+
+
+def _iterate_agreeing(clue: Clue, first: int, second: int) -> Changes:
+    numbers = [name for name, value in clue.arguments.items() if _is_whole(value) and value > 1]
+    for name, (had, wants) in itertools.product(numbers, ((second, first), (first, second))):
+        value = clue.arguments[name]
+        if had % value == 0 and wants % (had // value) == 0 and wants != had:
+            yield {name: wants // (had // value)}
+
+
+def _propose_optional(clue: Clue, match: re.Match[str]) -> Changes:
+    """Optional arguments that turn out to be required: the first one named, all candidates, each."""
+    absent = [name for name in clue.culprits if clue.arguments[name] is None]
+    values = {name: usual_list(name) if _means_list(name) else usual_argument(name) for name in absent}
+    known = {name: 16 if value is None else value for name, value in values.items()}
+    told = next((word for word in re.findall(r"\w+", str(clue.error)) if word in known), None)
+    if told is not None:
+        yield {told: known[told]}
+    if known:
+        yield known
+    yield from ({name: value} for name, value in known.items())
+
+
+def _means_list(name: str) -> bool:
+    return bool(re.search(r"sizes$|dims$|depths$|(?<!num)_layers$", name.lower()))
+
+
+def _propose_other_values(clue: Clue, match: re.Match[str]) -> Changes:
+    """Another usual value for the argument that the error is about."""
+    for name in clue.culprits[:MAX_CULPRITS]:
+        if isinstance(clue.arguments[name], bool):
+            yield {name: not clue.arguments[name]}
+        elif _is_number(clue.arguments[name]):
+            yield from ({name: value} for value in other_arguments(name) if value != clue.arguments[name])
+
+
+def _propose_parts(clue: Clue, match: re.Match[str]) -> Changes:
+    """A class, a function or a module instead of a number."""
+    lacked = re.search(r"has no attribute '(\w+)'", clue.text)
+    for name in clue.culprits[:MAX_CULPRITS]:
+        yield from ({name: part} for part in itertools.islice(clue.parts(name, lacked[1] if lacked else ""), 8))
+
+
+def _instance_of(clue: Clue, match: re.Match[str]) -> Changes:
+    """For `isinstance(argument, Kind)` in the failing statement: an instance of it, or the value turned into one."""
+    step = clue.last()
+    for node in ast.walk(step.node) if step else ():
+        match node:
+            case ast.Call(func=ast.Name(id="isinstance"), args=[ast.Name(id=name), wanted]) if name in clue.arguments:
+                held = step.value(wanted) if step else None
+                for kind in held if isinstance(held, tuple) else (held,):
+                    yield from _propose_converted(clue, name, kind)
+
+
+def _propose_converted(clue: Clue, name: str, kind: Any) -> Changes:
+    if kind in (int, float, str):
+        yield {name: kind(usual_argument(name) or 16)}
+    elif kind in (list, tuple):
+        value = clue.arguments[name]
+        lists = (
+            [value]
+            if isinstance(value, list | tuple)
+            else [_list_of(name, value, each) for each in _guess_lengths(clue)]
+        )
+        yield from ({name: kind(each)} for each in lists)
+    elif isinstance(kind, type) and issubclass(kind, nn.Module):
+        yield from ({name: part} for part in itertools.islice(clue.parts(name, kind), 1))
+
+
+def _other_norm(clue: Clue, match: re.Match[str]) -> Changes:
+    """A normalisation of the last dimension where images are normalised by their channels."""
+    for name, value in clue.arguments.items():
+        if value is nn.LayerNorm:
+            yield from ({name: kind} for kind in (nn.BatchNorm2d, nn.BatchNorm1d))
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+Row = tuple[str, Callable[[Clue, re.Match[str]], Changes]]
+
+#: Pattern of `Type: message` -> what could be changed. Every row that fits is asked, in order.
+ROWS: tuple[Row, ...] = (
+    (r"configuration guessed here has no", _propose_lacking_entry),
+    (r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)", _propose_missing),
+    (r"(?i)negative dimension|must be positive|non-negative|nonnegative", _propose_positive),
+    (r"\bstr\b", _propose_parsed_numbers),
+    (r"unexpected keyword argument '(\w+)'", _propose_dropped),
+    (r"^AssertionError|^ValueError|^TypeError", _instance_of),
+    (r"^AssertionError|^ValueError|divisible", _propose_divisible),
+    (r"^AssertionError|^ValueError", _propose_equal),
+    (
+        r"object of type '\w+' has no len|object is not (subscriptable|iterable)|non-iterable|must be an iterable"
+        r"|(?i:be an? (tuple|list|sequence)|be (tuples?|lists?)\b)",
+        _propose_sequences,
+    ),
+    (r"not enough values to unpack \(expected (\d+)|too many values to unpack \(expected (\d+)", _propose_resized),
+    (r"(list|tuple) index out of range|argument 2 is (shorter|longer)", _propose_resized),
+    (
+        r"found element of type (list|tuple)|'(list|tuple)' (object|and)|and '(list|tuple)'|by non-int of type",
+        _propose_scalars,
+    ),
+    (
+        r"object is not callable|^AttributeError: (type object )?'\w+' .*has no|is not a Module subclass|^StopIteration"
+        r"|missing \d+ required|unsupported operand",
+        _propose_parts,
+    ),
+    (r"found element of type float|'float' object", _propose_whole_numbers),
+    (r"(?i)\border|sort|decreas|descend|ascend|increas", _propose_reversed),
+    (r"^AssertionError|NoneType|^ValueError|None$", _propose_optional),
+    (
+        r"^(KeyError|ValueError|AssertionError|NotImplementedError|UnboundLocalError|AttributeError|Exception)",
+        _propose_options,
+    ),
+    (r"\(\d+x(\d+) and (\d+)x\d+\)", _propose_agreeing_sizes),
+    (r"Invalid channel dimensions", _propose_channels),
+    (r"to have (\d+) channels, but got (\d+) channels", _propose_agreeing_sizes),
+    (r"reduction dim, but got \[\d+, (\d+)\] X \[(\d+), \d+\]", _propose_agreeing_sizes),
+    (r"tensor a \((\d+)\) must match the size of tensor b \((\d+)\)", _propose_agreeing_sizes),
+    (r"normalized_shape", _other_norm),
+    (r"normalized_shape=\[(\d+)\].*, (\d+)\]\)$", _propose_agreeing_sizes),
+    (r"Expected size (\d+) but got size (\d+)", _propose_agreeing_sizes),
+    (r"must be equal to input_size\. Expected (\d+), got (\d+)", _propose_agreeing_sizes),
+    (
+        r"embed_dim.* (\d+).*num_heads.* (\d+)|^AssertionError|^ValueError|^RuntimeError|^EinopsError",
+        _propose_other_values,
+    ),
+)

@@ -1,0 +1,237 @@
+"""The settings in a workspace: YAML, JSON and TOML files, command line parsers, dictionaries in its code.
+
+The one with most of the entries that the code reads from its configuration is taken; if none has half of them, names
+decide.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import itertools
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Set
+from pathlib import Path
+from typing import Any
+
+from mase_server.tracing.importing.lookups import note_read
+from mase_server.tracing.models.workspace import CONFIGURATIONS, Workspace
+
+#: A mapping counts if it has this share of the wanted entries, and at least this many of them.
+ENOUGH = 0.5
+AT_LEAST = 2
+#: Entries that name the class of a mapping.
+NAMING = ("type", "_target_", "name", "class_path", "model", "arch")
+#: Bounds: settings that are read, and bytes of one file.
+MAX_SETTINGS = 400
+MAX_BYTES = 60_000
+
+#: The entries of one mapping of settings by their names: plain values, and mappings inside of it.
+Entries = dict[str, Any]
+
+_NAMED = re.compile(rb"(?i)(config|cfg|params|args)\w*\s*=\s*\{")
+_LINE = re.compile(r"^(\s*)([\w.-]+)\s*:\s*(.*?)\s*(?:#.*)?$")
+_WORDS = {"true": True, "false": False, "yes": True, "no": False, "null": None, "none": None, "~": None, "": None}
+
+
+class Settings:
+    """The mappings from names to values in a workspace. tree: the file itself, whose own come first."""
+
+    def __init__(self, workspace: Workspace, tree: ast.AST | None = None) -> None:
+        self.workspace, self.tree = workspace, tree
+        self._known: dict[Path, list[Mapping[str, Any]]] = {}
+
+    def closest(self, wanted: Set[str]) -> Entries:
+        """The mapping with the most wanted entries, including nested ones; empty if none has enough."""
+        best: Mapping[str, Any] = {}
+        # Of nested mappings, the inner one has the entries at its top level.
+        most: tuple[float, float] = (max(AT_LEAST, ENOUGH * len(wanted)), -1)
+        for mapping in self._iterate_mappings(wanted, most[0]):
+            score = (len(wanted & keys_of(mapping)), len(wanted & mapping.keys()))
+            if score > most:
+                best, most = mapping, score
+        return dict(best)
+
+    def naming(self, name: str) -> Entries:
+        """The mapping that names the class `name` as its own; empty if none does."""
+        for mapping in self._iterate_mappings({name}, 1):
+            said = (str(mapping.get(key, "")).rpartition(".")[2] for key in NAMING)
+            if name in said:
+                return dict(mapping)
+        return {}
+
+    def _iterate_mappings(self, words: Set[str], enough: float) -> Iterator[Mapping[str, Any]]:
+        """The mappings of files whose text has enough of these words, the file's own first."""
+        own = _in_code(self.tree) if self.tree is not None else iter(())
+        yield from itertools.islice(itertools.chain(own, self._iterate_mappings_elsewhere(words, enough)), MAX_SETTINGS)
+
+    def _iterate_mappings_elsewhere(self, words: Set[str], enough: float) -> Iterator[Mapping[str, Any]]:
+        # A command line writes `--num-layers`.
+        wanted = [(word.encode(), word.replace("_", "-").encode()) for word in words]
+        for path, text in self.workspace.texts((*CONFIGURATIONS, ".py")):
+            if sum(word in text or dashed in text for word, dashed in wanted) >= enough:
+                note_read(path)
+                if path not in self._known:
+                    self._known[path] = list(itertools.islice(_read_mappings(path, text), MAX_SETTINGS))
+                yield from self._known[path]
+
+
+def _read_mappings(path: Path, text: bytes) -> Iterator[Mapping[str, Any]]:
+    if path.suffix != ".py":
+        return _in_file(path, text) if len(text) <= MAX_BYTES else iter(())
+    parser = b"add_argument" in text
+    if parser or b"dict(" in text or _NAMED.search(text):
+        return _in_code(_parse_setting_code(text), parser=parser)
+    return iter(())
+
+
+def keys_of(mapping: Mapping[str, Any]) -> set[str]:
+    """The names of all entries, including those of nested mappings."""
+    inner = (keys_of(value) for value in mapping.values() if isinstance(value, Mapping))
+    return {key for key in mapping if isinstance(key, str)}.union(*inner)
+
+
+def _parse_setting_code(text: bytes) -> ast.AST:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])
+
+
+# ------------------------------------------------------------------------------------------------------------- files
+
+
+def _in_file(path: Path, text: bytes) -> Iterator[Mapping[str, Any]]:
+    try:
+        value = _READERS[path.suffix](text.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return
+    if isinstance(value, dict):
+        yield value
+        yield from (inner for inner in value.values() if isinstance(inner, dict))
+
+
+def _read_yaml(text: str) -> Any:
+    """Read by PyYAML if the user has it, else by a tiny reader."""
+    try:
+        yaml = importlib.import_module("yaml")
+    except ImportError:
+        return simple_yaml(text)
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+
+
+def simple_yaml(text: str) -> Entries:
+    """Nested `key: scalar` maps and `[1, 2]` lists; every other line is skipped."""
+    whole: Entries = {}
+    holders: list[tuple[int, Entries]] = [(-1, whole)]
+    for line in text.splitlines():
+        found = _LINE.match(line)
+        if found is None or line.lstrip().startswith(("#", "-")):
+            continue
+        indent = len(found[1])
+        while holders[-1][0] >= indent:
+            holders.pop()
+        if found[3]:
+            holders[-1][1][found[2]] = _read_scalar(found[3])
+        else:
+            inner = holders[-1][1][found[2]] = Entries()
+            holders.append((indent, inner))
+    return whole
+
+
+def _read_scalar(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+#: suffix -> the reader of such a file; ValueError for an unreadable one.
+_READERS: dict[str, Callable[[str], Any]] = {
+    ".json": json.loads, ".toml": tomllib.loads, ".yaml": _read_yaml, ".yml": _read_yaml,
+}  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------------------------- code
+
+
+def _in_code(tree: ast.AST, *, parser: bool = True) -> Iterator[Mapping[str, Any]]:
+    """The options of a command line parser, then dictionaries of plain values."""
+    if parser and (options := parsed_options(tree)):
+        yield options
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict | ast.Call) and (found := plain_mapping(node)):
+            yield found
+
+
+def plain_mapping(node: ast.AST) -> Entries:
+    """The entries with plain values of a dictionary display or `dict(...)` call, including nested mappings."""
+    match node:
+        case ast.Dict(keys=keys, values=values):
+            pairs = [
+                (key.value, value)
+                for key, value in zip(keys, values, strict=True)
+                if isinstance(key, ast.Constant) and isinstance(key.value, str)
+            ]
+        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
+            pairs = [(each.arg, each.value) for each in keywords if each.arg]
+        case _:
+            return {}
+    found: Entries = {}
+    for key, value in pairs:
+        inner = plain_mapping(value)
+        if inner:
+            found[key] = inner
+        elif (plain := _read_literal(value)) is not Ellipsis:
+            found[key] = plain
+    return found
+
+
+def _read_literal(node: ast.AST | None) -> Any:
+    """The value of a literal; Ellipsis for anything else."""
+    try:
+        return ast.literal_eval(node) if isinstance(node, ast.expr) else Ellipsis
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return Ellipsis
+
+
+def parsed_options(tree: ast.AST) -> Entries:
+    """The defaults of a command line parser, from its `add_argument` calls."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    found: Entries = {}
+    for call in calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
+            names = [str(_read_literal(each)) for each in call.args]
+            given = {each.arg: each.value for each in call.keywords if each.arg}
+            name = _find_option_name(names, given)
+            if name:
+                found[name] = _read_option_default(given)
+    return found
+
+
+def _find_option_name(names: list[str], given: Mapping[str, ast.expr]) -> str:
+    named = _read_literal(given.get("dest"))
+    if isinstance(named, str):
+        return named
+    long = [name for name in names if name.startswith("--")] or names
+    return long[0].lstrip("-").replace("-", "_") if long else ""
+
+
+def _read_option_default(given: Mapping[str, ast.expr]) -> Any:
+    action = _read_literal(given.get("action"))
+    if action in ("store_true", "store_false"):
+        return action == "store_false"
+    default, choices = _read_literal(given.get("default")), _read_literal(given.get("choices"))
+    if default is Ellipsis:
+        return choices[0] if isinstance(choices, list | tuple) and choices else None
+    kind = given.get("type")
+    if isinstance(default, str) and isinstance(kind, ast.Name) and kind.id in ("int", "float"):
+        return _read_scalar(default)
+    return default

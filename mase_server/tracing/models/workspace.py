@@ -1,0 +1,272 @@
+"""Calls of a model's class anywhere in the workspace: tests, scripts, notebooks, code blocks of README and docstrings.
+
+Files are read as text, and parsed only if they call the class. None of them is imported: names that a call uses
+must be simple assignments around it, or come from modules that the model's own file has loaded.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import itertools
+import json
+import re
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mase_server.tracing.importing.lookups import note_read, without_recording
+from mase_server.tracing.importing.source import Namespace, files_below
+
+# The time limit of a file's search for models: one clock for all its classes, constructors and inputs.
+
+Clock = Callable[[], float]
+
+#: Seconds for all searches of a file.
+FILE_SECONDS = 5.0
+
+
+def start_stopwatch() -> Clock:
+    """Seconds of this process's own work from now on, or half of those on the wall while it waits.
+
+    This way the load of other programs does not end a search earlier.
+    """
+    work, wall = time.process_time(), time.monotonic()
+    return lambda: max(time.process_time() - work, (time.monotonic() - wall) / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A point in time after which nothing more is tried; earlier results count.
+
+    end: seconds of `clock`.
+    """
+
+    end: float
+    clock: Clock = field(repr=False)
+
+    @classmethod
+    def of(cls, seconds: float, clock: Clock | None = None) -> Budget:
+        """A budget of `seconds` seconds from now on."""
+        clock = clock or start_stopwatch()
+        return cls(clock() + seconds, clock)
+
+    def left(self) -> float:
+        """Seconds that are left, 0 once there are none."""
+        return max(0.0, self.end - self.clock())
+
+    def is_spent(self) -> bool:
+        """Is nothing left?"""
+        return self.clock() >= self.end
+
+    def part(self, share: float = 1.0, most: float = float("inf")) -> Budget:
+        """A budget inside this one: a share of the rest, and at most `most` seconds."""
+        return Budget.of(min(self.left() * share, most), self.clock)
+
+
+#: Bounds of reading for one file's models: files, seconds, bytes of one file, and of all.
+MAX_FILES = 2000
+MAX_SECONDS = 0.5
+MAX_BYTES = 400_000
+MAX_TOTAL = 40_000_000
+_SUFFIXES = (".py", ".ipynb", ".md", ".rst")
+CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
+_BLOCK = re.compile(r"```[^\n]*\n(.*?)```", re.DOTALL)
+_MAGIC = re.compile(r"^\s*[!%].*$", re.MULTILINE)
+
+
+Kept = TypeVar("Kept")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call, the code around it, the names that this code imports, and its file."""
+
+    node: ast.Call
+    tree: ast.Module
+    names: Namespace
+    file: str
+
+
+class Workspace:
+    """The texts below a folder, the least nested first; each is read once for all searches.
+
+    folder: "" for no texts.  but: a file that is left out.  seconds: for all the reading.
+    """
+
+    def __init__(self, folder: str, but: str = "", seconds: float = MAX_SECONDS) -> None:
+        self.folder, self.but, self.seconds = folder, but, seconds
+        self._read: list[tuple[Path, bytes]] = []
+        self._unread: Iterator[tuple[Path, bytes]] | None = None
+        self._kept: dict[Any, Any] = {}
+
+    def kept(self, key: Any, make: Callable[[], Kept]) -> Kept:
+        """The cached value of a key, made by `make` at first."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        found: Kept = self._kept[key]
+        return found
+
+    def texts(self, suffixes: tuple[str, ...] = _SUFFIXES) -> Iterator[tuple[Path, bytes]]:
+        """Files of these kinds, as far as time allowed to read them."""
+        at = 0
+        while True:
+            for path, text in self._read[at:]:
+                at += 1
+                if path.name.endswith(suffixes):
+                    yield path, text
+            if at == len(self._read) and not self._read_next():
+                return
+
+    def calls(self, name: str) -> Iterator[Call]:
+        """Calls of the class `name`."""
+        wanted = re.compile(rf"\b{re.escape(name)}(\.\w+)?\s*\(".encode())
+        # A class is known by its file's name or by those of the packages around it.
+        known = {Path(self.but).stem, *Path(self.but).parent.parts[-3:]}
+        for path, text in self.texts():
+            if not wanted.search(text):
+                continue
+            note_read(path)
+            for tree in _iterate_code_pieces(path, text.decode("utf-8", "replace"), name):
+                if _is_meant_class(tree, name, known):
+                    yield from (
+                        Call(call, tree, _resolve_imports(tree), str(path))
+                        for call in _find_class_calls(tree, name, known)
+                    )
+
+    def _read_next(self) -> bool:
+        if self._unread is None:
+            self._unread = self._iterate_readable_files()
+        with without_recording():  # files that were only searched are no dependencies, but those that are used are
+            found = next(self._unread, None)
+        if found is not None:
+            self._read.append(found)
+        return found is not None
+
+    def _iterate_readable_files(self) -> Iterator[tuple[Path, bytes]]:
+        budget, total = Budget.of(self.seconds), 0
+        files = files_below(self.folder, (*_SUFFIXES, *CONFIGURATIONS), self.but) if self.folder else ()
+        for path in (Path(file.path) for file in itertools.islice(files, MAX_FILES)):
+            text = _read_small_file(path)
+            total += len(text or b"")
+            if budget.is_spent() or total > MAX_TOTAL:
+                return
+            if text is not None:
+                yield path, text
+
+
+def _is_meant_class(tree: ast.Module, name: str, known: set[str]) -> bool:
+    """Is the class of this name in some code the one from a `known` module, as far as its imports show?"""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef(name=defined) if defined == name:
+                return False
+            case ast.ImportFrom(module=module, names=names) if any(each.name in (name, "*") for each in names):
+                if module and not set(module.split(".")) & known:
+                    return False
+    return True
+
+
+def _read_small_file(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes() if path.stat().st_size <= MAX_BYTES else None
+    except OSError:
+        return None
+
+
+def _iterate_code_pieces(path: Path, text: str, name: str) -> Iterator[ast.Module]:
+    """The pieces of a file that are code and that mention the class."""
+    pieces = (
+        [text]
+        if path.suffix == ".py"
+        else _read_notebook_code(text)
+        if path.suffix == ".ipynb"
+        else _BLOCK.findall(text)
+    )
+    for piece in pieces:
+        if name in piece and (tree := _parse_code(piece)) is not None:
+            yield tree
+            if path.suffix == ".py":
+                yield from _iterate_docstring_code(tree, name)
+
+
+def _read_notebook_code(text: str) -> list[str]:
+    """The code of a notebook, as one program."""
+    try:
+        cells = json.loads(text)["cells"]
+        sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    except (ValueError, KeyError, TypeError):
+        return []
+    return [_MAGIC.sub("", "\n".join(sources))]
+
+
+@functools.lru_cache(maxsize=512)
+def _parse_code(code: str) -> ast.Module | None:
+    code = textwrap.dedent(code)
+    if re.search(r"^\s*>>> ", code, re.MULTILINE):
+        lines = (re.match(r"\s*(?:>>>|\.\.\.) ?(.*)", line) for line in code.splitlines())
+        code = "\n".join(line[1] for line in lines if line)
+    try:
+        return ast.parse(code)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _iterate_docstring_code(tree: ast.Module, name: str) -> Iterator[ast.Module]:
+    """The code in docstrings that mentions the class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            text = ast.get_docstring(node) or ""
+            if name in text and ">>>" in text and (code := _parse_code(text)) is not None:
+                yield code
+
+
+def examples_of(tree: ast.Module, name: str) -> Iterator[Call]:
+    """Calls of the class in the docstrings of its own file."""
+    for code in _iterate_docstring_code(tree, name):
+        yield from (Call(call, code, _resolve_imports(code), "") for call in _find_class_calls(code, name))
+
+
+def _find_class_calls(tree: ast.Module, name: str, known: Set[str] = frozenset()) -> Iterator[ast.Call]:
+    """Calls of the class by its name; also as a member of a `known` module, which is then left out."""
+    aliases = {
+        alias.asname: alias.name.split(".")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=called)) if called == name:
+                yield node
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=called), attr=made)) if called == name:
+                if re.match(r"from_|build|create|make", made):
+                    yield node
+            case ast.Call(func=ast.Attribute(value=holder, attr=called) as func, args=args, keywords=keywords):
+                parts = [part for word in ast.unparse(holder).split(".") for part in aliases.get(word, [word])]
+                if called == name and not known.isdisjoint(parts):
+                    plain = ast.copy_location(ast.Name(name, ast.Load()), func)
+                    yield ast.copy_location(ast.Call(plain, args, keywords), node)
+
+
+def _resolve_imports(tree: ast.Module) -> Namespace:
+    """The imports of the code, as far as the modules are loaded already."""
+    found: Namespace = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    module = sys.modules.get(alias.name if alias.asname else alias.name.partition(".")[0])
+                    if module is not None:
+                        found[alias.asname or alias.name.partition(".")[0]] = module
+            case ast.ImportFrom(module=str(module), names=names):
+                held = sys.modules.get(module)
+                for alias in names:
+                    if hasattr(held, alias.name):
+                        found[alias.asname or alias.name] = getattr(held, alias.name)
+    return found

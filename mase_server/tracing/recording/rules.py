@@ -1,0 +1,387 @@
+"""Meta rules: calls that torch's own meta kernels cannot make, or make more strictly or leniently than eager.
+
+A rule is a function `(shadows, func, args, kwargs) -> result`, registered for a torch callable with
+`@meta_rule(func)`. A project's own code may register more for its own kernels. `check_bounds` holds the indices of a
+call against their bounds.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch.utils._pytree import tree_map_only
+
+from mase_server.ops.types import Kwargs
+from mase_server.tracing.diagnosis.explainers import PRODUCTS, explain_call, stricter_than_meta
+from mase_server.tracing.diagnosis.failure import Call
+from mase_server.tracing.recording.values import tensor_type
+
+if TYPE_CHECKING:
+    from mase_server.tracing.recording.shadow import Shadows
+
+
+# Calls that eager refuses and meta kernels accept, found by running eager itself on tensors without elements.
+#
+# Eager refuses a wrong convolution before it computes anything, so an empty batch and uninitialised weights cost only
+# some microseconds. It refuses an element type without a kernel even for one element.
+
+_HOMES = (torch, torch.Tensor, torch.nn.functional, torch.special, torch._C._nn)
+
+
+def _get_callables(*names: str) -> frozenset[Callable[..., Any]]:
+    return frozenset(getattr(home, name) for home in _HOMES for name in names if hasattr(home, name))
+
+
+CONVOLUTIONS = _get_callables("conv1d", "conv2d", "conv3d")
+TRANSPOSED = _get_callables("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+
+#: Made for floating types only, or for all but bool; each call with another type is tried.
+FLOATING = _get_callables(
+    "abs", "absolute", "argmax", "argmin", "ceil", "celu", "elu", "floor", "frac", "gelu", "hardshrink", "hardsigmoid",
+    "hardswish", "histc", "log_softmax", "logsigmoid", "median", "mish", "nanmedian", "relu", "round", "rrelu", "silu",
+    "softmax", "softmin", "softplus", "softsign", "std", "tanhshrink", "trace", "trunc", "var",
+)  # fmt: skip
+
+#: Made for integers and bool only.
+INTEGRAL = _get_callables("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "__and__", "__or__", "__xor__") | {
+    operator.and_, operator.or_, operator.xor,
+}  # fmt: skip
+
+LENIENT = CONVOLUTIONS | TRANSPOSED | FLOATING | INTEGRAL
+
+
+def ask_eager(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> None:
+    """Raise whatever eager raises for the shapes and types of this call of one of `LENIENT`."""
+    if func in CONVOLUTIONS or func in TRANSPOSED:
+        args, kwargs = _without_images(args, kwargs)
+        func(*args, **kwargs)
+    elif func in LENIENT and _is_doubtful(func, args[0] if args else next(iter(kwargs.values()))):
+        func(
+            *tree_map_only(torch.Tensor, _make_single_element, args),
+            **tree_map_only(torch.Tensor, _make_single_element, kwargs),
+        )
+
+
+def _is_doubtful(func: Callable[..., Any], first: Any) -> bool:
+    if not isinstance(first, torch.Tensor):
+        return False
+    inexact = first.dtype.is_floating_point or first.dtype.is_complex
+    return inexact if func in INTEGRAL else not inexact
+
+
+def _without_images(args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    x = args[0] if args else kwargs["input"]
+    weight = args[1] if len(args) > 1 else kwargs["weight"]
+
+    def emptied(tensor: torch.Tensor) -> torch.Tensor:
+        sizes = tuple(tensor.shape)
+        shape = (0, *(sizes[1:] if tensor.dim() == weight.dim() else sizes)) if tensor is x else sizes
+        # Which narrow types a processor can convolve does not matter here.
+        dtype = torch.float32 if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.dtype
+        return torch.empty(shape, dtype=dtype, device="cpu")
+
+    return tree_map_only(torch.Tensor, emptied, (args, kwargs))
+
+
+def _make_single_element(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.ones((1,) * tensor.dim(), dtype=tensor.dtype, device="cpu")
+
+
+Rule = Callable[["Shadows", Callable[..., Any], tuple[Any, ...], Kwargs], Any]
+
+#: callable -> its rule.
+RULES: dict[Callable[..., Any], Rule] = {}
+
+#: Callables whose rule depends on types only, so that one result serves all calls with the same types.
+BY_TYPE: frozenset[Callable[..., Any]] = PRODUCTS | LENIENT
+
+
+def meta_rule(*functions: Callable[..., Any] | None) -> Callable[[Rule], Rule]:
+    """Register a rule for torch callables; None (a callable that this torch does not have) is skipped."""
+
+    def register(rule: Rule) -> Rule:
+        RULES.update({function: rule for function in functions if function is not None})
+        return rule
+
+    return register
+
+
+@meta_rule(getattr(torch, "_grouped_mm", None), getattr(torch.nn.functional, "grouped_mm", None))
+def _grouped_mm(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    """The meta kernel insists on bfloat16, and so on its alignment; eager insists on that of the real type."""
+    first, second, *rest = args
+    try:
+        out = func(first.to(torch.bfloat16), second.to(torch.bfloat16), *rest, **kwargs)
+    except RuntimeError as error:
+        if "16 bytes" not in str(error) or not (_is_aligned(first) and _is_aligned(second)):
+            raise
+        groups = rest[0] if rest else kwargs.get("offs")
+        return first.new_empty(_GROUPED[first.dim(), second.dim()](first.shape, second.shape, groups))
+    return out.to(first.dtype)
+
+
+#: Numbers of dimensions -> the shape of a grouped product.
+_GROUPED: dict[tuple[int, int], Callable[[Any, Any, Any], tuple[int, ...]]] = {
+    (2, 2): lambda first, second, groups: (len(groups), first[0], second[1]),
+    (2, 3): lambda first, second, groups: (first[0], second[2]),
+    (3, 2): lambda first, second, groups: (first[1], second[1]),
+    (3, 3): lambda first, second, groups: (first[0], first[1], second[2]),
+}
+
+
+def _is_aligned(matrix: torch.Tensor) -> bool:
+    """Do its rows, or its contiguous columns, begin at multiples of 16 bytes?"""
+    row, column = matrix.stride()[-2:]
+    return (row if column == 1 else column) * matrix.element_size() % 16 == 0
+
+
+@meta_rule(*LENIENT)
+def _run_with_eager_check(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    """Check a call in eager, because the meta kernel accepts calls that no eager kernel does."""
+    out = func(*args, **kwargs)
+    ask_eager(func, args, kwargs)
+    return out
+
+
+@meta_rule(*PRODUCTS)
+def _check_product(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    """Refuse mixed types in products, as eager does; meta kernels multiply them."""
+    found = stricter_than_meta(Call(func, *tree_map_only(torch.Tensor, tensor_type, (args, kwargs))))
+    if found is not None:
+        raise RuntimeError(found.text)
+    return _run_with_eager_check(shadows, func, args, kwargs)
+
+
+@meta_rule(*(getattr(torch.nn.functional, name) for name in ("binary_cross_entropy", "cross_entropy", "nll_loss")))
+def _check_loss(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    """Check the type of a target, which meta kernels ignore."""
+    found = explain_call(Call(func, *tree_map_only(torch.Tensor, tensor_type, (args, kwargs))))
+    if found is not None:
+        raise RuntimeError(found.text)
+    return func(*args, **kwargs)
+
+
+@meta_rule(torch.Tensor.__getitem__)
+def _select_by_mask(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    """Index by positions: a boolean mask of known value selects a known number of elements."""
+    tensor, index = args
+    items = index if isinstance(index, tuple) else (index,)
+    out: list[Any] = []
+    for item in items:
+        mask = shadows.get(item) if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8) else None
+        if mask is None or mask.dim() == 0:
+            out.append(item)
+        else:
+            out.extend(shadows.twin(positions) for positions in mask.nonzero(as_tuple=True))
+    # A list may still be read as a tuple: `x[[slice(None), 0]]` is `x[:, 0]`, as torch decides.
+    return func(tensor, index if isinstance(index, list) else tuple(out))
+
+
+@meta_rule(torch.masked_select, torch.Tensor.masked_select)
+def _masked_select(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    tensor = args[0]
+    mask = shadows.get(args[1] if len(args) > 1 else kwargs["mask"])
+    if mask is None:
+        return func(*args, **kwargs)
+    shape = torch.broadcast_shapes(mask.shape, tensor.shape)  # type: ignore[no-untyped-call]
+    return tensor.new_empty(int(mask.expand(shape).sum()))
+
+
+@meta_rule(torch.repeat_interleave, torch.Tensor.repeat_interleave)
+def _repeat_interleave(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    repeats = args[1] if len(args) > 1 else kwargs.get("repeats")
+    real = shadows.get(repeats) if isinstance(repeats, torch.Tensor) else None
+    if real is None:
+        return func(*args, **kwargs)
+    size = int(real.sum()) if real.numel() > 1 else None
+    rest = {key: value for key, value in kwargs.items() if key not in ("repeats", "output_size")}
+    if size is None:
+        return func(args[0], int(real), *args[2:], **rest)
+    return func(args[0], repeats, *args[2:], **rest, output_size=size)
+
+
+# Packed sequences: the C++ kernels read lengths and batch sizes, which are known, on the CPU.
+
+
+@meta_rule(torch._VF._pack_padded_sequence, torch._pack_padded_sequence)
+def _pack_sequence(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    data, lengths, batch_first = args
+    real = shadows.get(lengths) if lengths.is_meta else lengths
+    if real is None:
+        return func(*args, **kwargs)
+    # As many rows and steps as the data has, so that wrong lengths are refused as in eager.
+    _, sizes = func(torch.zeros(*data.shape[:2], 1), real, batch_first)
+    packed = data.new_empty(int(sizes.sum()), *data.shape[2:])
+    return packed, shadows.twin(sizes)
+
+
+@meta_rule(torch._VF._pad_packed_sequence, torch._pad_packed_sequence)
+def _pad_sequence(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    data, batch_sizes, batch_first, value, total = args
+    real = shadows.get(batch_sizes) if batch_sizes.is_meta else batch_sizes
+    if real is None:
+        return func(*args, **kwargs)
+    padded, lengths = func(torch.zeros(int(real.sum()), 1), real, batch_first, value, total)
+    return data.new_empty(*padded.shape[:2], *data.shape[1:]), shadows.twin(lengths)
+
+
+@meta_rule(torch._VF.lstm, torch._VF.gru, torch._VF.rnn_tanh, torch._VF.rnn_relu)
+def _infer_recurrent_shapes(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    """Compute only shapes, since the meta kernel goes through every time step.
+
+    The arguments are (data, hidden, weights, ...), or (data, batch_sizes, hidden, weights, ...) of a packed
+    sequence.
+    """
+    if isinstance(args[1], torch.Tensor) and isinstance(args[3], list | tuple):
+        data, _, hidden, weights, _, _, _, _, bidirectional = args
+        batch_first = False
+        # The layer itself does not check a packed sequence: eager's first product refuses a wrong one.
+        torch.nn.functional.linear(data, weights[0])
+    else:
+        data, hidden, _, _, _, _, _, bidirectional, batch_first = args
+    states = tuple(hidden) if isinstance(hidden, list | tuple) else (hidden,)
+    width = states[0].shape[-1] * (2 if bidirectional else 1)
+    # Kernels compute time first, so a batch-first result is a view.
+    lead = data.shape[:-1][::-1] if batch_first else data.shape[:-1]
+    out = data.new_empty(*lead, width)
+    return out.transpose(0, 1) if batch_first else out, *(state.new_empty(state.shape) for state in states)
+
+
+@meta_rule(getattr(torch, "_nested_tensor_from_mask_left_aligned", None))
+def _left_aligned(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    """Return False to nn.TransformerEncoder, so that it skips its nested-tensor path, which gives the same shapes."""
+    return False
+
+
+# Indices of known value, and their bounds: eager PyTorch checks them, meta tensors do not.
+
+
+IndexBounds = Iterator[tuple[Any, int]]
+IndexRow = Callable[..., IndexBounds]
+
+
+class OutOfRangeError(IndexError):
+    """An index of known value is too large. index: the tensor of indices; bound: they have to be below it."""
+
+    def __init__(self, index: torch.Tensor, bound: int, largest: int) -> None:
+        super().__init__(f"index {largest} is out of range of {bound}")
+        self.index, self.bound, self.largest = index, bound, largest
+
+
+class MaskShapeError(IndexError):
+    """A mask has another shape than the dimensions that it selects from, which start at `at`."""
+
+    def __init__(self, mask: torch.Tensor, tensor: torch.Tensor, at: int) -> None:
+        shapes = zip(mask.shape, tensor.shape[at:], strict=False)
+        wrong = at + next((index for index, (one, other) in enumerate(shapes) if one != other), 0)
+        super().__init__(
+            f"The shape of the mask {list(mask.shape)} at index {wrong - at} does not match the shape of the indexed "
+            f"tensor {list(tensor.shape)} at index {wrong}"
+        )
+
+
+def check_bounds(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs, shadows: Shadows) -> None:
+    """Raise `OutOfRangeError` for a call whose index of known value is out of range."""
+    row = BOUNDS.get(func)
+    if row is None:
+        return
+    try:
+        pairs = list(row(*args, **kwargs))
+    except MaskShapeError:
+        raise
+    except (TypeError, IndexError, AttributeError):  # the call itself will report what is wrong with its arguments
+        return
+    for index, bound in pairs:
+        if not isinstance(index, torch.Tensor) or index.dtype in (torch.bool, torch.uint8) or index.is_floating_point():
+            continue
+        real = shadows.get(index)
+        with torch._C.DisableTorchFunction():
+            largest = int(real.max()) if real is not None and real.numel() else -1
+        if largest >= bound:
+            raise OutOfRangeError(index, bound, largest)
+
+
+def _bound_embedding(input: torch.Tensor, weight: torch.Tensor, *more: Any, **options: Any) -> IndexBounds:
+    yield input, weight.shape[0]
+
+
+def _bound_subscript(tensor: torch.Tensor, index: Any, *value: Any) -> IndexBounds:
+    items = index if isinstance(index, tuple) else (index,)
+    at = 0
+    for item in items:
+        if item is Ellipsis:
+            return
+        if item is None or isinstance(item, bool):
+            continue
+        if isinstance(item, torch.Tensor) and item.dtype == torch.bool:
+            selected = tensor.shape[at : at + item.dim()]
+            if len(selected) == item.dim() and tuple(selected) != tuple(item.shape):
+                raise MaskShapeError(item, tensor, at)
+            at += item.dim()
+            continue
+        yield item, tensor.shape[at]
+        at += 1
+
+
+def _bound_index_select(input: torch.Tensor, dim: int, index: torch.Tensor, *more: Any, **options: Any) -> IndexBounds:
+    if index.dim() > 1:
+        raise RuntimeError("index_select(): Index is supposed to be a vector")
+    if index.dtype not in (torch.int64, torch.int32):
+        raise RuntimeError("index_select(): Expected dtype int32 or int64 for index")
+    yield index, input.shape[dim]
+
+
+def _no_bools(*values: Any, **options: Any) -> IndexBounds:
+    if any(isinstance(value, torch.Tensor) and value.dtype == torch.bool for value in values):
+        raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported.")
+    yield from ()
+
+
+def _bound_index_along(input: torch.Tensor, dim: int, index: Any, *more: Any, **options: Any) -> IndexBounds:
+    yield index, input.shape[dim]
+
+
+def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> IndexBounds:
+    if num_classes > 0:
+        yield tensor, num_classes
+
+
+def _bound_target(
+    input: torch.Tensor, target: torch.Tensor, *more: Any, ignore_index: int = -1, **options: Any
+) -> IndexBounds:
+    if ignore_index < 0:
+        yield target, input.shape[1 if input.dim() > 1 else 0]
+
+
+def _bound_lengths(data: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> IndexBounds:
+    yield lengths, data.shape[1 if batch_first else 0] + 1
+
+
+#: callable -> from a call's arguments, pairs of an index and its bound.
+BOUNDS: dict[Callable[..., Any], IndexRow] = {
+    F.embedding: _bound_embedding,
+    F.embedding_bag: _bound_embedding,
+    torch.embedding: lambda weight, indices, *more, **options: _bound_embedding(indices, weight),
+    F.one_hot: _one_hot,
+    F.cross_entropy: _bound_target,
+    F.nll_loss: _bound_target,
+    torch._VF._pack_padded_sequence: _bound_lengths,
+    **dict.fromkeys((torch.Tensor.__getitem__, torch.Tensor.__setitem__), _bound_subscript),
+    **dict.fromkeys(
+        (
+            torch.gather, torch.Tensor.gather, torch.Tensor.scatter,
+            torch.Tensor.scatter_, torch.Tensor.scatter_add, torch.Tensor.scatter_add_, torch.Tensor.index_add,
+            torch.Tensor.index_add_, torch.scatter, torch.scatter_add, torch.index_add,
+        ),
+        _bound_index_along,
+    ),
+    **dict.fromkeys((torch.index_select, torch.Tensor.index_select), _bound_index_select),
+    **dict.fromkeys(
+        (torch.sub, torch.rsub, torch.Tensor.sub, torch.Tensor.__sub__, torch.Tensor.__rsub__, torch.Tensor.__isub__),
+        _no_bools,
+    ),
+}  # fmt: skip

@@ -1,0 +1,206 @@
+"""The rung below meta: a real run on the CPU, for code whose path depends on values computed from weights.
+
+The real run also checks the errors of small models, so that no error is reported that eager PyTorch does not have. It
+recovers from none.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from mase_server.ops.paths import named_modules
+from mase_server.ops.types import Kwargs
+from mase_server.tracing.recording.calling import (
+    DEVICE_WORDS,
+    MOVES,
+    TAKE_DEVICE_TEXT,
+    map_leaves,
+    may_write,
+    read_version_counter,
+)
+from mase_server.tracing.recording.calls import Run
+from mase_server.tracing.recording.recorder import Recorder
+from mase_server.tracing.recording.shadow import Shadows, ValueDependentError
+from mase_server.tracing.recording.state import put_in_mode
+
+#: Models with more parameters run for real only if nothing else can work.
+CHEAP_PARAMETERS = 20_000_000
+#: Models with more parameters never run for real.
+MOST_PARAMETERS = 400_000_000
+#: Seconds of its own work after which a real run is aborted: few parameters may still mean much work, as in three
+#: dimensions, and a search and the recording after it make one each.
+MOST_REAL_SECONDS = 5.0
+
+_GIVEN_UP = "a run with real values on the CPU had not ended after {:.0f} s"
+_META_ONLY = (
+    "meta tensor",
+    "Meta tensor",
+    "'Meta'",
+    "meta kernel",
+    "Meta kernel",
+    "data-dependent",
+    "FakeTensor",
+    "it's on meta",
+    "but got meta",
+)
+
+
+class TooSlowError(ValueDependentError):
+    """A real run was aborted."""
+
+
+class Bounded(TorchFunctionMode):
+    """Inside, real code is aborted with TooSlowError after `MOST_REAL_SECONDS` of its own work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._end = time.thread_time() + MOST_REAL_SECONDS
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Kwargs | None = None
+    ) -> Any:
+        """Make the call itself, while there is time."""
+        if time.thread_time() > self._end:
+            raise TooSlowError(_GIVEN_UP.format(MOST_REAL_SECONDS))
+        func, args, kwargs = on_cpu(func, args, kwargs or {})
+        return func(*args, **kwargs)
+
+
+class RealRecorder(Recorder):
+    """Records a forward that runs on real values, for `MOST_REAL_SECONDS` at most."""
+
+    _end = float("inf")
+
+    def record(self, args: tuple[Any, ...], kwargs: Kwargs) -> Run:
+        """Record as `Recorder.record`; the caller restores the state that the forward writes."""
+        for buffer in self.root.buffers():
+            self.shadows.written(buffer)
+        self._end = time.thread_time() + MOST_REAL_SECONDS
+        return super().record(args, kwargs)
+
+    def run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+        """Compute one torch call as it is."""
+        if time.thread_time() > self._end:
+            raise TooSlowError(_GIVEN_UP.format(MOST_REAL_SECONDS))
+        func, args, kwargs = on_cpu(func, args, kwargs)
+        target = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        if target is not None and may_write(func, args, kwargs):
+            self.shadows.written(target)
+        before = read_version_counter(target)
+        out = func(*args, **kwargs)
+        self.mutated = target is not None and read_version_counter(target) != before
+        return out
+
+    def _symbolic_inputs(self, value: Any) -> Any:
+        return value
+
+
+def needs_values(error: BaseException) -> bool:
+    """Is this an error that only meta tensors meet?"""
+    if isinstance(error, ValueDependentError | NotImplementedError):
+        return True
+    return isinstance(error, RuntimeError | ValueError | TypeError) and any(words in str(error) for words in _META_ONLY)
+
+
+def worth_a_real_run(model: nn.Module, error: BaseException) -> bool:
+    """Should a real run check this error? Always if that is cheap, so that no error is reported that eager does not
+    have."""
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return count <= (MOST_PARAMETERS if needs_values(error) else CHEAP_PARAMETERS)
+
+
+def real_copy(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Module] | None) -> nn.Module:
+    """The same model with values: real ones where it is real, random ones where it is on meta.
+
+    construct: makes it again; without it, values are filled in, buffers from their known values.
+    """
+    if not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+        return model
+    if construct is not None:
+        try:
+            with OnCpu():
+                made = construct()
+        except Exception:  # noqa: BLE001 - the person's constructor, outside of its program
+            made = None
+        if made is not None and not any(parameter.is_meta for parameter in made.parameters()):
+            put_in_mode(made, model.training)
+            return made
+    return _copy_with_real_values(model, shadows)
+
+
+def empty_copy(model: nn.Module) -> nn.Module:
+    """A copy on the CPU with uninitialised values and the same sharing as in the model."""
+    made = copy.deepcopy(model).to_empty(device="cpu")
+    first: dict[int, nn.Parameter | None] = {}
+    for (_, module), (_, copied) in zip(named_modules(model), named_modules(made), strict=True):
+        for key, parameter in module._parameters.items():
+            if parameter is not None:
+                copied._parameters[key] = first.setdefault(id(parameter), copied._parameters[key])
+    return made
+
+
+def _copy_with_real_values(model: nn.Module, shadows: Shadows) -> nn.Module:
+    values = {name: shadows.get(buffer) for name, buffer in model.named_buffers()}
+    made = empty_copy(model)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            if parameter.is_floating_point():
+                parameter.normal_(0.0, 0.02)
+            else:
+                parameter.zero_()
+        for name, buffer in made.named_buffers():
+            value = values.get(name)
+            buffer.copy_(value) if value is not None else buffer.zero_()
+    return made
+
+
+# Real runs on the CPU of code for other devices, which this machine may lack.
+
+_CPU = torch.device("cpu")
+#: Devices that every machine has.
+_KEPT = frozenset({"cpu", "meta"})
+
+
+class OnCpu(TorchFunctionMode):
+    """While active, tensors made on or moved to a GPU, or another device, are on the CPU."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Kwargs | None = None,
+    ) -> Any:
+        func, args, kwargs = on_cpu(func, args, kwargs or {})
+        return func(*args, **kwargs)
+
+
+def on_cpu(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs
+) -> tuple[Callable[..., Any], tuple[Any, ...], Kwargs]:
+    """A torch call with the CPU for every device that some machines lack: the callable, and its arguments."""
+    if func in MOVES:
+        return torch.Tensor.cpu, args[:1], {}
+    texts = func in TAKE_DEVICE_TEXT
+
+    def change(value: Any) -> Any:
+        if isinstance(value, torch.device):
+            return value if value.type in _KEPT else _CPU
+        if texts and isinstance(value, str) and value.partition(":")[0] in DEVICE_WORDS - _KEPT:
+            return _CPU
+        return value
+
+    if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
+        args = (args[0], _CPU, *args[2:])  # the number of a GPU
+    named = {name: map_leaves(value, change) for name, value in kwargs.items()}
+    device = named.get("device")
+    if isinstance(device, int) or (isinstance(device, str) and device.partition(":")[0] not in _KEPT):
+        named["device"] = _CPU
+    return func, tuple(map_leaves(value, change) for value in args), named

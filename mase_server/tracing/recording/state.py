@@ -1,0 +1,187 @@
+"""The state of a model, which a forward may change: saving and restoring it; and its mode."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from mase_server.ops.paths import named_modules
+from mase_server.tracing.diagnosis.failure import RAISED
+from mase_server.tracing.recording.shadow import Shadows
+from mase_server.tracing.recording.values import Attributes, tensors_in
+
+# Models that torch's own walks (`to`, `eval`, `state_dict`) cannot traverse: a part contains itself, or has no
+# name.
+
+
+class UnwalkableError(ValueError):
+    """torch cannot traverse a model. place: the file and line of the cause, None if it is not found."""
+
+    def __init__(self, text: str, place: tuple[str, int] | None) -> None:
+        super().__init__(text)
+        self.place = place
+
+
+class HoldsItselfError(UnwalkableError):
+    """A module contains itself."""
+
+
+class KeyIsNoTextError(UnwalkableError):
+    """A module keeps a part under a key that is no text."""
+
+
+class NestedTooDeepError(UnwalkableError):
+    """Modules are nested deeper than Python's limit for nested calls."""
+
+
+def require_tree(root: nn.Module) -> None:
+    """Raise HoldsItselfError for a module below itself, KeyIsNoTextError for a part whose key is no text, and
+    NestedTooDeepError for parts too deep for any walk.
+
+    Shared modules are fine.
+    """
+    done: set[int] = set()  # by identity: the user's modules may define any comparison
+    above: dict[int, nn.Module] = {}
+    todo: list[tuple[nn.Module | None, str]] = [(root, "")]
+    while todo:
+        module, path = todo.pop()
+        if module is None:  # everything below the last one has been seen
+            done.add(above.popitem()[0])
+        elif id(module) in above:
+            text = (
+                f"the part {path!r} of the model is the {type(module).__name__} that it is in, so torch's walks over "
+                f"the model (to, eval, state_dict) do not end. Keep it in a list, `self.up = [module]`, which torch "
+                f"does not look into."
+            )
+            raise HoldsItselfError(text, _find_attribute_assignment(list(above.values()), path.rpartition(".")[2]))
+        elif id(module) not in done:
+            above[id(module)] = module
+            if len(above) > (limit := sys.getrecursionlimit()):
+                text = (
+                    f"the parts of the model are nested more than {limit} deep, Python's limit for calls inside of "
+                    f"each other, so its forward and torch's walks over it (to, eval, state_dict) fail. Nest them less "
+                    f"deep, or raise the limit with sys.setrecursionlimit."
+                )
+                raise NestedTooDeepError(text, _find_definition(type(root)))
+            todo.append((None, ""))
+            for table in ("_modules", "_parameters", "_buffers"):
+                for key in (key for key in vars(module)[table] if not isinstance(key, str)):
+                    text = (
+                        f"{f'the part {path!r} of ' if path else ''}the model, a {type(module).__name__}, keeps a part "
+                        f"under the key {key!r:.80} in its {table}, and torch's walks over the model (parameters, "
+                        f"state_dict) take only text. Use the key {str(key)!r:.80}."
+                    )
+                    raise KeyIsNoTextError(text, _find_attribute_assignment(list(above.values()), table))
+            parts = ((child, f"{path}.{name}" if path else name) for name, child in module._modules.items())
+            todo.extend((child, below) for child, below in parts if child is not None)
+
+
+def _find_definition(kind: type[nn.Module]) -> tuple[str, int] | None:
+    try:
+        return inspect.getfile(kind), inspect.getsourcelines(kind)[1]
+    except (TypeError, OSError, SyntaxError):
+        return None
+
+
+def _find_attribute_assignment(modules: list[nn.Module], name: str) -> tuple[str, int] | None:
+    """Where a file of one of these modules, the innermost first, assigns an attribute of this name."""
+    for kind in dict.fromkeys(type(module) for module in reversed(modules)):
+        try:
+            file = inspect.getfile(kind)
+            tree = ast.parse(Path(file).read_bytes())
+        except (TypeError, OSError, SyntaxError, ValueError):
+            continue
+        for node in (each for each in ast.walk(tree) if isinstance(each, ast.Assign)):
+            targets = [target.value if isinstance(target, ast.Subscript) else target for target in node.targets]
+            if any(isinstance(target, ast.Attribute) and target.attr == name for target in targets):
+                return file, node.lineno
+    return None
+
+
+_CONTAINERS = (list, dict, set, OrderedDict)
+
+
+#: Attribute -> the identity of each tensor in it, and of its memory.
+Tensors = dict[str, list[tuple[int, int]]]
+
+
+def _get_storage_id(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """One module's attributes, and the contents of those that are plain containers (its tables among them)."""
+
+    attributes: Attributes
+    before: Attributes
+    containers: list[tuple[Any, Any]]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> _Kept:
+        attributes = vars(module)
+        containers = [(value, value.copy()) for value in attributes.values() if type(value) in _CONTAINERS]
+        return cls(attributes, dict(attributes), containers)
+
+    def tensors(self) -> Tensors:
+        """The tensors in each attribute and buffer; parameters are no state."""
+        tables = ("_parameters", "_modules", "_buffers")
+        held = {name: value for name, value in self.attributes.items() if name not in tables}
+        held |= self.attributes["_buffers"]
+        return {
+            name: [(id(tensor), _get_storage_id(tensor)) for tensor in tensors_in(value)]
+            for name, value in held.items()
+        }
+
+    def restore(self) -> None:
+        self.attributes.clear()
+        self.attributes.update(self.before)
+        for container, content in self.containers:
+            container.clear()
+            container.extend(content) if isinstance(container, list) else container.update(content)
+
+
+def state_of(model: nn.Module) -> Tensors:
+    """The tensors that each attribute of a model holds, without parameters."""
+    return {
+        f"{path}.{name}" if path else name: held
+        for path, module in model.named_modules()
+        for name, held in _Kept.of(module).tensors().items()
+        if held
+    }
+
+
+@contextmanager
+def preserve_state(model: nn.Module, shadows: Shadows) -> Iterator[None]:
+    """On leaving, restore each module of `model` to its state on entry."""
+    kept = [_Kept.of(module) for module in model.modules()]
+    learning = [(tensor, tensor.requires_grad) for tensor in (*model.parameters(), *model.buffers())]
+    shadows.watch()
+    try:
+        yield
+    finally:
+        for one in kept:
+            one.restore()
+        for tensor, before in learning:
+            if tensor.requires_grad is not before and tensor.is_leaf:
+                tensor.requires_grad_(before)
+        shadows.rewind()
+
+
+def put_in_mode(model: nn.Module, training: bool) -> None:
+    """Call `model.train(training)`; if a model's own `train` fails, set the mode part by part."""
+    try:
+        model.train(training)
+    except RAISED:  # the border to the user's code
+        for _, part in named_modules(model):
+            vars(part)["training"] = training
