@@ -2,7 +2,7 @@
 import { copyFileSync, mkdirSync } from 'node:fs';
 import * as esbuild from 'esbuild';
 
-/** What the walkthrough shows: the pictures of the documentation, which are taken in a real VS Code. */
+/** The pictures of the walkthrough are those of the documentation, taken in a real VS Code. */
 const PICTURES = ['editor', 'error', 'quantised', 'graph', 'verilog'];
 
 const production = process.argv.includes('--production');
@@ -34,8 +34,8 @@ await Promise.all([
     outdir: 'dist/pages',
     platform: 'browser',
     format: 'iife',
-    target: 'chrome128', // of VS Code 1.93 and later: 128 is what that has
-    sourcemap: false, // a page may fetch nothing, so it could not read one
+    target: 'chrome128', // VS Code 1.93, the oldest supported one, has Chrome 128
+    sourcemap: false, // a page may not fetch anything, so it could not read one
   }),
 ]);
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
-#: What `lsp` needs: not the command line's own packages.
+#: The packages that `lsp` needs, without those of the command line.
 NEEDED = ("lsprotocol", "msgpack", "platformdirs", "pygls", "watchdog")
 START = '''\
-"""Start the server that the extension brings: start.py lsp. Only this process sees what lies beside it."""
+"""Start the extension's own server: start.py lsp. Only this process sees the packages beside it."""
 
 import sys
 from pathlib import Path
@@ -30,7 +30,7 @@ main()
 
 
 def closure(names: tuple[str, ...]) -> list[str]:
-    """These distributions and all that they need, extras left out."""
+    """These distributions and all their requirements, without extras."""
     found: dict[str, None] = {}
     waiting = list(names)
     while waiting:
@@ -44,7 +44,7 @@ def closure(names: tuple[str, ...]) -> list[str]:
 
 
 def copy_distribution(name: str, folder: Path) -> None:
-    """Its modules and its licence."""
+    """A distribution's modules and its licence."""
     files = distribution(name).files
     if files is None:
         raise PackageNotFoundError(f"{name} does not say which files it has")
@@ -58,7 +58,7 @@ def copy_distribution(name: str, folder: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    """Make the folder anew."""
+    """Create the folder from scratch."""
     shutil.rmtree(folder, ignore_errors=True)
     for name in closure(NEEDED):
         copy_distribution(name, folder / "libs")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install-tools.sh [FOLDER]: what the extension and its tests need, into FOLDER (default .tools): Node and code-server
-# (VS Code in the browser), pinned. Chromium and fonts come from Debian. Does nothing when it is all there.
+# install-tools.sh [FOLDER]: install the pinned tools of the extension and its tests into FOLDER (default .tools): Node and
+# code-server (VS Code in the browser). Chromium and fonts come from Debian. Does nothing if all are installed.
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
@@ -33,7 +33,7 @@ install_node() { # the wheel's own npm and npx are flattened symlinks that do no
   done
 }
 
-install_code_server() { # without scripts: code-server's own postinstall downloads what npm already has
+install_code_server() { # without scripts: code-server's own postinstall downloads files that npm already has
   cd "$tools"
   echo '{"private": true}' >package.json
   npm install --silent --ignore-scripts "code-server@$code_server"
@@ -44,7 +44,7 @@ install_code_server() { # without scripts: code-server's own postinstall downloa
   node ./postinstall.mjs >/dev/null
 }
 
-trim() { # what the tests never start: other platforms' binaries, source maps, chat
+trim() { # remove files that the tests never use: other platforms' binaries, source maps, chat
   cd "$tools/node_modules/code-server/lib/vscode"
   rm -rf node_modules/@github node_modules/@microsoft/mxc-sdk extensions/copilot extensions/mermaid-markdown-features
   find "$tools/node_modules" -name '*.map' -type f -delete

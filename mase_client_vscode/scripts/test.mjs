@@ -1,4 +1,4 @@
-// Runs the tests of what needs no editor: node scripts/test.mjs [NAME...], e.g. `graph` for tests/graph*.test.ts
+// Runs the tests that need no editor: node scripts/test.mjs [NAME...], e.g. `graph` for tests/graph*.test.ts
 import { spawnSync } from 'node:child_process';
 import { globSync, rmSync } from 'node:fs';
 import * as esbuild from 'esbuild';

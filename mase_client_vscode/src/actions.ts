@@ -1,4 +1,4 @@
-/** What the status item opens: the few things that one wants from there, by mouse or by keyboard. */
+/** The actions that the status item opens: the few that users want there, by mouse or by keyboard. */
 import { commands, window } from 'vscode';
 
 const ACTIONS: Record<string, string> = {

@@ -1,10 +1,10 @@
-/** Which Python file a person means. */
+/** Finds the Python file that a command refers to. */
 import { TextEditor, window } from 'vscode';
 import { fileOf } from './notebooks';
 
 /**
- * The active editor; where that is no file but an output, hardware, a page, ..., the Python that shows beside it.
- * Of a notebook whose cell of text has the focus it is a cell of code: VS Code lists cells of hidden notebooks, too.
+ * The active editor; if it shows no file but an output, hardware, a page, ..., the Python visible beside it.
+ * If a text cell of a notebook has the focus, one of its code cells: VS Code lists cells of hidden notebooks, too.
  */
 export function pythonEditor(): TextEditor | undefined {
   const active = window.activeTextEditor;

@@ -1,4 +1,4 @@
-/** The language client: vscode-languageclient with what is MASE's own. */
+/** The language client: vscode-languageclient with MASE's additions. */
 import { LogOutputChannel, Uri, commands, workspace } from 'vscode';
 import {
   DidChangeConfigurationNotification,
@@ -24,9 +24,9 @@ import { HARDWARE, InitializationOptions } from './protocol';
 import { SECTION } from './settings';
 import { reveal, showBeside } from './verilog/documents';
 
-/** VS Code knows each command once, so the server's commands that the extension offers too are left to the extension. */
+/** VS Code registers each command once, so the extension handles the server's commands that it offers, too. */
 export class MaseClient extends LanguageClient {
-  /** The extension's own commands: the server offers those that nobody else has only where they are announced. */
+  /** The extension's own commands: the server leaves out those announced here. */
   private own: string[] = [];
 
   override async start(): Promise<void> {
@@ -47,13 +47,13 @@ export class MaseClient extends LanguageClient {
     dynamic.register = (data) => void commands.getCommands(true).then((taken) => register(without(data, taken)));
   }
 
-  /** Let the server ask for its settings, and with them the interpreters, again. */
+  /** Make the server request its settings, and with them the interpreters, again. */
   async tellConfiguration(): Promise<void> {
     if (this.isRunning()) await this.sendNotification(DidChangeConfigurationNotification.type, { settings: null });
   }
 }
 
-/** Hardware that the server wants shown opens beside its source; everything else as usual. */
+/** Hardware that the server shows opens beside its source; everything else as usual. */
 const besideItsSource: NonNullable<NonNullable<Middleware['window']>['showDocument']> = async (params, token, next) => {
   const uri = Uri.parse(params.uri);
   if (uri.scheme !== HARDWARE) return next(params, token);
@@ -99,7 +99,7 @@ export function createClient(
   return client;
 }
 
-/** Settings as the person wrote them, with `interpreter` filled in by what was chosen for that folder. */
+/** The user's settings, with `interpreter` filled in by the one chosen for that folder. */
 function withInterpreters(interpreters: Interpreters): NonNullable<NonNullable<Middleware['workspace']>['configuration']> {
   return async (params, token, next) => {
     const answers = await next(params, token);

@@ -1,4 +1,4 @@
-/** Which command starts the server. */
+/** Chooses the command that starts the server. */
 import { execFile } from 'node:child_process';
 import * as fs from 'node:fs';
 import * as path from 'node:path';
@@ -8,16 +8,16 @@ import { Interpreters } from './environments/interpreters';
 import { serverCommand } from './settings';
 import { Installed, TELL_INSTALLED, objection, versionIn } from './versions';
 
-/** -P: a `torch.py` or `typing.py` in the folder must not stand in for the real one. */
+/** -P: a `torch.py` or `typing.py` in the folder must not replace the real one. */
 const RUN = ['-P', '-m', 'mase_server', 'lsp'];
 const PROBE = ['-P', '-c', TELL_INSTALLED];
-/** Also where programs are started that need no folder: an empty entry of PYTHONPATH means the current one. */
+/** Start programs that need no folder here: an empty entry of PYTHONPATH means the current folder. */
 export const BUNDLED = path.join(__dirname, '..', 'bundled');
-/** The server that the extension brings; any Python that is new enough runs it, and an older one refuses `-P`. */
+/** The server in the extension; any new enough Python runs it, and an older one refuses `-P`. */
 const BROUGHT = ['-P', path.join(BUNDLED, 'start.py')];
 const PROBE_MS = 10_000;
 
-/** The server's command line. `origin`: which server that is, in words. */
+/** The server's command line. `origin`: which server it is, in words. */
 export interface Command {
   command: string;
   args: string[];
@@ -28,8 +28,8 @@ export interface Command {
 export type Found = Command | { tried: string[] };
 
 /**
- * The setting decides; without one, the first interpreter that has a server as new as the one that the extension brings,
- * else the first that can run that one; the chosen ones before all others.
+ * The setting decides. Without it, the first interpreter whose own server is at least as new as the one in the
+ * extension is used, else the first that can run that one; the chosen interpreters come before all others.
  */
 export async function findServer(interpreters: Interpreters): Promise<Found> {
   const folders = workspace.workspaceFolders?.map((folder) => folder.uri) ?? [];
@@ -62,7 +62,7 @@ async function installedIn(python: string): Promise<Installed | undefined> {
   return told === undefined ? undefined : (JSON.parse(told) as Installed);
 }
 
-/** What a command prints, undefined where it fails. */
+/** The output of a command, undefined if it fails. */
 function output(command: string, args: string[]): Promise<string | undefined> {
   return new Promise((resolve) => {
     const options = { cwd: BUNDLED, timeout: PROBE_MS };

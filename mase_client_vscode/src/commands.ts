@@ -1,14 +1,25 @@
 /** The commands of the palette and of the buttons in messages. */
-import { Disposable, ExtensionContext, LogOutputChannel, commands, window } from 'vscode';
+import {
+  Disposable,
+  ExtensionContext,
+  LogOutputChannel,
+  ProcessExecution,
+  Task,
+  TaskRevealKind,
+  TaskScope,
+  commands,
+  tasks,
+  window,
+} from 'vscode';
 import { ExecuteCommandRequest } from 'vscode-languageclient/node';
 import { showActions } from './actions';
 import { pythonEditor } from './active';
 import { CostCommands } from './costs/commands';
 import { GraphCommands } from './graph/commands';
 import { InputsCommands } from './inputs/commands';
-import { Root } from './protocol';
 import { collectReport } from './report';
 import { PassCommands } from './passes/commands';
+import { Root } from './records';
 import { Server } from './server';
 import { VerilogCommands } from './verilog/commands';
 import { Walkthrough } from './walkthrough';
@@ -35,25 +46,33 @@ export function registerCommands(
     'mase.showLog': () => log.show(true),
     'mase.collectReport': () => collectReport(server, log, context),
     'mase.retrace': (...uris: string[]) => retrace(server, uris),
+    'mase.runInTerminal': runInTerminal,
     'mase.pickRoot': (uri?: string) => pickRoot(server, uri),
     'mase.openSettings': () => commands.executeCommand('workbench.action.openSettings', '@ext:mase.mase-vscode'),
   };
   return Disposable.from(graphs, costs, inputs, ...Object.entries(table).map(([name, run]) => commands.registerCommand(name, run)));
 }
 
-/** Show one model alone in a file where several share a class; the person picks which. */
+/** Show one model alone in a file where several share a class; the user picks one. */
 async function pickRoot(server: Server, uri?: string): Promise<void> {
   const file = uri ?? pythonEditor()?.document.uri.toString();
   if (file === undefined || server.running === undefined) return;
   const roots = await server.running.sendRequest<Root[]>('mase/roots', { uri: file });
   const items = roots.map(({ root, found, picked }) => ({ label: root, description: picked ? 'shown' : '', detail: found, root }));
   const all = { label: 'All models', description: roots.some((each) => each.picked) ? '' : 'shown', detail: '', root: '' };
-  const choice = await window.showQuickPick([...items, all], { placeHolder: 'Whose shapes to show in this file' });
+  const choice = await window.showQuickPick([...items, all], { placeHolder: 'The model whose shapes this file shows' });
   if (choice === undefined) return;
   await server.running.sendRequest(ExecuteCommandRequest.type, { command: 'mase.pickRoot', arguments: [file, choice.root] });
 }
 
-/** Trace files again, though they have not changed; where none is named, the file of the active editor. */
+/** Run a program that the user chose to run, such as the installation of a package, where its output is seen. */
+async function runInTerminal(title: string, [program, ...given]: [string, ...string[]]): Promise<void> {
+  const task = new Task({ type: 'process' }, TaskScope.Workspace, title, 'MASE', new ProcessExecution(program, given));
+  task.presentationOptions = { reveal: TaskRevealKind.Always, focus: false };
+  await tasks.executeTask(task);
+}
+
+/** Trace files again although they have not changed; by default, the file of the active editor. */
 async function retrace(server: Server, uris: string[]): Promise<void> {
   const active = pythonEditor()?.document.uri.toString();
   const files = uris.length > 0 || active === undefined ? uris : [active];

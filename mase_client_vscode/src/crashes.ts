@@ -1,10 +1,10 @@
-/** What happens when the server's process ends by itself. */
+/** Reacts when the server's process ends by itself. */
 import { CloseAction, CloseHandlerResult, ErrorAction, ErrorHandler, ErrorHandlerResult } from 'vscode-languageclient/node';
 
 const MOST = 5;
 const WITHIN_MS = 3 * 60_000;
 
-/** Starts the server again, until it has ended `MOST` times within `WITHIN_MS`: then `gaveUp` is called. */
+/** Starts the server again, until it has ended `MOST` times within `WITHIN_MS`: then it calls `gaveUp`. */
 export class CrashPolicy implements ErrorHandler {
   private times: number[] = [];
 

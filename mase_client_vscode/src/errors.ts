@@ -1,16 +1,16 @@
-/** What goes wrong, as a person reads it. */
+/** Shows errors to the user. */
 import { window } from 'vscode';
 
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : `${error}`;
 }
 
-/** A text for a notification that holds words of others: VS Code takes `[text](command:...)` in it for a link of ours. */
+/** A notification with texts of others: its `[text](command:...)` must not become a link of ours. */
 export function inert(text: string): string {
   return text.replaceAll('](', '] (');
 }
 
-/** Carry out what a person asked for; what goes wrong is shown to them. */
+/** Run a user's command, and show its error if it fails. */
 export async function guarded(work: () => Promise<unknown>): Promise<void> {
   try {
     await work();

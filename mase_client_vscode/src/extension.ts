@@ -1,4 +1,4 @@
-/** MASE for VS Code: starts the server for trusted workspaces and shows how it fares. */
+/** MASE for VS Code: starts the server for trusted workspaces and shows its state. */
 import { ExtensionContext, window, workspace } from 'vscode';
 import { registerCommands } from './commands';
 import { Interpreters } from './environments/interpreters';
@@ -14,7 +14,7 @@ import { Walkthrough } from './walkthrough';
 
 let server: Server | undefined;
 
-/** What other extensions, and the tests, may ask. */
+/** The API for other extensions and for the tests. */
 export interface Api {
   /** The status item's text, undefined while it is hidden. */
   readonly status: string | undefined;
@@ -55,7 +55,7 @@ export function activate(context: ExtensionContext): Api {
   const first = mase.onStatus(({ state }) => {
     if (state !== 'ready') return;
     first.dispose();
-    log.info(`The first shapes were there ${Math.round(performance.now() - started)} ms after the activation began`);
+    log.info(`The first shapes arrived ${Math.round(performance.now() - started)} ms after the activation began`);
   });
   void begin();
   log.info(`Activated in ${(performance.now() - started).toFixed(1)} ms`);

@@ -1,9 +1,9 @@
-/** Numbers as people read them; the same as the server's hovers write them. */
+/** Numbers in the form that people read, the same as in the server's hovers. */
 
 const SI = ['', 'k', 'M', 'G', 'T', 'P', 'E'];
 const BINARY = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
-/** A count with an SI prefix and three digits, and of what: `75.5 M`, `12`, `75.5 MFLOPs`, `12 FLOPs`. */
+/** A count with an SI prefix, three digits and a unit: `75.5 M`, `12`, `75.5 MFLOPs`, `12 FLOPs`. */
 export function scaled(number: number, of = ''): string {
   return inSteps(number, 1000, SI.map((prefix) => `${prefix}${of}`));
 }
@@ -24,7 +24,7 @@ export function share(part: number, whole: number): string {
   return percent > 0 && percent < 0.1 ? '< 0.1 %' : `${significant(percent)} %`;
 }
 
-/** Three digits without needless noughts: `8`, `4.25`, `0.0123`. */
+/** Three digits without trailing zeros: `8`, `4.25`, `0.0123`. */
 export function significant(number: number): string {
   return `${Number(number.toPrecision(3))}`;
 }

@@ -1,4 +1,4 @@
-/** Notebooks: the server speaks of a notebook as one file, whose lines are those of its cells. */
+/** Notebooks: for the server, a notebook is one file, whose lines are those of its cells. */
 import { NotebookDocument, TextDocument, Uri, workspace } from 'vscode';
 
 /** The type of Jupyter's notebooks, in VS Code and in the protocol. */
@@ -7,7 +7,7 @@ export const NOTEBOOK = 'jupyter-notebook';
 export const CELL = 'vscode-notebook-cell';
 const ENDING = '.ipynb';
 
-/** The file that a document is, or is a cell of; undefined for what is no file. */
+/** The file of a document or cell; undefined if there is no file. */
 export function fileOf(document: TextDocument): Uri | undefined {
   if (document.uri.scheme === 'file') return document.uri;
   if (document.uri.scheme !== CELL) return undefined;
@@ -19,7 +19,7 @@ export function isNotebook(path: string): boolean {
   return path.endsWith(ENDING);
 }
 
-/** The file's document; of a notebook the one that its cells are in, which alone knows whether they were edited. */
+/** The file's document; for a notebook the one with its cells, because only that one knows whether they were edited. */
 export function documentOf(file: Uri): Thenable<NotebookDocument | TextDocument> {
   return isNotebook(file.path) ? workspace.openNotebookDocument(file) : workspace.openTextDocument(file);
 }

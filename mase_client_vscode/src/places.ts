@@ -1,7 +1,8 @@
-/** Places of the text that was traced, and where they stand in an editor now. */
-import { Location, NotebookRange, Position, Range, Selection, TextEditor, TextEditorRevealType, Uri, ViewColumn, commands, window, workspace } from 'vscode';
+/** Places of the traced text, and where they are in an editor now. */
+import { Location, NotebookRange, Range, Selection, TextEditor, TextEditorRevealType, Uri, ViewColumn, commands, window, workspace } from 'vscode';
 import { CELL } from './notebooks';
 import { PassApi } from './passes/api';
+import { PresentPlace } from './records';
 
 /** Lines from 1, columns from 0. */
 export interface TracedPlace {
@@ -12,18 +13,18 @@ export interface TracedPlace {
   end_column: number;
 }
 
-/** Where a place stands now; undefined where it was edited since. */
+/** The present range of a place; undefined if it was edited since. */
 export async function presentPlace(api: PassApi, place: TracedPlace): Promise<Location | undefined> {
-  const told = await api.request<{ uri: string; range: { start: Position; end: Position } } | null>('mase/presentPlace', place);
+  const told = await api.request<PresentPlace | null>('mase/presentPlace', place);
   if (told === null) return undefined;
   const { start, end } = told.range;
   return new Location(Uri.parse(told.uri), new Range(start.line, start.character, end.line, end.character));
 }
 
-/** A double click asks two or three times: one after the other, so that the last one decides where the person is. */
+/** A double click sends two or three requests: they run one after the other, so that the last one decides. */
 let going: Promise<void> = Promise.resolve();
 
-/** Put the cursor there, in the editor that shows the file already, if one does; with `focus` the person goes there too. */
+/** Put the cursor there, in an editor that shows the file already, if any; with `focus` the focus goes there, too. */
 export function goTo(location: Location, focus: boolean): Promise<void> {
   const gone = going.then(() => put(location, focus));
   going = gone.catch(() => undefined);
@@ -34,7 +35,7 @@ async function put({ uri, range }: Location, focus: boolean): Promise<void> {
   const editor = uri.scheme === CELL ? await cellEditor(uri, focus) : await textEditor(uri, focus);
   if (editor === undefined) return;
   editor.selection = new Selection(range.start, range.start);
-  // Not its end, to which a narrow editor would scroll sideways.
+  // Not the end, because a narrow editor would scroll sideways.
   editor.revealRange(new Range(range.start, range.start), TextEditorRevealType.InCenterIfOutsideViewport);
 }
 
@@ -43,7 +44,7 @@ function textEditor(uri: Uri, focus: boolean): Thenable<TextEditor> {
   return window.showTextDocument(uri, { viewColumn: open?.viewColumn ?? ViewColumn.One, preserveFocus: !focus, preview: open === undefined });
 }
 
-/** A cell is shown by its notebook, which then has an editor for it; undefined where nobody has the notebook open. */
+/** A cell is shown by its notebook, which then has an editor for it; undefined if the notebook is not open. */
 async function cellEditor(uri: Uri, focus: boolean): Promise<TextEditor | undefined> {
   const cells = workspace.notebookDocuments.flatMap((notebook) => notebook.getCells());
   const cell = cells.find(({ document }) => document.uri.toString() === uri.toString());

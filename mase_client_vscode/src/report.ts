@@ -1,4 +1,4 @@
-/** A report for somebody who helps: made by the server's own command, so that it can be had when the server has died. */
+/** A report for a helper, made by the server's command line, so that it also works after the server has died. */
 import { execFile } from 'node:child_process';
 import { ExtensionContext, LogOutputChannel, ProgressLocation, Uri, commands, env, extensions, version, window, workspace } from 'vscode';
 import { BUNDLED } from './command';
@@ -7,7 +7,7 @@ import { reportArguments } from './reporting';
 import { Server } from './server';
 import { SECTION } from './settings';
 
-/** The doctor imports the person's torch, which may take long. */
+/** The doctor imports the user's torch, which may take long. */
 const LONGEST_MS = 120_000;
 const KINDS = ['ssh-remote', 'wsl', 'dev-container', 'attached-container', 'codespaces', 'tunnel'];
 const SHOW = 'Show the File';
@@ -18,7 +18,7 @@ interface Report {
   text: string;
 }
 
-/** Make a report, and show the person all that is in it before they send it. */
+/** Make a report, and show all its contents to the user before they send it. */
 export async function collectReport(server: Server, log: LogOutputChannel, context: ExtensionContext): Promise<void> {
   const folder = Uri.joinPath(context.globalStorageUri, 'reports');
   const name = `mase-report-${new Date().toISOString().slice(0, 19).replaceAll(':', '')}`;
@@ -37,7 +37,7 @@ export async function collectReport(server: Server, log: LogOutputChannel, conte
 }
 
 async function offer({ path }: Report): Promise<void> {
-  const text = 'This is all that the report holds. Look through it before you send the file.';
+  const text = 'This is the whole content of the report. Read it before you send the file.';
   const chosen = await window.showInformationMessage(inert(text), SHOW, COPY);
   if (chosen === SHOW) await commands.executeCommand('revealFileInOS', Uri.file(path));
   if (chosen === COPY) await env.clipboard.writeText(path);
@@ -58,13 +58,13 @@ async function made(server: Server, target: Uri): Promise<Report> {
   return JSON.parse(await output(found.command, args, JSON.stringify(about))) as Report;
 }
 
-/** Whether the editor runs elsewhere than its window; other kinds than these are named after somebody's machine. */
+/** Whether the editor runs on another machine than its window; other kinds than these contain a machine's name. */
 function remote(): string {
   if (env.remoteName === undefined) return '';
   return KINDS.includes(env.remoteName) ? `, ${env.remoteName}` : ', remote';
 }
 
-/** What a command prints that reads `input`; rejects with the end of what it complained of where it fails. */
+/** The output of a command that reads `input`; if it fails, rejects with the end of its error output. */
 function output(command: string, args: string[], input: string): Promise<string> {
   return new Promise((resolve, reject) => {
     const options = { cwd: BUNDLED, timeout: LONGEST_MS, maxBuffer: 64 << 20 };
@@ -72,7 +72,7 @@ function output(command: string, args: string[], input: string): Promise<string>
       if (error === null) resolve(printed);
       else reject(new Error(complaint.trim().split('\n').at(-1) || error.message));
     });
-    child.stdin?.on('error', () => undefined); // it ended before it read: what it says of that is told
+    child.stdin?.on('error', () => undefined); // it ended before it read; its own message is reported
     child.stdin?.end(input);
   });
 }

@@ -1,4 +1,4 @@
-/** The server's life: one at a time, started, stopped and started again in the order asked for. */
+/** The server's life: one at a time, started, stopped and restarted in the order of the requests. */
 import { Disposable, EventEmitter, LogOutputChannel, Uri, commands, window, workspace } from 'vscode';
 import { State } from 'vscode-languageclient/node';
 import { MaseClient, createClient } from './client';
@@ -6,7 +6,8 @@ import { Found, findServer } from './command';
 import { CrashPolicy } from './crashes';
 import { inert } from './errors';
 import { Interpreters } from './environments/interpreters';
-import { MasePipelines, MaseStatus, pipelinesNotification, slowNotification, statusNotification, viewsNotification } from './protocol';
+import { pipelinesNotification, slowNotification, statusNotification, viewsNotification } from './protocol';
+import { MasePipelines, MaseStatus } from './records';
 import { SECTION } from './settings';
 
 /** VS Code ends its extensions after 4 s; a server that has not answered by then is killed by the client library. */
@@ -25,12 +26,12 @@ export class Server implements Disposable {
   readonly onDidChangeState = this.stateChanged.event;
   readonly onStatus = this.statusArrived.event;
   private readonly slowArrived = new EventEmitter<{ uri: string; text: string }>();
-  /** A trace takes long, and why. */
+  /** A trace is slow, and why. */
   readonly onSlow = this.slowArrived.event;
   private readonly pipelinesArrived = new EventEmitter<MasePipelines>();
   readonly onPipelines = this.pipelinesArrived.event;
   private readonly viewsArrived = new EventEmitter<string[]>();
-  /** The URIs of files of which something else is known now. */
+  /** The URIs of files whose results have changed. */
   readonly onViews = this.viewsArrived.event;
 
   constructor(
@@ -39,7 +40,7 @@ export class Server implements Disposable {
     private readonly trace: LogOutputChannel,
   ) {}
 
-  /** Start the server unless it runs. Never rejects: what went wrong is shown to the person. */
+  /** Start the server unless it runs. Never rejects: errors are shown to the user. */
   start(): Promise<void> {
     return this.enqueue(() => this.doStart());
   }
@@ -55,12 +56,12 @@ export class Server implements Disposable {
     return this.enqueue(() => this.doStop());
   }
 
-  /** The command that starts the server, or what was tried in vain. */
+  /** The command that starts the server, or the interpreters that were tried in vain. */
   command(): Promise<Found> {
     return findServer(this.interpreters);
   }
 
-  /** The Python that was chosen for the models of a folder, undefined where nobody chose. */
+  /** The Python chosen for the models of a folder, undefined if none was chosen. */
   interpreter(folder: Uri): string | undefined {
     return this.interpreters.of(folder);
   }
@@ -74,7 +75,7 @@ export class Server implements Disposable {
     Disposable.from(this.stateChanged, this.statusArrived, this.slowArrived, this.pipelinesArrived, this.viewsArrived).dispose();
   }
 
-  /** Other interpreters: the server restarts the workers that this concerns; where there is none, it may start now. */
+  /** The interpreters changed: the server restarts the affected workers; if no server runs, it may start now. */
   async interpretersChanged(): Promise<void> {
     if (this.state === 'missing') await this.start();
     else await this.running?.tellConfiguration();

@@ -1,8 +1,9 @@
-/** The status item: how the trace of the active editor's file stands. */
+/** The status item: the state of the active editor's file. */
 import {
   Disposable,
   MarkdownString,
   StatusBarAlignment,
+  TextDocument,
   ThemeColor,
   Uri,
   commands,
@@ -12,7 +13,7 @@ import {
 import { pythonEditor } from './active';
 import { Interpreters } from './environments/interpreters';
 import { fileOf } from './notebooks';
-import { MasePipelines, MaseStatus, TraceState } from './protocol';
+import { MasePipelines, MaseStatus, TraceState, UnshownModel } from './records';
 import { Server, ServerState } from './server';
 import { SlowLines } from './slow';
 
@@ -26,19 +27,25 @@ const SERVER_LOOKS: Record<Exclude<ServerState, 'running'>, Look> = {
   untrusted: { icon: 'shield', text: 'not trusted' },
 };
 
+/** The characters of a state that lasts for a moment: the item must not change its width at each save. */
+const BUSY = 'importing'.length;
+
 const TRACE_LOOKS: Record<TraceState, Look> = {
-  queued: { icon: 'loading~spin', text: 'waiting' },
+  queued: { icon: 'loading~spin', text: 'waiting'.padEnd(BUSY, '\u00a0') },
   starting: { icon: 'loading~spin', text: 'importing' },
-  tracing: { icon: 'loading~spin', text: 'tracing' },
+  tracing: { icon: 'loading~spin', text: 'tracing'.padEnd(BUSY, '\u00a0') },
   ready: { icon: 'check', text: 'ready' },
-  // An error, or else a warning that says why nothing can be shown: the word has to fit both.
+  // An error, or else a warning that explains why nothing can be shown: the word must fit both.
   failed: { icon: 'warning', text: 'problem', color: 'warning' },
   crashed: { icon: 'error', text: 'crashed', color: 'error' },
-  superseded: { icon: 'loading~spin', text: 'waiting' },
+  superseded: { icon: 'loading~spin', text: 'waiting'.padEnd(BUSY, '\u00a0') },
   untrusted: { icon: 'shield', text: 'not trusted' },
   no_model: { icon: 'dash', text: 'no model' },
   no_environment: { icon: 'warning', text: 'no interpreter', color: 'warning' },
 };
+
+/** The most models that one sentence names. */
+const NAMED = 5;
 
 const LINKS = [
   '[$(refresh) Trace again](command:mase.retrace)',
@@ -71,12 +78,14 @@ export class StatusItem implements Disposable {
       window.onDidChangeActiveTextEditor(() => this.show()),
       window.onDidChangeVisibleTextEditors(() => this.show()),
       window.onDidChangeActiveNotebookEditor(() => this.show()),
+      workspace.onDidChangeTextDocument(({ document }) => this.edited(document)),
+      workspace.onDidSaveTextDocument(() => this.show()),
       interpreters.onDidChange(() => this.show()),
     ];
     this.show();
   }
 
-  /** What is shown now, icon left out; undefined while hidden. Read by tests. */
+  /** The shown text without the icon; undefined while hidden. Read by tests. */
   get text(): string | undefined {
     return pythonEditor() ? this.item.text.replace(/^\$\([^)]*\) /, '') : undefined;
   }
@@ -98,6 +107,10 @@ export class StatusItem implements Disposable {
     this.show();
   }
 
+  private edited(document: TextDocument): void {
+    if (document === pythonEditor()?.document) this.show();
+  }
+
   private slowed(uri: string, text: string): void {
     this.slow.told(Uri.parse(uri).toString(), text);
     this.show();
@@ -108,7 +121,7 @@ export class StatusItem implements Disposable {
     this.show();
   }
 
-  /** In which Python the models of a file run, and which server serves them. */
+  /** The Python that runs a file's models, and the server that serves them. */
   private environment(file: Uri): string {
     const chosen = this.interpreters.of(workspace.getWorkspaceFolder(file)?.uri);
     const python = chosen === undefined ? 'Python: the .venv of the folder, else python3.' : `Python: ${chosen}`;
@@ -120,18 +133,41 @@ export class StatusItem implements Disposable {
     const file = editor && fileOf(editor.document);
     if (file === undefined) return this.item.hide();
     const trace = this.traces.get(file.toString());
-    const look = this.server !== 'running' ? SERVER_LOOKS[this.server] : trace && TRACE_LOOKS[trace.state];
+    const look = this.server !== 'running' ? SERVER_LOOKS[this.server] : trace && lookOf(trace);
     const stale = trace?.stale ? ', older hints' : '';
+    const unsaved = this.server === 'running' && trace !== undefined && editor?.document.isDirty ? ' · unsaved' : '';
     const pipelines = this.pipelines.get(file.toString()) ?? {};
     const count = Object.values(pipelines).flat().length;
     void commands.executeCommand('setContext', 'mase.pipelines', count > 0);
     const passes = count === 0 ? '' : ` · ${count} ${count === 1 ? 'pass' : 'passes'}`;
     const text = (this.server === 'running' && this.slow.now(file.toString())) || look?.text;
-    this.item.text = `$(${look?.icon ?? 'check'}) MASE${look ? `: ${text}${stale}${passes}` : ''}`;
-    this.item.tooltip = tooltip(trace, pipelines, this.environment(file), this.slow.last(file.toString()));
+    this.item.text = `$(${look?.icon ?? 'check'}) MASE${look ? `: ${text}${stale}${unsaved}${passes}` : ''}`;
+    this.item.tooltip = tooltip(trace, pipelines, this.environment(file), this.slow.last(file.toString()), unsaved !== '');
     this.item.backgroundColor = look?.color && new ThemeColor(`statusBarItem.${look.color}Background`);
     this.item.show();
   }
+}
+
+/** A trace is only "ready" where every model of the file is shown. */
+function lookOf(trace: MaseStatus): Look {
+  const missing = trace.unshown?.length ?? 0; // an older server says nothing of it
+  if (missing === 0 || (trace.state !== 'ready' && trace.state !== 'failed')) return TRACE_LOOKS[trace.state];
+  const all = missing + trace.models.length;
+  const text = all === 1 ? 'model not shown' : `${missing} of ${all} models not shown`;
+  return { icon: 'warning', text, color: 'warning' };
+}
+
+/** The models that are not shown, one sentence for each reason. */
+function groups(unshown: UnshownModel[]): string[] {
+  const places = new Map<string, string[]>();
+  for (const { name, line, why, step } of unshown) {
+    const reason = `${why} ${step}`.trim();
+    places.set(reason, [...(places.get(reason) ?? []), `${name} (line ${line})`]);
+  }
+  return [...places].map(([reason, models]) => {
+    const others = models.length > NAMED ? ` and ${models.length - NAMED} others` : '';
+    return `${models.slice(0, NAMED).join(', ')}${others} ${models.length === 1 ? 'is' : 'are'} not shown. ${reason}`;
+  });
 }
 
 function tooltip(
@@ -139,13 +175,20 @@ function tooltip(
   pipelines: MasePipelines['pipelines'],
   environment: string,
   slow: string | undefined,
+  unsaved: boolean,
 ): MarkdownString {
   const text = new MarkdownString('', true);
   text.isTrusted = { enabledCommands: ['mase.retrace', 'mase.restart', 'mase.showLog', 'mase.openSettings', 'mase.pipeline'] };
-  if (trace?.message) text.appendText(trace.message).appendMarkdown('\n\n');
+  const unshown = groups(trace?.unshown ?? []);
+  if (trace?.message && (trace.state !== 'ready' || unshown.length === 0)) text.appendText(trace.message).appendMarkdown('\n\n');
+  for (const told of unshown) text.appendMarkdown('$(warning) ').appendText(told).appendMarkdown('\n\n');
+  if (trace?.state === 'ready' && trace.unshown?.length > 0 && trace.models.length > 0) {
+    text.appendMarkdown('$(check) ').appendText(`Shown: ${trace.models.join(', ')}.`).appendMarkdown('\n\n');
+  }
   if (trace?.state === 'ready') text.appendMarkdown(`Traced in ${(trace.seconds * 1000).toFixed(0)} ms.\n\n`);
-  if (slow !== undefined) text.appendText(`What took long: ${slow}`).appendMarkdown('\n\n');
+  if (slow !== undefined) text.appendText(`Slow: ${slow}`).appendMarkdown('\n\n');
   if (trace?.stale) text.appendMarkdown('The hints shown are those of the last text that could be traced.\n\n');
+  if (unsaved) text.appendMarkdown('The text is not saved. The shapes are those of the saved text; the next save brings new ones.\n\n');
   text.appendText(environment).appendMarkdown('\n\n');
   for (const [model, steps] of Object.entries(pipelines)) {
     text.appendText(`Passes on ${model}: ${steps.join('; ')}`).appendMarkdown('\n\n');

@@ -1,12 +1,12 @@
-/** Where the messages between VS Code and the server are written, while the setting asks for them. */
+/** Writes the messages between VS Code and the server to a log, while the setting asks for it. */
 import { EventEmitter, LogLevel, LogOutputChannel, OutputChannel, ViewColumn, window, workspace } from 'vscode';
 import { SECTION } from './settings';
 
 const SETTING = `${SECTION}.trace.server`;
 
 /**
- * A channel whose level is the setting. The client library writes messages where the level is `Trace`, which a person
- * would otherwise have to set for this channel in each window; without messages there is no channel in the list.
+ * A channel whose level is the setting. The client library writes messages if the level is `Trace`, which users would
+ * otherwise have to set for this channel in each window; without messages the channel is not in the list.
  */
 export class TraceChannel implements LogOutputChannel {
   readonly name = 'MASE Trace';

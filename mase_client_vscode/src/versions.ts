@@ -1,8 +1,8 @@
-/** Which of two servers is to be used: the one installed beside a person's models, or the one that the extension brings. */
+/** Chooses between two servers: the one installed beside the user's models, and the one in the extension. */
 
 /**
- * A `mase-server` that an interpreter has. `source`: a checkout that somebody works on (an editable install, or a path).
- * `complete`: the packages that the server needs are there too.
+ * A `mase-server` installed in an interpreter. `source`: a checkout under development (an editable install, or a path).
+ * `complete`: the packages that the server needs are installed, too.
  */
 export interface Installed {
   version: string;
@@ -10,7 +10,7 @@ export interface Installed {
   complete: boolean;
 }
 
-/** Tells, as JSON, what this interpreter has; fails where it has none. */
+/** Prints, as JSON, which server this interpreter has; fails without one. */
 export const TELL_INSTALLED = `
 import json
 from importlib import metadata, util
@@ -24,13 +24,13 @@ complete = all(map(util.find_spec, ("lsprotocol", "msgpack", "platformdirs", "py
 print(json.dumps({"version": mase_server.__version__, "source": source, "complete": complete}))
 `;
 
-/** Why the one brought is used instead; undefined for one's own checkout, and for a release that is as new. */
+/** Why the extension's server is used instead; undefined for the user's own checkout, and for a release that is as new. */
 export function objection(installed: Installed, brought: string): string | undefined {
   if (!installed.source && compare(installed.version, brought) < 0) return `newer than the ${installed.version}`;
   return installed.complete ? undefined : `with packages that lack beside the ${installed.version}`;
 }
 
-/** Below zero where `a` is older than `b`. Releases alone count: 0.2.0rc1 is 0.2.0. */
+/** Negative if `a` is older than `b`. Only releases are compared: 0.2.0rc1 counts as 0.2.0. */
 export function compare(a: string, b: string): number {
   const [left, right] = [release(a), release(b)];
   const places = Array.from({ length: Math.max(left.length, right.length) }, (_, place) => place);

@@ -1,4 +1,4 @@
-/** First steps: a walkthrough that is offered once, and what its buttons do. */
+/** First steps: a walkthrough that is offered once, and the actions of its buttons. */
 import * as path from 'node:path';
 import { Disposable, ExtensionContext, Memento, TabInputText, Uri, commands, extensions, window, workspace } from 'vscode';
 import { inert } from './errors';
@@ -9,7 +9,7 @@ const OFFERED = 'walkthroughOffered';
 const PYTHON_EXTENSIONS = ['ms-python.python', 'ms-python.vscode-python-envs'];
 const EXAMPLE = path.join(__dirname, 'example.py');
 
-/** Offers the walkthrough when the first file ever is ready, and never again. */
+/** Offers the walkthrough when the first file is ready, and never again. */
 export class Walkthrough implements Disposable {
   private readonly memory: Memento;
   private shown = false;
@@ -45,7 +45,7 @@ export class Walkthrough implements Disposable {
     const wanted = workspace.getConfiguration('workbench').get('welcomePage.walkthroughs.openOnInstall', true);
     if (!wanted || this.memory.get(OFFERED, false)) return;
     await this.memory.update(OFFERED, true);
-    const text = 'MASE shows the shapes of this model. It also mends wrong sizes, quantises, draws the graph and writes Verilog.';
+    const text = 'MASE shows the shapes of this model. It also fixes wrong sizes, quantises, draws the graph and writes Verilog.';
     if ((await window.showInformationMessage(inert(text), 'Show Me How', 'Not Now')) === 'Show Me How') await this.open();
   }
 
@@ -56,14 +56,14 @@ export class Walkthrough implements Disposable {
 }
 
 /**
- * Mark a step as done whose completion is this context. A step follows its context only once VS Code has read the
- * walkthrough, and never one that holds by then: so it holds for a moment, each time.
+ * Mark a step with this completion context as done. VS Code notices only a change of the context after it has read the
+ * walkthrough, so the context is set for a moment, each time.
  */
 async function mark(what: string): Promise<void> {
   for (const holds of [true, false]) await commands.executeCommand('setContext', `${SECTION}.${what}`, holds);
 }
 
-/** Write an example where the person says, and open it. */
+/** Write an example to the file that the user chooses, and open it. */
 async function createExample(): Promise<void> {
   const folder = workspace.workspaceFolders?.[0]?.uri;
   const options = { filters: { Python: ['py'] }, title: 'Create an Example Model' };
@@ -74,19 +74,19 @@ async function createExample(): Promise<void> {
   await window.showTextDocument(target);
 }
 
-/** The Python extension's own list where that is installed, else the setting. */
+/** The Python extension's own list if that is installed, else the setting. */
 async function chooseInterpreter(): Promise<void> {
   const known = PYTHON_EXTENSIONS.some((id) => extensions.getExtension(id) !== undefined);
   if (known) await commands.executeCommand('python.setInterpreter');
   else await commands.executeCommand('workbench.action.openSettings', `${SECTION}.interpreter`);
 }
 
-/** Run a command of ours in a Python file that is open: from the walkthrough, no file is the active one. */
+/** Run one of our commands in an open Python file: during the walkthrough, no file is active. */
 async function tryInFile(command: string): Promise<void> {
   const file = openPythonFile();
   if (file !== undefined) {
     await window.showTextDocument(file);
-    await mark(`tried.${command.slice(SECTION.length + 1)}`); // VS Code hears of no command that its own extension runs
+    await mark(`tried.${command.slice(SECTION.length + 1)}`); // VS Code does not notice commands that an extension runs
     await commands.executeCommand(command);
     return;
   }
@@ -95,7 +95,7 @@ async function tryInFile(command: string): Promise<void> {
   if (chosen === create) await createExample();
 }
 
-/** A tab with a Python file, the active ones of their groups first. */
+/** A tab with a Python file; the active tabs of their groups come first. */
 function openPythonFile(): Uri | undefined {
   const tabs = window.tabGroups.all.flatMap((group) => group.tabs).sort((a, b) => Number(b.isActive) - Number(a.isActive));
   const files = tabs.flatMap(({ input }) => (input instanceof TabInputText ? [input.uri] : []));

@@ -4,15 +4,15 @@ import { test } from 'node:test';
 import { COLUMNS, columnsOf, textOf } from '../src/costs/columns';
 import { exact, inBytes, scaled, share, significant } from '../src/figures';
 import { wish } from '../src/costs/keys';
-import { CostRow } from '../src/costs/rows';
 import { asCsv, asTsv } from '../src/costs/sheet';
 import { Tree, View, nextSort } from '../src/costs/tree';
+import { CostRow } from '../src/records';
 
 function row(id: string, parent: number, facts: Partial<CostRow> = {}): CostRow {
   const name = id.split(/[./]/).at(-1) || 'Net';
   return {
     id, parent, name, kind: 'layer', type: 'linear', nodes: 1, parameters: 0, parameter_bytes: 0, shared: [], flops: 0, traffic: 0,
-    results: 0, formats: [], bits: null, sqnr: null, max_error: null, hardware: null, places: [], ...facts,
+    results: 0, formats: [], bits: null, sqnr: null, max_error: null, hardware: null, places: [], passes: '', ...facts,
   };
 }
 
@@ -108,8 +108,9 @@ test('a title sorts by the largest, then by the smallest, then not at all; names
 test('columns that tell nothing are left out', () => {
   assert.deepEqual(columnsOf(rows).map(({ id }) => id), ['name', 'parameters', 'flops']);
   const hardware = { multipliers: 4, luts: 0, memory_bits: 9, cycles: 16 };
-  const told = columnsOf([row('', -1, { formats: ['fixed(8,4)'], bits: 8, sqnr: 'inf', hardware })]).map(({ id }) => id);
-  assert.deepEqual(told, ['name', 'parameters', 'flops', 'format', 'bits', 'sqnr', 'multipliers', 'luts', 'memory', 'cycles']);
+  const passes = 'LoRA rank 8 · 1.2 % trainable';
+  const told = columnsOf([row('', -1, { formats: ['fixed(8,4)'], bits: 8, sqnr: 'inf', passes, hardware })]).map(({ id }) => id);
+  assert.deepEqual(told, ['name', 'parameters', 'flops', 'format', 'bits', 'sqnr', 'passes', 'multipliers', 'luts', 'memory', 'cycles']);
 });
 
 test('cells say what the hovers say', () => {

@@ -80,7 +80,7 @@ test('of errors the worst is told, and where none was measured what to do', () =
   assert.equal(legend.length, 4);
   assert.deepEqual(scaleOf('error', sample()).legend, []);
   assert.match(scaleOf('error', sample()).nothing, /apply a pass that quantises/);
-  assert.equal(scaleOf('error', { ...sample(), passes: ['quantize()'] }).nothing, 'No error is measured yet.');
+  assert.equal(scaleOf('error', { ...sample(), passes: ['quantize()'] }).nothing, 'No error has been measured yet.');
 });
 
 test('a search finds names, operators, classes and shapes; all words have to be there', () => {
@@ -100,7 +100,7 @@ function page(start: number, end: number, next: number | null): GraphPage {
   const part = Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, (column as unknown[]).slice(start, end)]));
   const own = { value: columns.value.slice(start, end).map((_, index) => index), scope: columns.scope.slice(start, end).map(() => 0) };
   const table = { values: values.slice(start, end), scopes: [scopes[columns.scope[start] ?? 0] as [string, string]] };
-  return { ...rest, generation: 1, next, columns: { ...part, ...own } as GraphPage['columns'], ...table };
+  return { ...rest, generation: 1, total: columns.row.length, start, next, columns: { ...part, ...own } as GraphPage['columns'], ...table };
 }
 
 test('pages become one graph: what they refer to is found in one table, and is there once', () => {

@@ -1,13 +1,13 @@
 /** The form for inputs: what a comment has to say of what was typed; two sets as texts. */
 import { strict as assert } from 'node:assert';
 import { test } from 'node:test';
-import { Comparison, text } from '../src/inputs/comparison';
+import { text } from '../src/inputs/comparison';
 import { misnamed, missing, said, textOf, textsOf } from '../src/inputs/draft';
-import { Field, Form, Trial } from '../src/inputs/messages';
-import { figures, sizes } from '../src/inputs/texts';
+import { figures, sizes, traced } from '../src/inputs/texts';
+import { InputComparison, InputField, InputForm, InputTrial } from '../src/records';
 
-const field = (name: string, text: string, more: Partial<Field> = {}): Field => ({ name, text, why: '', required: true, default: '', ...more });
-const FORM: Form = {
+const field = (name: string, text: string, more: Partial<InputField> = {}): InputField => ({ name, text, why: '', required: true, default: '', ...more });
+const FORM: InputForm = {
   call: 'Net',
   arguments: [field('width', '5'), field('deep', '', { required: false, default: 'False' })],
   inputs: [field('x', 'f32[B=2, 5]'), field('scale', '', { required: false, default: '1.0' })],
@@ -37,7 +37,7 @@ test('a model that no comment can make has inputs alone', () => {
 test('what is required is needed, unless it cannot be written', () => {
   const texts = { ...textsOf(FORM), 'inputs.x': ' ', 'arguments.width': '' };
   assert.deepEqual(missing(FORM, texts), { 'inputs.x': 'x is needed', 'arguments.width': 'width is needed' });
-  const held: Form = { ...FORM, arguments: [field('width', '', { why: 'a Tensor has no text form' })] };
+  const held: InputForm = { ...FORM, arguments: [field('width', '', { why: 'a Tensor has no text form' })] };
   assert.deepEqual(missing(held, { ...texts, 'inputs.x': 'f32[1]' }), {});
 });
 
@@ -45,12 +45,12 @@ test('a set has a name of its own that a comment can hold', () => {
   assert.equal(misnamed(' small 2 ', ['large']), undefined);
   assert.equal(misnamed('', []), 'A set needs a name');
   assert.equal(misnamed('a:b', []), 'Use letters, digits, blanks and _ . + -');
-  assert.equal(misnamed('large', ['large']), 'There is a set large already');
+  assert.equal(misnamed('large', ['large']), 'There is already a set large');
 });
 
 test('a comment is what stands behind its mase', () => {
-  assert.equal(textOf({ comment: 'mase[a b]: Net(width=3); x: f32[1]' } as Trial), 'Net(width=3); x: f32[1]');
-  assert.equal(textOf({ comment: 'mase: x: f32[1]' } as Trial), 'x: f32[1]');
+  assert.equal(textOf({ comment: 'mase[a b]: Net(width=3); x: f32[1]' } as InputTrial), 'Net(width=3); x: f32[1]');
+  assert.equal(textOf({ comment: 'mase: x: f32[1]' } as InputTrial), 'x: f32[1]');
 });
 
 test('sizes are numbers, whatever they are called', () => {
@@ -69,6 +69,9 @@ const side = (set: string, batch: number) => ({
   parameters: 24,
   flops: 40 * batch,
   bytes: 1600 * batch,
+  parameter_bytes: 96,
+  nodes: 1,
+  seconds: 0.124,
   form: null,
 });
 
@@ -78,10 +81,21 @@ test('what a forward that fails would give is left blank, and one that gives Non
   assert.equal(told(null, 40).output, 'None');
 });
 
-const row = (line: number, name: string, kind: string, one: number, two: number) => ({
-  line, name, kind, function: 'forward', before: [['f32', [one], null] as [string, number[], null]], after: [['f32', [two], null] as [string, number[], null]], differs: one !== two,
+const trial = (more: Partial<InputTrial>): InputTrial => ({ ...side('', 2), comment: '', problems: [], ...more });
+
+test('a form says what went in and what came out, and which input prevents it', () => {
+  const named = trial({ inputs: { x: ['f32', [2, 5], ['B', '5']], mask: null } });
+  assert.equal(traced('Net', named), 'Traced Net with x: f32[B=2, 5], mask: None → f32[2, 4] in 0.12 s.');
+  assert.equal(traced('Net', trial({ outputs: null, flops: null })), 'The forward of Net with x: f32[2, 5] fails.');
+  const wrong = { severity: 'error', field: 'inputs.x', message: 'unknown element type' };
+  assert.equal(traced('Net', trial({ inputs: null, problems: [wrong, wrong] })), 'Not traced, because of x.');
+  assert.equal(traced('Net', trial({ inputs: null, problems: [{ ...wrong, field: '' }] })), 'Not traced: the message above says why.');
 });
-const TOLD: Comparison = {
+
+const row = (line: number, name: string, kind: string, one: number, two: number) => ({
+  line, column: 0, name, kind, function: 'forward', before: [['f32', [one], null] as [string, number[], null]], after: [['f32', [two], null] as [string, number[], null]], differs: one !== two,
+});
+const TOLD: InputComparison = {
   path: '/net.py',
   model: 'Net',
   before: side('small', 2),

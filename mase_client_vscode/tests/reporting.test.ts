@@ -25,7 +25,9 @@ test('a slow line is there until its trace is over, and is remembered until the 
   lines.told('a', 'a.py: 2.0 s: constructor 1.9 s');
   lines.traced('a', { state: 'tracing' });
   lines.traced('b', { state: 'ready' });
-  assert.deepEqual([lines.now('a'), lines.last('a')], ['a.py: 2.0 s: constructor 1.9 s', undefined]);
+  assert.deepEqual([lines.now('a'), lines.last('a')], ['a.py: \u00a02.0 s: constructor \u00a01.9 s', undefined]);
+  lines.told('a', 'a.py: 12.0 s: constructor 11.9 s (line 3)');
+  assert.equal(lines.now('a'), 'a.py: 12.0 s: constructor 11.9 s (line 3)', 'no wider than before ten seconds');
   lines.told('a', 'a.py: 3.0 s: constructor 2.9 s');
   lines.traced('a', { state: 'ready' });
   assert.deepEqual([lines.now('a'), lines.last('a')], [undefined, 'a.py: 3.0 s: constructor 2.9 s']);

@@ -1,20 +1,20 @@
-/** The columns of the table: what they tell of a row, as a number to sort by and as a text. */
+/** The columns of the table: each gives a number to sort by and a text for every row. */
 import { exact, inBytes, scaled, significant } from '../figures';
-import { CostRow, Hardware } from './rows';
+import { CostHardware, CostRow } from '../records';
 
-/** A value to sort by; null where it is not known, or means nothing. */
+/** A value to sort by; null if it is unknown or does not apply. */
 export type Value = number | string | null;
 
 export interface Column {
   id: string;
   title: string;
-  /** What it means, for a person who points at the title. */
+  /** Its meaning, in the tooltip of the title. */
   help: string;
   value: (row: CostRow) => Value;
   text: (value: number | string, row: CostRow) => string;
-  /** More digits, for a person who points at a cell. */
+  /** More digits, in the tooltip of a cell. */
   more?: (value: number | string, row: CostRow) => string;
-  /** Do parts add up, so that a share of the whole means something? */
+  /** Do the parts add up, so that a share of the whole makes sense? */
   adds: boolean;
   /** Width in characters. */
   width: number;
@@ -27,17 +27,17 @@ const bytes = (value: number | string): string => (typeof value === 'number' ? i
 const count = (value: number | string): string => (typeof value === 'number' ? scaled(value) : value);
 const few = (value: number | string): string => (typeof value === 'number' ? significant(value) : value);
 
-/** A number that says nothing where it is 0: what computes nothing, and what has no weights. */
+/** A number without meaning when it is 0, e.g. for rows that compute nothing or have no weights. */
 const some = (value: number | null): Value => value || null;
-const hardware = (key: keyof Hardware) => (row: CostRow): Value => row.hardware?.[key] ?? null;
+const hardware = (key: keyof CostHardware) => (row: CostRow): Value => row.hardware?.[key] ?? null;
 
 export const COLUMNS: readonly Column[] = [
   {
-    id: NAME, title: 'Module', help: 'Modules, what they compute, and parameters that stand beside layers',
+    id: NAME, title: 'Module', help: 'Modules, their operators, and parameters outside of layers',
     value: (row) => row.name, text: digits, adds: false, width: 28,
   },
   {
-    id: 'parameters', title: 'Parameters', help: 'Elements of parameters; one that layers share counts once in every total',
+    id: 'parameters', title: 'Parameters', help: 'Elements of parameters; a shared one counts once in every total',
     value: (row) => some(row.parameters), text: digits, adds: true, width: 15,
   },
   {
@@ -49,7 +49,7 @@ export const COLUMNS: readonly Column[] = [
     value: (row) => some(row.parameter_bytes), text: bytes, more: (value) => `${digits(value)} bytes`, adds: true, width: 11,
   },
   {
-    id: 'results', title: 'Activations', help: 'Bytes of the results that are written; views write none',
+    id: 'results', title: 'Activations', help: 'Bytes of the written results; views write none',
     value: (row) => some(row.results), text: bytes, more: (value) => `${digits(value)} bytes`, adds: true, width: 14,
   },
   {
@@ -61,7 +61,7 @@ export const COLUMNS: readonly Column[] = [
     value: (row) => row.formats.join(', ') || null, adds: false, width: 16,
     text: (value, row) => (row.formats.length > 2 ? `${row.formats.length} formats` : `${value}`), more: digits,
   },
-  { id: 'bits', title: 'Bits', help: 'Bits of an element, where all results have one format', value: (row) => row.bits, text: few, adds: false, width: 7 },
+  { id: 'bits', title: 'Bits', help: 'Bits per element, if all results have one format', value: (row) => row.bits, text: few, adds: false, width: 7 },
   {
     id: 'sqnr', title: 'SQNR', help: 'Signal to quantisation noise of the last result, in dB: the lower, the worse',
     value: (row) => (row.sqnr === 'inf' ? Infinity : row.sqnr), adds: false, width: 11,
@@ -70,6 +70,10 @@ export const COLUMNS: readonly Column[] = [
   {
     id: 'error', title: 'Max Error', help: 'The largest error of an element of the last result',
     value: (row) => row.max_error, text: few, adds: false, width: 13,
+  },
+  {
+    id: 'passes', title: 'Passes', help: 'What passes did to a layer: its adapter, its pruning, its weights, or why it was not quantised',
+    value: (row) => row.passes || null, text: digits, more: digits, adds: false, width: 28,
   },
   {
     id: 'multipliers', title: 'Multipliers', help: 'Multipliers of the hardware, estimated',
@@ -81,17 +85,17 @@ export const COLUMNS: readonly Column[] = [
     value: hardware('memory_bits'), text: digits, adds: true, width: 15,
   },
   {
-    id: 'cycles', title: 'Cycles', help: 'Cycles from one sample to the next; of a module, those of its slowest part',
+    id: 'cycles', title: 'Cycles', help: 'Cycles from one sample to the next; for a module, those of its slowest part',
     value: hardware('cycles'), text: digits, adds: false, width: 11,
   },
 ];
 
-/** Those that tell anything of these rows; the name, the parameters and the operations always. */
+/** The columns with a value in some row; the name, the parameters and the operations always. */
 export function columnsOf(rows: readonly CostRow[]): Column[] {
   return COLUMNS.filter((column, index) => index < 3 || rows.some((row) => column.value(row) !== null));
 }
 
-/** The cell's text, "" where nothing is known. */
+/** The cell's text, "" if unknown. */
 export function textOf(column: Column, row: CostRow): string {
   const value = column.value(row);
   return value === null ? '' : column.text(value, row);

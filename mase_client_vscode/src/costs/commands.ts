@@ -7,7 +7,7 @@ import { Server } from '../server';
 import { Panels } from '../webview/panels';
 import { CostPanel, KIND } from './panel';
 
-/** What the command may be given, by a lens or a link. `row`: the id of a row to be shown. */
+/** The arguments of the command from a lens or a link. `row`: the id of a row to show. */
 type Asked = Partial<PassTarget> & { row?: string };
 
 export class CostCommands implements Disposable {
@@ -27,7 +27,7 @@ export class CostCommands implements Disposable {
     this.panels.dispose();
   }
 
-  /** The costs of the model that is named, else of one of the active editor's file. */
+  /** The costs of the named model, else of a model in the active editor's file. */
   private async show(given: Asked): Promise<void> {
     const target = await this.api.target(given);
     if (target !== undefined) this.panels.of(target).reveal(given.row);

@@ -1,10 +1,10 @@
-/** The keys of the table, as ARIA has them for a treegrid whose rows take the focus. */
+/** The keys of the table, those of an ARIA treegrid whose rows take the focus. */
 import { Shown } from './tree';
 
-/** What a key asks for: another row, a row to open or close, or the code of the selected one. */
+/** The effect of a key: select a row, open or close a row, or go to the code of the selected one. */
 export type Wish = { select: string } | { toggle: string } | { goTo: string } | undefined;
 
-/** What a key means where `selected` is selected; `page` is how many rows are in sight. */
+/** The effect of a key while `selected` is selected; `page` is the number of visible rows. */
 export function wish(key: string, shown: Shown[], selected: string, page: number): Wish {
   const at = shown.findIndex(({ row }) => row.id === selected);
   const here = shown[at];

@@ -1,6 +1,6 @@
-/** What the page of the cost table and the extension tell each other. */
+/** The messages between the page of the cost table and the extension. */
+import { CostTable } from '../records';
 import { Kept } from '../webview/kept';
-import { CostTable } from './rows';
 import { View } from './tree';
 
 export type ToPage =
@@ -8,9 +8,9 @@ export type ToPage =
   | { type: 'table'; table: CostTable; problem?: string }
   /** There is no table, and why. */
   | { type: 'nothing'; problem: string }
-  /** The rows that the editor's cursor is on. */
+  /** The rows under the editor's cursor. */
   | { type: 'cursor'; ids: string[] }
-  /** A row that a person asked for by a link: it is brought into sight. */
+  /** A row requested by a link: the page scrolls to it. */
   | { type: 'select'; id: string };
 
 export type FromPage =
@@ -19,7 +19,7 @@ export type FromPage =
   | { type: 'save'; text: string }
   | { type: 'graph' };
 
-/** What the page remembers of itself. */
+/** The state that the page stores. */
 export interface State extends Omit<View, 'open'>, Kept {
   open: string[] | null;
   selected: string;

@@ -1,17 +1,17 @@
-/** One panel with the cost table of a model: it follows what is known, and the cursor. */
+/** A panel with the cost table of a model: it follows the traces and the cursor. */
 import { Disposable, TextEditor, Uri, commands, env, window } from 'vscode';
 import { guarded, messageOf } from '../errors';
 import { PassApi } from '../passes/api';
 import { goTo, presentPlace } from '../places';
 import { PassTarget } from '../protocol';
+import { CostRowsAt, CostTable } from '../records';
 import { PageKind, Panel } from '../webview/panel';
 import { Brought, ModelPanel } from '../webview/panels';
 import { save } from '../webview/saving';
 import { FromPage, ToPage } from './messages';
-import { CostTable } from './rows';
 
 export const KIND: PageKind = { type: 'mase.costs', page: 'costs' };
-/** How long the cursor has to rest. */
+/** How long the cursor must rest. */
 const REST_MS = 60;
 const SHOWN_MS = 4000;
 
@@ -19,13 +19,13 @@ export class CostPanel implements ModelPanel {
   private readonly panel: Panel<ToPage, FromPage>;
   private readonly listeners: Disposable[];
   private table: CostTable | undefined;
-  /** The row that a link asked for, until it is shown. */
+  /** The row that a link requested, until it is shown. */
   private wanted: string | undefined;
   private timer: NodeJS.Timeout | undefined;
-  /** The newest question; answers to older ones are left. */
+  /** The newest request; answers to older ones are ignored. */
   private asked = 0;
   private pointed = 0;
-  /** Was the window loaded again, and nothing heard of the file since? */
+  /** Was the window reloaded, without any news of the file since? */
   private waits: boolean;
 
   constructor(
@@ -57,7 +57,7 @@ export class CostPanel implements ModelPanel {
     return path === this.target.path || (this.table?.rows ?? []).some(({ places }) => places.some(({ file }) => file === path));
   }
 
-  /** Bring it to the front, with one row in sight if that is asked for; the focus stays where it is. */
+  /** Bring the panel to the front, scrolled to one row if requested; the focus stays. */
   reveal(row: string | undefined): void {
     this.panel.panel.reveal(undefined, true);
     this.wanted = row;
@@ -89,7 +89,7 @@ export class CostPanel implements ModelPanel {
     if (editor !== undefined) this.moved(editor);
   }
 
-  /** Once the page has a table, it is told which row a link asked for. */
+  /** Tell the page the row that a link requested, once it has a table. */
   private select(): void {
     if (this.wanted === undefined || this.table === undefined) return;
     if (this.panel.post({ type: 'select', id: this.wanted })) this.wanted = undefined;
@@ -104,7 +104,7 @@ export class CostPanel implements ModelPanel {
   private async point({ document, selection }: TextEditor): Promise<void> {
     const pointed = ++this.pointed;
     const params = { uri: document.uri.toString(), position: selection.active, path: this.target.path, model: this.target.model };
-    const { ids } = await this.api.request<{ ids: string[] }>('mase/costRowsAt', params).catch(() => ({ ids: [] }));
+    const { ids } = await this.api.request<CostRowsAt>('mase/costRowsAt', params).catch(() => ({ ids: [] }));
     if (pointed === this.pointed) this.panel.post({ type: 'cursor', ids });
   }
 
@@ -114,7 +114,7 @@ export class CostPanel implements ModelPanel {
         return this.goTo(message.id, message.focus);
       case 'copy':
         await env.clipboard.writeText(message.text);
-        return void window.setStatusBarMessage(`MASE: ${message.rows} rows are in the clipboard`, SHOWN_MS);
+        return void window.setStatusBarMessage(`MASE: ${message.rows} rows were copied to the clipboard`, SHOWN_MS);
       case 'save':
         return save(this.target, { what: 'costs', suffix: '-costs', ending: 'csv', kind: 'CSV' }, Buffer.from(message.text));
       case 'graph':
@@ -122,14 +122,14 @@ export class CostPanel implements ModelPanel {
     }
   }
 
-  /** To the code of a row, where its lines are still as they were traced. */
+  /** Go to the code of a row, if its lines are unedited since the trace. */
   private async goTo(id: string, focus: boolean): Promise<void> {
     const places = this.table?.rows.find((row) => row.id === id)?.places ?? [];
     for (const { file, ...place } of places) {
       const found = await presentPlace(this.api, { path: file, ...place });
       if (found !== undefined) return goTo(found, focus);
     }
-    const why = places.length > 0 ? 'its lines were edited; save the file to see them traced again' : 'nothing of it is in a file';
+    const why = places.length > 0 ? 'its lines were edited; save the file to trace them again' : 'it has no place in a file';
     void window.setStatusBarMessage(`MASE: there is no line to go to: ${why}`, SHOWN_MS);
   }
 }

@@ -1,14 +1,14 @@
-/** The rows that are shown, as text for other programs. Numbers have all their digits there. */
+/** The shown rows as text for other programs, with all digits of the numbers. */
+import { CostRow } from '../records';
 import { Column, NAME } from './columns';
-import { CostRow } from './rows';
 import { Shown } from './tree';
 
-/** Columns that are parted by tabs, as spreadsheets take them from the clipboard. */
+/** Tab-separated columns, for pasting into spreadsheets. */
 export function asTsv(shown: Shown[], columns: Column[]): string {
   return lines(shown, columns).map((cells) => cells.map((cell) => cell.replace(/[\t\r\n]+/g, ' ')).join('\t')).join('\n');
 }
 
-/** As RFC 4180 has it. */
+/** Comma-separated columns, as in RFC 4180. */
 export function asCsv(shown: Shown[], columns: Column[]): string {
   return lines(shown, columns).map((cells) => `${cells.map(quoted).join(',')}\r\n`).join('');
 }

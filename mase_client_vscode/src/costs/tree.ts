@@ -1,35 +1,35 @@
-/** The rows as a tree: in which order, which of them are shown, and which stands for one that is hidden. */
+/** The rows as a tree: their order, which are shown, and which row stands for a hidden one. */
+import { CostRow, CostTable } from '../records';
 import { COLUMNS, Column, NAME } from './columns';
-import { CostRow, CostTable } from './rows';
 
-/** By which column; null: as the model runs. */
+/** The column to sort by; null: the order of execution. */
 export interface Sort {
   column: string;
   descending: boolean;
 }
 
-/** What a person chose of the view. `open`: ids of the rows whose parts are shown. */
+/** The user's choices for the view. `open`: ids of the rows whose parts are shown. */
 export interface View {
   sort: Sort | null;
   filter: string;
-  /** Layers and operators as one list, without the modules that hold them. */
+  /** Layers and operators as one list, without the modules around them. */
   flat: boolean;
-  /** Are operators shown that are no layers? */
+  /** Are operators shown that are not layers? */
   operators: boolean;
   open: ReadonlySet<string>;
 }
 
-/** A row as it is shown. `level` from 1; `position` from 1, of `size` rows beside each other. */
+/** A shown row. `level` from 1; `position` from 1, of `size` siblings. */
 export interface Shown {
   row: CostRow;
   level: number;
   position: number;
   size: number;
-  /** Undefined where it has no parts to show. */
+  /** Undefined if it has no parts to show. */
   open: boolean | undefined;
 }
 
-/** Rows that are shown at first, at most: whole levels are opened as long as they fit. */
+/** Maximum number of rows shown at first: whole levels are opened as long as they fit. */
 const FIRST = 24;
 
 export class Tree {
@@ -53,7 +53,7 @@ export class Tree {
     return number === undefined ? undefined : this.rows[number];
   }
 
-  /** The ids to be open at first: level by level, while what is shown stays short. */
+  /** The ids open at first: level by level, as long as the list stays short. */
   firstOpen(): Set<string> {
     const open = new Set<string>();
     let level = this.rows.slice(0, 1);
@@ -73,7 +73,7 @@ export class Tree {
     return new Set(this.rows.filter((_, number) => this.below[number]?.length).map(({ id }) => id));
   }
 
-  /** The rows as a person sees them. Where something is looked for, what holds a find is open. */
+  /** The visible rows. With a filter, rows that hold a match are open. */
   shown(view: View): Shown[] {
     const fits = this.fitting(view);
     if (view.flat) {
@@ -96,14 +96,14 @@ export class Tree {
     return found;
   }
 
-  /** The path from the whole model down to a row, both included. */
+  /** The path from the whole model down to a row, inclusive. */
   lineage(id: string): CostRow[] {
     const found: CostRow[] = [];
     for (let row = this.row(id); row !== undefined; row = this.rows[row.parent]) found.unshift(row);
     return found;
   }
 
-  /** Which of the shown rows stands for a row: itself, or what holds it and is closed. */
+  /** The shown row that stands for a row: itself, or the closed row around it. */
   standIn(id: string, shown: ReadonlyMap<string, Shown>): string | undefined {
     if (shown.has(id)) return id;
     return this.lineage(id).find((row) => shown.get(row.id)?.open === false)?.id;
@@ -117,7 +117,7 @@ export class Tree {
     return view.operators || row.kind !== 'operator';
   }
 
-  /** Every word has to stand in the row's path, type or formats. */
+  /** Every word must occur in the row's path, type or formats. */
   private fitting({ filter }: View): (row: CostRow) => boolean {
     const words = filter.toLowerCase().split(/\s+/).filter((word) => word !== '');
     return (row) => {
@@ -126,7 +126,7 @@ export class Tree {
     };
   }
 
-  /** The ids of the rows that fit, and of all that hold one of them. */
+  /** The ids of the matching rows, and of all rows around them. */
   private holding(fits: (row: CostRow) => boolean): Set<string> {
     const found = new Set<string>();
     for (let number = this.rows.length - 1; number >= 0; number--) {
@@ -146,7 +146,7 @@ export class Tree {
   }
 }
 
-/** What is not known comes last, whichever way. Equal ones keep their order. */
+/** Unknown values come last in either direction. Equal ones keep their order. */
 function compare(column: Column, one: CostRow, other: CostRow, descending: boolean): number {
   const [left, right] = [column.value(one), column.value(other)];
   if (left === null || right === null) return Number(left === null) - Number(right === null);
@@ -154,7 +154,7 @@ function compare(column: Column, one: CostRow, other: CostRow, descending: boole
   return descending ? -order : order;
 }
 
-/** What the next press on a column's title asks for: the largest first, the smallest first, as the model runs. */
+/** The sort order after the next click on a column's title: largest first, smallest first, order of execution. */
 export function nextSort(sort: Sort | null, column: string): Sort | null {
   const first = column !== NAME;
   if (sort?.column !== column) return { column, descending: first };

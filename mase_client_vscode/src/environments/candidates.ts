@@ -1,4 +1,4 @@
-/** Interpreters that nobody chose but that may well do: .venv, VIRTUAL_ENV, python3. */
+/** Interpreters that the user did not choose but that may be usable: .venv, VIRTUAL_ENV, python3. */
 import * as fs from 'node:fs';
 import * as path from 'node:path';
 
@@ -6,7 +6,7 @@ const WINDOWS = process.platform === 'win32';
 const IN_ENVIRONMENT = WINDOWS ? path.join('Scripts', 'python.exe') : path.join('bin', 'python');
 const ON_PATH = WINDOWS ? ['python.exe'] : ['python3', 'python'];
 
-/** The interpreters of a folder and of the shell, best first, those that exist. */
+/** The existing interpreters of a folder and of the shell, best first. */
 export function candidates(folder: string | undefined): string[] {
   const inFolder = folder === undefined ? [] : ['.venv', 'venv'].map((name) => path.join(folder, name));
   const active = process.env['VIRTUAL_ENV'];

@@ -1,19 +1,19 @@
 /**
- * The interpreter that was chosen for every workspace folder, kept up to date.
+ * The chosen interpreter of every workspace folder, kept up to date.
  *
- * Only what somebody chose counts: where nobody did, the server looks for itself, file by file.
+ * Only the user's choices count: without one, the server itself looks for an interpreter, file by file.
  */
 import { Disposable, EventEmitter, LogOutputChannel, Uri, workspace } from 'vscode';
 import { EnvironmentProvider } from './provider';
 
-/** The Python extensions report one choice several times, so changes are gathered for a moment. */
+/** The Python extensions report one choice several times, so changes are collected for a moment. */
 const SETTLE_MS = 300;
-/** An extension that takes longer to answer is passed over; its change event brings its answer in later. */
+/** An extension that takes longer to answer is skipped; its change event brings its answer later. */
 const PATIENCE_MS = 10_000;
 
 export class Interpreters implements Disposable {
   private readonly changed = new EventEmitter<void>();
-  /** Fires only when a path really changed. */
+  /** Fires only when a path has really changed. */
   readonly onDidChange = this.changed.event;
   private readonly listeners: Disposable[];
   private timer: NodeJS.Timeout | undefined;
@@ -41,7 +41,7 @@ export class Interpreters implements Disposable {
     return this.paths.get(key(folder));
   }
 
-  /** As `initializationOptions.interpreter`. */
+  /** In the form of `initializationOptions.interpreter`. */
   toProtocol(): Record<string, string> | string | null {
     if (workspace.workspaceFolders === undefined) return this.of(undefined) ?? null;
     return Object.fromEntries(this.paths);
@@ -52,7 +52,7 @@ export class Interpreters implements Disposable {
     const round = ++this.round;
     const folders: (Uri | undefined)[] = workspace.workspaceFolders?.map((folder) => folder.uri) ?? [undefined];
     const found = await Promise.all(folders.map(async (folder) => [key(folder), await this.ask(folder)] as const));
-    if (round !== this.round) return; // asked again meanwhile: that answer counts
+    if (round !== this.round) return; // a newer request is running: its answer counts
     const paths = new Map(found.flatMap(([folder, path]) => (path === undefined ? [] : [[folder, path] as const])));
     const same = paths.size === this.paths.size && [...paths].every(([folder, path]) => this.paths.get(folder) === path);
     this.paths = paths;

@@ -1,4 +1,4 @@
-/** The interpreter chosen in Microsoft's newer Python Environments extension, where that is installed. */
+/** The interpreter chosen in Microsoft's newer Python Environments extension, if that is installed. */
 import { EXTENSION_ID, PythonEnvironmentApi, PythonEnvironments } from '@vscode/python-environments';
 import { Disposable, EventEmitter, Uri, extensions } from 'vscode';
 import { EnvironmentProvider } from './provider';

@@ -1,4 +1,4 @@
-/** The interpreter chosen in Microsoft's Python extension, where that is installed. */
+/** The interpreter chosen in Microsoft's Python extension, if that is installed. */
 import { PVSC_EXTENSION_ID, PythonExtension } from '@vscode/python-extension';
 import { Disposable, EventEmitter, Uri, extensions } from 'vscode';
 import { EnvironmentProvider } from './provider';

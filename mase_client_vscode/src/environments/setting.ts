@@ -1,4 +1,4 @@
-/** The interpreter that the setting `mase.interpreter` names. */
+/** The interpreter in the setting `mase.interpreter`. */
 import { EventEmitter, Uri, workspace } from 'vscode';
 import { SECTION, interpreter } from '../settings';
 import { EnvironmentProvider } from './provider';

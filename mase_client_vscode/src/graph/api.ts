@@ -1,13 +1,14 @@
-/** What the extension asks the server about graphs. */
+/** The extension's requests about graphs. */
 import { Location, Position, Uri } from 'vscode';
 import { PassApi } from '../passes/api';
 import { presentPlace } from '../places';
-import { Pipeline, PassTarget } from '../protocol';
+import { PassTarget } from '../protocol';
+import { NodesAt, Pipeline, Problem } from '../records';
 import { Server } from '../server';
 import { Graph } from './messages';
 import { COLUMNS, GraphPage, joined, sameTrace } from './pages';
 
-/** Rows that are asked for at once, so that the server has time for others in between. */
+/** Rows per request, so that the server has time for other requests in between. */
 const AT_ONCE = 2000;
 
 export class GraphApi {
@@ -17,7 +18,7 @@ export class GraphApi {
     this.passes = new PassApi(server);
   }
 
-  /** All of a model's graph, of one trace. */
+  /** The whole graph of a model, from a single trace. */
   async graph({ path, model }: PassTarget): Promise<Graph> {
     const page = (start: number): Promise<GraphPage> => this.passes.request('mase/graph', { path, model, start, count: AT_ONCE, columns: COLUMNS });
     let pages: [GraphPage, ...GraphPage[]] = [await page(0)];
@@ -27,17 +28,17 @@ export class GraphApi {
       else pages = [await page(0)];
       next = pages.at(-1)?.next ?? null;
     }
-    const { steps } = await this.passes.request<Partial<Pipeline>>('mase/pipeline', { path, model });
+    const { steps } = await this.passes.request<Pipeline>('mase/pipeline', { path, model });
     return joined(pages, steps ?? []);
   }
 
-  /** Is anything in a file known to be wrong? */
+  /** Does a file have known problems? */
   async hasErrors(path: string): Promise<boolean> {
-    const problems = await this.passes.request<{ severity: string }[]>('mase/problems', { path });
+    const problems = await this.passes.request<Problem[]>('mase/problems', { path });
     return problems.some(({ severity }) => severity === 'error');
   }
 
-  /** Where an operation stands now; undefined where that is not known, or was edited since. */
+  /** The present place of an operation; undefined if it is unknown or was edited since. */
   async place({ columns, files }: Graph, row: number): Promise<Location | undefined> {
     const at = columns.row.indexOf(row);
     const path = files[columns.file[at] ?? -1]?.path;
@@ -46,11 +47,11 @@ export class GraphApi {
     return presentPlace(this.passes, { path, line, column, end_line, end_column });
   }
 
-  /** The rows of a graph that a position is on; none where the graph is of another text. */
+  /** The rows of a graph at a position; none if the graph is of another text. */
   async rowsAt(graph: Graph, uri: Uri, { line, character }: Position): Promise<number[]> {
     const { path, model } = graph;
     const asked = { uri: uri.toString(), position: { line, character }, path, model };
-    const told = await this.passes.request<{ rows: number[]; sha256: string }>('mase/nodesAt', asked);
+    const told = await this.passes.request<NodesAt>('mase/nodesAt', asked);
     return told.sha256 === graph.sha256 ? told.rows : [];
   }
 }

@@ -1,13 +1,14 @@
-/** What the colour of a box says: the family of its operator, its cost, its number format, or its error. */
+/** The colour of a box shows the family of its operator, its cost, its number format, or its error. */
 import { scaled } from '../figures';
-import { Graph, Value } from './messages';
+import { Value } from '../records';
+import { Graph } from './messages';
 import { Box } from './tree';
 import { sqnrText } from './texts';
 
 export const MODES = { family: 'Operator', cost: 'FLOPs', format: 'Number format', error: 'Quantisation error' } as const;
 export type Mode = keyof typeof MODES;
 
-/** A colour: a place among the categories, or a strength from 0 to 1; undefined where there is nothing to say. */
+/** A colour: a number among the categories, or a strength from 0 to 1; undefined without a value. */
 export type Colour = { category: number } | { strength: number } | undefined;
 
 export interface Entry {
@@ -18,13 +19,13 @@ export interface Entry {
 export interface Scale {
   of(box: Box): Colour;
   legend: Entry[];
-  /** What the legend says where there is nothing to be coloured. */
+  /** The legend's text if nothing has a colour. */
   nothing: string;
 }
 
 /** In the order of the server's table, so that a family has the same colour in every model. */
 const FAMILIES = ['conv', 'matmul', 'norm', 'activation', 'pool', 'attention', 'recurrent', 'embedding', 'elementwise', 'reduction', 'shape', 'creation', 'index', 'loss', 'fft', 'other'];
-/** From here on an error is as little as is ever shown, and none is shown as more than that. */
+/** The smallest error that is shown; smaller ones look the same. */
 const GOOD_DB = 60;
 const LEVELS = [0.1, 0.4, 0.7, 1];
 
@@ -39,7 +40,7 @@ function families({ columns }: Graph): Scale {
   return { of, legend, nothing: '' };
 }
 
-/** The share of the dearest operation, by its order of magnitude: four of them make the whole scale. */
+/** The share of the most expensive operation, by order of magnitude: the scale covers four of them. */
 function costs({ columns }: Graph): Scale {
   const most = columns.flops.reduce<number>((most, flops) => Math.max(most, flops ?? 0), 0);
   const strength = (flops: number): number => Math.max(0, 1 + Math.log10(flops / most) / 4);
@@ -60,10 +61,10 @@ function formats({ columns, values }: Graph): Scale {
     const [only] = own;
     return own.size === 1 && only !== undefined ? { category: found.indexOf(only) } : undefined;
   };
-  return { of: colour, legend, nothing: 'No tensor is known.' };
+  return { of: colour, legend, nothing: 'No tensors are known.' };
 }
 
-/** The worst of what a box holds. */
+/** The worst value inside a box. */
 function errors({ columns, passes }: Graph): Scale {
   const decibels = (index: number) => {
     const told = columns.sqnr[index];
@@ -75,7 +76,7 @@ function errors({ columns, passes }: Graph): Scale {
     return known.length > 0 ? { strength: strength(Math.min(...known)) } : undefined;
   };
   const legend = [GOOD_DB, 40, 20, 0].map((sqnr) => ({ colour: { strength: strength(sqnr) }, text: sqnrText(sqnr) }));
-  const nothing = passes.length > 0 ? 'No error is measured yet.' : 'No error is measured: apply a pass that quantises.';
+  const nothing = passes.length > 0 ? 'No error has been measured yet.' : 'No error has been measured: apply a pass that quantises.';
   return { of, legend: columns.sqnr.some((sqnr) => sqnr !== null) ? legend : [], nothing };
 }
 

@@ -7,7 +7,7 @@ import { Panels } from '../webview/panels';
 import { GraphApi } from './api';
 import { GraphPanel, KIND } from './panel';
 
-/** What the command may be given, by a lens or a link. `scope`: the path of a module to be shown. */
+/** The arguments of the command from a lens or a link. `scope`: the path of a module to show. */
 type Asked = Partial<PassTarget> & { scope?: string };
 
 export class GraphCommands implements Disposable {

@@ -1,14 +1,14 @@
-/** Which scopes are open: at first as many as one sees at a glance, no blocks that are there several times. */
+/** Decides which scopes are open: at first as many as can be seen at a glance, without repeated blocks. */
 import { Box, Scope, Tree, around } from './tree';
 
-/** Most boxes that are there at first. */
+/** Maximum number of boxes at first. */
 const AT_FIRST = 60;
-/** Most boxes that all together are opened to. */
+/** Maximum number of boxes after opening all. */
 export const MOST_BOXES = 2000;
 
 export type Expansion = ReadonlySet<string>;
 
-/** What a new page opens: level by level, while it stays small. */
+/** The scopes that a new page opens: level by level, while the graph stays small. */
 export function initial(tree: Tree): Set<string> {
   const open = new Set([tree.root.id]);
   let boxes = tree.root.members.length;
@@ -25,13 +25,13 @@ export function initial(tree: Tree): Set<string> {
   return open;
 }
 
-/** Is there another one of its class beside it? */
+/** Does it have a sibling of the same class? */
 export function isRepeated(scope: Scope): boolean {
   const kin = scope.parent === undefined ? [] : scopesOf(scope.parent).filter(({ type }) => type === scope.type);
   return kin.length > 1;
 }
 
-/** All scopes, outermost first, as far as they are no more than one can draw; is that all of them? */
+/** All scopes, outermost first, as many as can be drawn; and whether that is all of them. */
 export function all(tree: Tree): { open: Set<string>; complete: boolean } {
   const open = new Set([tree.root.id]);
   let boxes = tree.root.members.length;
@@ -61,7 +61,7 @@ export function isOpen(box: Box, open: Expansion): box is Scope {
   return box.kind === 'scope' && open.has(box.id);
 }
 
-/** All boxes that are shown, scopes before their members, in order of execution; the root is not among them. */
+/** All shown boxes, scopes before their members, in order of execution, without the root. */
 export function* shown(scope: Scope, open: Expansion): Generator<Box> {
   for (const member of scope.members) {
     yield member;

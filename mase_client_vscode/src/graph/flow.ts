@@ -1,26 +1,26 @@
 /**
- * What flows between the boxes that are shown.
+ * The edges between the shown boxes.
  *
- * An edge that leaves or enters open scopes is cut at their borders, where they get ports: so each scope is laid out by
- * itself, and its border shows what it takes and gives.
+ * An edge that leaves or enters open scopes is cut at their borders and gets ports there: so each scope has its own
+ * layout, and its border shows its inputs and outputs.
  */
 import { Expansion, isOpen, visible } from './expansion';
 import { Box, Scope, Tree, around } from './tree';
 
-/** A box, or a port of an open scope: the tensor that the operation `tensor` makes, going in or out. */
+/** A box, or a port of an open scope: the tensor of the operation `tensor`, going in or out. */
 export interface End {
   box: Box;
   port: 'in' | 'out' | undefined;
 }
 
-/** A part of an edge within one scope. `tensor`: the index of the operation that makes it. */
+/** A part of an edge within one scope. `tensor`: the index of the operation that computes it. */
 export interface Segment {
   id: string;
   within: Scope;
   from: End;
   to: End;
   tensor: number;
-  /** Does it say what flows here?  One segment of each tensor does, where the tensor is made. */
+  /** Does it carry the tensor's label?  One segment of each tensor does, where the tensor is computed. */
   labelled: boolean;
 }
 

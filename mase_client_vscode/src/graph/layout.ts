@@ -1,4 +1,4 @@
-/** What is shown as the layout's input, and the layout's answer as places. */
+/** The input of the layout from the shown boxes, and its answer as places. */
 import type { ElkExtendedEdge, ElkNode, ElkPort } from 'elkjs/lib/elk-api';
 import { Expansion, isOpen } from './expansion';
 import { Flow, Segment, endId } from './flow';
@@ -20,20 +20,20 @@ export interface Line {
   label: Place | undefined;
 }
 
-/** Where everything is, in one system of coordinates. */
+/** The places of everything, in one system of coordinates. */
 export interface Placed {
   size: Size;
   boxes: Map<string, Place>;
   lines: Line[];
 }
 
-/** What the layout has to know of texts. */
+/** The sizes of texts, for the layout. */
 export interface Sizes {
   box(box: Box, open: boolean): Size;
   label(tensor: number): Size;
 }
 
-/** Of an open scope: the space above its members is its title's. */
+/** In an open scope, the space above its members is for its title. */
 export const TITLE = 30;
 const PADDING = 14;
 const OPTIONS = {
@@ -91,7 +91,7 @@ function portsOf(scope: Scope, flow: Flow): ElkPort[] {
   return [...made('in', 'NORTH'), ...made('out', 'SOUTH')];
 }
 
-/** The answer's places: it tells those of members from where their scope is. */
+/** The places in the answer, where those of members are relative to their scope. */
 export function placed(answer: ElkNode, flow: Flow): Placed {
   const boxes = new Map<string, Place>();
   const lines: Line[] = [];

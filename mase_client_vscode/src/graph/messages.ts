@@ -1,13 +1,5 @@
-/** What the extension and the graph's page tell each other. */
-import { ModelTrace } from '../modelTrace';
-
-/** A value as the server tells it: a tensor is [type, shape, symbols]; see `mase_server/snapshot.py`. */
-export type Value =
-  | null
-  | [dtype: string, shape: number[], symbols: string[] | null]
-  | { tuple: Value[] }
-  | { dict: Record<string, Value> }
-  | { python: string };
+/** The messages between the extension and the graph's page. */
+import { Graph as Page } from '../records';
 
 /** The columns of `mase/graph` that the page shows, one entry for each operation, in order of execution. */
 export interface Columns {
@@ -33,29 +25,27 @@ export interface Columns {
 }
 
 /** A model's graph. `scope`, `value` and `file` are indices into the lists; `inputs` are rows. */
-export interface Graph extends Omit<ModelTrace, 'generation'> {
+export interface Graph extends Pick<Page, 'path' | 'model' | 'sha256' | 'stale' | 'complete' | 'values' | 'files'> {
   columns: Columns;
-  values: Value[];
   scopes: [path: string, type: string][];
-  files: { path: string; library: boolean }[];
-  /** What lies over it, as texts; empty without passes. */
+  /** The passes on the model, as texts; empty without passes. */
   passes: string[];
 }
 
 export type ToPage =
   | { type: 'graph'; graph: Graph }
-  /** The text of the layout's worker: a page may load nothing itself. */
+  /** The text of the layout's worker: a page may not load anything itself. */
   | { type: 'layout'; source: string }
-  /** The rows that the cursor is on; they are brought into sight if it moved. */
+  /** The rows under the cursor; the page scrolls to them if the cursor moved. */
   | { type: 'cursor'; rows: number[]; moved: boolean }
-  /** Show a module of the model: opened, in the middle, with the focus. */
+  /** Show a module of the model: open, centred, with the focus. */
   | { type: 'show'; scope: string }
   | { type: 'notice'; text: string };
 
 export type FromPage =
-  /** Show an operation's line; with `focus` the person goes there, else it is only scrolled to. */
+  /** Show an operation's line; with `focus` the cursor goes there, else the editor only scrolls. */
   | { type: 'go'; row: number; focus: boolean }
   | { type: 'export'; format: 'svg' | 'png'; data: string }
   | { type: 'costs' }
-  /** A graph was drawn: how many boxes, and how many milliseconds after it arrived, or after what the person did. */
+  /** A graph was drawn: its number of boxes, and milliseconds since it arrived or since the user's action. */
   | { type: 'painted'; boxes: number; milliseconds: number };

@@ -1,19 +1,16 @@
-/** A graph comes in pages, each with tables of its own; here they become one. */
-import { ModelTrace } from '../modelTrace';
-import { Columns, Graph, Value } from './messages';
+/** Joins the pages of a graph, each with its own tables, into one. */
+import { Graph as Page, GraphFile, Value } from '../records';
+import { Columns, Graph } from './messages';
 
-/** What is asked of `mase/graph`. */
+/** A request of `mase/graph`. */
 export const COLUMNS: (keyof Columns)[] = [
   'name', 'op', 'target', 'mase_op', 'family', 'scope', 'value', 'flops', 'file', 'line', 'column', 'end_line', 'end_column', 'inputs', 'format', 'sqnr', 'max_error', 'note',
 ];
 
-/** An answer of `mase/graph`. `next`: where the next page starts. */
-export interface GraphPage extends ModelTrace {
-  next: number | null;
+/** An answer of `mase/graph`. `next`: the start of the next page. */
+export interface GraphPage extends Omit<Page, 'columns' | 'scopes'> {
   columns: Columns;
-  values: Value[];
   scopes: [path: string, type: string][];
-  files: { path: string; library: boolean }[];
 }
 
 /** Are two pages of the same trace? */
@@ -23,7 +20,7 @@ export function sameTrace(one: GraphPage, other: GraphPage): boolean {
 
 export function joined(pages: [GraphPage, ...GraphPage[]], passes: string[]): Graph {
   const [{ path, model, sha256, stale, complete }] = pages;
-  const tables = { value: new Table<Value>(), scope: new Table<[string, string]>(), file: new Table<{ path: string; library: boolean }>() };
+  const tables = { value: new Table<Value>(), scope: new Table<[string, string]>(), file: new Table<GraphFile>() };
   const columns = Object.fromEntries(['row', ...COLUMNS].map((name) => [name, [] as unknown[]]));
   for (const page of pages) {
     const told: Record<string, unknown[]> = {
@@ -43,7 +40,7 @@ class Table<T> {
   readonly entries: T[] = [];
   private readonly known = new Map<string, number>();
 
-  /** A page's indices into its own entries, as indices into all of them. */
+  /** Translate a page's indices into its own tables to indices into the joined tables. */
   renumbered(column: number[], entries: T[]): number[] {
     const numbers = entries.map((entry) => this.number(entry));
     return column.map((index) => numbers[index] ?? -1);

@@ -10,7 +10,7 @@ import { GraphApi } from './api';
 import { FromPage, Graph, ToPage } from './messages';
 
 export const KIND: PageKind = { type: 'mase.graph', page: 'graph', allow: ['worker-src blob:', 'img-src blob:'] };
-/** How long the cursor has to rest. */
+/** How long the cursor must rest. */
 const REST_MS = 60;
 const BROKEN = 'The present text has an error: this is the graph from before it.';
 const KINDS = { svg: 'SVG pictures', png: 'PNG pictures' };
@@ -21,11 +21,11 @@ export class GraphPanel implements ModelPanel {
   private graph: Graph | undefined;
   private wanted: string | undefined;
   private asked = 0;
-  /** Where the page sent the cursor: several operations may begin there, but this one is meant. */
+  /** The operation that the page sent the cursor to: several may begin there, but this one is meant. */
   private went: { row: number; uri: string; start: Position } | undefined;
   private timer: NodeJS.Timeout | undefined;
   private moved = false;
-  /** Was the window loaded again, and nothing heard of the file since? */
+  /** Was the window reloaded, without any news of the file since? */
   private waits: boolean;
 
   constructor(
@@ -55,7 +55,7 @@ export class GraphPanel implements ModelPanel {
     Disposable.from(...this.listeners).dispose();
   }
 
-  /** Bring it to the front, and show one module, if one is named. */
+  /** Bring the panel to the front, and show one module, if one is given. */
   reveal(scope: string | undefined): void {
     this.wanted = scope;
     this.page.panel.reveal(undefined, scope === undefined);
@@ -84,12 +84,12 @@ export class GraphPanel implements ModelPanel {
     try {
       const graph = await this.api.graph(this.target);
       const shorter = this.graph !== undefined && graph.columns.row.length < this.graph.columns.row.length;
-      // Whether it ends at an error is known once its trace has ended, which is told too.
+      // Only the end of a trace, which is also reported, tells whether it found an error.
       if (shorter && !graph.complete) return;
       const broken = shorter && (await this.api.hasErrors(this.target.path));
       if (asked !== this.asked) return;
       if (broken) return void this.page.post({ type: 'notice', text: BROKEN });
-      if (graph.sha256 !== this.graph?.sha256) this.went = undefined; // its rows may be others
+      if (graph.sha256 !== this.graph?.sha256) this.went = undefined; // its rows may differ
       this.graph = graph;
       this.waits = false;
       this.page.post({ type: 'graph', graph });
@@ -104,7 +104,7 @@ export class GraphPanel implements ModelPanel {
     if (this.wanted !== undefined && this.page.post({ type: 'show', scope: this.wanted })) this.wanted = undefined;
   }
 
-  /** `moved`: did the cursor move, or is it only the graph that is another one? */
+  /** `moved`: did the cursor move, or has only the graph changed? */
   private follow(editor: TextEditor, moved: boolean): void {
     if (editor.document.languageId !== 'python') return;
     clearTimeout(this.timer);
@@ -133,7 +133,7 @@ export class GraphPanel implements ModelPanel {
     else this.log.debug(`The graph of ${this.target.model}: ${message.boxes} boxes in ${Math.round(message.milliseconds)} ms`);
   }
 
-  /** Show an operation's code beside the graph; the person goes there only if they want to. */
+  /** Show an operation's code beside the graph; the focus moves there only on request. */
   private async go(row: number, focus: boolean): Promise<void> {
     const place = this.graph && (await this.api.place(this.graph, row));
     if (place === undefined) return;

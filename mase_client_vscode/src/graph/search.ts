@@ -1,9 +1,9 @@
-/** Finding boxes by what stands on them. */
+/** Finds boxes by their texts. */
 import { Graph } from './messages';
 import { resultText } from './texts';
 import { Box, Tree } from './tree';
 
-/** Every box whose texts hold all words, in order of execution; the model itself is not among them. */
+/** Every box whose texts contain all words, in order of execution, without the model itself. */
 export function matches(tree: Tree, graph: Graph, query: string): Box[] {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   if (words.length === 0) return [];

@@ -1,10 +1,11 @@
-/** Shapes and figures as texts, as the hints and hovers have them. */
-import { Graph, Value } from './messages';
+/** Shapes and figures as texts, in the form of the hints and hovers. */
+import { Value } from '../records';
+import { Graph } from './messages';
 
-/** Most members of a tuple or a dict that are named. */
+/** Maximum number of members of a tuple or a dict in a text. */
 const MOST = 3;
 
-/** `f32[B, T, 128]`; a tuple of equal ones is `(3 of f32[B, T, 128])`. `format`: what passes made of the element type. */
+/** `f32[B, T, 128]`; a tuple of equal ones is `(3 of f32[B, T, 128])`. `format`: the number format after passes. */
 export function valueText(value: Value | undefined, format?: string | null): string {
   if (value === undefined) return '';
   if (value === null) return 'None';
@@ -14,7 +15,7 @@ export function valueText(value: Value | undefined, format?: string | null): str
   return value.python;
 }
 
-/** What an operation gives, as it is after the passes. */
+/** The result of an operation after the passes. */
 export function resultText({ columns, values }: Graph, index: number): string {
   return valueText(values[columns.value[index] ?? -1], columns.format[index]);
 }
@@ -28,7 +29,7 @@ function some(texts: string[]): string {
   return texts.length > MOST ? `${texts.slice(0, MOST).join(', ')}, …` : texts.join(', ');
 }
 
-/** `38.2 dB`; `exact` where nothing differs. */
+/** `38.2 dB`; `exact` if nothing differs. */
 export function sqnrText(sqnr: number | string): string {
   return typeof sqnr === 'number' ? `${sqnr.toFixed(1)} dB` : sqnr === 'inf' ? 'exact' : sqnr;
 }

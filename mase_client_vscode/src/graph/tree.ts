@@ -1,26 +1,26 @@
 /**
  * A graph as a tree: modules hold modules and operations, in order of execution.
  *
- * A scope is a contiguous run of operations, so a module that is called twice is there twice, and no edge between two
- * scopes of one level goes back. Where a scope has more members than anyone would look at, they are put into groups.
+ * A scope is a contiguous run of operations, so a module that is called twice appears twice, and no edge between two
+ * scopes of one level goes back. If a scope has too many members to look at, they are put into groups.
  */
 import { Graph } from './messages';
 
-/** Most members of a scope that are shown beside each other. */
+/** Maximum number of members of a scope side by side. */
 export const MOST_MEMBERS = 150;
 
 interface Member {
-  /** The same over saves, as long as the model's modules and names are. */
+  /** Stays the same over saves, as long as the model's modules and names do. */
   id: string;
   parent: Scope | undefined;
-  /** The operations that it holds, as a range of indices into the columns. */
+  /** The operations inside, as a range of indices into the columns. */
   first: number;
   end: number;
 }
 
 export interface Operation extends Member {
   kind: 'operation';
-  /** The operator, and beside it the layer's own name. */
+  /** The operator, and the layer's own name. */
   title: string;
   name: string;
 }
@@ -82,7 +82,7 @@ class Builder {
     for (const each of this.open) each.end = index + 1;
   }
 
-  /** The scope with this path, after those that do not hold it have ended. */
+  /** The scope with this path; scopes that do not contain it end before. */
   private enter(path: string, first: number): Scope {
     while (!holds(this.last.path, path)) this.open.pop();
     const rest = path.slice(this.last.path.length).split('.').filter(Boolean);
@@ -103,7 +103,7 @@ class Builder {
     return this.open.at(-1) ?? this.root;
   }
 
-  /** What tells an operation from others with its operator: a layer's name, a parameter's, an input's. */
+  /** A name that distinguishes an operation from others with its operator: a layer's, a parameter's or an input's. */
   private nameOf(index: number, path: string, title: string): string {
     const { op, target, name } = this.graph.columns;
     const own = target[index] ?? '';
@@ -117,7 +117,7 @@ function holds(path: string, inner: string): boolean {
   return path === '' || inner === path || inner.startsWith(`${path}.`);
 }
 
-/** Put members that are too many into groups, which are scopes without a class. */
+/** Put too many members into groups, which are scopes without a class. */
 function group(scope: Scope): void {
   scope.members.forEach((member) => member.kind === 'scope' && group(member));
   while (scope.members.length > MOST_MEMBERS) {

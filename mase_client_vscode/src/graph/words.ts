@@ -1,13 +1,13 @@
-/** What is said of a box, on it, in its tooltip and to a screen reader. */
+/** The texts of a box: on it, in its tooltip and for a screen reader. */
 import { scaled } from '../figures';
 import { Graph } from './messages';
 import { counted, resultText, sqnrText } from './texts';
 import { Box } from './tree';
 
-/** A name can be any text: more letters than this would make a box wider than the view. */
+/** A name can be any text: with more letters a box would be wider than the view. */
 const LONGEST = 40;
 
-/** The two texts on a box: what it is, and what tells it from others. The tooltip has them whole. */
+/** The two texts on a box: its operator, and its own name. The tooltip has both in full. */
 export function onBox(box: Box): { title: string; beside: string } {
   if (box.kind === 'operation') return { title: cut(box.title), beside: cut(box.name) };
   const title = box.type === '' ? cut(box.name) : `${cut(box.name)}: ${cut(box.type)}`;
@@ -23,7 +23,7 @@ export function tooltip(box: Box, graph: Graph): string {
   return facts(box, graph).join('\n');
 }
 
-/** What a screen reader says: without what it says by itself, whether it is open and at which level. */
+/** The text for a screen reader, which itself adds whether the box is open, and its level. */
 export function label(box: Box, graph: Graph): string {
   return facts(box, graph).join(', ');
 }

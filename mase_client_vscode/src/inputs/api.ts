@@ -1,16 +1,9 @@
-/** What the extension asks the server about inputs. */
+/** The extension's requests about inputs. */
 import { PassApi } from '../passes/api';
 import { PassTarget } from '../protocol';
+import { InputComparison, InputTrial, Inputs } from '../records';
 import { Server } from '../server';
-import { Comparison } from './comparison';
-import { Said, Trial } from './messages';
-
-/** A model's sets, as `mase/inputs` tells them. */
-export interface Known {
-  model: string;
-  sets: string[];
-  set: string;
-}
+import { Said } from './messages';
 
 export class InputsApi {
   readonly passes: PassApi;
@@ -19,23 +12,23 @@ export class InputsApi {
     this.passes = new PassApi(server);
   }
 
-  async known({ path, model }: PassTarget): Promise<Known> {
-    const every = await this.passes.request<Known[]>('mase/inputs', { path });
+  async known({ path, model }: PassTarget): Promise<Inputs> {
+    const every = await this.passes.request<Inputs[]>('mase/inputs', { path });
     const own = every.find((each) => each.model === model);
     if (own === undefined) throw new Error(`${model} is not shown any more: wait until it is traced.`);
     return own;
   }
 
-  /** What would come of a set; of other texts in it, where some are given. */
-  tried({ path, model }: PassTarget, set: string, said?: Said): Promise<Trial> {
+  /** Try a set, or a set with other texts if some are given. */
+  tried({ path, model }: PassTarget, set: string, said?: Said): Promise<InputTrial> {
     return this.passes.request('mase/tryInputs', { path, model, set, ...said });
   }
 
-  compared({ path, model }: PassTarget, sets: [string, string]): Promise<Comparison> {
+  compared({ path, model }: PassTarget, sets: [string, string]): Promise<InputComparison> {
     return this.passes.request('mase/compareInputs', { path, model, sets });
   }
 
-  /** Write what a set says as a comment; '' takes its comment away. */
+  /** Write a set as a comment; '' removes its comment. */
   write({ path, model }: PassTarget, set: string, text: string): Promise<boolean> {
     return this.passes.execute('mase.writeInputs', { path, model, set, text });
   }

@@ -1,11 +1,12 @@
-/** The commands around inputs: the form, another set, two sets side by side. */
+/** The commands for inputs: the form, another set, two sets side by side. */
 import { Disposable, EventEmitter, QuickPickItem, TextDocumentContentProvider, Uri, commands, window, workspace } from 'vscode';
 import { guarded } from '../errors';
 import { PassTarget } from '../protocol';
+import { InputComparison, Inputs } from '../records';
 import { Server } from '../server';
 import { Panels } from '../webview/panels';
-import { InputsApi, Known } from './api';
-import { Comparison, text } from './comparison';
+import { InputsApi } from './api';
+import { text } from './comparison';
 import { InputsPanel, KIND } from './panel';
 import { nameOf } from './texts';
 
@@ -41,7 +42,7 @@ export class InputsCommands implements Disposable, TextDocumentContentProvider {
   }
 
   provideTextDocumentContent(uri: Uri): string {
-    return this.sides.get(uri.toString()) ?? 'This comparison is over: compare the inputs again.';
+    return this.sides.get(uri.toString()) ?? 'This comparison has ended: compare the inputs again.';
   }
 
   dispose(): void {
@@ -57,7 +58,7 @@ export class InputsCommands implements Disposable, TextDocumentContentProvider {
 
   private async pick(target: PassTarget, set: string | undefined): Promise<void> {
     const known = await this.api.known(target);
-    const chosen = set ?? (await this.choose(known, `Which inputs for ${target.model}`, [...known.sets, '']));
+    const chosen = set ?? (await this.choose(known, `Which inputs for ${target.model}`, [...known.sets, ...known.builders, '']));
     if (chosen !== undefined) await this.api.pick(target, chosen);
   }
 
@@ -74,14 +75,14 @@ export class InputsCommands implements Disposable, TextDocumentContentProvider {
     const known = await this.api.known(target);
     const all = [...known.sets, ''];
     if (known.sets.length === 0) throw new Error(`${target.model} has no named sets of inputs: add one in the form of "Change Inputs".`);
-    const one = set ?? (all.length === 2 ? all[0] : await this.choose(known, 'Compare which inputs', all));
+    const one = set ?? (all.length === 2 ? all[0] : await this.choose(known, 'Inputs to compare', all));
     if (one === undefined) return undefined;
     const left = all.filter((each) => each !== one);
     const other = left.length === 1 ? left[0] : await this.choose(known, `Compare ${nameOf(one)} with`, left);
     return other === undefined ? undefined : [one, other];
   }
 
-  private side(told: Comparison, side: 'before' | 'after', set: string): Uri {
+  private side(told: InputComparison, side: 'before' | 'after', set: string): Uri {
     const query = JSON.stringify({ path: told.path, side });
     const uri = Uri.from({ scheme: SCHEME, path: `/${told.model} [${nameOf(set)}]`, query });
     this.sides.set(uri.toString(), text(told, side, set));
@@ -89,11 +90,11 @@ export class InputsCommands implements Disposable, TextDocumentContentProvider {
     return uri;
   }
 
-  private async choose({ set: used }: Known, placeHolder: string, sets: string[]): Promise<string | undefined> {
+  private async choose({ set: used, builders, builder }: Inputs, placeHolder: string, sets: string[]): Promise<string | undefined> {
     const items = sets.map((set): QuickPickItem & { set: string } => ({
       label: set || 'Without a name',
-      description: set === used ? 'used' : '',
-      detail: set ? '' : 'what comments without a name say, else what is found',
+      description: set === (builder || used) ? 'used' : '',
+      detail: builders.includes(set) ? 'a function of this file builds the model' : set ? '' : 'from comments without a name, else found by MASE',
       set,
     }));
     return (await window.showQuickPick(items, { placeHolder }))?.set;

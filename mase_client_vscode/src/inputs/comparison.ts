@@ -1,31 +1,11 @@
-/** Two sets of inputs side by side, as two texts of which VS Code marks the lines that differ. */
-import { Figures, Problem, Value } from './messages';
+/** Two sets of inputs side by side, as two texts; VS Code marks the lines that differ. */
+import { InputComparison, InputRow } from '../records';
 import { alternatives, figures, nameOf, sizes } from './texts';
-
-/** A place with tensors, as `mase/compareInputs` tells it. */
-export interface Row {
-  line: number;
-  name: string;
-  kind: string;
-  function: string;
-  before: Value[] | null;
-  after: Value[] | null;
-  differs: boolean;
-}
-
-export interface Comparison {
-  path: string;
-  model: string;
-  before: Figures | null;
-  after: Figures | null;
-  rows: Row[];
-  problems: Problem[];
-}
 
 type Side = 'before' | 'after';
 
-/** One side: what is given, what it costs, then a line for each place with tensors. */
-export function text(told: Comparison, side: Side, set: string): string {
+/** One side: the inputs, their costs, then a line for each place with tensors. */
+export function text(told: InputComparison, side: Side, set: string): string {
   const own = told[side];
   if (own === null) {
     const why = told.problems.map(({ message }) => `  ${message}`);
@@ -38,7 +18,7 @@ export function text(told: Comparison, side: Side, set: string): string {
   return [...facts, '', ...tensors(told.rows, side), ''].join('\n');
 }
 
-function tensors(rows: Row[], side: Side): string[] {
+function tensors(rows: InputRow[], side: Side): string[] {
   const number = `${Math.max(0, ...rows.map(({ line }) => line))}`.length;
   const labels = rows.map(label);
   const width = Math.max(0, ...labels.map((each) => each.length));
@@ -52,6 +32,6 @@ function tensors(rows: Row[], side: Side): string[] {
   return lines;
 }
 
-function label({ kind, name }: Row): string {
+function label({ kind, name }: InputRow): string {
   return kind === 'return' ? 'return' : name;
 }

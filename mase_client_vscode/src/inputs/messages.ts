@@ -1,58 +1,14 @@
-/** What the form for inputs and the extension tell each other; the server's answers as `answers/inputs.py` has them. */
+/** The messages between the form for inputs and the extension. */
+import { InputTrial } from '../records';
 import { Kept } from '../webview/kept';
 
-/** A value: a tensor is [type, sizes, their names]. */
-export type Value = null | [string, number[], string[] | null] | { tuple: Value[] } | { dict: Record<string, Value> } | { python: string };
-
-/** An input or an argument. `why`: why its value has no text. */
-export interface Field {
-  name: string;
-  text: string;
-  why: string;
-  required: boolean;
-  default: string;
-}
-
-/** `call`: what makes the model, '' where no comment can say that. */
-export interface Form {
-  call: string;
-  arguments: Field[];
-  inputs: Field[];
-}
-
-/** `field`: such as `inputs.x`, '' where it is of none. */
-export interface Problem {
-  severity: string;
-  field: string;
-  message: string;
-}
-
-export interface Figures {
-  set: string;
-  inputs: Record<string, Value> | null;
-  inputs_from: string;
-  arguments_from: string;
-  found: string;
-  outputs: Value;
-  parameters: number | null;
-  flops: number | null;
-  bytes: number | null;
-  form: Form | null;
-}
-
-/** What would come of a set. `comment`: what it would be written as. */
-export interface Trial extends Figures {
-  comment: string;
-  problems: Problem[];
-}
-
-/** What the texts of the fields say. `arguments` is missing where the call is left to what is found. */
+/** The texts of the fields. `arguments` is missing if the call is found automatically. */
 export interface Said {
   inputs: Record<string, string>;
   arguments?: Record<string, string>;
 }
 
-/** `sets`: the named ones; `used`: the one that the model is traced with; `set`: the one in the form, '' for comments without a name. */
+/** `sets`: the named ones; `used`: the one that the model is traced with; `set`: the one in the form, '' for unnamed comments. */
 export interface Sets extends Kept {
   sets: string[];
   used: string;
@@ -60,8 +16,9 @@ export interface Sets extends Kept {
 }
 
 export type ToPage =
-  | ({ type: 'form'; trial: Trial } & Sets)
-  | { type: 'trial'; number: number; trial: Trial }
+  | ({ type: 'form'; trial: InputTrial } & Sets)
+  | { type: 'trial'; number: number; trial: InputTrial }
+  | { type: 'written'; saved: boolean }
   | { type: 'notice'; text: string };
 
 export type FromPage =
@@ -71,7 +28,7 @@ export type FromPage =
   | { type: 'remove'; set: string }
   | { type: 'compare'; set: string };
 
-/** What the page keeps: whose form it is, and texts of one set that were typed and are not written yet. */
+/** The state that the page keeps: the model of its form, and texts of one set that are typed but not written. */
 export interface KeptForm extends Kept {
   set: string;
   texts: Record<string, string>;

@@ -1,4 +1,4 @@
-/** The form for one model's inputs: asks the server what would come of it, and has it written into the file. */
+/** The form for one model's inputs: the server tries them, and the panel writes them into the file. */
 import { Disposable, Uri, commands } from 'vscode';
 import { messageOf } from '../errors';
 import { documentOf } from '../notebooks';
@@ -13,10 +13,10 @@ export const KIND: PageKind = { type: 'mase.inputs', page: 'inputs' };
 export class InputsPanel implements ModelPanel {
   private readonly page: Panel<ToPage, FromPage>;
   private readonly listeners: Disposable[];
-  /** The set in the form; undefined for the one that is used. */
+  /** The set in the form; undefined for the one in use. */
   private set: string | undefined;
   private asked = 0;
-  /** Was the window loaded again, and nothing heard of the file since? */
+  /** Was the window reloaded, without any news of the file since? */
   private waits: boolean;
 
   constructor(
@@ -36,7 +36,7 @@ export class InputsPanel implements ModelPanel {
     return this.page.onClose;
   }
 
-  /** Bring it to the front, with the keyboard in it. */
+  /** Bring the panel to the front, with the keyboard focus. */
   reveal(): void {
     this.page.panel.reveal(undefined, false);
   }
@@ -89,12 +89,13 @@ export class InputsPanel implements ModelPanel {
     this.page.post({ type: 'trial', number, trial });
   }
 
-  /** A file that was saved is saved with its new comment, so that it counts at once; one with other changes is not. */
+  /** A saved file is saved with its new comment, so that it takes effect at once; a file with other changes is not. */
   private async write(set: string, text: string): Promise<void> {
     const document = await documentOf(Uri.file(this.target.path));
     const saved = !document.isDirty;
     if (!(await this.api.write(this.target, set, text))) return;
     this.set = text === '' ? undefined : set;
+    this.page.post({ type: 'written', saved });
     if (saved) await document.save();
   }
 

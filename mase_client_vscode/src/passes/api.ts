@@ -1,25 +1,18 @@
-/** What the extension asks the server about passes. */
+/** The extension's requests about passes. */
 import { window } from 'vscode';
 import { ExecuteCommandRequest } from 'vscode-languageclient/node';
 import { pythonEditor } from '../active';
 import { CELL } from '../notebooks';
-import { Choice, Pass, PassTarget, Pipeline } from '../protocol';
+import { PassTarget } from '../protocol';
+import { ComparedGraphs, ModelChoice, Pass, Pipeline } from '../records';
 import { Server } from '../server';
 import { Check } from './inputs';
-
-/** The URIs of the documents of one model's graph. */
-export interface Graphs {
-  path: string;
-  model: string;
-  original: string;
-  transformed: string;
-}
 
 export class PassApi {
   constructor(private readonly server: Server) {}
 
-  passes(target: PassTarget): Promise<Pass[]> {
-    return this.request('mase/passes', { path: target.path });
+  passes({ path, model, only }: PassTarget): Promise<Pass[]> {
+    return this.request('mase/passes', { path, model, only: only ?? [] });
   }
 
   pipeline({ path, model }: PassTarget): Promise<Pipeline> {
@@ -34,7 +27,7 @@ export class PassApi {
     return (argument, value) => this.request('mase/checkArgument', { ...target, pass, argument, value });
   }
 
-  graphs(target: PassTarget): Promise<Graphs> {
+  graphs(target: PassTarget): Promise<ComparedGraphs> {
     return this.execute('mase.compare', { ...target, show: false });
   }
 
@@ -46,20 +39,20 @@ export class PassApi {
     return this.request(ExecuteCommandRequest.method, { command, arguments: [argument] });
   }
 
-  /** The model that a command is about: the one it names, else one of the active editor's file, or of the one beside a page. */
+  /** The model of a command: the named one, else one of the active editor's file, or of the file beside a page. */
   async target(given: Partial<PassTarget> | undefined): Promise<PassTarget | undefined> {
     if (given?.path !== undefined && given.model !== undefined) return { ...given, path: given.path, model: given.model };
     const { activeTextEditor: active, activeNotebookEditor: notebook } = window;
-    // A page may have the focus, or a notebook of which no cell has it.
+    // A page may have the focus, or a notebook without a focused cell.
     const uri = active?.document.uri ?? notebook?.notebook.uri ?? pythonEditor()?.document.uri;
-    if (uri === undefined) throw new Error('No model is known: open the Python file that it is in.');
-    if (uri.scheme !== 'file' && uri.scheme !== CELL) return this.execute<Graphs>('mase.compare', { uri: uri.toString(), show: false });
-    const models = await this.request<Choice[]>('mase/choices', { uri: uri.toString() });
+    if (uri === undefined) throw new Error('No model is known: open its Python file.');
+    if (uri.scheme !== 'file' && uri.scheme !== CELL) return this.execute<ComparedGraphs>('mase.compare', { uri: uri.toString(), show: false });
+    const models = await this.request<ModelChoice[]>('mase/choices', { uri: uri.toString() });
     const picked = models.filter((model) => model.picked);
     const [first, ...others] = picked.length > 0 ? picked : models;
-    if (first === undefined) throw new Error(`No model is known of ${uri.fsPath}: wait until its shapes are there.`);
+    if (first === undefined) throw new Error(`No model is known of ${uri.fsPath}: wait until its shapes appear.`);
     const items = [first, ...others].map(({ path, model, found }) => ({ label: model, detail: found, path, model }));
-    const chosen = others.length === 0 ? first : await window.showQuickPick(items, { placeHolder: 'Which model' });
+    const chosen = others.length === 0 ? first : await window.showQuickPick(items, { placeHolder: 'Which model?' });
     return chosen && { path: chosen.path, model: chosen.model };
   }
 

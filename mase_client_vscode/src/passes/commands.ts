@@ -1,14 +1,15 @@
-/** The commands around passes: choose, apply, take back, look at, keep. */
+/** The commands for passes: choose, apply, undo, show, store. */
 import { Memento, QuickPickItem, QuickPickItemKind, Uri, ViewColumn, commands, window, workspace } from 'vscode';
 import { guarded, inert, messageOf } from '../errors';
-import { Applied, Pass, PassTarget } from '../protocol';
+import { PassTarget } from '../protocol';
+import { AppliedPass, Pass } from '../records';
 import { Server } from '../server';
 import { SECTION } from '../settings';
 import { PassApi } from './api';
 import { fill } from './form';
 import { Values, plain } from './values';
 
-/** What a command may be given: by a code action, a lens, or a keybinding. With `arguments` nothing is asked. */
+/** The arguments of a command from a code action, a lens, or a keybinding. With `arguments` nothing is asked. */
 type Given = Partial<PassTarget> & { pass?: string; arguments?: Record<string, unknown> };
 
 /** The groups of the list, in its order. */
@@ -30,7 +31,7 @@ export class PassCommands {
     this.api = new PassApi(server);
   }
 
-  /** The commands by name. What goes wrong is shown to the person. */
+  /** The commands by name. Their errors are shown to the user. */
   get table(): Record<string, (given?: Given) => Promise<void>> {
     const own: Record<string, (target: PassTarget, given: Given) => Promise<unknown>> = {
       'mase.applyPass': (target, given) => this.apply(target, given),
@@ -68,7 +69,7 @@ export class PassCommands {
       if (values === undefined) return;
       try {
         await this.carryOut(pass, target, plain(values));
-        return void (await this.memory.update(key, values)); // what was refused is not what to begin with next time
+        return void (await this.memory.update(key, values)); // refused values are not proposed next time
       } catch (error) {
         again = await window.showErrorMessage(inert(messageOf(error)), CHANGE);
       }
@@ -76,7 +77,7 @@ export class PassCommands {
   }
 
   private async carryOut(pass: Pass, target: PassTarget, values: Record<string, unknown>): Promise<void> {
-    const done = await this.api.execute<Applied | null>('mase.applyPass', { ...target, pass: pass.name, arguments: values });
+    const done = await this.api.execute<AppliedPass | null>('mase.applyPass', { ...target, pass: pass.name, arguments: values });
     if (done === null) return;
     const told = `${pass.title}: ${done.info || 'done'}`;
     if (pass.kind === 'analysis') void window.showInformationMessage(inert(told));
@@ -84,7 +85,7 @@ export class PassCommands {
   }
 
   private async pipeline(target: PassTarget): Promise<void> {
-    const { steps, undone } = await this.api.pipeline(target);
+    const { steps = [], undone = [] } = await this.api.pipeline(target);
     const listed = steps.map((label, index) => ({
       label: `${index + 1}. ${label}`,
       description: 'remove this one',
@@ -118,17 +119,17 @@ export class PassCommands {
     await commands.executeCommand('vscode.diff', Uri.parse(original), Uri.parse(transformed), title, { preview: true });
   }
 
-  /** Keep what is applied in the settings of the file's folder. */
+  /** Store the applied passes in the settings of the file's folder. */
   private async write(target: PassTarget): Promise<void> {
     const file = Uri.file(target.path);
     if (workspace.getWorkspaceFolder(file) === undefined) {
-      throw new Error(`${target.path} is in no folder of the workspace, so there are no settings for it: open its folder.`);
+      throw new Error(`${target.path} is in no folder of the workspace, so it has no settings: open its folder.`);
     }
     const settings = workspace.getConfiguration(SECTION, file);
     const before = settings.inspect<Record<string, string[]>>('pipelines');
     const form = await this.api.settings(target);
     await settings.update('pipelines', { ...(before?.workspaceFolderValue ?? before?.workspaceValue), ...form });
-    window.setStatusBarMessage(`MASE: the passes are in the settings of this ${before?.workspaceFolderValue ? 'folder' : 'workspace'}`, SHOWN_MS);
+    window.setStatusBarMessage(`MASE: the passes were written to the settings of this ${before?.workspaceFolderValue ? 'folder' : 'workspace'}`, SHOWN_MS);
   }
 }
 
@@ -139,6 +140,6 @@ async function choose(passes: Pass[], target: PassTarget): Promise<Pass | undefi
     { label, kind: QuickPickItemKind.Separator },
     ...fitting.filter(has).map((pass) => ({ label: pass.title, description: pass.name, detail: pass.help, pass })),
   ]);
-  const placeHolder = fitting.length > 0 ? 'Which pass' : 'No passes are known yet: the file is being traced';
+  const placeHolder = fitting.length > 0 ? 'Which pass?' : 'No passes are known yet: the file is being traced';
   return (await window.showQuickPick(items, { title: `Passes for ${target.name ?? target.model}`, placeHolder, matchOnDescription: true }))?.pass;
 }

@@ -1,12 +1,12 @@
-/** The form of a pass: Enter applies it as it stands; every argument can be changed before. */
+/** The form of a pass: Enter applies it as shown; every argument can be changed before. */
 import { QuickPickItem, QuickPickItemKind, window } from 'vscode';
-import { Pass, PassArgument } from '../protocol';
+import { Pass, PassArgument } from '../records';
 import { Check, ask } from './inputs';
 import { Values, asked, further, missing, shown, summary } from './values';
 
 type Item = QuickPickItem & { argument?: PassArgument; act?: 'apply' | 'add' };
 
-/** What the person wants it applied with, undefined where they gave up. */
+/** The values chosen by the user, undefined if they gave up. */
 export async function fill(pass: Pass, target: string, remembered: Values, check: Check): Promise<Values | undefined> {
   let values = remembered;
   for (let active = 0; ; ) {

@@ -1,16 +1,16 @@
-/** Asking for the value of one argument. */
+/** Asks for the value of one argument. */
 import { QuickPickItem, window } from 'vscode';
 import { inert } from '../errors';
-import { PassArgument } from '../protocol';
+import { CheckedArgument, PassArgument } from '../records';
 import { Given, text } from './values';
 
-/** The server's judgement of a text: what it means, or why it does not fit. */
-export type Check = (argument: string, text: string) => Promise<{ value?: unknown; problem?: string }>;
+/** The server's answer about a text: its value, or why it does not fit. */
+export type Check = (argument: string, text: string) => Promise<CheckedArgument>;
 
-/** What the person gave; null for "as declared"; undefined where they gave up. */
+/** The user's value; null for "as declared"; undefined if they gave up. */
 export type Answer = Given | null | undefined;
 
-/** Those of which one is chosen; of a number format any other can be typed. */
+/** The values to choose from; for a number format any other can be typed. */
 function suggestions(argument: PassArgument): string[] {
   return argument.kind === 'boolean' ? ['true', 'false'] : argument.choices;
 }
@@ -38,7 +38,7 @@ async function type(argument: PassArgument, before: Given | undefined, check: Ch
   });
 }
 
-/** A list in which something else can be typed, where that fits. */
+/** A list in which other values can be typed, if they fit. */
 function choose(argument: PassArgument, known: string[], before: Given | undefined, check: Check): Promise<string | undefined> {
   const pick = window.createQuickPick<QuickPickItem & { answer: string; typed?: boolean }>();
   const now = before?.text ?? (argument.default === null ? '' : text(argument.default));
@@ -59,7 +59,7 @@ function choose(argument: PassArgument, known: string[], before: Given | undefin
     pick.onDidAccept(() => {
       const [active] = pick.activeItems;
       const typed = argument.kind === 'format' && (active === undefined || active.typed) ? pick.value : undefined;
-      resolve(typed || active?.answer); // what is in the list may be behind what was typed
+      resolve(typed || active?.answer); // the list may lag behind the typed text
       pick.hide();
     });
     pick.onDidHide(() => {

@@ -1,10 +1,10 @@
-/** The progress of a pass as a notification, whose button cancels it; everything else stays in the status bar. */
+/** The progress of a pass as a notification with a cancel button; other progress stays in the status bar. */
 import { ProgressLocation, window } from 'vscode';
 import { Middleware, ProgressToken, WorkDoneProgressBegin, WorkDoneProgressReport } from 'vscode-languageclient/node';
 
-/** How long a pass may take before it has a notification. */
+/** How long a pass may take before it gets a notification. */
 const PATIENCE_MS = 700;
-/** What the server says of traces begins so: they are many, and short. */
+/** The server's progress titles of traces begin like this: traces are many, and short. */
 const TRACE = 'Tracing ';
 
 export function passProgress(cancel: (token: ProgressToken) => void): NonNullable<Middleware['handleWorkDoneProgress']> {

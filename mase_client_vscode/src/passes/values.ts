@@ -1,5 +1,5 @@
-/** What a person gave for the arguments of a pass: texts as typed, and the values that the server read from them. */
-import { Pass, PassArgument } from '../protocol';
+/** The user's arguments of a pass: the typed texts, and the values that the server read from them. */
+import { Pass, PassArgument } from '../records';
 
 export interface Given {
   text: string;
@@ -8,7 +8,7 @@ export interface Given {
 
 export type Values = Record<string, Given>;
 
-/** The selection has its own place: the cursor. */
+/** The selection is not an argument here: it comes from the cursor. */
 const SELECTION = 'only';
 
 export function asked(pass: Pass): PassArgument[] {
@@ -33,7 +33,7 @@ export function shown(argument: PassArgument, values: Values): string {
   return argument.default === null ? '' : text(argument.default);
 }
 
-/** `default=fixed(8,4), by=type`; nothing where all is as declared. */
+/** `default=fixed(8,4), by=type`; '' if all are as declared. */
 export function summary(values: Values): string {
   return Object.entries(values)
     .map(([name, { text }]) => `${name}=${text}`)

@@ -1,7 +1,8 @@
-/** What the extension asks the server about hardware. */
+/** The extension's requests about hardware. */
 import { PassApi } from '../passes/api';
 import { Check } from '../passes/inputs';
-import { Build, BuildForm, Counterpart, Emission, Hardware, PassTarget, Simulation } from '../protocol';
+import { Build, PassTarget } from '../protocol';
+import { BuildForm, Counterpart, EmissionHead, ShownEmission, SimulationReport, Verilog } from '../records';
 import { Server } from '../server';
 
 export class VerilogApi {
@@ -11,7 +12,7 @@ export class VerilogApi {
     this.passes = new PassApi(server);
   }
 
-  known({ path, model }: PassTarget): Promise<Hardware> {
+  known({ path, model }: PassTarget): Promise<Verilog> {
     return this.passes.request('mase/verilog', { path, model });
   }
 
@@ -23,16 +24,16 @@ export class VerilogApi {
     return this.passes.check(target, form);
   }
 
-  /** Null where the person cancelled it. The document is not shown: that is for this side. */
-  emit({ path, model }: PassTarget, order: { build?: Build; scope?: string }): Promise<Emission | null> {
+  /** Null if the user cancelled it. The server does not show the document: the extension does. */
+  emit({ path, model }: PassTarget, order: { build?: Build; scope?: string }): Promise<ShownEmission | null> {
     return this.passes.execute('mase.emitVerilog', { path, model, ...order, show: false });
   }
 
-  simulate({ path, model }: PassTarget): Promise<Simulation | null> {
+  simulate({ path, model }: PassTarget): Promise<SimulationReport | null> {
     return this.passes.execute('mase.simulateVerilog', { path, model, show: false });
   }
 
-  save({ path, model }: PassTarget, folder: string): Promise<Emission | null> {
+  save({ path, model }: PassTarget, folder: string): Promise<EmissionHead | null> {
     return this.passes.execute('mase.saveVerilog', { path, model, folder, show: false });
   }
 
@@ -40,7 +41,7 @@ export class VerilogApi {
     return this.passes.execute('mase.closeVerilog', { path, model });
   }
 
-  /** What to highlight on both sides of a place; nothing while the server does not run. */
+  /** The ranges to highlight on both sides of a place; none while the server is not running. */
   async counterparts(uri: string, position: { line: number; character: number }): Promise<Counterpart[]> {
     return this.server.running === undefined ? [] : this.passes.request('mase/counterparts', { uri, position });
   }

@@ -1,16 +1,17 @@
-/** The commands around hardware: emit, build otherwise, simulate, save, jump, close. */
+/** The commands for hardware: emit, change the build, simulate, save, jump, close. */
 import { Location, LogOutputChannel, Position, Uri, commands, env, window, workspace } from 'vscode';
 import { guarded, inert } from '../errors';
 import { isNotebook } from '../notebooks';
 import { fill } from '../passes/form';
 import { Given, Values, text } from '../passes/values';
 import { goTo, presentPlace } from '../places';
-import { Build, BuildForm, HARDWARE, PassTarget } from '../protocol';
+import { Build, HARDWARE, PassTarget } from '../protocol';
+import { BuildForm } from '../records';
 import { Server } from '../server';
 import { VerilogApi } from './api';
 import { close, reveal, showBeside, showSource } from './documents';
 
-/** What a command may be given: by a code action, a lens, or a keybinding. With `build` nothing is asked. */
+/** The arguments of a command from a code action, a lens, or a keybinding. With `build` nothing is asked. */
 type Asked = Partial<PassTarget> & { build?: Build; scope?: string; line?: number; folder?: string };
 
 const OPEN_FOLDER = 'Open Folder';
@@ -26,7 +27,7 @@ export class VerilogCommands {
     this.api = new VerilogApi(server);
   }
 
-  /** The commands by name. What goes wrong is shown to the person. */
+  /** The commands by name. Their errors are shown to the user. */
   get table(): Record<string, (given?: Asked) => Promise<void>> {
     const own: Record<string, (target: PassTarget, given: Asked) => Promise<unknown>> = {
       'mase.emitVerilog': (target, given) => this.emit(target, given),
@@ -50,12 +51,12 @@ export class VerilogCommands {
     const { scope, build } = given;
     if (build !== undefined) return this.show(target, { build });
     const known = await this.api.known(target);
-    if (known.build !== null) return this.show(target, scope === undefined ? {} : { scope });
+    if (known.build) return this.show(target, scope === undefined ? {} : { scope });
     const asked = await this.ask(target);
     if (asked !== undefined) await this.show(target, { build: scope === undefined ? asked : { ...asked, scope } });
   }
 
-  /** The build that the person wants, undefined where they gave up. */
+  /** The build that the user wants, undefined if they gave up. */
   private async ask(target: PassTarget): Promise<Build | undefined> {
     const form = await this.api.form(target);
     const values = await fill(form, target.model, remembered(form), this.api.check(target, form.name));
@@ -90,7 +91,7 @@ export class VerilogCommands {
     await close(target);
   }
 
-  /** From either side to the other: to a line that is named, else from the cursor. */
+  /** Go from either side to the other: to a given line, else from the cursor. */
   private async jump(given?: Asked): Promise<void> {
     await guarded(async () => {
       if (given?.path !== undefined && given.line !== undefined) return this.source(given.path, given.line);
@@ -109,7 +110,7 @@ export class VerilogCommands {
     });
   }
 
-  /** To a line of Python, from 1; those of a notebook are counted through its cells, so it is asked which one it is in. */
+  /** Go to a line of Python, from 1; a notebook's lines are counted through its cells, so the server finds the cell. */
   private async source(path: string, line: number): Promise<void> {
     if (!isNotebook(path)) return showSource(path, line - 1);
     const place = await presentPlace(this.api.passes, { path, line, column: 0, end_line: line, end_column: 0 });
@@ -126,7 +127,7 @@ export class VerilogCommands {
   }
 }
 
-/** What the person gave before, as the form holds it. */
+/** The user's earlier answers, as the form holds them. */
 function remembered(form: BuildForm): Values {
   const given = Object.entries(form.given).filter(([, value]) => value !== null && value !== '');
   return Object.fromEntries(given.map(([name, value]): [string, Given] => [name, { text: text(value), value }]));

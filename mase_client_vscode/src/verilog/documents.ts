@@ -1,8 +1,8 @@
-/** The documents of hardware in the window: opened beside the source once, found again, closed. */
+/** The hardware documents in the window: opened beside the source once, found again, closed. */
 import { Range, Selection, TabInputText, TextEditor, TextEditorRevealType, Uri, ViewColumn, window } from 'vscode';
 import { HARDWARE, PassTarget } from '../protocol';
 
-/** Show a document beside what is active, or where it is open already; the cursor stays where it is. */
+/** Show a document beside the active editor, or where it is open already; the cursor stays where it is. */
 export async function showBeside(uri: Uri): Promise<TextEditor> {
   const open = columnOf(uri);
   return window.showTextDocument(uri, { viewColumn: open ?? ViewColumn.Beside, preserveFocus: true, preview: false });

@@ -1,10 +1,11 @@
-/** What belongs together is lit on both sides: the lines of Python under the cursor, and their instances. */
+/** Highlights corresponding lines on both sides: the Python at the cursor, and its hardware instances. */
 import { Disposable, OverviewRulerLane, Range, TextEditor, TextEditorRevealType, ThemeColor, Uri, window, workspace } from 'vscode';
-import { Counterpart, HARDWARE } from '../protocol';
+import { HARDWARE } from '../protocol';
+import { Counterpart } from '../records';
 import { Server } from '../server';
 import { VerilogApi } from './api';
 
-/** How long the cursor has to rest. */
+/** How long the cursor must rest. */
 const REST_MS = 60;
 
 export class Highlight implements Disposable {
@@ -18,7 +19,7 @@ export class Highlight implements Disposable {
   private readonly listeners: Disposable[];
   private timer: NodeJS.Timeout | undefined;
   private asked = 0;
-  /** Where the person was last, on either side. */
+  /** The last place of the cursor, on either side. */
   private last: TextEditor | undefined;
 
   constructor(server: Server) {
@@ -42,7 +43,7 @@ export class Highlight implements Disposable {
     this.soon(true);
   }
 
-  /** The same place, after something else changed: nothing is scrolled. */
+  /** Update the same place after another change, without scrolling. */
   private again(): void {
     this.soon(false);
   }

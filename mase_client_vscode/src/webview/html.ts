@@ -1,6 +1,6 @@
-/** The HTML of a page: nothing may be loaded but its own script and styles, and nothing may be sent anywhere. */
+/** The HTML of a page, which may load only its own script and styles, and send nothing anywhere. */
 
-/** What a page consists of; addresses are the page's own. `allow`: further parts of its policy, e.g. `worker-src blob:`. */
+/** The parts of a page; addresses are the page's own. `allow`: further parts of its policy, e.g. `worker-src blob:`. */
 export interface Parts {
   title: string;
   script: string;
@@ -28,7 +28,7 @@ export function html({ title, script, style, source, nonce, allow = [] }: Parts)
 </html>`;
 }
 
-/** A text as it may stand in HTML, in quotes too. */
+/** Escape a text for HTML, inside quotes too. */
 export function escaped(text: string): string {
   const names: Record<string, string> = { '&': 'amp', '<': 'lt', '>': 'gt', '"': 'quot' };
   return text.replace(/[&<>"]/g, (character) => `&${names[character]};`);

@@ -1,4 +1,4 @@
-/** What each page keeps beside its own, so that its panel can come back when the window is loaded again: whose it is. */
+/** Stored by each page besides its own state: its model, so that its panel can be restored when the window is reloaded. */
 export interface Kept {
   path: string;
   model: string;

@@ -1,9 +1,9 @@
-/** A panel with a page of ours in it, and the typed messages between the two. */
+/** A panel with one of our pages in it, and the typed messages between the two. */
 import { randomBytes } from 'node:crypto';
 import { Disposable, EventEmitter, Uri, ViewColumn, WebviewPanel, window } from 'vscode';
 import { html } from './html';
 
-/** What kind of page: `type` is VS Code's view type, `page` the name of its script and styles in dist/pages. */
+/** The kind of a page: `type` is VS Code's view type, `page` the name of its script and styles in dist/pages. */
 export interface PageKind {
   type: string;
   page: string;
@@ -11,14 +11,14 @@ export interface PageKind {
   allow?: string[];
 }
 
-/** What every page says first, each time that it is loaded: after a reload, or when its tab is shown again. */
+/** The first message of every page, each time it is loaded: after a reload, or when its tab is shown again. */
 export const READY = 'ready';
 
 /**
  * One panel. `ToPage` and `FromPage` are unions of messages, told apart by `type`.
  *
- * A page that is hidden is thrown away by VS Code; when it is shown again it says that it is ready, and has to be
- * told everything again. What it wants to remember itself (zoom, order) it keeps with `remember` of its own side.
+ * VS Code discards a hidden page; when it is shown again, the page reports that it is ready and must get all data
+ * again. A page stores its own state (zoom, order) with `remember` on its side.
  */
 export class Panel<ToPage extends { type: string }, FromPage extends { type: string }> implements Disposable {
   private readonly listeners: Disposable[];
@@ -48,18 +48,18 @@ export class Panel<ToPage extends { type: string }, FromPage extends { type: str
     webview.html = html({ title: panel.title, ...files, source: webview.cspSource, nonce, allow: kind.allow ?? [] });
   }
 
-  /** Around the panel that VS Code brought back, else a new one beside what is active; the focus stays where it is. */
+  /** Around the panel that VS Code restored, else a new one beside the active editor; the focus stays where it is. */
   static of<To extends { type: string }, From extends { type: string }>(kind: PageKind, title: string, extension: Uri, brought?: WebviewPanel): Panel<To, From> {
     const panel = brought ?? window.createWebviewPanel(kind.type, title, { viewColumn: ViewColumn.Beside, preserveFocus: true });
     return new Panel(panel, kind, extension);
   }
 
-  /** Where the pages' files are. */
+  /** The folder of the pages' files. */
   private get folder(): Uri {
     return Uri.joinPath(this.extension, 'dist', 'pages');
   }
 
-  /** Tell the page; false where it is not there to hear it, and will ask for everything when it is. */
+  /** Send a message to the page; false if the page is not loaded: it will request everything when it is. */
   post(message: ToPage): boolean {
     if (this.ready) void this.panel.webview.postMessage(message);
     return this.ready;

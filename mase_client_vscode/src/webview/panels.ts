@@ -1,24 +1,24 @@
-/** The panels of one kind: at most one for each model, told what is known anew, and back when the window is loaded again. */
+/** The panels of one kind: at most one for each model, updated with new results, and restored when the window is reloaded. */
 import { Disposable, Event, Uri, WebviewPanel, window } from 'vscode';
 import { documentOf } from '../notebooks';
 import { PassTarget } from '../protocol';
 import { Server } from '../server';
 import { Kept } from './kept';
 
-/** A panel that VS Code brought back, and what its page kept. */
+/** A panel that VS Code restored, and the state that its page stored. */
 export interface Brought {
   panel: WebviewPanel;
   kept: Kept;
 }
 
-/** A panel with what is known of one model. Its page's end is its own end. */
+/** A panel with the results of one model. It ends when its page ends. */
 export interface ModelPanel extends Disposable {
   readonly onClose: Event<void>;
-  /** A page that is not seen asks for everything when it is. */
+  /** A hidden page requests everything when it is shown. */
   readonly visible: boolean;
-  /** Is anything of it in that file? */
+  /** Does that file contain anything of it? */
   shows(path: string): boolean;
-  /** Ask again. `quiet`: what goes wrong is not told, because the file is about to be traced. */
+  /** Request again. `quiet`: errors are not shown, because the file is about to be traced. */
   refresh(quiet?: boolean): Promise<void>;
 }
 
@@ -39,12 +39,12 @@ export class Panels<P extends ModelPanel> implements Disposable {
     );
   }
 
-  /** The panel of a model, opened where there is none. */
+  /** The panel of a model, which is opened if necessary. */
   of({ path, model }: PassTarget): P {
     return this.open.get(keyOf({ path, model })) ?? this.opened({ path, model });
   }
 
-  /** The pages are left to VS Code: it brings them back when it is only the window that is loaded again. */
+  /** The pages are left to VS Code, which restores them if only the window is reloaded. */
   dispose(): void {
     Disposable.from(this.listeners, ...this.open.values()).dispose();
   }
@@ -53,7 +53,7 @@ export class Panels<P extends ModelPanel> implements Disposable {
     this.open.forEach((panel) => panel.visible && paths.some((path) => panel.shows(path)) && void panel.refresh());
   }
 
-  /** Its file is opened, so that it is traced: nobody else may have it open. */
+  /** Open its file, so that it is traced, because possibly no editor has it open. */
   private async again(panel: WebviewPanel, kept: Partial<Kept> | undefined): Promise<void> {
     const { path, model } = kept ?? {};
     if (path === undefined || model === undefined) return panel.dispose();

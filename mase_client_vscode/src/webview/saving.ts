@@ -1,8 +1,8 @@
-/** What a page shows of a model, saved as a file. */
+/** Saves what a page shows as a file. */
 import { Uri, window, workspace } from 'vscode';
 import { PassTarget } from '../protocol';
 
-/** `what`: the words of the dialog's title; `suffix` and `ending`: of the name that it proposes; `kind`: what such files are. */
+/** `what`: the words in the dialog's title; `suffix` and `ending`: of the proposed name; `kind`: the kind of the files. */
 export interface Saved {
   what: string;
   suffix?: string;
@@ -10,7 +10,7 @@ export interface Saved {
   kind: string;
 }
 
-/** Ask where it goes, and write it; the dialog proposes a name beside the model's file. */
+/** Ask for the file, and write it; the dialog proposes a name beside the model's file. */
 export async function save({ path, model }: PassTarget, { what, suffix = '', ending, kind }: Saved, content: Uint8Array): Promise<void> {
   const name = `${model.replace(/[^\w.-]+/g, '_')}${suffix}.${ending}`;
   const defaultUri = Uri.joinPath(Uri.file(path), '..', name);

@@ -1,16 +1,16 @@
-/** The rows on the screen: only those that are in sight are elements, whatever the model's size. */
+/** The rows on the screen: only visible rows have elements, whatever the model's size. */
 import { element } from '../../webview/page/elements';
 import { Column, NAME, textOf } from '../columns';
 import { share } from '../../figures';
-import { CostRow } from '../rows';
+import { CostRow } from '../../records';
 import { Shown, Sort } from '../tree';
 
-/** Height of a row in pixels; costs.css has it too. */
+/** Height of a row in pixels, the same as in costs.css. */
 const ROW = 22;
-/** Rows above and below those in sight that are there already. */
+/** Rows above and below the visible ones that have elements already. */
 const MORE = 10;
 
-/** What is on the screen. `current`: rows at the editor's cursor.  `selected`: the row that the keys move. */
+/** The content of the screen. `current`: rows at the editor's cursor.  `selected`: the row that the keys move. */
 export interface Picture {
   shown: Shown[];
   columns: Column[];
@@ -59,7 +59,7 @@ export class Grid {
     this.drawRows();
   }
 
-  /** Scroll so that a row is in sight, if it is not. */
+  /** Scroll to a row, unless it is visible. */
   reveal(id: string): void {
     const number = this.picture?.shown.findIndex(({ row }) => row.id === id) ?? -1;
     if (number < 0) return;
@@ -69,7 +69,7 @@ export class Grid {
     this.drawRows();
   }
 
-  /** Give the selected row the keyboard. */
+  /** Give the selected row the keyboard focus. */
   focus(): void {
     if (this.picture !== undefined) this.reveal(this.picture.selected);
     this.body.querySelector<HTMLElement>('tr[tabindex="0"]')?.focus({ preventScroll: true });
@@ -79,7 +79,7 @@ export class Grid {
     return this.body.contains(document.activeElement);
   }
 
-  /** How many rows are in sight. */
+  /** The number of visible rows. */
   get page(): number {
     return Math.max(1, Math.floor(this.element.clientHeight / ROW) - 2);
   }
@@ -146,7 +146,7 @@ function nameCell(row: CostRow, level: number, open: boolean | undefined, { flat
   return cell;
 }
 
-/** The whole path, and what else a person may want to know of the name. */
+/** The tooltip of the name: the whole path, the type, and the modules that share its parameters. */
 function titleOf(row: CostRow): string {
   const where = row.id === '' ? row.name : row.id.replace('/', ' · ');
   const shared = row.shared.length > 0 ? [`Shares parameters with ${row.shared.join(', ')}: totals count them once`] : [];
@@ -172,7 +172,7 @@ function figureCell(column: Column, row: CostRow, { whole }: Picture): HTMLEleme
   return cell;
 }
 
-/** The place of rows that are no elements. */
+/** A placeholder for rows without elements. */
 function room(rows: number): HTMLElement {
   const made = element('tr', { role: 'presentation', class: 'room', 'aria-hidden': 'true' });
   made.style.height = `${rows * ROW}px`;

@@ -1,4 +1,4 @@
-/** The page of the cost table: what a person chose of it, and what the extension tells. */
+/** The page of the cost table: the user's choices and the extension's messages. */
 import '../../webview/page/theme.css';
 import { element } from '../../webview/page/elements';
 import { Host } from '../../webview/page/host';
@@ -11,7 +11,7 @@ import './costs.css';
 import { Grid } from './grid';
 import { Toolbar } from './toolbar';
 
-/** Scrolling is remembered once it rests. */
+/** The scroll position is stored once scrolling stops. */
 const REST_MS = 150;
 
 class Page {
@@ -33,7 +33,7 @@ class Page {
     graph: () => this.host.post({ type: 'graph' }),
     down: () => this.grid.focus(),
   });
-  private readonly notice = element('div', { class: 'notice', role: 'status' }, 'The costs are on their way…');
+  private readonly notice = element('div', { class: 'notice', role: 'status' }, 'Waiting for the costs…');
   private readonly summary = element('div', { class: 'summary', role: 'status' });
   private tree: Tree | undefined;
   private rested: ReturnType<typeof setTimeout> | undefined;
@@ -77,7 +77,7 @@ class Page {
     if (first) this.grid.element.scrollTop = this.state.scroll;
   }
 
-  /** The rows at the cursor are lit; the first is brought into sight. */
+  /** Highlight the rows at the cursor, and scroll to the first one. */
   private follow(ids: string[]): void {
     this.cursor = ids;
     this.draw();
@@ -85,7 +85,7 @@ class Page {
     if (first !== undefined && !this.grid.hasFocus) this.grid.reveal(first);
   }
 
-  /** Select a row, whatever hid it. */
+  /** Select a row, and open the rows that hide it. */
   private show(id: string): void {
     const above = this.tree?.lineage(id).slice(0, -1) ?? [];
     const open = [...new Set([...(this.state.open ?? []), ...above.map((row) => row.id)])];
@@ -132,7 +132,7 @@ class Page {
     const rows = this.tree?.rows ?? [];
     const shared = rows.filter((row) => row.shared.length > 0).map((row) => row.id);
     const count = `${model}: ${this.shown.length} of ${rows.length} rows`;
-    if (this.shown.length === 0) return `Nothing fits "${this.state.filter.trim()}"`;
+    if (this.shown.length === 0) return `No row matches "${this.state.filter.trim()}"`;
     return shared.length > 0 ? `${count} · * parameters that ${listed(shared)} share count once in totals` : count;
   }
 

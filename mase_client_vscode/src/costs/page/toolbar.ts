@@ -1,22 +1,22 @@
-/** The bar above the table: filter, what is shown, and where it may be taken. */
+/** The bar above the table: the filter, what to show, and exports. */
 import { element } from '../../webview/page/elements';
 import { State } from '../messages';
 
 export interface Orders {
   change(change: Partial<State>): void;
-  /** Open every row, or none. */
+  /** Open every row, or close all. */
   open(all: boolean): void;
   copy(): void;
   save(): void;
   graph(): void;
-  /** From the filter to the rows. */
+  /** Move the focus from the filter to the rows. */
   down(): void;
 }
 
 export class Toolbar {
-  private readonly filter = element('input', { type: 'search', placeholder: 'Filter', title: 'Paths, types and formats; every word has to fit', 'aria-label': 'Filter' });
-  private readonly flat = element('button', { title: 'Layers and operators as one list, e.g. to sort all of them' }, 'Flat');
-  private readonly operators = element('button', { title: 'Operators that are no layers, e.g. matmul and softmax' }, 'Operators');
+  private readonly filter = element('input', { type: 'search', placeholder: 'Filter', title: 'Paths, types and formats; every word must match', 'aria-label': 'Filter' });
+  private readonly flat = element('button', { title: 'Layers and operators as one list, e.g. to sort them together' }, 'Flat');
+  private readonly operators = element('button', { title: 'Operators that are not layers, e.g. matmul and softmax' }, 'Operators');
   private readonly expand: HTMLButtonElement;
   private readonly collapse: HTMLButtonElement;
   readonly element: HTMLElement;
@@ -38,7 +38,7 @@ export class Toolbar {
       this.expand,
       this.collapse,
       element('span', { class: 'space' }),
-      button('Copy', 'Copy these rows for a spreadsheet, parted by tabs (Ctrl+C)', () => orders.copy()),
+      button('Copy', 'Copy these rows for a spreadsheet, separated by tabs (Ctrl+C)', () => orders.copy()),
       button('CSV…', 'Save these rows as a file', () => orders.save()),
       button('Graph', 'Show the graph of this model', () => orders.graph()),
     );
@@ -50,7 +50,7 @@ export class Toolbar {
     this.expand.disabled = this.collapse.disabled = flat;
   }
 
-  /** What is looked for was changed by another hand. */
+  /** The filter was changed from outside. */
   filtered(filter: string): void {
     this.filter.value = filter;
   }

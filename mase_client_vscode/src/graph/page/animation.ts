@@ -1,15 +1,15 @@
-/** Boxes glide to their new places, so that the eye can follow them; not where less motion is wanted. */
+/** Boxes glide to their new places, so that the eye can follow them, unless the user wants less motion. */
 import { Placed } from '../layout';
 import { View } from './camera';
 import { Drawing } from './drawing';
 
 const MILLISECONDS = 180;
-/** With more boxes than these a picture that jumps is better than one that stutters. */
+/** With more boxes than this, a jump is better than a stuttering animation. */
 const MOST = 400;
 
 export type Positions = Map<string, { x: number; y: number }>;
 
-/** Where the boxes are on the screen. */
+/** The places of the boxes on the screen. */
 export function positions(places: Placed | undefined, { x, y, scale }: View): Positions {
   return new Map([...(places?.boxes ?? [])].map(([id, place]) => [id, { x: place.x * scale + x, y: place.y * scale + y }]));
 }

@@ -1,4 +1,4 @@
-/** The page: the graph that is there, what of it is open, and what the person does with it. */
+/** The page: the present graph, its open modules, and the user's actions. */
 import { element } from '../../webview/page/elements';
 import { Host } from '../../webview/page/host';
 import { Mode, scaleOf } from '../colours';
@@ -20,7 +20,7 @@ import { pngText, svgText } from './picture';
 import { State } from './state';
 import { Actions, Toolbar } from './toolbar';
 
-/** A graph, and everything that follows from it alone. */
+/** A graph, and everything derived from it alone. */
 interface Shown {
   graph: Graph;
   tree: Tree;
@@ -30,7 +30,7 @@ interface Shown {
 export class App {
   private readonly host = new Host<ToPage, FromPage, State>();
   private readonly drawing = new Drawing();
-  private readonly notice = element('div', { class: 'notice', role: 'status' }, 'The graph is on its way…');
+  private readonly notice = element('div', { class: 'notice', role: 'status' }, 'Waiting for the graph…');
   private readonly legend = element('aside', { class: 'legend', 'aria-label': 'Legend' });
   private readonly toolbar: Toolbar;
   private readonly camera: Camera;
@@ -61,7 +61,7 @@ export class App {
     else this.notice.textContent = message.text;
   }
 
-  /** A new graph; of the same model, as much as possible stays as it is. */
+  /** Show a new graph; if it is of the same model, keep as much as possible unchanged. */
   private async take(graph: Graph): Promise<void> {
     const started = performance.now();
     const tree = buildTree(graph);
@@ -80,7 +80,7 @@ export class App {
     this.search(this.query);
   }
 
-  /** Lay out what is shown, and draw it; the anchor stays where it is on the screen. */
+  /** Lay out and draw the graph; the anchor keeps its place on the screen. */
   private async lay(anchor?: string, view?: View, started = performance.now()): Promise<void> {
     const { shown, layouter } = this;
     if (shown === undefined || layouter === undefined) return;
@@ -109,7 +109,7 @@ export class App {
     glide(this.drawing, from, positions(places, this.camera.now), this.camera.now.scale);
   }
 
-  /** The marks on boxes, after they were made anew. */
+  /** Mark the boxes again after they were redrawn. */
   private restore(): void {
     this.drawing.focus(this.selected);
     this.markCursor();
@@ -121,7 +121,7 @@ export class App {
     return this.shown === undefined ? '' : resultText(this.shown.graph, tensor);
   }
 
-  /** Of the boxes that a new tree has too, the selected one if it is seen, else the one next to the middle. */
+  /** Among the boxes that a new tree also has, the selected one if it is visible, else the one nearest to the middle. */
   private anchor(tree: Tree): string | undefined {
     const { x, y, scale } = this.camera.now;
     const { x: middle, y: height } = this.camera.middle;
@@ -141,7 +141,7 @@ export class App {
     this.host.remember({ path, model, open: [...this.open], selected: this.selected, view: this.camera.now, mode: this.mode });
   }
 
-  // What the person does.
+  // The user's actions.
 
   private select(box: Box): void {
     this.selected = box.id;
@@ -168,7 +168,7 @@ export class App {
     if (place !== undefined) this.camera.reveal(isOpen(box, this.open) ? { ...place, height: 30 } : place);
   }
 
-  /** Open what is around a box, so that it is there. */
+  /** Open the scopes around a box, so that it is shown. */
   private async uncover(box: Box): Promise<void> {
     const closed = [...around(box)].filter((scope) => !this.open.has(scope.id));
     if (closed.length === 0) return;
@@ -205,7 +205,7 @@ export class App {
     if (moved && first !== undefined && !this.drawing.surface.matches(':focus')) this.revealBox(first);
   }
 
-  /** The boxes that the editor's cursor is on, or that hold what it is on. */
+  /** The boxes at the editor's cursor, or the closed scopes around them. */
   private markCursor(): Box[] {
     const { shown } = this;
     if (shown === undefined) return [];

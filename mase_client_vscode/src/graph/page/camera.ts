@@ -1,4 +1,4 @@
-/** What part of the drawing is seen: moved and zoomed by mouse, trackpad and keys. */
+/** The visible part of the drawing, moved and zoomed by mouse, trackpad and keys. */
 import { Place, Size } from '../layout';
 
 export interface View {
@@ -10,7 +10,7 @@ export interface View {
 const LEAST = 0.02;
 const MOST = 4;
 const MARGIN = 24;
-/** A wheel's notch must not be a leap; a trackpad's pinch comes in small steps. */
+/** A wheel's notch must not zoom too far; a trackpad's pinch comes in small steps. */
 const NOTCH = 40;
 
 export class Camera {
@@ -39,7 +39,7 @@ export class Camera {
     this.changed(this.now);
   }
 
-  /** Zoom by a factor; what is at the point, by default the middle, stays there. */
+  /** Zoom by a factor; the given point, by default the middle, stays in place. */
   zoom(factor: number, at = this.middle): void {
     const { x, y, scale } = this.view;
     const next = Math.min(MOST, Math.max(LEAST, scale * factor));
@@ -47,7 +47,7 @@ export class Camera {
     this.set({ x: at.x - (at.x - x) * ratio, y: at.y - (at.y - y) * ratio, scale: next });
   }
 
-  /** All of the drawing; with `width`, as wide as fits and no larger than life, from its top on. */
+  /** Show the whole drawing; with `width`, fit its width, at most at full size, from its top on. */
   fit(size: Size, width = false): void {
     const { width: wide, height: high } = this.surface.getBoundingClientRect();
     const across = (wide - 2 * MARGIN) / size.width;
@@ -56,7 +56,7 @@ export class Camera {
     this.set({ x: (wide - size.width * scale) / 2, y: width ? Math.max(MARGIN / 2, Math.min(top, MARGIN)) : top, scale });
   }
 
-  /** Bring a box into sight with as little motion as possible; into the middle if it is far out of it. */
+  /** Move a box into view with as little motion as possible; to the middle if it is far away. */
   reveal(place: Place): void {
     const { width, height } = this.surface.getBoundingClientRect();
     const { x, y, scale } = this.view;

@@ -1,4 +1,4 @@
-/** The drawing: boxes, what flows between them, and texts, as SVG with the theme's colours. */
+/** The drawing: boxes, edges and texts, as SVG with the theme's colours. */
 import { element, svg } from '../../webview/page/elements';
 import { Colour, Scale } from '../colours';
 import { Expansion, isOpen, shown } from '../expansion';
@@ -47,7 +47,7 @@ export class Drawing {
     this.paint(content.scale);
   }
 
-  /** Give the boxes their colours. */
+  /** Colour the boxes. */
   paint(scale: Scale): void {
     for (const [id, group] of this.elements) {
       const box = this.content?.tree.byId.get(id);
@@ -55,13 +55,13 @@ export class Drawing {
     }
   }
 
-  /** Give boxes a class, and take it from all others. */
+  /** Give these boxes a class, and remove it from all others. */
   mark(name: string, ids: Iterable<string>): void {
     const wanted = new Set(ids);
     for (const [id, group] of this.elements) group.classList.toggle(name, wanted.has(id));
   }
 
-  /** Where the keyboard is. */
+  /** Set the keyboard focus. */
   focus(id: string | undefined): void {
     this.mark('selected', id === undefined ? [] : [id]);
     for (const group of this.elements.values()) group.removeAttribute('aria-selected');
@@ -75,7 +75,7 @@ export class Drawing {
     return this.elements.get(id);
   }
 
-  /** Everything that is neither a box nor hidden by one. */
+  /** Redraw everything that is neither a box nor hidden by one. */
   get extras(): SVGGElement[] {
     return [this.lines, this.labels];
   }
@@ -118,7 +118,7 @@ function text(content: string, x: number, y: number, name: string): SVGTextEleme
   return svg('text', { class: name, x, y, 'font-size': SIZE, 'dominant-baseline': 'central', 'data-press': true }, content);
 }
 
-/** Corners are round, as far as there is room. */
+/** Corners are rounded, as far as there is room. */
 function lineOf({ points, segment }: Line, content: Content): SVGElement {
   const { graph, tensorText, tree } = content;
   const [first, ...rest] = points;
@@ -138,7 +138,7 @@ function lineOf({ points, segment }: Line, content: Content): SVGElement {
   return line;
 }
 
-/** Does a line that comes into an open module come in where its title stands? */
+/** Does a line enter an open module where its title is? */
 function behindTitle({ from, within }: Segment, x: number, { places, measure }: Content): boolean {
   const place = places.boxes.get(within.id);
   return from.port === 'in' && place !== undefined && x < place.x + measure.titleEnd(within);
@@ -158,7 +158,7 @@ function tint(group: SVGGElement, colour: Colour): void {
   else group.style.setProperty('--colour', found);
 }
 
-/** A sample of a colour for the legend. */
+/** A colour sample for the legend. */
 export function swatch(colour: Colour): HTMLElement {
   const sample = element('span', { class: 'swatch', 'aria-hidden': 'true' });
   sample.style.setProperty('--colour', colourOf(colour) ?? CATEGORIES[0] ?? '');

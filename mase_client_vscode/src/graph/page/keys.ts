@@ -1,4 +1,4 @@
-/** The graph by keyboard alone, with the keys that trees have. */
+/** The graph by keyboard alone, with the usual keys of trees. */
 import { Expansion, isOpen, shown } from '../expansion';
 import { Box, Tree } from '../tree';
 
@@ -17,7 +17,7 @@ export interface KeyActions {
 const STEP = 60;
 const PANS: Record<string, [number, number]> = { ArrowUp: [0, STEP], ArrowDown: [0, -STEP], ArrowLeft: [STEP, 0], ArrowRight: [-STEP, 0] };
 
-/** What a key does with what is selected; false where it does nothing. */
+/** Apply a key to the selected box; false if it has no effect. */
 export function pressed(event: KeyboardEvent, tree: Tree, open: Expansion, selected: Box | undefined, actions: KeyActions): boolean {
   const { key } = event;
   const pan = event.shiftKey || event.altKey ? PANS[key] : undefined;

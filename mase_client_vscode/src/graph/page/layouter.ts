@@ -1,4 +1,4 @@
-/** The layout, in a worker, so that nothing waits for it; of several questions only the last is of interest. */
+/** The layout, in a worker, so that nothing waits for it; of several requests only the last counts. */
 import ELK, { ElkNode } from 'elkjs/lib/elk-api';
 
 export class Layouter {
@@ -12,7 +12,7 @@ export class Layouter {
     this.elk = new ELK({ workerFactory: () => new Worker(url) });
   }
 
-  /** The layout, undefined where another one was asked for in the meantime. */
+  /** The layout, undefined if another one was requested meanwhile. */
   async layout(input: ElkNode): Promise<ElkNode | undefined> {
     const number = ++this.asked;
     await this.running.catch(() => undefined);

@@ -1,4 +1,4 @@
-/** What the colours say. */
+/** The meaning of the colours. */
 import { element } from '../../webview/page/elements';
 import { MODES, Mode, Scale } from '../colours';
 import { swatch } from './drawing';

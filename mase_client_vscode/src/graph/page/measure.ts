@@ -1,4 +1,4 @@
-/** How large texts are, in the page's own font. */
+/** The sizes of texts in the page's own font. */
 import { Box } from '../tree';
 import { Size, Sizes, TITLE } from '../layout';
 import { onBox } from '../words';
@@ -6,7 +6,7 @@ import { onBox } from '../words';
 export const SIZE = 13;
 export const SMALL = 11;
 export const HEIGHT = 26;
-/** Left of a box's text: its strip of colour, or the arrow of a scope. */
+/** The space left of a box's text: its strip of colour, or the arrow of a scope. */
 export const INSET = 12;
 export const ARROW = 14;
 const GAP = 8;
@@ -30,13 +30,13 @@ export class Measure implements Sizes {
     return width ?? text.length * size * 0.6;
   }
 
-  /** Where the second text of a box begins. */
+  /** The start of a box's second text. */
   beside(box: Box): number {
     const inset = INSET + (box.kind === 'scope' ? ARROW : 0);
     return inset + this.width(onBox(box).title, SIZE, 600) + GAP;
   }
 
-  /** Where its texts end. */
+  /** The end of its texts. */
   titleEnd(box: Box): number {
     const { beside } = onBox(box);
     return this.beside(box) + (beside === '' ? 0 : this.width(beside, SIZE));
@@ -45,7 +45,7 @@ export class Measure implements Sizes {
   box(box: Box, open: boolean): Size {
     const { beside } = onBox(box);
     const width = this.titleEnd(box) + (beside === '' ? 2 : INSET);
-    // What comes in comes in the middle: an open scope is wide enough for its title to stand left of that.
+    // Edges enter in the middle: an open scope is wide enough for its title to fit left of that.
     return open ? { width: 2 * width, height: TITLE + 20 } : { width: Math.max(width, 48), height: HEIGHT };
   }
 

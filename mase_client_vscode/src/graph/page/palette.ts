@@ -3,7 +3,7 @@ import { Colour } from '../colours';
 
 const theme = (name: string, usual: string) => `var(--vscode-${name}, ${usual})`;
 
-/** As many as there are families of operators; the first are the most different from each other. */
+/** One for each family of operators; the first are the most different from each other. */
 export const CATEGORIES = [
   theme('charts-blue', '#3794ff'),
   theme('symbolIcon-classForeground', '#ee9d28'),

@@ -1,4 +1,4 @@
-/** The drawing as a file: SVG that stands alone, with the colours that it has now, or PNG. */
+/** The drawing as a file: standalone SVG with its present colours, or PNG. */
 import { svg } from '../../webview/page/elements';
 import { Size } from '../layout';
 
@@ -8,7 +8,7 @@ const MARGIN = 16;
 const MOST_PIXELS = 16_000;
 const BETTER = 2;
 
-/** The text of an SVG file with all of the drawing, whatever is seen of it. */
+/** The text of an SVG file with the whole drawing, even its invisible parts. */
 export function svgText(surface: SVGSVGElement, size: Size): string {
   const copy = surface.cloneNode(true) as SVGSVGElement;
   const [from, to] = [surface.querySelectorAll('*'), copy.querySelectorAll('*')];
@@ -22,7 +22,7 @@ export function svgText(surface: SVGSVGElement, size: Size): string {
   return new XMLSerializer().serializeToString(made);
 }
 
-/** What the style sheets say of an element, as attributes of its copy. */
+/** An element's styles from the style sheets, as attributes of its copy. */
 function freeze(element: Element, copy: Element | undefined): void {
   if (copy === undefined || element.tagName === 'title') return;
   const style = getComputedStyle(element);
@@ -36,7 +36,7 @@ function strip(element: Element): void {
   for (const name of ['class', 'style', 'data-id', 'data-press', 'role', 'aria-level', 'aria-expanded', 'aria-selected', 'aria-hidden']) element.removeAttribute(name);
 }
 
-/** The same as a PNG in base64, twice as large, or as large as a picture can be. */
+/** The same as a PNG in base64, at twice the size, or at the maximum size of a canvas. */
 export async function pngText(text: string, size: Size): Promise<string> {
   const url = URL.createObjectURL(new Blob([text], { type: 'image/svg+xml' }));
   const image = new Image();

@@ -1,4 +1,4 @@
-/** What the page keeps while its tab is hidden, and when the window is loaded again. */
+/** The state that the page keeps while its tab is hidden, and when the window is reloaded. */
 import { Kept } from '../../webview/kept';
 import { Mode } from '../colours';
 import { View } from './camera';

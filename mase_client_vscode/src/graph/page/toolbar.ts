@@ -2,7 +2,7 @@
 import { element, svg } from '../../webview/page/elements';
 import { MODES, Mode } from '../colours';
 
-/** What the tools do; a name is an action's own. */
+/** The actions of the tools, by name. */
 export interface Actions {
   search(query: string): void;
   next(): void;
@@ -55,7 +55,7 @@ export class Toolbar {
     this.select.addEventListener('change', () => actions.colour(this.select.value as Mode));
   }
 
-  /** What the search field tells: which match of how many. */
+  /** Show in the search field which match is selected, and how many there are. */
   found(text: string): void {
     this.count.value = text;
   }

@@ -1,20 +1,21 @@
-/** The form: what it holds, what the server says of it, and what it asks for. */
+/** The form: its content, the server's checks, and the user's actions. */
+import { InputForm, InputTrial } from '../../records';
 import { Host } from '../../webview/page/host';
 import { misnamed, missing, said, textOf, textsOf, Texts } from '../draft';
-import { Form, FromPage, KeptForm, Sets, ToPage, Trial } from '../messages';
+import { FromPage, KeptForm, Sets, ToPage } from '../messages';
 import { View } from './view';
 
-/** How long a person has to rest before the server is asked. */
+/** How long the user must pause before the server is asked. */
 const REST_MS = 250;
 
 export class App {
   private readonly view: View;
   private sets: Sets = { path: '', model: '', sets: [], used: '', set: '' };
-  private form: Form | null = null;
+  private form: InputForm | null = null;
   private from = '';
   private texts: Texts = {};
-  /** The last trial of just what the fields hold; undefined while it is awaited. */
-  private trial: Trial | undefined;
+  /** The last trial of exactly these fields; undefined while it is awaited. */
+  private trial: InputTrial | undefined;
   private adding = false;
   private dirty = false;
   private asked = 0;
@@ -35,12 +36,13 @@ export class App {
 
   receive(message: ToPage): void {
     if (message.type === 'notice') this.view.notice(message.text);
+    else if (message.type === 'written') this.view.written(message.saved);
     else if (message.type === 'form') this.filled(message, message.trial);
     else if (message.number === this.asked) this.judged(message.trial);
   }
 
-  /** A new form; texts that a person is typing stay. */
-  private filled({ path, model, sets, used, set }: Sets, trial: Trial): void {
+  /** Show a new form; texts that the user is typing stay. */
+  private filled({ path, model, sets, used, set }: Sets, trial: InputTrial): void {
     const remembered = this.host.remembered;
     if (this.adding || (this.dirty && this.sets.set === set)) {
       this.sets = { ...this.sets, model, sets, used };
@@ -69,7 +71,7 @@ export class App {
     this.judge();
   }
 
-  /** Have the server say what would come of it, once the person rests. */
+  /** Make the server try the fields, once the user pauses. */
   private judge(): void {
     clearTimeout(this.timer);
     this.trial = undefined;
@@ -85,7 +87,7 @@ export class App {
     this.host.post({ type: 'try', number: this.asked, set: this.set, said: said(this.form, this.texts, this.from) });
   }
 
-  private judged(trial: Trial): void {
+  private judged(trial: InputTrial): void {
     this.trial = trial;
     this.view.judged(trial, this.dirty || this.adding, this.adding ? misnamed(this.view.name, this.sets.sets) : undefined);
   }
@@ -104,7 +106,7 @@ export class App {
     this.host.post({ type: 'select', set });
   }
 
-  /** Begin another set with what this one says. */
+  /** Start another set with the texts of this one. */
   private add(): void {
     this.adding = true;
     this.view.sets(this.sets, true);

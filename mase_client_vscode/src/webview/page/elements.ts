@@ -1,4 +1,4 @@
-/** Making elements with as few words as possible; texts are never read as HTML. */
+/** Creates elements concisely; texts are never parsed as HTML. */
 
 type Attributes = Record<string, string | number | boolean | undefined>;
 type Child = Node | string;

@@ -1,4 +1,4 @@
-/** The page's side of `panel.ts`: messages to and from the extension, and what the page remembers of itself. */
+/** The page's side of `panel.ts`: messages to and from the extension, and the page's stored state. */
 
 interface VsCodeApi {
   postMessage(message: unknown): void;
@@ -8,11 +8,11 @@ interface VsCodeApi {
 
 declare function acquireVsCodeApi(): VsCodeApi;
 
-/** `State` has to be plain data; it outlives the page, while its tab is hidden and when the window is loaded again. */
+/** `State` must be plain data; it outlives the page, while its tab is hidden and when the window is reloaded. */
 export class Host<ToPage extends { type: string }, FromPage extends { type: string }, State> {
   private readonly api = acquireVsCodeApi();
 
-  /** Listen, then say that this page is ready. */
+  /** Listen, then report that this page is ready. */
   connect(listen: (message: ToPage) => void): void {
     addEventListener('message', ({ data }: MessageEvent<ToPage>) => listen(data));
     this.api.postMessage({ type: 'ready' });
@@ -26,7 +26,7 @@ export class Host<ToPage extends { type: string }, FromPage extends { type: stri
     this.api.setState(state);
   }
 
-  /** What was remembered last, undefined in a new page. */
+  /** The stored state, undefined in a new page. */
   get remembered(): State | undefined {
     return this.api.getState() as State | undefined;
   }
