@@ -1,1 +1,1 @@
-"""The documentation, and what makes its reference pages."""
+"""The documentation, and the programs that generate its reference pages."""

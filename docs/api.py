@@ -1,4 +1,4 @@
-"""The API as it was promised, in `docs/api.json`: `python -m docs.api` adds what is new, and refuses what breaks it."""
+"""The promised API in `docs/api.json`: `python -m docs.api` adds new parts, and refuses changes that break it."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from mase_server.daemon.api import API
 FILE = Path(__file__).parent / "api.json"
 
 Told = dict[str, Any]
-#: Keys of a schema that hold other schemas, and are looked into.
+#: Keys of a schema that hold other schemas, which are compared one by one.
 _INNER = frozenset({"properties", "required", "items", "additionalProperties", "anyOf"})
 
 
 def promised() -> Told:
-    """Every method as it was written down last."""
+    """Every method as last promised."""
     told: Told = json.loads(FILE.read_text(encoding="utf-8"))
     return told
 
 
 def present() -> Told:
-    """Every method as it is: {"since", "params", "result"} by its name; the last two are JSON schemas."""
+    """Every present method: {"since", "params", "result"} by its name; the last two are JSON schemas."""
     described = [method.described() for method in API]
     return {each["name"]: {key: each[key] for key in ("since", "params", "result")} for each in described}
 
 
 def breakages(before: Told, now: Told) -> list[str]:
-    """What somebody who relies on `before` would miss in `now`, in words; [] where it only grew."""
+    """The parts of `before` that are missing or changed in `now`, in words; [] if the API has only grown."""
     found = [f"{name} is gone" for name in before if name not in now]
     for name in before.keys() & now.keys():
         old, new = before[name], now[name]
@@ -44,7 +44,7 @@ def breakages(before: Told, now: Told) -> list[str]:
 
 
 def _lost(old: Any, new: Any, *, required: bool, at: str = "") -> Iterator[str]:
-    """required: is a key that may be missing now a loss?"""
+    """List the breaking changes of a schema. required: does a key break the promise if it is now optional?"""
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         if old != new:
             yield f"{at} was {json.dumps(old)}, now {json.dumps(new)}"
@@ -85,7 +85,7 @@ def written(api: Told) -> str:
 
 
 def main() -> None:
-    """Write the file, unless that would break a promise."""
+    """Write the file, unless the present API breaks a promise."""
     now = present()
     if found := breakages(promised() if FILE.exists() else {}, now):
         sys.exit("the API only grows; not written:\n" + "\n".join(found))

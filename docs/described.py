@@ -1,7 +1,7 @@
-"""Docstrings in parts: the first sentence, what is said of each name, errors, results, sources, the example.
+"""Docstrings in parts: the first sentence, the entry of each name, errors, results, sources, the example.
 
-The docstrings of this project say `name: what it is.` for each parameter, and begin sentences on errors with "Raises",
-on results with "Gives", on origins with "Source:".
+The docstrings of this project have an entry `name: meaning.` for each parameter. Sentences on errors begin with
+"Raises", those on results with "Gives", those on origins with "Source:".
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _BREAK = re.compile(
 class Described:
     """A docstring in parts.
 
-    summary: the first sentence.  entries: by name what is said of it.  notes, errors, results, sources: the other
-    sentences, by what they speak of.  example: the lines from the first prompt on.
+    summary: the first sentence.  entries: the text of each name.  notes, errors, results, sources: the other sentences,
+    by subject.  example: the lines from the first prompt on.
     """
 
     summary: str
@@ -35,7 +35,7 @@ class Described:
 
 
 def described(docstring: str | None) -> Described:
-    """Take a docstring apart; one that there is not has an empty summary."""
+    """Split a docstring into parts; a missing one has an empty summary."""
     text, prompt, example = (docstring or "").partition(">>> ")
     summary, *rest = _sentences(text) or [""]
     found = Described(summary, example=(prompt + example).rstrip().splitlines())

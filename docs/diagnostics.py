@@ -1,5 +1,5 @@
-"""Every code that a diagnostic may have; the table is part of the package, since reports for other tools hold it."""
+"""Every code of a diagnostic; the table is part of the package, because reports for other tools contain it."""
 
-from mase_server.codes import CODES
+from mase_server.protocol.codes import CODES
 
 __all__ = ["CODES"]

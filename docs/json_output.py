@@ -1,4 +1,4 @@
-"""Pages on what the command line prints as JSON."""
+"""Pages about the JSON output of the command line."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from collections.abc import Iterator, Mapping
 
 from docs.library import grid
 from mase_server.building import EMISSION_KEYS, OPERATION_KEYS, SIMULATION_KEYS
-from mase_server.cli import report
-from mase_server.snapshot import KINDS, MODEL_KEYS
+from mase_server.cli import showing
+from mase_server.protocol.snapshot import KINDS, MODEL_KEYS
 
-#: What the JSON of `mase-server shapes` has for each file.
+#: The keys of the JSON of `mase-server shapes` for each file.
 FILE_KEYS = {
     "file": "the path as it was given",
-    "python": "version of the interpreter that ran it; null where nothing was traced",
-    "torch": "version of its torch; null where nothing was traced",
+    "python": "version of the interpreter that ran it; null if nothing was traced",
+    "torch": "version of its torch; null if nothing was traced",
     "seconds": "how long importing and tracing took",
     "models": "a list, see below",
     "tensors": "a list, see below",
     "problems": "a list, see below",
+    "unshown": "the models without shapes: `name`, `why` it is not shown and the `step` that would help, and the place "
+    "of its class (`line`, `column`, `end_line`, `end_column`)",
 }
 TENSOR_KEYS = {
     "line": "from 1", "column": "from 0, in Unicode code points",
@@ -25,87 +27,90 @@ TENSOR_KEYS = {
     "name": 'the bound name; "" for returned values and expressions',
     "kind": f"{', '.join(KINDS[:-1])}; {KINDS[-1]} with `--all`",
     "function": 'qualified name of the function around it; "" at module level',
-    "values": "each distinct value that was seen there, see below",
+    "values": "each distinct value seen there, see below",
 }  # fmt: skip
 VALUE_KEYS = {
     "dtype": "short name of the element type",
     "shape": "sizes in this run",
-    "symbols": 'what each dimension is, e.g. `["B", "T", "768"]`; null where sizes were not varied',
+    "symbols": 'the meaning of each dimension, e.g. `["B", "T", "768"]`; null if sizes were not varied',
     "model": "index into `models`",
     "count": "how often it was seen",
     "scopes": "paths of the modules in which it was seen",
 }
-#: What the JSON of `mase-server apply` has.
+#: The keys of the JSON of `mase-server apply`.
 APPLIED_KEYS = {
     "file": "the path as it was given",
-    "model": "the title of the model; null where there is none",
-    "steps": "what was applied, in order, see below",
-    "failure": "why the next step was not applied; null where all were",
-    "warning": "why errors were not measured; null where they were",
-    "inputs": 'on which inputs the errors were measured; "" where they were not',
-    "weights": 'whose weights they were; "" where nothing was measured',
-    "summary": "of the whole model, see below; empty where nothing was applied",
-    "layers": "the nodes that passes did something to, in order of execution, see below",
+    "model": "the title of the model; null if there is none",
+    "steps": "the applied steps, in order, see below",
+    "failure": "why the next step was not applied; null if all were",
+    "warning": "why errors were not measured; null if they were",
+    "inputs": 'the inputs on which the errors were measured; "" if they were not',
+    "weights": 'the origin of the weights; "" if nothing was measured',
+    "summary": "of the whole model, see below; empty if nothing was applied",
+    "layers": "the nodes that passes changed or measured, in order of execution, see below",
     "problems": "diagnostics of the file, as in [the JSON of `shapes`](shapes-json.md)",
-    "code": "the transformed graph as Python, with `--show code` alone",
+    "code": "the transformed graph as Python; only with `--show code`",
 }
 STEP_KEYS = {
-    "text": "the step as pipelines have it", "title": "the pass's title", "seconds": "that it took",
-    "info": "what it did, in words", "report": "the text that a report writes, else null",
+    "text": "the step as in pipelines", "title": "the pass's title", "seconds": "its duration",
+    "info": "its result, in words", "report": "the text of a pass that writes a report, else null",
 }  # fmt: skip
 SUMMARY_KEYS = {
-    "nodes": "of the graph: [before, after]", "parameters": "how many: [before, after]",
+    "nodes": "of the graph: [before, after]", "parameters": "their number: [before, after]",
     "parameter_bytes": "their size: [before, after]", "data_bits": "bits of a value on average: [before, after]",
     "weight_bits": "bits of a weight on average: [before, after]",
-    "sqnr": 'signal to quantisation noise of the output in dB; "inf" where it is unchanged, null where not measured',
-    "max_error": "the largest absolute difference of the output; null where not measured",
-    "saturated": "the share of all rounded values that their formats do not hold, 0 to 1; null where not measured",
+    "sqnr": 'signal to quantisation noise of the output in dB; "inf" if it is unchanged, null if not measured',
+    "max_error": "the largest absolute difference of the output; null if not measured",
+    "saturated": "the share of all rounded values outside their formats, 0 to 1; null if not measured",
+    "trainable": "parameters that learn: [before, after]; absent if all learn",
+    "ranks": "of LoRA adapters, each once; absent without any",
+    "sparsity": "share of the weights of linear and convolution layers that pruning took away; absent if none",
 }  # fmt: skip
 LAYER_KEYS = {
-    "name": "of the node", "path": "of the layer that it calls, else of the module it stands in",
+    "name": "of the node", "path": "of the layer that it calls, else of the module around it",
     "mase_op": "MASE's operator", "family": "of operators: conv, matmul, shape, ...",
     "format": "number format of its result, else null", "bits": "of an element in this format, else null",
     "sqnr": "as above, of its result", "max_error": "as above, of its result",
     "saturated": "as above, of its parameters and its result",
-    "note": "what became of a node that is gone, else null",
+    "note": "what passes did to it, in words, or why they left it as it was; else null",
 }  # fmt: skip
-#: What the JSON of `mase-server verilog` has beside EMISSION_KEYS, which are missing where nothing could be emitted.
+#: The keys of the JSON of `mase-server verilog` besides EMISSION_KEYS, which are missing if nothing could be emitted.
 VERILOG_KEYS = {
     "file": "the path as it was given",
-    "simulation": "see below; null where none was asked for",
-    "synthesis": "see below; null where none was asked for, or where it failed",
-    "results": "with `--vectors`, the .npz file with the integers that the hardware gave; else null",
+    "simulation": "see below; null if none was requested",
+    "synthesis": "see below; null if none was requested, or if it failed",
+    "results": "with `--vectors`, the .npz file with the hardware's integers; else null",
     "problems": "diagnostics of the file, as in [the JSON of `shapes`](shapes-json.md)",
     "failure": "why there is no emission, or no synthesis; else null",
 }
 
-#: What tables of the program say in the program's own words.
+#: Entries of the program's own tables, reworded for readers of JSON.
 _IN_WORDS = {
-    "build": "what was asked for: precision, data, multipliers, interval, scope, and the ceilings",
-    "folder": "the absolute path that it was written to; null where that was nowhere",
+    "build": "the request: precision, data, multipliers, interval, scope, and the maxima",
+    "folder": "the absolute path of the written folder; null if nothing was written",
     "operations": "a list in the order of the data, see below",
-    "accuracy": 'what the hardware loses: `sqnr` (dB, "inf" where nothing differs), `max_error`, `saturated` (the '
-    "share of values that their formats do not hold, 0 to 1), `inputs` (on what), `calibrated` (on what open formats "
-    "were chosen), `problem`; null each where it is not known; {} where nothing is emitted",
-    "totals": "the estimates of what has hardware, see below; {} where there is none as it was asked for",
-    "unsupported": "what is without hardware, and so not in `text`: a list of maps with `node`, `operator`, `why` and "
-    "the `nodes` that it stands for",
-    "refusal": "why nothing was emitted (nothing has hardware, a budget, a ceiling); else null",
-    "kind": "what it computes: linear, conv2d, ...",
+    "accuracy": 'the loss of accuracy: `sqnr` (dB, "inf" if nothing differs), `max_error`, `saturated` (the share of '
+    "values outside their formats, 0 to 1), `inputs` (of the measurement), `calibrated` (the data that calibrated "
+    "formats), `problem`; unknown ones are null; {} if nothing is emitted",
+    "totals": "the estimates of the nodes with hardware, see below; {} if the request allows none",
+    "unsupported": "the nodes without hardware, which are not in `text`: a list of maps with `node`, `operator`, `why` "
+    "and the `nodes` that it stands for",
+    "refusal": "why nothing was emitted (no node has hardware, a budget, a maximum); else null",
+    "kind": "its operation: linear, conv2d, ...",
     "rows": "rows of its nodes in the table of the trace",
-    "lines": "where it is in `text`: a list of [first, last], from 1, both included",
-    "estimate": "see below; {} where there is no hardware as it was asked for",
+    "lines": "its place in `text`: a list of [first, last], from 1, inclusive",
+    "estimate": "see below; {} if the request allows no hardware",
 }
 _SIMULATION_IN_WORDS = {
     "status": '"equal", "different", "stood still" (nothing moved any more), or "failed" (there was no comparison)',
-    "cycles_per_vector": "from the last beat of the first result to that of the last, over the others; null for one",
+    "cycles_per_vector": "from the first result's last beat to the last result's, per further result; null for one",
     "cycles": "from the end of reset to the last beat",
     "first": "the first mismatch: `output`, `vector`, `element` (row-major, from 0), `expected` and `got`; else null",
-    "folder": "where it ran; null where that is thrown away",
+    "folder": "the folder of the run; null if it was temporary",
     "seconds": "`build` and `run`",
-    "log": "what is wrong beside integers; the tool's own words, where it failed",
+    "log": "faults other than wrong integers; the tool's own message, if it failed",
 }
-#: Of an operation without `interval` and `bottlenecks`, of the whole without `cycles`.
+#: An operation has no `interval` and `bottlenecks`, the whole has no `cycles`.
 ESTIMATE_MEANINGS = {
     "multipliers": "of 18 x 18 bits", "luts": "look-up tables of four inputs",
     "memory_bits": "of weights, buffers and tables", "cycles": "of one operation, from one sample to the next",
@@ -174,7 +179,7 @@ def shapes() -> Iterator[str]:
         "# The JSON of `mase-server shapes --format json`\n\nOne object for each file, one file a line. "
         "[The command](cli.md).\n"
     )
-    models = {key: MODEL_KEYS[key] for key in report._MODEL}
+    models = {key: MODEL_KEYS[key] for key in showing._MODEL}
     tables = (
         ("A file", FILE_KEYS), ("One of `models`", models), ("One of `tensors`", TENSOR_KEYS),
         ("One of `values`", VALUE_KEYS), ("One of `problems`", PROBLEM_KEYS),

@@ -16,14 +16,14 @@ from docs.signatures import parameters_of, shown, signature
 from mase_server import passes
 
 ROOT = Path(__file__).parents[1]
-#: What every pass takes, for passes whose docstrings do not say it again.
-_PASS = {"graph": "the graph; it is given back.", "pass_args": "the options below, by name."}
+#: The parameters of every pass, for docstrings that do not describe them.
+_PASS = {"graph": "the graph, which is also returned.", "pass_args": "the options below, by name."}
 _NO_OPTIONS = "this pass has no options."
 
 
 @dataclass(frozen=True, slots=True)
 class Public:
-    """A public class or function. home: where it is imported from."""
+    """A public class or function. home: the module to import it from."""
 
     name: str
     thing: Any
@@ -31,17 +31,17 @@ class Public:
 
     @property
     def folder(self) -> str:
-        """The folder of its page, under the reference."""
+        """The folder of its page, in the reference."""
         return "passes" if self.home.endswith(".passes") else "library"
 
     @property
     def page(self) -> str:
-        """Its page, under the reference."""
+        """Its page, in the reference."""
         return f"{self.folder}/{self.name}.md"
 
     @property
     def called(self) -> str:
-        """How a program that imported it names it."""
+        """Its name in a program that imports it."""
         return f"passes.{self.name}" if self.folder == "passes" else self.name
 
     @property
@@ -58,7 +58,7 @@ def public_names() -> list[Public]:
 
 
 def library_pages() -> dict[str, str]:
-    """By file name, the page of every public name."""
+    """The page of every public name, by file name."""
     names = public_names()
     return {public.page: "\n".join(_page(public, names)) for public in names}
 
@@ -84,7 +84,7 @@ def _page(public: Public, names: list[Public]) -> Iterator[str]:
 
 
 def linker(own: Public, names: list[Public]) -> Callable[[str], str]:
-    """What makes links of the public names in a text, but of a page's own."""
+    """A function that turns public names in a text into links, except the page's own name."""
     others = {public.name: public for public in names if public.name != own.name}
     pattern = re.compile(rf"(?<![\w./`\[])(`?)({'|'.join(sorted(others, key=len, reverse=True))})\1(?![\w`/(])")
 
@@ -128,7 +128,7 @@ def _base(base: type) -> str:
 
 
 def _is_hidden(base: type) -> bool:
-    """Is this a class of ours that nobody imports by name?"""
+    """Is this a class of ours that is not public?"""
     return base.__module__.startswith("mase_server") and base.__name__ not in (*mase_server.__all__, *passes.__all__)
 
 
@@ -165,7 +165,7 @@ def _options(parameter: inspect.Parameter | None) -> dict[str, str]:
 def table(
     title: str, meanings: Mapping[str, str], defaults: Mapping[str, str], link: Callable[[str], str] = str
 ) -> Iterator[str]:
-    """A section with a row for each name; nothing where there is none. A column without any entry is left out."""
+    """A section with a row for each name; nothing without names. Columns without entries are left out."""
     if not meanings:
         return
     yield f"## {title}\n"
@@ -183,7 +183,7 @@ def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def public_members(kind: type) -> dict[str, Any]:
-    """What a class, and bases of it that are not public themselves, define: methods, properties, constants."""
+    """The methods, properties and constants of a class and of its bases that are not public."""
     hidden = [base for base in kind.__bases__ if _is_hidden(base)]
     own = {name: value for each in (kind, *hidden) for name, value in vars(each).items() if not name.startswith("_")}
     fields = getattr(kind, "__dataclass_fields__", {})

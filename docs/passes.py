@@ -1,4 +1,4 @@
-"""What the registry says of each pass, for its page; and the page that lists them."""
+"""Sections on each pass from the registry, for its page; and the page that lists all passes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from docs.signatures import shown
-from mase_server.arguments import Argument
 from mase_server.passes.declaration import Pass
 from mase_server.passes.registry import built_in
+from mase_server.protocol.arguments import Argument
 
 _NEEDS = {
     "weights": "the values of parameters: the model is built for real, with the weights that the file loads, else with "
     "random ones, and the result says which",
     "data": "a run of the model, on data that its arguments name, else on random inputs, and the result says so",
-    "metadata": "common metadata, which are added before where there are none",
+    "metadata": "common metadata, which are added first if they are missing",
 }
 _HEAD = ("argument", "default", "takes", "meaning")
 
@@ -26,7 +26,7 @@ def _by_function() -> Mapping[Any, Pass]:
 
 
 def declaration(function: Any) -> Iterator[str]:
-    """The section on how a pass is called where it is not called as a function; nothing for what is no pass."""
+    """The section on using a pass other than as a function; nothing if the function is no pass."""
     from docs.library import grid
 
     found = _by_function().get(function)
@@ -52,7 +52,7 @@ def declared_options(function: Any) -> dict[str, str]:
 
 
 def declared_help(function: Any) -> dict[str, str]:
-    """What a pass says of each of these keys."""
+    """The pass's help for each of these keys."""
     found = _by_function().get(function)
     declared = () if found is None else found.all_arguments
     return {each.name.partition(".")[0]: "a map, see below." if "." in each.name else each.help for each in declared}
@@ -82,7 +82,7 @@ def _takes(argument: Argument) -> str:
 
 
 def index() -> Iterator[str]:
-    """The page that lists every pass by the name that people use."""
+    """The page that lists every pass by its usual name."""
     from docs.library import grid
 
     yield (
@@ -95,4 +95,4 @@ def index() -> Iterator[str]:
             for each in built_in().values()
             if each.kind == kind
         ]
-        yield f"## {title}\n\n{grid(('pass', 'what it does', 'needs'), rows)}"
+        yield f"## {title}\n\n{grid(('pass', 'effect', 'needs'), rows)}"

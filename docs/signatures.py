@@ -1,4 +1,4 @@
-"""Signatures as a person writes them: the same text on every machine and in every Python."""
+"""Signatures as people write them, with the same text on every machine and in every Python."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from types import ModuleType
 from typing import Any
 
 _WIDTH = 100
-#: Longer defaults have a table of their own.
+#: Longer defaults get a separate table.
 _LONGEST = 40
-#: Names of types that mean nothing outside of their module.
+#: Names of types without a meaning outside of their module.
 _ALIASES = {"Result": "tuple[MaseGraph, dict[str, Any]]"}
 
 
@@ -22,12 +22,12 @@ def parameters_of(thing: Callable[..., Any]) -> list[inspect.Parameter]:
 def _signature(thing: Callable[..., Any]) -> inspect.Signature:
     try:
         return inspect.signature(thing)
-    except ValueError:  # an exception class without a constructor of its own
+    except ValueError:  # an exception class without its own constructor
         return inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
 
 
 def signature(name: str, thing: Callable[..., Any]) -> str:
-    """`name(parameter: type = default, ...) -> type`, a parameter a line where one line is too short."""
+    """`name(parameter: type = default, ...) -> type`, with one parameter per line if one line is too short."""
     parts = list(_parts(parameters_of(thing)))
     annotation = _signature(thing).return_annotation
     gives = "" if annotation in (inspect.Signature.empty, None, "None") or isinstance(thing, type) else annotation

@@ -22,19 +22,19 @@ from mase_server.cli.commands import app
 from mase_server.daemon.api import API
 from mase_server.daemon.status import END_STATES, STATES, Status
 from mase_server.dtypes import SHORT
-from mase_server.inputs import comments, text
-from mase_server.inputs.spec import FILLS
 from mase_server.lsp.features import COMMANDS, FEATURES
 from mase_server.lsp.listener import STATUS
-from mase_server.lsp.settings import SETTINGS
-from mase_server.snapshot import MODEL_KEYS
+from mase_server.lsp.workspace import SETTINGS
+from mase_server.protocol.snapshot import MODEL_KEYS
+from mase_server.tracing.inputs import comments, text
+from mase_server.tracing.inputs.spec import FILLS
 
 _PACKAGE = Path(__file__).parents[1] / "mase_client_vscode" / "package.json"
 _BACK = "[All reference pages](README.md)\n"
 
 
 def tool_pages() -> dict[str, str]:
-    """By file name, every page that is not of the library."""
+    """Every page that is not about the library, by file name."""
     makers = {
         "cli.md": _cli, "requests.md": _requests, "settings.md": _settings, "diagnostics.md": _diagnostics,
         "comments.md": _comments, "shapes-json.md": json_output.shapes, "apply-json.md": json_output.apply,
@@ -50,8 +50,8 @@ def _cli() -> Iterator[str]:
     for name in sorted(commands.keys() - {"lsp"}):
         yield f"## mase-server {name}\n\n{inspect.getdoc(commands[name])}\n"
         yield grid(("option", "default", "meaning"), _typed(name, commands[name]))
-    parser = lsp.parser()
-    yield f"## {parser.prog}\n\n{parser.description} {described(lsp.lsp.__doc__).notes[0]}\n"
+    parser = lsp.lsp_parser()
+    yield f"## {parser.prog}\n\n{parser.description} {described(lsp.run_lsp.__doc__).notes[0]}\n"
     yield grid(("option", "default", "meaning"), map(_parsed, _actions(parser)))
 
 
@@ -86,11 +86,11 @@ def _parsed(action: argparse.Action) -> tuple[str, str, str]:
 def _requests() -> Iterator[str]:
     yield (
         "# Requests of the editor's protocol\n\n`mase-server lsp` speaks the Language Server Protocol (inlay hints, "
-        "hovers, code lenses, diagnostics, quick fixes) and answers these requests besides.\n\nA file is named by "
-        "`uri`, or by `textDocument` as in the protocol, and a place by `position` in the present text; where a table "
-        "says `path`, `line` and `column`, these are what they become: an absolute path, and a place in the text "
-        "that was traced, lines from 1, columns from 0 in Unicode code points. Parameters with a `?` may be left out. "
-        "What is missing, unknown or of another type is answered with InvalidParams.\n"
+        "hovers, code lenses, diagnostics, quick fixes) and also answers these requests.\n\nA file is named by "
+        "`uri`, or by `textDocument` as in the protocol, and a place by `position` in the present text; the server "
+        "converts them to the `path`, `line` and `column` in the tables: an absolute path, and a place in the traced "
+        "text, lines from 1, columns from 0 in Unicode code points. Parameters with a `?` are optional. The answer to "
+        "missing, unknown or mistyped parameters is InvalidParams.\n"
     )
     for method in API:
         yield f"## {method.name}\n\n{_models_linked(inspect.getdoc(method.function))}\n"
@@ -100,22 +100,22 @@ def _requests() -> Iterator[str]:
     for name, handler, _ in FEATURES:
         if str(name).startswith("mase/") and name not in served:
             parameters, _, text = (inspect.getdoc(handler) or "").removeprefix(f"{name} ").partition(": ")
-            yield f"## {name}\n\nFor editors alone, with `{parameters}`: {text}\n"
+            yield f"## {name}\n\nOnly for editors, with `{parameters}`: {text}\n"
     yield "## A model\n"
     yield grid(("key", "meaning"), ((f"`{key}`", told) for key, told in MODEL_KEYS.items()))
     yield from _status()
     yield "## Commands\n\nFor `workspace/executeCommand`.\n"
     rows = [_command(name, inspect.getdoc(command) or "") for name, command in COMMANDS.items()]
-    yield grid(("command", "what it takes", "what it does"), rows)
+    yield grid(("command", "parameters", "effect"), rows)
     yield (
         "## Initialization options\n\n`trusted` (true or false) says whether code of the workspace may run; an editor "
-        "that does not send it is asked once a folder. `interpreter` is the path of a Python, or a map from a folder's "
-        "URI to one. The [settings](settings.md) may be here too.\n"
+        "that does not send it gets a question once per folder. `interpreter` is the path of a Python, or a map from a "
+        "folder's URI to one. The [settings](settings.md) may also be here.\n"
     )
 
 
 def _command(name: str, text: str) -> tuple[str, str, str]:
-    """The row of a command, of its docstring: `name {what it takes}: what it does`."""
+    """The row of a command, from its docstring: `name {parameters}: effect`."""
     given, _, does = " ".join(text.split()).removeprefix(name).partition(": ")
     return f"`{name}`", f"`{given.strip()}`" if given.strip() else "", does[:1].upper() + does[1:]
 
@@ -158,17 +158,17 @@ def _setting(name: str, schema: dict[str, Any]) -> tuple[str, str, str]:
 def _diagnostics() -> Iterator[str]:
     yield (
         "# Diagnostics\n\nEvery diagnostic has one of these codes; its message says what happened, to which value, "
-        "where, and what to do next. Where a mend is certain there is a quick fix.\n"
+        "where, and what to do next. If a correction is certain, there is a quick fix.\n"
     )
-    yield grid(("code", "what it means"), ((f"[`{code}`](#{code})", text) for code, (text, _) in CODES.items()))
+    yield grid(("code", "meaning"), ((f"[`{code}`](#{code})", text) for code, (text, _) in CODES.items()))
     yield from (f"## {code}\n\n{text}\n\n**Next:** {step}\n" for code, (text, step) in CODES.items())
 
 
 def _comments() -> Iterator[str]:
-    yield "# Comments\n\nWhat a `# mase:` comment says wins over everything that is found otherwise.\n"
+    yield "# Comments\n\nA `# mase:` comment overrides everything that MASE finds otherwise.\n"
     yield f"{(inspect.getdoc(comments) or '').partition(chr(10) * 2)[2].replace(' (see text.py)', '')}\n"
     yield f"## Inputs\n\n{(inspect.getdoc(text) or '').replace('the words of `FILLS`', 'the words below')}\n"
-    yield "The same text is taken by the setting `mase.inputs` and by `mase-server shapes --input`.\n"
+    yield "The setting `mase.inputs` and `mase-server shapes --input` take the same text.\n"
     yield "```python\n# mase: ids: i64[B=2, T=16] < 50257; mask: bool[B, T] ones; use_cache = False\n```\n"
     yield f"## How values are made\n\n{grid(('word', 'values'), ((f'`{word}`', told) for word, told in FILLS.items()))}"
     rows = ((f"`{short}`", f"`torch.{name}`") for name, short in SHORT.items())
