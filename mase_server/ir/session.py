@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -176,7 +175,6 @@ class Session:
         self.model = real_copy(self.model, self.shadows, self.construct)
         self.arguments = inputs_at(self.inputs)
         self.rung = "real"
-        wall, work = time.perf_counter(), time.process_time()
         try:
             return self._base_run()
         except Exception:
@@ -186,9 +184,8 @@ class Session:
             self.model, self.arguments, self.base = on_meta
             raise error from None
         finally:
-            # Processor seconds: the load of other programs and a second core make no model slow.
-            seconds = min(time.perf_counter() - wall, time.process_time() - work)
-            self._slow = seconds > MOST_SECONDS
+            recorder = self.base
+            self._slow = isinstance(recorder, RealRecorder) and recorder.work.seconds > MOST_SECONDS
 
     def _make_recorder(self, *, positions: bool) -> Recorder:
         kind = self._kind if self.rung == "meta" else RealRecorder

@@ -124,10 +124,11 @@ def file_of(init, forward="return self.layer(x)"):
     return f"{HEAD}class Net(nn.Module):\n{body}\n\n    def forward(self, x):\n        {forward}\n"
 
 
-def looked_at(folder, text, name="net.py"):
+def looked_at(folder, text, name="net.py", seconds=30.0):
     path = folder / name
     path.write_text(text)
-    request = TraceRequest(str(path), str(folder), "", 1, scratch=str(folder.parent / "scratch"))
+    scratch = str(folder.parent / "scratch")
+    request = TraceRequest(str(path), str(folder), "", 1, scratch=scratch, seconds=seconds)
     shadows = Shadows()
     return list(find_models(request, text, plain_hooks(shadows)))
 

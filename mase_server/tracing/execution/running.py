@@ -39,7 +39,7 @@ from mase_server.tracing.execution.program import (
 from mase_server.tracing.execution.watch import PATIENCE, OnCall, Reached, Stop, TimeUp, Watch
 from mase_server.tracing.importing.missing import MissingImport
 from mase_server.tracing.importing.packages import install_advice, install_command, package_for
-from mase_server.tracing.importing.placeholders import Base, assumed
+from mase_server.tracing.importing.placeholders import Base, MissingPackageError, assumed
 from mase_server.tracing.importing.source import Namespace, Places, Span, decode_source, read_source
 from mase_server.tracing.inputs import trouble
 from mase_server.tracing.inputs.comments import ClassWishes, Wishes
@@ -48,7 +48,6 @@ from mase_server.tracing.inputs.showing import Showing
 from mase_server.tracing.models.arguments import Built, build
 from mase_server.tracing.models.constructions import Constructions
 from mase_server.tracing.models.found import Found, Hooks, Unshown, bind_inputs, plain_hooks
-from mase_server.tracing.models.workspace import Budget
 from mase_server.tracing.recording.calling import Values, map_leaves
 from mase_server.tracing.recording.positions import Position, report_phase
 from mase_server.tracing.recording.rungs import Bounded, TooSlowError, needs_values, real_copy, worth_a_real_run
@@ -67,11 +66,13 @@ class Running(Showing):
         #: Seconds that the file may run by itself; the rest of the time is for the classes that it defines.
         self.patience = request.seconds * 2 / 3
         self.program = program_of(tree)
-        #: The end of all attempts to make models: what was found by then is shown with its symbols.
         self._began, self._waited, self._excused = time.monotonic(), seconds_waited(), 0.0
-        self.deadline = Budget(request.seconds * SEARCH_SHARE, self._count_seconds)
         #: Classes of which a comment asks for a call that cannot be made.
         self.refused: dict[str, Unshown] = {}
+
+    def is_late(self) -> bool:
+        """Has the time for making models ended? What was found by then is shown with its symbols."""
+        return self._count_seconds() > self.request.seconds * SEARCH_SHARE
 
     def _count_seconds(self) -> float:
         """Seconds of the search as the limit counts them: without waiting for a processor or a library's import."""
@@ -122,7 +123,7 @@ class Running(Showing):
         with report_phase("running", Path(self.path).name):
             return run_main(
                 *where, on_call, hooks.shadows, hooks.load, name, patience, self._excuse, hooks.quiet,
-                self.deadline.is_spent,
+                self.is_late,
             )  # fmt: skip
 
     def _is_replaced(self, model: nn.Module) -> bool:
@@ -180,8 +181,23 @@ _SOURCES = frozenset({".pyx", ".cpp", ".cu", ".cc", ".rs"})
 _BUILT = re.compile(r"^_C$|^_C_|cuda|cpp|cython|triton|_pb2|version$|_?ext$|^ext_|kernels?$|^lib")
 
 
-def problems_of(missing: Iterable[MissingImport], path: str, folder: str) -> Iterator[Problem]:
-    """One problem for each package, at the first import of the edited file that leads to it."""
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """The error of a missing package that ended the import of a file, and the problem that it would be by itself."""
+
+    error: MissingPackageError
+    problem: Problem
+
+
+def problems_of(
+    missing: Iterable[MissingImport], path: str, folder: str, lacking: Lacking | None = None, *, serious: bool = True
+) -> Iterator[Problem]:
+    """One problem for each package, at the first import of the edited file that leads to it.
+
+    lacking: what ended the import of the file; the problem of that package tells it too.  serious: is nothing shown?
+    """
+    if lacking is not None and not serious:
+        lacking = replace(lacking, problem=replace(lacking.problem, severity="warning"))
     by_package: dict[str, list[MissingImport]] = defaultdict(list)
     for each in missing:
         by_package[each.name if each.own else each.name.partition(".")[0]].append(each)
@@ -192,7 +208,32 @@ def problems_of(missing: Iterable[MissingImport], path: str, folder: str) -> Ite
         problem = _make_absence_problem(at, found, folder)
         # The package's own `__init__.py` imports it, and no line of the file does.
         own = any(frame.file == path for each in found for frame in each.at)
-        yield problem if own else replace(problem, severity="information")
+        problem = problem if own else replace(problem, severity="information")
+        if lacking is not None and any(_is_of_package(each, lacking.error) for each in found):
+            problem, lacking = _tell_end(problem, lacking), None
+        yield problem
+    if lacking is not None:
+        yield lacking.problem
+
+
+def _is_of_package(missing: MissingImport, error: MissingPackageError) -> bool:
+    return missing.name.partition(".")[0] == (error.name or "").partition(".")[0]
+
+
+def _tell_end(problem: Problem, lacking: Lacking) -> Problem:
+    """The problem of a package that ended the import of the file: it says where, and what was needed there."""
+    needed = f"{str(lacking.error).partition(' is needed here')[0]} is needed here"
+    ended = lacking.problem
+    place: Extent = {
+        "line": ended.line, "column": ended.column, "end_line": ended.end_line, "end_column": ended.end_column,
+    }  # fmt: skip
+    related: list[Related] = [{"file": ended.file, **place, "message": "The import of this file ends here"}]
+    if ended.related:
+        related = [{**ended.related[0], "message": needed}, *related]
+    else:
+        related = [{**related[0], "message": f"The import of this file ends here: {needed}"}]
+    message = problem.message.replace(_SHOWN, f"The import of this file ends at line {ended.line}.", 1)
+    return replace(problem, severity=ended.severity, message=message, related=[*related, *problem.related])
 
 
 def _find_import(found: Sequence[MissingImport], path: str) -> Position:
@@ -418,8 +459,9 @@ def run_main(
     # A cell that trains ends there; the next one may contain another model.
     in_cells = is_notebook(path)
     watch = Watch(
-        on_call, constructions, folder, patience=patience, excused=excused, quiet=quiet if in_cells else None, late=late
-    )
+        on_call, constructions, folder, patience=patience, excused=excused, quiet=quiet if in_cells else None,
+        late=late, count=lambda: shadows.steps,
+    )  # fmt: skip
     cuts = Cuts(Stop, watch.goes_on) if in_cells else None
     error: BaseException | None = None
     mode = FailureMode(shadows)

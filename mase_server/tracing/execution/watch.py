@@ -28,6 +28,8 @@ from mase_server.tracing.recording.state import put_in_mode
 
 #: Seconds that a program may run without calling a model.
 PATIENCE = 20.0
+#: Torch calls that a program may make after the last model that it called first: about a fifth of a second of them.
+SPARE_STEPS = 2_000
 #: Seconds that a notebook's ended statements may take together.
 LONGEST = 5.0
 
@@ -63,11 +65,11 @@ class Reached:
 class Watch:
     """While `active`, hands the first outermost call of each model to `on_call`, and raises Stop at the end.
 
-    The end comes once every model that was made has been called: at a second call of one, a backward pass, an
-    optimizer step, or `budget` seconds of its own after the last first call; after `patience` of those without
-    any call; and at a first call once `late()`. excused: is called with seconds that are not its own.  quiet: given
-    for a notebook, where only the statement that trains or takes `budget` seconds ends. It surrounds a second call of
-    a model, which ends nothing.
+    The end comes once every model that was made has been called: at a second call of one, a backward pass or an
+    optimizer step; `SPARE_STEPS` torch calls or `budget` seconds of its own after the last first call; after
+    `patience` of those without any call; and at a first call once `late()`. count: the torch calls so far. excused:
+    is called with seconds that are not its own. quiet: given for a notebook, where only the statement that trains
+    or takes `budget` seconds ends. It surrounds a second call of a model, which ends nothing.
     """
 
     def __init__(
@@ -80,8 +82,9 @@ class Watch:
         excused: Callable[[float], None] = lambda seconds: None,
         quiet: Callable[[], AbstractContextManager[None]] | None = None,
         late: Callable[[], bool] = lambda: False,
+        count: Callable[[], int] = lambda: 0,
     ) -> None:
-        self.late = late
+        self.late, self.count = late, count
         self.on_call, self.constructions, self.folder = on_call, constructions, folder
         self.budget, self.patience = budget, patience
         self.excused = excused
@@ -91,6 +94,8 @@ class Watch:
         self._patience = Patience(patience, folder, excused)
         #: The remaining `budget`, and the clock that measures its use.
         self._spare, self._spent = budget, OwnTime()
+        #: The count of torch calls at which the program ends: unlike seconds, it is the same in every run.
+        self._last_step = 0
         self.reached: dict[int, Reached] = {}
         self.time_up: TimeUp | None = None
         self._moded: set[int] = set()
@@ -169,7 +174,7 @@ class Watch:
             self._stop_if_complete()
             return self._call_unwatched(model, args, kwargs)
         part = id(model) in self.constructions.children()
-        if self.reached and self.late():
+        if self.reached and (self.late() or self.count() > self._last_step):
             raise Stop
         if id(model) not in self._moded:
             put_in_mode(model, False)
@@ -229,14 +234,14 @@ class Watch:
             _signal(signal.SIGALRM, handler)
 
     def _rearm_alarm(self, seconds: float) -> None:
-        self._spare, self._spent = seconds, OwnTime()
+        self._spare, self._spent, self._last_step = seconds, OwnTime(), self.count() + SPARE_STEPS
         if _can_alarm():
             _setitimer(signal.ITIMER_REAL, seconds, 0.1)
 
     def _has_spent(self) -> bool:
-        """Are its seconds used up? The alarm goes by the clock, and repeats."""
+        """Are its steps or its seconds used up? The alarm goes by the clock, and repeats."""
         self._spare -= self._spent.passed()[0]
-        return self._spare <= TICK / 100
+        return self._spare <= TICK / 100 or self.count() > self._last_step
 
     def _handle_alarm(self, signum: int, frame: FrameType | None) -> None:
         if self.reached:

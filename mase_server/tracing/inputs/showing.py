@@ -42,7 +42,7 @@ from mase_server.tracing.models.constructions import construction_of, list_requi
 from mase_server.tracing.models.expressions import NoTextError, value_text
 from mase_server.tracing.models.found import Found, Hooks, Unshown, call_arguments
 from mase_server.tracing.models.guesses import NoArgumentsError
-from mase_server.tracing.models.workspace import FILE_SECONDS, Budget, Workspace
+from mase_server.tracing.models.workspace import FILE_STEPS, Budget, Workspace
 from mase_server.tracing.recording.positions import report_phase
 from mase_server.tracing.recording.state import put_in_mode, require_tree
 
@@ -70,9 +70,9 @@ class Showing:
         #: What the file's names stand for, once it has run.
         self.names: Namespace = {}
         self.workspace = Workspace(request.folder, request.path)
-        #: The time for all searches, from the first one on; and the time of the class whose turn it is.
+        #: The steps for all searches, from the first one on; and those of the class whose turn it is.
         self.budget: Budget | None = None
-        self.turn = Budget.of(0.0)
+        self.turn = self.of_steps(0)
 
     def of_spec(self, built: Built, name: str, spec: Inputs, source: str, how: str) -> Found:
         """A model with inputs that are only described."""
@@ -132,10 +132,22 @@ class Showing:
         """The surroundings of a class of the file."""
         return Surroundings(namespace, self.tree, self.hooks.shadows, self.hooks.on_trial, self.workspace, self.turn)
 
+    def of_steps(self, steps: float) -> Budget:
+        """A budget of so many steps, which the time limit of the trace ends too."""
+        return Budget.of(steps, lambda: self.hooks.shadows.steps, self.is_late)
+
+    def is_late(self) -> bool:
+        """Has the time for making models ended?"""
+        return False
+
+    def whole_budget(self) -> Budget:
+        """The steps for all searches of the file, counted from the first one on."""
+        self.budget = self.budget or self.of_steps(FILE_STEPS)
+        return self.budget
+
     def take_turn(self, waiting: int) -> None:
-        """Take a class's share of the time: half of the rest, all of it for the last waiting one."""
-        self.budget = self.budget or Budget.of(FILE_SECONDS)
-        self.turn = self.budget.part(1.0 if waiting == 1 else 0.5)
+        """Take a class's share of the steps: half of the rest, all of them for the last waiting one."""
+        self.turn = self.whole_budget().part(1.0 if waiting == 1 else 0.5)
 
     def as_wished(self, built: Built, name: str) -> Built:
         """The same, noting arguments that came from an option."""
@@ -176,9 +188,9 @@ class Showing:
             yield self.cover(self.of_spec(built, name, searched.spec, "search", how))
 
     def search(self, built: Built, name: str) -> Searched:
-        """Search for inputs of a model, within its turn's time."""
+        """Search for inputs of a model, within its turn's steps."""
         run_by(built.model, entry_for(name, built.model))
-        # If these inputs do not work, other arguments need time too.
+        # If these inputs do not work, other arguments need steps too.
         with report_phase("inputs", name):
             return search_inputs(built.model, self.hooks, budget=self.turn.part(0.6))
 

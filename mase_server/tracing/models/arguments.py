@@ -32,6 +32,7 @@ from mase_server.tracing.models.guesses import (
 )
 from mase_server.tracing.models.plans import Plan, iterate_plans, iterate_starts
 from mase_server.tracing.models.repairs import propose_arguments
+from mase_server.tracing.models.workspace import TRY_STEPS
 from mase_server.tracing.recording.shadow import MetaMode
 
 __all__ = ["Built", "Surroundings", "build", "builds", "rebuilt"]
@@ -124,6 +125,7 @@ def rebuilt(
 
 def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built | BaseException:
     """The model that a plan makes, or the exception that it raises."""
+    around.shadows.steps += TRY_STEPS
     constructions = Constructions()
     room = limit_memory() if plan.guessed else nullcontext()
     try:
@@ -158,9 +160,9 @@ def _is_lacking_arguments(kind: type[nn.Module], error: BaseException) -> bool:
 
 # Guessed arguments, and changes that their errors suggest: a bounded search, furthest first.
 
-#: Bounds: constructions, and seconds.
+#: Bounds: constructions, and steps.
 MAX_REPAIRS = 48
-MAX_SECONDS = 2.0
+MAX_STEPS = 20_000
 
 GUESSED = "its constructor's arguments are guessed from their names"
 CHANGED = "changed as its errors suggest"
@@ -181,7 +183,7 @@ class _Step:
 class Repairs:
     """Plans with guessed arguments: the usual ones, then changes that the errors of failed ones suggest.
 
-    Iteration ends when nothing is left to try, or after `MAX_REPAIRS` plans or `MAX_SECONDS`.
+    Iteration ends when nothing is left to try, or after `MAX_REPAIRS` plans or `MAX_STEPS`.
     usual: begin with guesses.
     """
 
@@ -194,7 +196,7 @@ class Repairs:
         self._order = itertools.count()
 
     def __iter__(self) -> Iterator[Plan]:
-        budget = self.around.budget.part(most=MAX_SECONDS)
+        budget = self.around.budget.part(most=MAX_STEPS)
         if self.usual:
             yield from self._start_from_partial_calls()
         for _ in range(MAX_REPAIRS):

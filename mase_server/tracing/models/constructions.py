@@ -23,7 +23,7 @@ from mase_server.ops.types import Kwargs
 from mase_server.tracing.execution.substitutes import is_wrapper
 from mase_server.tracing.importing.source import Namespace
 from mase_server.tracing.models.settings import Settings
-from mase_server.tracing.models.workspace import FILE_SECONDS, Budget, Workspace
+from mase_server.tracing.models.workspace import UNLIMITED, Budget, Workspace
 from mase_server.tracing.recording.positions import Mark, is_hidden, resolve_mark
 from mase_server.tracing.recording.shadow import Shadows
 
@@ -205,7 +205,7 @@ def get_class_origin(kind: type, folder: str, modules: Mapping[str, ModuleType] 
     return "workspace" if inside else "library"
 
 
-# The surroundings in which a class is made: its file, its workspace, and the available time.
+# The surroundings in which a class is made: its file, its workspace, and the available steps.
 
 #: The deepest nesting of models that are made for other models.
 MAX_DEPTH = 2
@@ -215,7 +215,7 @@ MAX_DEPTH = 2
 class Surroundings:
     """The surroundings in which a class is made.
 
-    workspace: an empty one if only the file counts.  budget: the time for finding ways to make a model.
+    workspace: an empty one if only the file counts.  budget: the steps for finding ways to make a model.
     depth: the number of models that wait for this one, as parts of each other.
     """
 
@@ -224,7 +224,7 @@ class Surroundings:
     shadows: Shadows
     on_trial: Callable[[], AbstractContextManager[None]] = nullcontext
     workspace: Workspace = field(default_factory=lambda: Workspace(""))
-    budget: Budget = field(default_factory=lambda: Budget.of(FILE_SECONDS))
+    budget: Budget = UNLIMITED
     depth: int = 0
 
     def settings(self) -> Settings:

@@ -26,7 +26,7 @@ from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.diagnosis.problems import describe_error as told
 from mase_server.tracing.execution.guard import guard_program
 from mase_server.tracing.execution.program import Place, as_program, modules_kept
-from mase_server.tracing.execution.running import MainRun, Running, problems_of, unknown_bases
+from mase_server.tracing.execution.running import Lacking, MainRun, Running, problems_of, unknown_bases
 from mase_server.tracing.execution.substitutes import simulate_single_process, unwrap_model
 from mase_server.tracing.importing.missing import MissingImports
 from mase_server.tracing.importing.placeholders import stands_in
@@ -57,13 +57,13 @@ from mase_server.tracing.models.guesses import (
     make_arguments,
     usual_arguments,
 )
-from mase_server.tracing.models.workspace import Budget
+from mase_server.tracing.models.workspace import FILE_STEPS, Budget
 from mase_server.tracing.recording.shadow import MetaMode
 
 #: The most other ways to make a model for which inputs are searched.
 MAX_WAYS = 4
-#: Seconds for classes that no shown model uses: the other models do not wait much longer for them.
-REST_SECONDS = 3.0
+#: Steps for classes that no shown model uses: the other models do not wait much longer for them.
+REST_STEPS = 30_000
 #: The most functions that are tried before guessing the arguments of the classes that they make.
 MAX_FACTORIES = 3
 #: A result of the search.
@@ -98,16 +98,21 @@ def find_models(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[It
             yield trouble.at_class(request.path, None, "error", "bad-inputs", message)
             return
         if not wishes.skips_file():
-            yield from _Finder(request, tree, hooks, wishes).run()
-            yield from problems_of(missing, request.path, request.folder)
+            finder = _Finder(request, tree, hooks, wishes)
+            yield from finder.run()
+            yield from problems_of(missing, request.path, request.folder, finder.lacking, serious=not finder.shown)
 
 
 class _Finder(Running):
-    """The search. late: the models that it did not come to, each with its place, the reason and what would help."""
+    """The search. late: the models that it did not come to, each with its place, the reason and what would help.
+
+    lacking: what a missing package ended the run of the file with; it is told at the import of that package.
+    """
 
     def __init__(self, request: TraceRequest, tree: ast.Module, hooks: Hooks, wishes: Wishes) -> None:
         super().__init__(request, tree, hooks, wishes)
         self.late: dict[str, tuple[ast.ClassDef | ast.FunctionDef | None, str, str]] = {}
+        self.lacking: Lacking | None = None
 
     def run(self) -> Iterator[Item]:
         run, program = self.load()
@@ -123,7 +128,10 @@ class _Finder(Running):
         if program and run.error is not None and self.hooks.on_end is not None:
             self.hooks.on_end(run.error, run.failure)
         problem = None if program and not run.early else self.in_run(run)
-        if problem is not None:
+        lack = trouble.find_lack(run.error) if problem is not None and run.error is not None else None
+        if problem is not None and lack is not None and lack.name:
+            self.lacking = Lacking(lack, problem)
+        elif problem is not None:
             yield problem
         for item in self._show_remaining(run):
             # One problem is enough: its consequences are not reported as well.
@@ -193,13 +201,15 @@ class _Finder(Running):
         yield from (item for item in self._from_factories(first, module, set(names)) if isinstance(item, Found))
         for index, name in enumerate(names):
             if name in classes and name not in self.covered and self.wishes.wants(name):
-                if self.shown and self.deadline.is_spent():
+                if self.is_late():
                     self._note_late(name, self.nodes.get(name))
                     continue
                 self.take_turn(len(names) - index)
                 for item in self._from_class(name, classes[name], vars(module)):
                     if isinstance(item, Found):
                         yield item
+                    elif self.is_late() and not item.elsewhere:
+                        self._note_late(name, self.nodes.get(name))
                     else:
                         unshown.append(item)
         yield from self._from_factories([each for each in made_by if each not in first], module, set(names))
@@ -223,13 +233,13 @@ class _Finder(Running):
         self, made_by: Sequence[Factory], module: ModuleType, wholes: Set[str]
     ) -> Iterator[Found | Unshown]:
         """Models that functions of the file build and that are not shown yet. wholes: the root classes of the file."""
-        budget = Budget.of(REST_SECONDS) if self.shown else self.deadline
+        budget = self.of_steps(REST_STEPS if self.shown else FILE_STEPS)
         for factory in made_by:
             if factory.names & wholes & self.covered or not self.wishes.wants(factory.name):
                 continue
             if budget.is_spent():
                 # Whether a function with another purpose gives a model is not known.
-                if budget is self.deadline:
+                if self.is_late():
                     self._note_late(factory.name, factory.node)
                 continue
             asked = self.wishes.of(factory.name).call
@@ -271,7 +281,7 @@ class _Finder(Running):
         self, classes: Mapping[str, type[nn.Module]], tried: set[str], module: ModuleType
     ) -> Iterator[Found]:
         """Classes that no shown model has, each alone, if that succeeds; and further entries of shown classes."""
-        budget = Budget.of(REST_SECONDS)
+        budget = self.of_steps(REST_STEPS)
         shown = [kind for name, kind in classes.items() if name in self.covered and further_entry(kind)]
         while left := {name: kind for name, kind in classes.items() if name not in self.covered | tried}:
             for name in find_root_classes(left, self.tree):

@@ -13,7 +13,6 @@ import json
 import re
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,57 +21,51 @@ from typing import Any, TypeVar
 from mase_server.tracing.importing.lookups import note_read, without_recording
 from mase_server.tracing.importing.source import Namespace, files_below
 
-# The time limit of a file's search for models: one clock for all its classes, constructors and inputs.
+# The limit of a file's search for models: one count of steps for all its classes, constructors and inputs.
 
-Clock = Callable[[], float]
-
-#: Seconds for all searches of a file.
-FILE_SECONDS = 5.0
-
-
-def start_stopwatch() -> Clock:
-    """Seconds of this process's own work from now on, or half of those on the wall while it waits.
-
-    This way the load of other programs does not end a search earlier.
-    """
-    work, wall = time.process_time(), time.monotonic()
-    return lambda: max(time.process_time() - work, (time.monotonic() - wall) / 2)
+#: Steps for all searches of a file; a torch call on meta is one, and takes about 0.1 ms.
+FILE_STEPS = 50_000
+#: Steps that each try of a constructor or a forward counts besides its torch calls.
+TRY_STEPS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A point in time after which nothing more is tried; earlier results count.
+    """A number of steps after which nothing more is tried; earlier results count.
 
-    end: seconds of `clock`.
+    Steps are what the search did (`Shadows.steps`), not seconds: the same file gets the same models whatever the load.
+    end: the count of `counter` at which it is spent.  late: has the time limit of the whole trace ended? That ends
+    every budget, and is told.
     """
 
     end: float
-    clock: Clock = field(repr=False)
+    counter: Callable[[], float] = field(repr=False)
+    late: Callable[[], bool] = field(default=lambda: False, repr=False)
 
     @classmethod
-    def of(cls, seconds: float, clock: Clock | None = None) -> Budget:
-        """A budget of `seconds` seconds from now on."""
-        clock = clock or start_stopwatch()
-        return cls(clock() + seconds, clock)
+    def of(cls, steps: float, counter: Callable[[], float], late: Callable[[], bool] = lambda: False) -> Budget:
+        """A budget of so many steps from now on."""
+        return cls(counter() + steps, counter, late)
 
     def left(self) -> float:
-        """Seconds that are left, 0 once there are none."""
-        return max(0.0, self.end - self.clock())
+        """Steps that are left, 0 once there are none."""
+        return 0.0 if self.late() else max(0.0, self.end - self.counter())
 
     def is_spent(self) -> bool:
         """Is nothing left?"""
-        return self.clock() >= self.end
+        return self.left() == 0.0
 
     def part(self, share: float = 1.0, most: float = float("inf")) -> Budget:
-        """A budget inside this one: a share of the rest, and at most `most` seconds."""
-        return Budget.of(min(self.left() * share, most), self.clock)
+        """A budget inside this one: a share of the rest, and at most `most` steps."""
+        return Budget.of(min(self.left() * share, most), self.counter, self.late)
 
 
-#: Bounds of reading for one file's models: files, seconds, bytes of one file, and of all.
+UNLIMITED = Budget(float("inf"), lambda: 0.0)
+
+#: Bounds of reading for one file's models: files, bytes of one file, and of all.
 MAX_FILES = 2000
-MAX_SECONDS = 0.5
 MAX_BYTES = 400_000
-MAX_TOTAL = 40_000_000
+MAX_TOTAL = 20_000_000
 _SUFFIXES = (".py", ".ipynb", ".md", ".rst")
 CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
 _BLOCK = re.compile(r"```[^\n]*\n(.*?)```", re.DOTALL)
@@ -95,11 +88,11 @@ class Call:
 class Workspace:
     """The texts below a folder, the least nested first; each is read once for all searches.
 
-    folder: "" for no texts.  but: a file that is left out.  seconds: for all the reading.
+    folder: "" for no texts.  but: a file that is left out.
     """
 
-    def __init__(self, folder: str, but: str = "", seconds: float = MAX_SECONDS) -> None:
-        self.folder, self.but, self.seconds = folder, but, seconds
+    def __init__(self, folder: str, but: str = "") -> None:
+        self.folder, self.but = folder, but
         self._read: list[tuple[Path, bytes]] = []
         self._unread: Iterator[tuple[Path, bytes]] | None = None
         self._kept: dict[Any, Any] = {}
@@ -112,7 +105,7 @@ class Workspace:
         return found
 
     def texts(self, suffixes: tuple[str, ...] = _SUFFIXES) -> Iterator[tuple[Path, bytes]]:
-        """Files of these kinds, as far as time allowed to read them."""
+        """Files of these kinds, as far as the bounds of reading go."""
         at = 0
         while True:
             for path, text in self._read[at:]:
@@ -127,8 +120,9 @@ class Workspace:
         wanted = re.compile(rf"\b{re.escape(name)}(\.\w+)?\s*\(".encode())
         # A class is known by its file's name or by those of the packages around it.
         known = {Path(self.but).stem, *Path(self.but).parent.parts[-3:]}
+        plain = name.encode()
         for path, text in self.texts():
-            if not wanted.search(text):
+            if plain not in text or not wanted.search(text):
                 continue
             note_read(path)
             for tree in _iterate_code_pieces(path, text.decode("utf-8", "replace"), name):
@@ -148,12 +142,12 @@ class Workspace:
         return found is not None
 
     def _iterate_readable_files(self) -> Iterator[tuple[Path, bytes]]:
-        budget, total = Budget.of(self.seconds), 0
+        total = 0
         files = files_below(self.folder, (*_SUFFIXES, *CONFIGURATIONS), self.but) if self.folder else ()
         for path in (Path(file.path) for file in itertools.islice(files, MAX_FILES)):
             text = _read_small_file(path)
             total += len(text or b"")
-            if budget.is_spent() or total > MAX_TOTAL:
+            if total > MAX_TOTAL:
                 return
             if text is not None:
                 yield path, text

@@ -7,6 +7,8 @@ recovers from none.
 from __future__ import annotations
 
 import copy
+import math
+import re
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -21,6 +23,8 @@ from mase_server.tracing.recording.calling import (
     DEVICE_WORDS,
     MOVES,
     TAKE_DEVICE_TEXT,
+    Values,
+    iterate_leaf_tensors,
     map_leaves,
     may_write,
     read_version_counter,
@@ -34,9 +38,15 @@ from mase_server.tracing.recording.state import put_in_mode
 CHEAP_PARAMETERS = 20_000_000
 #: Models with more parameters never run for real.
 MOST_PARAMETERS = 400_000_000
-#: Seconds of its own work after which a real run is aborted: few parameters may still mean much work, as in three
+#: Estimated seconds of work after which a real run is aborted: few parameters may still mean much work, as in three
 #: dimensions, and a search and the recording after it make one each.
 MOST_REAL_SECONDS = 5.0
+#: The estimate is far off where a run takes so many times as long: then the clock ends it.
+_PATIENCE = 4
+#: What one core does in a second, roughly, and the seconds that a call takes besides.
+_MULTIPLICATIONS, _ELEMENTS, _CALL_SECONDS = 1e10, 5e8, 5e-6
+#: Names of the calls that multiply each element of one tensor with many of another.
+_PRODUCTS = re.compile(r"linear|conv|matmul|mm$|bmm|einsum|attention|bilinear|lstm|gru|rnn")
 
 _GIVEN_UP = "a run with real values on the CPU had not ended after {:.0f} s"
 _META_ONLY = (
@@ -56,45 +66,80 @@ class TooSlowError(ValueDependentError):
     """A real run was aborted."""
 
 
+class Work:
+    """The estimated seconds of real torch calls.
+
+    They are counted from the sizes of tensors and not measured, so that the load of a machine decides nothing.
+    """
+
+    def __init__(self) -> None:
+        self.seconds, self._began = 0.0, time.thread_time()
+
+    def require_time(self) -> None:
+        """TooSlowError once the work has reached `MOST_REAL_SECONDS`."""
+        measured = time.thread_time() - self._began
+        if self.seconds > MOST_REAL_SECONDS or measured > _PATIENCE * max(MOST_REAL_SECONDS, 0.0):
+            raise TooSlowError(_GIVEN_UP.format(MOST_REAL_SECONDS))
+
+    def add_call(self, func: Callable[..., Any], args: Values, out: Any) -> None:
+        """Count one call that was made."""
+        given = list(iterate_leaf_tensors(args))
+        made = list(iterate_leaf_tensors((out,)))
+        with torch._C.DisableTorchFunction():
+            elements = sum(tensor.numel() for tensor in (*given, *made))
+            self.seconds += _CALL_SECONDS + elements / _ELEMENTS
+            if len(given) > 1 and made and _PRODUCTS.search(getattr(func, "__name__", "")):
+                self.seconds += _count_multiplications(given[0], given[1], made[0]) / _MULTIPLICATIONS
+
+
+def _count_multiplications(one: torch.Tensor, other: torch.Tensor, made: torch.Tensor) -> float:
+    """About m * k * n for a product of [m, k] and [k, n], and the same for batches of them and for convolutions."""
+    count = math.sqrt(one.numel() * other.numel() * made.numel())
+    if one.dim() > 2 and one.shape[:-2] == other.shape[:-2]:  # a batch of products
+        return count / math.sqrt(max(1, math.prod(one.shape[:-2])))
+    return count * math.sqrt(math.prod(other.shape[2:])) if other.dim() > 2 else count
+
+
 class Bounded(TorchFunctionMode):
-    """Inside, real code is aborted with TooSlowError after `MOST_REAL_SECONDS` of its own work."""
+    """Inside, real code is aborted with TooSlowError after `MOST_REAL_SECONDS` of estimated work."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._end = time.thread_time() + MOST_REAL_SECONDS
+        self._work = Work()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Kwargs | None = None
     ) -> Any:
         """Make the call itself, while there is time."""
-        if time.thread_time() > self._end:
-            raise TooSlowError(_GIVEN_UP.format(MOST_REAL_SECONDS))
+        self._work.require_time()
         func, args, kwargs = on_cpu(func, args, kwargs or {})
-        return func(*args, **kwargs)
+        out = func(*args, **kwargs)
+        self._work.add_call(func, args, out)
+        return out
 
 
 class RealRecorder(Recorder):
-    """Records a forward that runs on real values, for `MOST_REAL_SECONDS` at most."""
+    """Records a forward that runs on real values, for `MOST_REAL_SECONDS` of estimated work at most."""
 
-    _end = float("inf")
+    work: Work
 
     def record(self, args: tuple[Any, ...], kwargs: Kwargs) -> Run:
         """Record as `Recorder.record`; the caller restores the state that the forward writes."""
         for buffer in self.root.buffers():
             self.shadows.written(buffer)
-        self._end = time.thread_time() + MOST_REAL_SECONDS
+        self.work = Work()
         return super().record(args, kwargs)
 
     def run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
         """Compute one torch call as it is."""
-        if time.thread_time() > self._end:
-            raise TooSlowError(_GIVEN_UP.format(MOST_REAL_SECONDS))
+        self.work.require_time()
         func, args, kwargs = on_cpu(func, args, kwargs)
         target = args[0] if args and isinstance(args[0], torch.Tensor) else None
         if target is not None and may_write(func, args, kwargs):
             self.shadows.written(target)
         before = read_version_counter(target)
         out = func(*args, **kwargs)
+        self.work.add_call(func, args, out)
         self.mutated = target is not None and read_version_counter(target) != before
         return out
 

@@ -116,6 +116,9 @@ class Shadows:
         self.limit = limit
         #: Results of calls that depend only on the types of their arguments: meta kernels are slow.
         self.results: dict[Any, Result] = {}
+        #: The work done so far, in torch calls. Searches are limited by it and not by time, so that the load of a
+        #: machine changes no result.
+        self.steps = 0
         self._real: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._twins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._tainted: set[int] = set()
@@ -255,6 +258,7 @@ class MetaMode(TorchFunctionMode):
     def run(self, func: Callable[..., Any], args: Values, kwargs: Kwargs) -> Any:
         """Compute one torch call; afterwards `mutated` says whether it changed its first argument in place."""
         self.mutated = False
+        self.shadows.steps += 1
         if type(func) is GETTER:
             return self._get_attribute(func, args, kwargs)
         if func in READS:

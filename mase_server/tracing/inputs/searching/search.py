@@ -34,12 +34,12 @@ from mase_server.tracing.inputs.spec import (
 from mase_server.tracing.inputs.text import format_inputs
 from mase_server.tracing.inputs.trouble import list_attempts
 from mase_server.tracing.models.found import Hooks, call_arguments
-from mase_server.tracing.models.workspace import Budget
+from mase_server.tracing.models.workspace import TRY_STEPS, Budget
 from mase_server.tracing.recording.rules import OutOfRangeError
 from mase_server.tracing.recording.state import put_in_mode
 
 MAX_ATTEMPTS = 200
-MAX_SECONDS = 10.0
+MAX_STEPS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ def search_inputs(
     model: nn.Module, hooks: Hooks, attempts: int = MAX_ATTEMPTS, budget: Budget | None = None
 ) -> Searched:
     """Search for inputs with which the model's forward succeeds, within `attempts` attempts and a budget."""
-    budget, mode = budget or Budget.of(MAX_SECONDS), model.training
+    mode = model.training
+    budget = budget or Budget.of(MAX_STEPS, lambda: hooks.shadows.steps)
     put_in_mode(model, False)
     trying = _Search(model, hooks)
     try:
@@ -108,6 +109,7 @@ class _Search:
         return candidate.depth > 0 and any(map(is_unavoidable, self.furthest.errors()))
 
     def _attempt_values(self, values: InputValues) -> BaseException | None:
+        self.hooks.shadows.steps += TRY_STEPS
         args, kwargs = call_arguments(self.model, values)
         return self.hooks.attempt(self.model, args, kwargs)
 
