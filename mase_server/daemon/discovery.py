@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import builtins
 import contextlib
 import io
 import json
@@ -184,11 +185,12 @@ class _File:
 
     def __init__(self, tree: ast.Module) -> None:
         self._nodes = list(ast.walk(tree))
-        self._iterate_origins = dict(self._iterate_imports())
+        self._origins = dict(self._iterate_imports())
+        self._own = {*dir(builtins), *(each.name for each in self._nodes if isinstance(each, ast.ClassDef))}
 
     def has_model(self) -> bool:
         """Does any class or call in it create a module?"""
-        if not self._iterate_origins:
+        if not self._origins:
             return False
         return any(
             self._is_module_definition(node) if isinstance(node, ast.ClassDef) else self._is_module_call(node)
@@ -214,9 +216,12 @@ class _File:
             expression = expression.value
         if isinstance(expression, ast.Subscript):
             return self._resolve_origin(expression.value)
-        if not isinstance(expression, ast.Name) or expression.id not in self._iterate_origins:
+        if not isinstance(expression, ast.Name):
             return ""
-        return ".".join([self._iterate_origins[expression.id], *reversed(parts)])
+        # `from .parts import *` may bring any name that the file uses and does not define.
+        star = "" if expression.id in self._own else self._origins.get("*", "").replace("*", expression.id)
+        origin = self._origins.get(expression.id, star)
+        return ".".join([origin, *reversed(parts)]) if origin else ""
 
     def _is_module_definition(self, node: ast.ClassDef) -> bool:
         origins = [self._resolve_origin(base) for base in node.bases]

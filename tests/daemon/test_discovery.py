@@ -26,6 +26,8 @@ MODELS = {
     "torchvision": "import torchvision\nmodel = torchvision.models.resnet18()",
     "timm": "import timm\nmodel = timm.create_model('vit')",
     "in a function": "def build():\n    from torch import nn\n    class Net(nn.Module): pass\n    return Net()",
+    "names of a star import": "from .parts import *\nclass Net(nn.Module):\n    def forward(self, x): return x",
+    "layer of a star import": "from torch.nn import *\nmodel = Linear(2, 2)",
     "comment": "import torch\ndef f(x): return x + 1  # mase: x = f32[1]",
 }
 OTHERS = {
@@ -39,6 +41,8 @@ OTHERS = {
     "init": "from torch import nn\ndef f(w): nn.init.zeros_(w)",
     "annotation": "from torch import nn\ndef f(model: nn.Module) -> nn.Module: return model.eval()",
     "optimizer": "import torch\ndef f(ps): return torch.optim.Adam(ps)",
+    "own Module beside a star import": "from math import *\nclass Module: pass\nclass Net(Module): pass",
+    "exception beside a star import": "from torch.nn import *\nraise ValueError('x')",
     "plain class": "import os\nclass A:\n    def forward(self): os.remove('x')",
 }
 

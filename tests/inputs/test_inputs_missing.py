@@ -188,8 +188,31 @@ def test_a_constructor_that_wants_to_know_something_of_a_missing_package_is_not_
 def test_a_size_that_the_module_itself_takes_from_a_missing_package_is_an_error(tmp_path):
     body = BODY.replace("width=4", "width=WIDTH")
     payload = traced(tmp_path, {"net.py": f"{HEAD}import absent_one\nWIDTH = int(absent_one.width)\n{body}"})
-    assert ("error", "missing-package", 4) in told(payload)
+    assert told(payload) == [("error", "missing-package", 3)], "once, at the import"
+    (problem,) = payload["problems"]
+    assert "The import of this file ends at line 4." in problem["message"]
+    assert [each["line"] for each in problem["related"]] == [4]
+    assert problem["related"][0]["message"] == "The import of this file ends here: absent_one.width is needed here"
     assert payload["models"] == []
+
+
+def test_what_the_file_s_own_run_needs_of_a_missing_package_is_told_at_its_import_beside_the_shown_model(tmp_path):
+    text = f"{HEAD}import absent_one\nfor batch in absent_one.loader(3):\n    pass\n{BODY}\nn = int(absent_one.width)\n"
+    payload = traced(tmp_path, {"net.py": text})
+    assert told(payload) == [("warning", "missing-package", 3)]
+    assert bound(payload)["h"] == [2, 5]
+
+
+def test_a_neighbour_that_cannot_do_without_a_missing_package_is_told_once_too(tmp_path):
+    files = {
+        "net.py": HEAD + "import absent_one\nimport helpers\n" + BODY,
+        "helpers.py": "import absent_one\nWIDTH = 2 * int(absent_one.__version__)\n",
+    }
+    payload = traced(tmp_path, files)
+    (problem,) = payload["problems"]
+    assert (problem["code"], problem["line"]) == ("missing-package", 3)
+    places = [(Path(each["file"]).name, each["line"]) for each in problem["related"]]
+    assert places == [("helpers.py", 2), ("net.py", 4), ("helpers.py", 1)]
 
 
 def test_a_run_that_needs_a_missing_package_is_no_error(tmp_path):
@@ -526,3 +549,32 @@ def test_an_import_that_leads_above_the_workspace_is_no_package_to_install(tmp_p
     texts += [f"{each['why']} {each['step']}" for each in payload["unshown"]]
     assert len(texts) == 2
     assert not any("install" in text for text in texts)
+
+
+def test_an_error_of_the_package_that_a_file_is_in_is_told_at_an_import_of_the_file(tmp_path):
+    files = {
+        "kit_c/__init__.py": "from .other import three\n",
+        "kit_c/parts.py": "FOUR = 4\n",
+        "kit_c/other.py": "from .parts import FOUR\nthree = open('/no/such/file')\n",
+        "kit_c/net.py": HEAD + "from .parts import FOUR\n" + BODY,
+    }
+    payload = traced(tmp_path, files, "kit_c/net.py")
+    (problem,) = payload["problems"]
+    assert (Path(problem["file"]).name, problem["line"], problem["code"]) == ("net.py", 3, "import-error")
+    assert problem["message"].startswith("kit_c/other.py, line 2: Importing this file raised FileNotFoundError")
+    first = problem["related"][0]
+    assert (Path(first["file"]).name, first["line"]) == ("other.py", 2)
+    files["kit_c/net.py"] = HEAD + BODY
+    payload = traced(tmp_path / "again", files, "kit_c/net.py")
+    assert [(Path(each["file"]).name, each["line"]) for each in payload["problems"]] == [("net.py", 1)]
+
+
+def test_a_missing_package_that_ends_the_import_of_the_package_around_is_told_once(tmp_path):
+    files = {
+        "kit_d/__init__.py": "import absent_one\nWIDTH = int(absent_one.WIDTH)\n",
+        "kit_d/net.py": HEAD + BODY,
+    }
+    payload = traced(tmp_path, files, "kit_d/net.py")
+    (problem,) = payload["problems"]
+    assert (Path(problem["file"]).name, problem["line"], problem["code"]) == ("net.py", 1, "missing-package")
+    assert "The import of kit_d/__init__.py ends at line 2." in problem["message"]

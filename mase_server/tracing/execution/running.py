@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +38,7 @@ from mase_server.tracing.execution.program import (
     module_for,
 )
 from mase_server.tracing.execution.watch import PATIENCE, OnCall, Reached, Stop, TimeUp, Watch
+from mase_server.tracing.importing.importer import owns
 from mase_server.tracing.importing.missing import MissingImport
 from mase_server.tracing.importing.packages import install_advice, install_command, package_for
 from mase_server.tracing.importing.placeholders import Base, MissingPackageError, assumed
@@ -210,47 +212,68 @@ def problems_of(
         own = any(frame.file == path for each in found for frame in each.at)
         problem = problem if own else replace(problem, severity="information")
         if lacking is not None and any(_is_of_package(each, lacking.error) for each in found):
-            problem, lacking = _tell_end(problem, lacking), None
+            problem, lacking = _tell_end(problem, lacking, folder), None
         yield problem
     if lacking is not None:
-        yield lacking.problem
+        yield tell_in_file(lacking.problem, path, folder)
 
 
 def _is_of_package(missing: MissingImport, error: MissingPackageError) -> bool:
     return missing.name.partition(".")[0] == (error.name or "").partition(".")[0]
 
 
-def _tell_end(problem: Problem, lacking: Lacking) -> Problem:
+def _tell_end(problem: Problem, lacking: Lacking, folder: str) -> Problem:
     """The problem of a package that ended the import of the file: it says where, and what was needed there."""
     needed = f"{str(lacking.error).partition(' is needed here')[0]} is needed here"
     ended = lacking.problem
+    where = "this file" if ended.file == problem.file else os.path.relpath(ended.file, folder)
     place: Extent = {
         "line": ended.line, "column": ended.column, "end_line": ended.end_line, "end_column": ended.end_column,
     }  # fmt: skip
-    related: list[Related] = [{"file": ended.file, **place, "message": "The import of this file ends here"}]
+    related: list[Related] = [{"file": ended.file, **place, "message": f"The import of {where} ends here"}]
     if ended.related:
         related = [{**ended.related[0], "message": needed}, *related]
     else:
-        related = [{**related[0], "message": f"The import of this file ends here: {needed}"}]
-    message = problem.message.replace(_SHOWN, f"The import of this file ends at line {ended.line}.", 1)
+        related = [{**related[0], "message": f"The import of {where} ends here: {needed}"}]
+    message = problem.message.replace(_SHOWN, f"The import of {where} ends at line {ended.line}.", 1)
     return replace(problem, severity=ended.severity, message=message, related=[*related, *problem.related])
 
 
 def _find_import(found: Sequence[MissingImport], path: str) -> Position:
-    """The import statement of a file that leads to a missing package; the top of the file if none does.
-
-    The `__init__.py` of the file's own package runs before the file. Then it is the first statement that imports, from
-    that package, a module that leads there, or else anything.
-    """
+    """The import statement of a file that leads to a missing package; the top of the file if none does."""
     mine = [at for each in found for at in each.at if at.file == path]
     if mine:
         return sorted(mine, key=lambda at: (at.line, at.column))[0]
-    passed = {at.file for each in found for at in each.at}
+    return _find_import_of_package(path, {at.file for each in found for at in each.at})
+
+
+def _find_import_of_package(path: str, passed: Set[str]) -> Position:
+    """The first import statement of a file that leads to one of the files `passed`, else the first relative one.
+
+    The `__init__.py` of the file's own package runs before the file, which has a statement for the same module at best.
+    """
     inner = list(_iterate_relative_imports(path))
     leading = [node for node in inner if not passed.isdisjoint(_iterate_module_files(node, path))]
     for node in (leading or inner)[:1]:
         return Position(path, node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0, "")
     return Position(path, 1, 0, 1, 0, "")
+
+
+def tell_in_file(problem: Problem, path: str, folder: str) -> Problem:
+    """A problem of another file that was imported, told at the import statement of the edited file."""
+    if problem.file == path or not owns(folder, problem.file):
+        return problem
+    passed = {problem.file, *(each["file"] for each in problem.related)}
+    place: Extent = {
+        "line": problem.line, "column": problem.column, "end_line": problem.end_line, "end_column": problem.end_column,
+    }  # fmt: skip
+    where = f"{os.path.relpath(problem.file, folder)}, line {problem.line}"
+    related: Related = {"file": problem.file, **place, "message": "It is raised here"}
+    line, column, end_line, end_column = _get_import_span(_find_import_of_package(path, passed))
+    return replace(
+        problem, file=path, line=line, column=column, end_line=end_line, end_column=end_column,
+        message=f"{where}: {problem.message}", related=[related, *problem.related], fixes=[],
+    )  # fmt: skip
 
 
 def _iterate_relative_imports(path: str) -> Iterator[ast.ImportFrom]:

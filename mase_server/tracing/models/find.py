@@ -26,7 +26,7 @@ from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.diagnosis.problems import describe_error as told
 from mase_server.tracing.execution.guard import guard_program
 from mase_server.tracing.execution.program import Place, as_program, modules_kept
-from mase_server.tracing.execution.running import Lacking, MainRun, Running, problems_of, unknown_bases
+from mase_server.tracing.execution.running import Lacking, MainRun, Running, problems_of, tell_in_file, unknown_bases
 from mase_server.tracing.execution.substitutes import simulate_single_process, unwrap_model
 from mase_server.tracing.importing.missing import MissingImports
 from mase_server.tracing.importing.placeholders import stands_in
@@ -132,7 +132,7 @@ class _Finder(Running):
         if problem is not None and lack is not None and lack.name:
             self.lacking = Lacking(lack, problem)
         elif problem is not None:
-            yield problem
+            yield tell_in_file(problem, self.path, self.request.folder)
         for item in self._show_remaining(run):
             # One problem is enough: its consequences are not reported as well.
             if problem is None or isinstance(item, Found):
