@@ -123,8 +123,9 @@ def test_who_is_prepared_for_a_missing_package_learns_that_it_is(tmp_path, text)
 
 def test_a_module_that_is_imported_by_a_prepared_one_fails_as_ever(tmp_path):
     text = HEAD + "try:\n    import fast\nexcept ImportError:\n    fast = None\nassert fast is None\n" + BODY
-    payload = traced(tmp_path, {"net.py": text, "fast.py": "import absent_one\n"})
-    assert (bound(payload)["h"], payload["problems"]) == ([2, 5], [])
+    for fast in ("import absent_one\n", NEEDY):
+        payload = traced(tmp_path, {"net.py": text, "fast.py": fast})
+        assert (bound(payload)["h"], payload["problems"]) == ([2, 5], [])
 
 
 def test_code_in_a_handler_is_not_guarded_by_it(tmp_path):
@@ -231,6 +232,26 @@ def test_a_neighbour_s_missing_package_is_told_at_the_import_that_leads_to_it(tm
     assert places == [("net.py", 3, "warning")]
     (mine,) = payload["problems"]
     assert [(Path(each["file"]).name, each["line"]) for each in mine["related"]] == [("helpers.py", 2)]
+
+
+NEEDY = "import absent_one\nMODERN = float(absent_one.__version__[:3]) > 0.7\ndouble = 2\n"
+
+
+@pytest.mark.parametrize("needy", ["helpers.py", "kit/__init__.py"], ids=["a neighbour", "its package"])
+def test_what_follows_a_statement_that_needs_a_missing_package_in_another_file_is_there(tmp_path, needy):
+    folder = "kit/" if needy.startswith("kit") else ""
+    files = {needy: NEEDY, f"{folder}net.py": HEAD + ("" if folder else "from helpers import double\n") + BODY}
+    payload = traced(tmp_path, files, f"{folder}net.py")
+    assert bound(payload)["h"] == [2, 5]
+    assert [code for _, code, _ in told(payload)] == ["missing-package"]
+
+
+def test_a_size_that_a_neighbour_takes_from_a_missing_package_stays_unknown(tmp_path):
+    helpers = "import absent_one\nWIDTH = int(absent_one.width)\n"
+    text = HEAD + "from helpers import WIDTH\n" + BODY.replace("width=4", "width=WIDTH")
+    payload = traced(tmp_path, {"net.py": text, "helpers.py": helpers})
+    assert payload["models"] == []
+    assert [one["name"] for one in payload["unshown"]] == ["Net"]
 
 
 def test_a_package_that_many_neighbours_want_is_told_once(tmp_path):

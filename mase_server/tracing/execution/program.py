@@ -5,9 +5,6 @@ to its end past statements that fail.
 from __future__ import annotations
 
 import argparse
-import ast
-import asyncio
-import bisect
 import builtins
 import importlib
 import inspect
@@ -18,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any
@@ -27,12 +25,10 @@ import torch
 from torch import multiprocessing
 from torch.utils.data import DataLoader
 
-from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.execution.substitutes import loaded_where_present
 from mase_server.tracing.importing.placeholders import Absent, Placeholder
-from mase_server.tracing.importing.rewrite import cut_statements_before
-from mase_server.tracing.importing.source import Namespace, decode_source, read_source
-from mase_server.tracing.recording.positions import Position, resolve_mark
+from mase_server.tracing.importing.source import Namespace
+from mase_server.tracing.importing.statements import Cuts, Start, execute_to_end, plain_code_from
 
 #: Variables that keep libraries quiet and away from windows and the network.
 ENVIRONMENT = {
@@ -71,13 +67,8 @@ class Loaded:
 
 def compile_plainly(path: str) -> Loaded:
     """The file's own code, as Python would run it."""
-    source = Path(path).read_bytes()
-
-    def code_from(start: Start) -> CodeType:
-        tree = cut_statements_before(ast.parse(source, path), start)
-        return compile(tree, path, "exec", dont_inherit=True)
-
-    return Loaded(compile(source, path, "exec", dont_inherit=True), {}, code_from)
+    code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+    return Loaded(code, {}, partial(plain_code_from, path))
 
 
 @contextmanager
@@ -242,140 +233,6 @@ def _after_its_package(module: ModuleType) -> ModuleType:
     if not _is_imported(found, module.__file__):
         found = sys.modules[module.__name__] = module
     return found
-
-
-# Executing a file to its end, although a statement at its top level fails: the names it would have bound are unknown.
-#
-# Python stops a script that needs a GPU, a data set or an argument at import. The code below usually does not depend
-# on it; if it does, using an unknown value is an error of its own, as for a missing package.
-
-
-#: Statements that may fail before this is no longer the intended program.
-MAX_FAILURES = 20
-#: The same for a notebook, whose cells were never meant to be one program.
-MAX_OF_NOTEBOOK = 60
-
-#: A line after every end.
-_NEVER = 10**9
-#: The position (line, column) of the statement that code begins with.
-Start = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """A statement at the top level of a file that raised at a line of its own or of a block inside it."""
-
-    statement: ast.stmt
-    line: int
-    next: Start
-
-
-@dataclass(frozen=True, slots=True)
-class Cuts:
-    """How to end statements that run too long without ending the program: those of a notebook.
-
-    by: the exceptions that are raised in them.  goes_on: is asked after each whether the next statement may run.
-    """
-
-    by: type[BaseException]
-    goes_on: Callable[[], bool]
-
-
-def execute_to_end(
-    path: str, code: CodeType, names: Namespace, code_from: Callable[[Start], CodeType], cuts: Cuts | None = None
-) -> BaseException | None:
-    """Execute a file's code in `names`; return the first error. Raises one that came from outside of any statement.
-
-    code_from: the code of the same file from a statement on.
-    """
-    first: BaseException | None = None
-    for _ in range(MAX_FAILURES if cuts is None else MAX_OF_NOTEBOOK):
-        try:
-            _run_code(code, names)
-            return first
-        except RAISED as error:  # the border to the user's code
-            first = first or error
-            failed = _find_failed_statement(path, error)
-            if failed is None:
-                raise first from None
-            names.update(_make_unknown_names(path, failed, error, names))
-        except BaseException as cut:
-            failed = (
-                _find_failed_statement(path, cut)
-                if cuts is not None and type(cut) is cuts.by and cuts.goes_on()
-                else None
-            )
-            if failed is None:
-                raise
-            # The names that it had bound by then keep their names, but perhaps not their values.
-            unknown = _make_unknown_names(path, failed, cut, names)
-            names.update({name: value for name, value in unknown.items() if name not in names})
-        code = code_from(failed.next)
-    return first
-
-
-def _run_code(code: CodeType, names: Namespace) -> None:
-    """Execute code, which may await at its top level if it is a notebook's."""
-    if code.co_flags & inspect.CO_COROUTINE:
-        asyncio.run(eval(code, names))
-    else:
-        exec(code, names)
-
-
-def _find_failed_statement(path: str, error: BaseException) -> _Failed | None:
-    at = next(
-        (place for place in _iterate_positions(error) if place.file == path and place.function == "<module>"), None
-    )
-    if at is None:
-        return None
-    body = ast.parse(decode_source(read_source(path))).body
-    starts = [(_first_line(statement), statement.col_offset) for statement in body]
-    index = bisect.bisect_right(starts, (at.line, max(at.column, 0))) - 1
-    after = starts[index + 1] if index + 1 < len(starts) else (_NEVER, 0)
-    return _Failed(body[index], at.line, after) if index >= 0 else None
-
-
-def _iterate_positions(error: BaseException) -> Iterator[Position]:
-    """Where the frames of a traceback were, outermost first."""
-    traceback = error.__traceback__
-    while traceback is not None:
-        yield resolve_mark((traceback.tb_frame.f_code, traceback.tb_lasti))
-        traceback = traceback.tb_next
-
-
-def _first_line(statement: ast.stmt) -> int:
-    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
-    return min([statement.lineno, *(each.lineno for each in decorators)])
-
-
-def _make_unknown_names(path: str, failed: _Failed, error: BaseException, names: Namespace) -> Namespace:
-    """A placeholder for each name that the statement may not have bound as it should."""
-    said = f"{type(error).__name__}: {error}".strip().partition("\n")[0].removesuffix(": ")
-    absent = Absent("", lambda thing: None, lambda file: file == path, f"line {failed.line} raised {said}")
-    again = isinstance(failed.statement, ast.For | ast.AsyncFor | ast.While)
-    return {
-        name: Placeholder(absent, name, made=True)
-        for name, line in _iterate_bound_names(failed.statement)
-        if again or line >= failed.line or name not in names
-    }
-
-
-def _iterate_bound_names(node: ast.AST) -> Iterator[tuple[str, int]]:
-    """The names that a statement binds in the module, and where."""
-    match node:
-        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-            yield node.name, node.end_lineno or node.lineno
-            return
-        case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-            return
-        case ast.Name(id=name, ctx=ast.Store()):
-            yield name, node.end_lineno or node.lineno
-        case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-            yield from ((each.asname or each.name.partition(".")[0], node.lineno) for each in aliases)
-        case ast.ExceptHandler(name=str(name)):
-            yield name, node.lineno
-    for inner in ast.iter_child_nodes(node):
-        yield from _iterate_bound_names(inner)
 
 
 # The command line of a program that got none: required arguments are invented, unless they may be sizes.

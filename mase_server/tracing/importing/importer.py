@@ -177,7 +177,10 @@ class _ReportingLoader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         code = self._importer.prepare_or_skip(self.path, module.__dict__) or super().get_code(module.__name__)
         assert code is not None
-        exec(code, module.__dict__)
+        # Lazy, because it imports torch, and a warm parent loads this module before that.
+        from mase_server.tracing.importing.statements import execute_module
+
+        execute_module(self.path, code, module.__dict__, functools.partial(self._importer.code_from, self.path))
 
 
 def install(roots: Sequence[str], cache: str | None, reporter: Reporter) -> WorkspaceImporter:

@@ -14,30 +14,26 @@ import functools
 import importlib
 import importlib.util
 import itertools
-import linecache
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
+from mase_server.tracing.importing.handlers import is_import_handled, iterate_frames
 from mase_server.tracing.importing.importer import owns
 from mase_server.tracing.importing.lookups import get_current_lookups, without_recording
 from mase_server.tracing.importing.packages import required_for
 from mase_server.tracing.importing.placeholders import Absent, MissingPackageError, Placeholder, stand_in
 from mase_server.tracing.importing.source import SKIPPED, decode_source, read_source
-from mase_server.tracing.recording.positions import Position, is_hidden, report_phase, resolve_mark
-
-#: Packages that call user code by themselves: an import below their frames is not the user's.
-_SEARCHING = tuple(f"mase_server.tracing.{name}" for name in ("execution", "inputs", "models"))
-_PREPARED = {"ImportError", "ModuleNotFoundError"}
-_PREPARED_FOR_ALL = _PREPARED | {"Exception", "BaseException", ""}
+from mase_server.tracing.importing.statements import execute_module, plain_code_from
+from mase_server.tracing.recording.positions import Position, report_phase, resolve_mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +61,23 @@ class MissingImports:
     @contextmanager
     def tolerated(self) -> Iterator[None]:
         """Inside, a failing import statement of the workspace gives a placeholder."""
-        with patch.object(builtins, "__import__", self._wrap_import(builtins.__import__)):
+        executing = patch.object(SourceFileLoader, "exec_module", self._wrap_execution(SourceFileLoader.exec_module))
+        with patch.object(builtins, "__import__", self._wrap_import(builtins.__import__)), executing:
             yield
 
     def __iter__(self) -> Iterator[MissingImport]:
         return iter(self.found.values())
+
+    def _wrap_execution(self, original: Callable[..., None]) -> Callable[..., None]:
+        """Execute plainly loaded files of the workspace past statements that need a missing package."""
+
+        def exec_module(loader: SourceFileLoader, module: ModuleType) -> None:
+            if type(loader) is not SourceFileLoader or not self._owns(loader.path):
+                original(loader, module)
+            elif (code := loader.get_code(module.__name__)) is not None:
+                execute_module(loader.path, code, vars(module), functools.partial(plain_code_from, loader.path))
+
+        return exec_module
 
     def _wrap_import(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def importing(
@@ -133,11 +141,7 @@ class MissingImports:
         if not self._owns(frame.f_code.co_filename):
             return module
         lacking = {name: error for name in names if (error := _find_lacking_error(module, name)) is not None}
-        if (
-            not lacking
-            or self._is_own(module.__name__)
-            or any(_is_prepared(*each) for each in _iterate_importers(frame))
-        ):
+        if not lacking or self._is_own(module.__name__) or is_import_handled(frame):
             return module
         for name, error in lacking.items():
             absent = self._record_missing(f"{module.__name__}.{name}", error, frame, own=False)
@@ -149,7 +153,7 @@ class MissingImports:
             return False
         if not _is_absence(error, name) and (self._is_own(name) or self._passed_through_own(error)):
             return False
-        return not any(_is_prepared(*each) for each in _iterate_importers(frame))
+        return not is_import_handled(frame)
 
     def _is_own(self, name: str) -> bool:
         """Is the top package one of the workspace?"""
@@ -179,7 +183,7 @@ class MissingImports:
         return _graft_name(sys.modules[top], inner, Placeholder(absent, f"{top}.{inner}"))
 
     def _record_missing(self, missing: str, error: Exception, frame: FrameType, own: bool) -> Absent:
-        places = (each for each in _iterate_frames(frame) if self._owns(each.f_code.co_filename))
+        places = (each for each in iterate_frames(frame) if self._owns(each.f_code.co_filename))
         at = tuple(resolve_mark((each.f_code, each.f_lasti)) for each in places)
         found = MissingImport(missing, own, error.with_traceback(None), at)
         self.found.setdefault((missing, at[0]), found)
@@ -230,70 +234,6 @@ def _resolve_module_name(name: str, namespace: Mapping[str, Any] | None, level: 
 def _is_absence(error: Exception, name: str) -> bool:
     """Is the module itself, or a package around it, missing?"""
     return isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
-
-
-def _iterate_frames(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-def _iterate_importers(frame: FrameType) -> Iterator[tuple[Position, bool]]:
-    """Yield the positions of the code outside, from the import statement outwards, and whether each imports by
-    itself."""
-    imports = True
-    for each in _iterate_frames(frame):
-        name = each.f_code.co_filename
-        if each.f_globals.get("__name__", "").startswith(_SEARCHING):
-            return
-        if name.startswith("<frozen importlib") or name == importlib.__file__:
-            imports = True
-        elif not is_hidden(each.f_code):
-            yield resolve_mark((each.f_code, each.f_lasti)), imports
-            imports = False
-
-
-@functools.cache
-def _is_prepared(at: Position, imports: bool) -> bool:
-    """Does the code around a place catch the error of a missing package?"""
-    enough = _PREPARED_FOR_ALL if imports else _PREPARED
-    return any(first <= at.line <= last and names & enough for first, last, names in _find_import_guards(at.file))
-
-
-@functools.cache
-def _find_import_guards(file: str) -> tuple[tuple[int, int, frozenset[str]], ...]:
-    """The lines inside `try` and `suppress` in a file, with the names of what they catch ("" for everything)."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return ()
-    return tuple(guard for node in ast.walk(tree) for guard in _read_import_guard(node))
-
-
-def _read_import_guard(node: ast.AST) -> Iterator[tuple[int, int, frozenset[str]]]:
-    match node:
-        case ast.Try(body=body, handlers=handlers):
-            caught = (handler.type or ast.Name("") for handler in handlers)
-            yield _make_import_guard(body, frozenset(name for each in caught for name in _iterate_caught_names(each)))
-        case ast.With(body=body, items=items):
-            for item in items:
-                match item.context_expr:
-                    case ast.Call(func=ast.Name(id="suppress") | ast.Attribute(attr="suppress"), args=args):
-                        yield _make_import_guard(
-                            body, frozenset(name for each in args for name in _iterate_caught_names(each))
-                        )
-
-
-def _make_import_guard(body: Sequence[ast.stmt], names: frozenset[str]) -> tuple[int, int, frozenset[str]]:
-    return body[0].lineno, body[-1].end_lineno or body[-1].lineno, names
-
-
-def _iterate_caught_names(node: ast.expr) -> Iterator[str]:
-    match node:
-        case ast.Tuple(elts=elements):
-            yield from (name for each in elements for name in _iterate_caught_names(each))
-        case ast.Attribute(attr=name) | ast.Name(id=name):
-            yield name
 
 
 # Finding the workspace's folder of a module that the user's own `sys.path` contains, and ours does not.

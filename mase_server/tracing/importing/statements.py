@@ -1,0 +1,173 @@
+"""Executing a file to its end, although a statement at its top level fails: the names it would have bound are unknown.
+
+Python stops a script that needs a GPU, a data set or an argument at import. The code below usually does not depend
+on it; if it does, using an unknown value is an error of its own, as for a missing package.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import bisect
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType
+
+from mase_server.tracing.diagnosis.failure import RAISED
+from mase_server.tracing.importing.handlers import is_import_handled
+from mase_server.tracing.importing.placeholders import Absent, MissingPackageError, Placeholder
+from mase_server.tracing.importing.rewrite import cut_statements_before
+from mase_server.tracing.importing.source import Namespace, decode_source, read_source
+from mase_server.tracing.recording.positions import Position, resolve_mark
+
+#: Statements that may fail before this is no longer the intended program.
+MAX_FAILURES = 20
+#: The same for a notebook, whose cells were never meant to be one program.
+MAX_OF_NOTEBOOK = 60
+
+#: A line after every end.
+_NEVER = 10**9
+#: The position (line, column) of the statement that code begins with.
+Start = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """A statement at the top level of a file that raised at a line of its own or of a block inside it."""
+
+    statement: ast.stmt
+    line: int
+    next: Start
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """How to end statements that run too long without ending the program: those of a notebook.
+
+    by: the exceptions that are raised in them.  goes_on: is asked after each whether the next statement may run.
+    """
+
+    by: type[BaseException]
+    goes_on: Callable[[], bool]
+
+
+def execute_to_end(
+    path: str,
+    code: CodeType,
+    names: Namespace,
+    code_from: Callable[[Start], CodeType],
+    cuts: Cuts | None = None,
+    goes_past: Callable[[BaseException], bool] = lambda error: True,
+) -> BaseException | None:
+    """Execute a file's code in `names`; return the first error. Raises one that came from outside of any statement.
+
+    code_from: the code of the same file from a statement on.  goes_past: may an error be passed over?
+    """
+    first: BaseException | None = None
+    for _ in range(MAX_FAILURES if cuts is None else MAX_OF_NOTEBOOK):
+        try:
+            _run_code(code, names)
+            return first
+        except RAISED as error:  # the border to the user's code
+            first = first or error
+            failed = _find_failed_statement(path, error) if goes_past(error) else None
+            if failed is None and first is error:
+                raise
+            if failed is None:
+                raise first from None
+            names.update(_make_unknown_names(path, failed, error, names))
+        except BaseException as cut:
+            failed = (
+                _find_failed_statement(path, cut)
+                if cuts is not None and type(cut) is cuts.by and cuts.goes_on()
+                else None
+            )
+            if failed is None:
+                raise
+            # The names that it had bound by then keep their names, but perhaps not their values.
+            unknown = _make_unknown_names(path, failed, cut, names)
+            names.update({name: value for name, value in unknown.items() if name not in names})
+        code = code_from(failed.next)
+    return first
+
+
+def execute_module(path: str, code: CodeType, names: Namespace, code_from: Callable[[Start], CodeType]) -> None:
+    """Execute an imported file, past statements that need a missing package unless code around expects that."""
+    frame = sys._getframe(1)
+
+    def goes_past(error: BaseException) -> bool:
+        return isinstance(error, MissingPackageError) and not is_import_handled(frame)
+
+    execute_to_end(path, code, names, code_from, goes_past=goes_past)
+
+
+def plain_code_from(path: str, start: Start) -> CodeType:
+    """The code of a file from a statement on, as Python would compile it."""
+    tree = cut_statements_before(ast.parse(read_source(path), path), start)
+    return compile(tree, path, "exec", dont_inherit=True)
+
+
+def _run_code(code: CodeType, names: Namespace) -> None:
+    """Execute code, which may await at its top level if it is a notebook's."""
+    if code.co_flags & inspect.CO_COROUTINE:
+        asyncio.run(eval(code, names))
+    else:
+        exec(code, names)
+
+
+def _find_failed_statement(path: str, error: BaseException) -> _Failed | None:
+    at = next(
+        (place for place in _iterate_positions(error) if place.file == path and place.function == "<module>"), None
+    )
+    if at is None:
+        return None
+    body = ast.parse(decode_source(read_source(path))).body
+    starts = [(_first_line(statement), statement.col_offset) for statement in body]
+    index = bisect.bisect_right(starts, (at.line, max(at.column, 0))) - 1
+    after = starts[index + 1] if index + 1 < len(starts) else (_NEVER, 0)
+    return _Failed(body[index], at.line, after) if index >= 0 else None
+
+
+def _iterate_positions(error: BaseException) -> Iterator[Position]:
+    """Where the frames of a traceback were, outermost first."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        yield resolve_mark((traceback.tb_frame.f_code, traceback.tb_lasti))
+        traceback = traceback.tb_next
+
+
+def _first_line(statement: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(each.lineno for each in decorators)])
+
+
+def _make_unknown_names(path: str, failed: _Failed, error: BaseException, names: Namespace) -> Namespace:
+    """A placeholder for each name that the statement may not have bound as it should."""
+    said = f"{type(error).__name__}: {error}".strip().partition("\n")[0].removesuffix(": ")
+    absent = Absent("", lambda thing: None, lambda file: file == path, f"line {failed.line} raised {said}")
+    again = isinstance(failed.statement, ast.For | ast.AsyncFor | ast.While)
+    return {
+        name: Placeholder(absent, name, made=True)
+        for name, line in _iterate_bound_names(failed.statement)
+        if again or line >= failed.line or name not in names
+    }
+
+
+def _iterate_bound_names(node: ast.AST) -> Iterator[tuple[str, int]]:
+    """The names that a statement binds in the module, and where."""
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            yield node.name, node.end_lineno or node.lineno
+            return
+        case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+            return
+        case ast.Name(id=name, ctx=ast.Store()):
+            yield name, node.end_lineno or node.lineno
+        case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+            yield from ((each.asname or each.name.partition(".")[0], node.lineno) for each in aliases)
+        case ast.ExceptHandler(name=str(name)):
+            yield name, node.lineno
+    for inner in ast.iter_child_nodes(node):
+        yield from _iterate_bound_names(inner)
