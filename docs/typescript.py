@@ -33,7 +33,8 @@ export type Value =
 #: The records that the extension names; those that they refer to are written, too.
 _ROOTS = (
     *listener.NOTIFICATIONS.values(), answers.Root, answers.Inputs, answers.InputTrial, answers.InputComparison,
-    answers.Problem, answers.Pass, answers.Pipeline, answers.CostTable, answers.Graph, answers.Verilog,
+    answers.Problem, answers.Pass, answers.Pipeline, answers.CostTable, answers.Graph, answers.WeightStatistics,
+    answers.Verilog,
     calls.ModelChoice, commands.PresentPlace, commands.NodesAt, commands.CostRowsAt, commands.CheckedArgument,
     commands.AppliedPass, commands.ComparedGraphs, verilog.Counterpart, verilog_commands.BuildForm,
     verilog_commands.ShownEmission, verilog_commands.SimulationReport,

@@ -167,6 +167,13 @@ export interface Graph {
   files: GraphFile[];
 }
 
+/** The parameters of a node or a module, the first hundred. total: how many there are. weights: the source of the values, in words. */
+export interface WeightStatistics {
+  parameters: ParameterStatistics[];
+  total: number;
+  weights: string;
+}
+
 /** The hardware of a model; no keys if the file has no model. */
 export interface Verilog {
   model?: string;
@@ -411,12 +418,29 @@ export interface CostRow {
   hardware: CostHardware | null;
   places: CostPlace[];
   passes: string;
+  saturated: number | null;
 }
 
 /** A file that nodes of a graph stand in. library: is it outside the workspace? */
 export interface GraphFile {
   path: string;
   library: boolean;
+}
+
+/** One parameter. random: has it no values of a file? Then nothing is told of its values: they are None, bins is empty, as they are for complex, sparse and quantised types. count: of elements. */
+export interface ParameterStatistics {
+  mean?: number | null;
+  std?: number | null;
+  min?: number | null;
+  max?: number | null;
+  zeros?: number | null;
+  not_finite?: number | null;
+  bins?: number[];
+  name: string;
+  dtype: string;
+  shape: number[];
+  count: number;
+  random: boolean;
 }
 
 /** Parameters of an emission; see `building.Build`. */

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         Unsubscribed,
         Verilog,
         Weights,
+        WeightStatistics,
         Worker,
     )
     from mase_server.protocol.records import Answer, Params, Plain
@@ -217,6 +218,13 @@ class BlockingMethods:
             "mase/weights", _given(path=path, model=model, names=names, original=original, start=start, count=count)
         )
         return cast("Weights", result)
+
+    def weight_statistics(
+        self, path: str, of: str, model: str | None = None, original: bool | None = None
+    ) -> WeightStatistics:
+        """Statistics of the weights of a node or a module, after the passes: {"parameters", "total", "weights"}."""
+        result = self.call("mase/weightStatistics", _given(path=path, model=model, of=of, original=original))
+        return cast("WeightStatistics", result)
 
     def draw(
         self,
@@ -553,6 +561,13 @@ class AsyncMethods:
             "mase/weights", _given(path=path, model=model, names=names, original=original, start=start, count=count)
         )
         return cast("Weights", result)
+
+    async def weight_statistics(
+        self, path: str, of: str, model: str | None = None, original: bool | None = None
+    ) -> WeightStatistics:
+        """Statistics of the weights of a node or a module, after the passes: {"parameters", "total", "weights"}."""
+        result = await self.call("mase/weightStatistics", _given(path=path, model=model, of=of, original=original))
+        return cast("WeightStatistics", result)
 
     async def draw(
         self,

@@ -32,11 +32,12 @@ async def cost_table(api: Api, params: Params) -> answers.CostTable:
     each parameter counts once in every row, even if layers share it; None if unknown.  shared: the other modules that
     use some of them.  flops, nodes: as `mase/costs` has them.  traffic: bytes read and written.  results: bytes that
     operators wrote, without views.  formats, bits: of results after passes; bits is None if there are several.  sqnr,
-    max_error: of the last result of the row.  passes: what passes did to a layer, an operator or the whole model, in
-    words, e.g. "50 % of the weight pruned"; "" for nothing.  hardware: {"multipliers", "luts", "memory_bits", "cycles"}
-    of the emitted hardware, cycles being those of the slowest part; None if nothing was emitted, if it belongs to
-    another text, or if a node in the row has no hardware.  places: the first places where it is called, or where the
-    class of a module is.
+    max_error: of the last result of the row.  saturated: the share of values outside of what their formats hold; of a
+    module the highest in it, of the whole model that of all its values.  passes: what passes did to a layer, an
+    operator or the whole model, in words, e.g. "50 % of the weight pruned"; "" for nothing.  hardware: {"multipliers",
+    "luts", "memory_bits", "cycles"} of the emitted hardware, cycles being those of the slowest part; None if nothing
+    was emitted, if it belongs to another text, or if a node in the row has no hardware.  places: the first places where
+    it is called, or where the class of a module is.
     """
     snapshot, model = find_shown_model(api, params)
     types = {path: kind for of, path, kind in snapshot.payload["scopes"] if of == model}
@@ -119,7 +120,7 @@ def _add_node_costs(snapshot: GraphSnapshot, model: int, row: int, leaf: CostRow
         facts = dict(zip(MADE, transform.node(row), strict=True)) if row in transform.places else {}
         kinds = {tensor[0] for tensor in found if str(tensor[0]).startswith(("f", "bf"))}
         format = facts.get("format") or (kinds.pop() if len(kinds) == 1 else None)
-        leaf.note_passes(format, (facts.get("sqnr"), facts.get("max_error")))
+        leaf.note_passes(format, (facts.get("sqnr"), facts.get("max_error")), facts.get("saturated"))
         if facts.get("note"):
             leaf.notes[facts["note"]] = None
 
@@ -172,6 +173,8 @@ async def _describe_rows(
     summary = None if transform is None else transform["summary"]
     if summary and summary.get("sqnr") is not None:
         tree.root.error = summary["sqnr"], summary["max_error"]
+    if summary and summary.get("saturated") is not None:
+        tree.root.saturated = summary["saturated"]
     if effects := effect_texts(summary):
         tree.root.notes = {" · ".join(effects): None}
     found: list[answers.CostRow] = []
@@ -192,7 +195,7 @@ def _cost_row_to_map(
         "shared": shared, "flops": row.flops, "traffic": row.traffic, "results": round(row.results),
         "formats": formats, "bits": bits.get(formats[0]) if len(formats) == 1 else None,
         "sqnr": row.error[0], "max_error": row.error[1], "hardware": row.hardware, "places": row.places,
-        "passes": "; ".join([*row.notes][:_NOTES]),
+        "passes": "; ".join([*row.notes][:_NOTES]), "saturated": row.saturated,
     }  # fmt: skip
 
 
@@ -230,7 +233,7 @@ class CostRow:
     """One row. ident: a module's path, or "path/name" of a part of it.  kind: scope, layer, operator, parameter.
 
     weights: the parameters in it, as indices of their first names.  error: (sqnr, max error) of its last result.
-    notes: what passes did to it, each text once.
+    saturated: the highest share of saturated values in it.  notes: what passes did to it, each text once.
     """
 
     ident: str
@@ -245,6 +248,7 @@ class CostRow:
     weights: set[int] = field(default_factory=set)
     formats: dict[str, None] = field(default_factory=dict)
     error: tuple[Any, Any] = (None, None)
+    saturated: float | None = None
     notes: dict[str, None] = field(default_factory=dict)
     hardware: answers.CostHardware | None = None
     places: list[answers.CostPlace] = field(default_factory=list)
@@ -266,13 +270,15 @@ class CostRow:
             row.traffic += traffic
             row.results += results
 
-    def note_passes(self, format: str | None, error: tuple[Any, Any]) -> None:
-        """Note the format and the error of a node's result; a module keeps the error of its last result."""
+    def note_passes(self, format: str | None, error: tuple[Any, Any], saturated: float | None) -> None:
+        """Note the format, the error and the saturation of a node; a module keeps the error of its last result."""
         for row in self.lineage:
             if format is not None:
                 row.formats[format] = None
             if error != (None, None):
                 row.error = error
+            if saturated is not None:
+                row.saturated = max(row.saturated or 0.0, saturated)
 
     def built(self, estimate: Estimate) -> None:
         """Count hardware. Operations run side by side, so the slowest determines the cycles of a sample."""

@@ -11,9 +11,10 @@ from mase_server.daemon.api_files import tracked_of
 from mase_server.daemon.graph_snapshot import UNTOUCHED, GraphSnapshot
 from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
 from mase_server.daemon.store import FileView
+from mase_server.dtypes import tensor_bytes
 from mase_server.protocol import answers
 from mase_server.protocol.records import InsertedNode
-from mase_server.protocol.snapshot import COLUMNS, TRANSFORM_NODES
+from mase_server.protocol.snapshot import COLUMNS, TRANSFORM_NODES, iterate_tensor_values
 from mase_server.protocol.wire import unpack_blobs
 from mase_server.suggestions import suggest
 
@@ -24,6 +25,8 @@ _MOST = 100_000
 _TRACED = tuple(name for name in COLUMNS["nodes"] if name not in ("blob", "model"))
 MADE = TRANSFORM_NODES[1:]
 _UNPACKED = ("inputs", "details")
+#: Columns that are computed from others.
+_COMPUTED = ("parameters", "bytes")
 _USUAL = (*_TRACED, "inputs")
 _inputs: WeakKeyDictionary[GraphSnapshot, list[list[int]]] = WeakKeyDictionary()
 
@@ -67,7 +70,9 @@ async def read_graph_columns(api: Api, params: Params) -> answers.Graph:
     "scopes", "files"}.  columns: name -> list; "row" is a node's number, and "inputs" are such numbers; "value",
     "scope" and "file" are indices into the lists beside it, -1 for none.  next: the start of the next page, or None.
     The parameter columns chooses from `snapshot.COLUMNS`, "inputs", "details" (maps of `snapshot.NODE_BLOB`), and the
-    results of passes: "format", "sqnr", "max_error", "note", "saturated". Without it: all but details and these.
+    results of passes: "format", "sqnr", "max_error", "note", "saturated", and "parameters" and "bytes": how many
+    elements the parameters of a layer or of a read parameter have, and the bytes of a node's result. Without it: all
+    but details and these.
     Operations that passes inserted have the numbers after the last traced node, and no place in a file.
     """
     snapshot, model = find_shown_model(api, params)
@@ -94,7 +99,7 @@ async def read_graph_columns(api: Api, params: Params) -> answers.Graph:
 
 
 def _choose_columns(asked: Sequence[Any] | None) -> Sequence[str]:
-    known = (*_TRACED, *_UNPACKED, *MADE)
+    known = (*_TRACED, *_UNPACKED, *MADE, *_COMPUTED)
     if asked is None:
         return _USUAL
     if wrong := [name for name in asked if name not in known]:
@@ -146,7 +151,7 @@ def _read_inserted(snapshot: GraphSnapshot, node: InsertedNode, number: int, nam
         **node, "scope": snapshot.payload["nodes"]["scope"][node["after"]], "file": -1,
         "value": -1 if node["value"] is None else len(snapshot.payload["values"]) + number,
         **dict.fromkeys(("line", "column", "end_line", "end_column"), 0), "details": {},
-        "note": f"inserted by {node['inserted_by']}",
+        "note": f"inserted by {node['inserted_by']}", "parameters": 0, "bytes": _count_bytes(node["value"]),
     }  # fmt: skip
     return cells.get(name)
 
@@ -158,10 +163,34 @@ async def _read_traced(snapshot: GraphSnapshot, model: int, name: str, rows: Seq
         return _take_rows(every, rows)
     if name == "details":
         return [details async for details in _iterate_details(snapshot, rows)]
+    if name == "parameters":
+        return _count_parameters(snapshot, model, rows)
+    if name == "bytes":
+        sizes = [_count_bytes(value) for value in snapshot.payload["values"]]
+        return [0 if value < 0 else sizes[value] for value in _take_rows(snapshot.payload["nodes"]["value"], rows)]
     if name in MADE:
         transform, place = snapshot.transforms.get(model), MADE.index(name)
         return [(UNTOUCHED if transform is None else transform.node(row))[place] for row in rows]
     return _take_rows(snapshot.payload["nodes"][name], rows)
+
+
+def _count_parameters(snapshot: GraphSnapshot, model: int, rows: Sequence[int]) -> list[int]:
+    """The elements of the parameters in each layer, or of the parameter that a node reads; a shared one counts once."""
+    nodes, layers = snapshot.payload["nodes"], dict[str, dict[int, int]]()
+    for weights in (snapshot.payload.get("weights") or [])[model : model + 1]:
+        for name, elements, same in zip(weights["name"], weights["elements"], weights["same"], strict=True):
+            path = name
+            while path:
+                layers.setdefault(path, {})[same] = elements
+                path = path.rpartition(".")[0]
+    totals = {path: sum(elements.values()) for path, elements in layers.items()}
+    return [
+        totals.get(nodes["target"][row], 0) if nodes["op"][row] in ("call_module", "get_attr") else 0 for row in rows
+    ]
+
+
+def _count_bytes(value: Any) -> int:
+    return round(sum(map(tensor_bytes, iterate_tensor_values(value))))
 
 
 def _take_rows(column: list[Any], rows: Sequence[int]) -> list[Any]:

@@ -61,6 +61,21 @@ async def read_weights(api: Api, params: Params) -> answers.Weights:
     return written
 
 
+async def read_weight_statistics(api: Api, params: Params) -> answers.WeightStatistics:
+    """Statistics of the weights of a node or a module, after the passes: {"parameters", "total", "weights"}.
+
+    of: the path of a module, e.g. "blocks.0.fc", of one parameter, or "" for the whole model. A parameter is {"name",
+    "dtype", "shape", "count", "random", "mean", "std", "min", "max", "zeros", "not_finite", "bins"}; bins: a histogram
+    from min to max. random: the files that the model loads do not give its values, so nothing is told of them.
+    original: without passes. total: how many parameters there are; the first hundred are told. weights: the origin of
+    the values, in words.
+    """
+    found: answers.WeightStatistics = await api.daemon.passes.written(
+        "weight_statistics", params["path"], params.get("model"), params.get("original", False), params["of"]
+    )
+    return found
+
+
 async def draw_graph(api: Api, params: Params) -> answers.Drawing:
     """The graph of a model as SVG: {"svg"}, or {"file"} if it was written to `file`, an absolute path ending in .svg.
     An older drawing is replaced; a link or anything else that is not a regular file is refused.
@@ -90,6 +105,13 @@ OUTPUTS = (
         {**MODEL, "names?": list[str], "original?": bool, "start?": int, "count?": int},
         read_weights,
         answers.Weights,
+        executes=True,
+    ),
+    ApiMethod(
+        "mase/weightStatistics",
+        {**MODEL, "of": str, "original?": bool},
+        read_weight_statistics,
+        answers.WeightStatistics,
         executes=True,
     ),
     ApiMethod(

@@ -164,7 +164,8 @@ class Passes:
     ) -> Any:
         """Ask a child to write out the graph of a model, with its passes applied or as it was traced (`original`).
 
-        method: code, draw, export or weights.  name: of the files of a checkpoint; or what colours of a drawing mean.
+        method: code, draw, export, weights or weight_statistics.  name: of the files of a checkpoint, or of a module or
+        parameter; or what colours of a drawing mean.
         more: further parameters of the method.
         """
         worker = await self._host.ready(path)

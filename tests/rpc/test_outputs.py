@@ -141,6 +141,45 @@ def test_bytes_of_any_type_are_a_numpy_array(dtype):
     assert torch.equal(torch.from_numpy(made.copy()).to(dtype), tensor)
 
 
+LOADING = NET.replace("import torch\n", "import torch\nfrom pathlib import Path\n", 1).replace(
+    "    print(Net()(",
+    """    net = Net()
+    net.load_state_dict(torch.load(Path(__file__).with_name("kept.pt")), strict=False)
+    print(net(""",
+)
+
+
+def test_statistics_of_weights_are_those_of_the_file_that_the_model_loads(client, project):
+    values = torch.tensor([[0.0, -2.0, 0.5, 0.5], [0.0, 6.0, 1.0, 1.0], [float("nan"), 0.0, 2.0, 3.0]])
+    torch.save({"fc.weight": values}, project / "kept.pt")
+    (project / "loading.py").write_text(LOADING)
+    path = str(project / "loading.py")
+    client.open(path)
+    told = client.weight_statistics(path, of="fc")
+    assert told["weights"].startswith("weights of kept.pt; 1 of 2 parameters random")
+    weight, bias = told["parameters"]
+    finite = values[values.isfinite()]
+    assert (weight["name"], weight["dtype"], weight["shape"], weight["count"]) == ("fc.weight", "float32", [3, 4], 12)
+    assert (weight["min"], weight["max"], weight["zeros"], weight["not_finite"]) == (-2.0, 6.0, 3 / 12, 1)
+    assert weight["mean"] == pytest.approx(float(finite.mean()))
+    assert weight["std"] == pytest.approx(float(finite.std()))
+    assert weight["bins"] == [int(each) for each in torch.histc(finite, bins=len(weight["bins"]), min=-2, max=6)]
+    # What no file gave is random, so nothing is told of its values.
+    assert (bias["random"], bias["count"], bias["bins"], bias["mean"]) == (True, 3, [], None)
+    assert [each["name"] for each in client.weight_statistics(path, of="fc.bias")["parameters"]] == ["fc.bias"]
+    client.close(path)
+
+
+def test_random_weights_have_no_statistics(client, file):
+    told = client.weight_statistics(file, of="fc")
+    assert told["weights"] == "random weights (seed 0)"
+    assert [(each["name"], each["random"], each["bins"]) for each in told["parameters"]] == [
+        ("fc.weight", True, []), ("fc.bias", True, []),
+    ]  # fmt: skip
+    with pytest.raises(RpcError, match=r"no parameters in 'f'; did you mean 'fc'\?"):
+        client.weight_statistics(file, of="f")
+
+
 @pytest.fixture
 def trained(tmp_path):
     """A checkpoint of the same model with weights of its own, and these."""
@@ -160,6 +199,9 @@ def test_a_checkpoint_takes_the_place_of_the_model_until_it_is_undone(client, fi
     found = fetch(client, file)
     assert all(torch.equal(torch.from_numpy(found[key].numpy()), tensor) for key, tensor in wanted.items())
     assert client.weights(file, count=0)["weights"] == "weights of trained"
+    [weight] = client.weight_statistics(file, of="fc.weight")["parameters"]
+    assert weight["mean"] == pytest.approx(float(wanted["fc.weight"].mean()))
+    assert client.weight_statistics(file, of="fc", original=True)["parameters"][0]["random"]
     assert client.models(file)[0]["transform"]["weights"] == "weights of trained"
     assert client.emit_verilog(file)["weights"] == "weights of trained"
     client.forget_verilog(file)

@@ -75,6 +75,20 @@ async def test_only_the_columns_that_are_asked_for_come(client, served):
     assert error["message"].startswith("a graph has no column 'colour'; did you mean 'column'?")
 
 
+async def test_a_node_knows_the_parameters_that_it_reads_and_the_bytes_that_it_writes(client, served):
+    """fc gives f32[2, 20], the others f32[2, 10]; two layers share a weight, and a pass inserted an operation."""
+    path = served.show("sizes.py", blocks=1)
+    served.daemon.store.snapshot(path).payload["weights"] = [
+        {
+            "name": ["blocks.0.fc.weight", "blocks.0.fc.bias", "blocks.0.out.weight", "x"],
+            "elements": [200, 10, 200, 7], "bytes": [800, 40, 800, 28], "same": [0, 1, 0, 3],
+        }
+    ]  # fmt: skip
+    graph = await client.result("mase/graph", path=path, columns=["parameters", "bytes"])
+    assert graph["columns"]["parameters"] == [0, 210, 0, 200]  # an input may have the name of a parameter
+    assert graph["columns"]["bytes"] == [80, 160, 80, 80]
+
+
 @pytest.mark.parametrize(("start", "count"), [(-1, 5), (0, 0)])
 async def test_a_page_that_cannot_be_is_refused(client, served, start, count):
     path = served.show("page.py")
@@ -199,6 +213,7 @@ async def test_what_executes_is_refused_in_a_folder_without_trust(client, served
     path = served.write("untrusted.py", "open(__file__ + '.ran', 'w')\n")
     served.trusted = False
     given = {"path": path, "pass": "quantize", "steps": [], "inputs": [], "name": "/tmp/none", "sets": ["", ""]}
+    given |= {"of": ""}
     known = next(one for one in API if one.name == method).params
     error, _ = await client.ask(method, {key: value for key, value in given.items() if key in known})
     assert error["code"] == "untrusted"

@@ -144,6 +144,17 @@ async def test_formats_and_errors_are_those_of_the_passes(client, served):
     assert (await client.result("mase/costTable", path=path))["steps"] == ["quantize()"]
 
 
+async def test_saturation_is_that_of_a_layer_the_worst_of_a_module_and_that_of_all_values_of_a_model(client, served):
+    path, told = served.show("saturated.py", blocks=1), transform()
+    told["nodes"]["saturated"] = [0.25, 0.0]
+    told["summary"]["saturated"] = 0.125
+    shown(served, path, lambda snapshot: snapshot.with_transforms({0: Transform.from_wire(told)}))
+    found = {key: row["saturated"] for key, row in (await rows_of(client, path)).items()}
+    assert found == {
+        "": 0.125, "blocks": 0.25, "blocks.0": 0.25, "blocks.0.fc": 0.25, "blocks.0/relu": 0.0, "blocks.0.out": None,
+    }  # fmt: skip
+
+
 def operation(name, rows, scope, cycles):
     estimate = {"multipliers": 2, "luts": 30, "memory_bits": 100, "cycles": cycles, "latency": 0}
     return {"name": name, "rows": rows, "scope": scope, "estimate": estimate}

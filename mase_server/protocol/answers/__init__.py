@@ -54,6 +54,7 @@ from mase_server.protocol.answers.models import (
     Node,
     NodeSide,
     OperatorCost,
+    ParameterStatistics,
     Pass,
     PassArgument,
     Pipeline,
@@ -71,6 +72,7 @@ from mase_server.protocol.answers.models import (
     Transform,
     Verilog,
     Weights,
+    WeightStatistics,
 )
 
 #: Records whose keys the JSON schemas do not promise, because they are what the two halves tell each other.
@@ -128,6 +130,7 @@ __all__ = [
     "Node",
     "NodeSide",
     "OperatorCost",
+    "ParameterStatistics",
     "Pass",
     "PassArgument",
     "Pipeline",
@@ -153,6 +156,7 @@ __all__ = [
     "Transform",
     "Unsubscribed",
     "Verilog",
+    "WeightStatistics",
     "Weights",
     "Worker",
 ]

@@ -111,6 +111,7 @@ class CostRow(TypedDict):
     hardware: CostHardware | None
     places: list[CostPlace]
     passes: str
+    saturated: float | None
 
 
 class ModelTrace(TypedDict):
@@ -262,6 +263,42 @@ class ArrayPage(TypedDict):
 class Weights(ArrayPage):
     """A page of parameters and buffers. weights: whose, in words."""
 
+    weights: str
+
+
+class ValueStatistics(TypedDict, total=False):
+    """Statistics of the finite values of a parameter. std: with n - 1, as torch has it.  zeros: their share.
+
+    not_finite: how many values are NaN or infinite.  bins: a histogram from min to max, in intervals of equal width;
+    one bin if all values are equal.
+    """
+
+    mean: float | None
+    std: float | None
+    min: float | None
+    max: float | None
+    zeros: float | None
+    not_finite: int | None
+    bins: list[int]
+
+
+class ParameterStatistics(ValueStatistics):
+    """One parameter. random: has it no values of a file? Then nothing is told of its values: they are None, bins is
+    empty, as they are for complex, sparse and quantised types.  count: of elements."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    count: int
+    random: bool
+
+
+class WeightStatistics(TypedDict):
+    """The parameters of a node or a module, the first hundred. total: how many there are.  weights: the source of
+    the values, in words."""
+
+    parameters: list[ParameterStatistics]
+    total: int
     weights: str
 
 

@@ -52,9 +52,9 @@ class Ask:
     """A pipeline for one model. model: its title, "" for the first.  measure: errors too.  original: without any step.
 
     trial: the last step is new, so errors need not be measured if it fails.  memory: resident bytes that a fork may
-    use.  seconds: that the call may take.  name: of the files to write, or of the drawing's colours.  hardware: the
-    parameters of the method that makes hardware.  names: the wanted arrays, () for all.  start, count: the wanted
-    bytes.
+    use.  seconds: that the call may take.  name: of the files to write, of the drawing's colours, or of a module or
+    parameter.  hardware: the parameters of the method that makes hardware.  names: the wanted arrays, () for all.
+    start, count: the wanted bytes.
     """
 
     model: str = ""

@@ -26,6 +26,7 @@ from mase_server.worker.transforms.ask import Ask, AskError, explain_lack_of_mem
 from mase_server.worker.transforms.forks import Send
 from mase_server.worker.transforms.pipeline import Applied, Pipeline
 from mase_server.worker.transforms.runs import Subject, raise_stopped, run_steps, useful_threads
+from mase_server.worker.transforms.statistics import describe_parameters, list_random_parameters
 
 # The forms in which a model's graph is written: a checkpoint of the real model, its weights as bytes, a drawing.
 
@@ -53,6 +54,20 @@ def send_weights(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     except ValueError as error:
         raise AskError(str(error)) from error
     return send({"value": {**page, "weights": applied.weights or real.how}})
+
+
+def send_weight_statistics(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
+    """Statistics of the parameters of a module, or of one parameter, after the steps. name: of either."""
+    if real is None:
+        return _answer_on_meta(live, ask, send)
+    applied = _apply_steps(live, ask, real, send)
+    model, weights = applied.graph.model, applied.weights or real.how
+    random = list_random_parameters(live.traced[live.index(ask.model)].found.model, model, weights)
+    try:
+        parameters, total = describe_parameters(model, ask.name, random)
+    except ValueError as error:
+        raise AskError(str(error)) from error
+    return send({"value": {"parameters": parameters, "total": total, "weights": weights}})
 
 
 def _answer_on_meta(live: Live, ask: Ask, send: Send) -> None:
@@ -224,6 +239,7 @@ _WORK: dict[str, _Method] = {
     "export": write_checkpoint,
     "draw": send_drawing,
     "weights": send_weights,
+    "weight_statistics": send_weight_statistics,
 }
 METHODS = frozenset(_WORK)
 
