@@ -28,10 +28,8 @@ from mase_server.tracing.diagnosis.failure import RAISED, Failure
 from mase_server.tracing.diagnosis.problems import describe_error
 from mase_server.tracing.execution.guard import AGAIN, limit_memory, program_of
 from mase_server.tracing.execution.program import (
-    Cuts,
     Loaded,
     Place,
-    Start,
     as_program,
     compile_plainly,
     execute_program,
@@ -43,6 +41,7 @@ from mase_server.tracing.importing.missing import MissingImport
 from mase_server.tracing.importing.packages import install_advice, install_command, package_for
 from mase_server.tracing.importing.placeholders import Base, MissingPackageError, assumed
 from mase_server.tracing.importing.source import Namespace, Places, Span, decode_source, read_source
+from mase_server.tracing.importing.statements import Cuts, Start
 from mase_server.tracing.inputs import trouble
 from mase_server.tracing.inputs.comments import ClassWishes, Wishes
 from mase_server.tracing.inputs.roles import describe_inputs
@@ -185,7 +184,7 @@ _BUILT = re.compile(r"^_C$|^_C_|cuda|cpp|cython|triton|_pb2|version$|_?ext$|^ext
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """The error of a missing package that ended the import of a file, and the problem that it would be by itself."""
+    """The error of a statement of the file that needs a missing package, and the problem that it would be by itself."""
 
     error: MissingPackageError
     problem: Problem
@@ -196,7 +195,8 @@ def problems_of(
 ) -> Iterator[Problem]:
     """One problem for each package, at the first import of the edited file that leads to it.
 
-    lacking: what ended the import of the file; the problem of that package tells it too.  serious: is nothing shown?
+    lacking: a statement of the file that needs one; the problem of that package tells it too.  serious: is nothing
+    shown?
     """
     if lacking is not None and not serious:
         lacking = replace(lacking, problem=replace(lacking.problem, severity="warning"))
@@ -212,7 +212,7 @@ def problems_of(
         own = any(frame.file == path for each in found for frame in each.at)
         problem = problem if own else replace(problem, severity="information")
         if lacking is not None and any(_is_of_package(each, lacking.error) for each in found):
-            problem, lacking = _tell_end(problem, lacking, folder), None
+            problem, lacking = _tell_need(problem, lacking), None
         yield problem
     if lacking is not None:
         yield tell_in_file(lacking.problem, path, folder)
@@ -222,21 +222,16 @@ def _is_of_package(missing: MissingImport, error: MissingPackageError) -> bool:
     return missing.name.partition(".")[0] == (error.name or "").partition(".")[0]
 
 
-def _tell_end(problem: Problem, lacking: Lacking, folder: str) -> Problem:
-    """The problem of a package that ended the import of the file: it says where, and what was needed there."""
-    needed = f"{str(lacking.error).partition(' is needed here')[0]} is needed here"
-    ended = lacking.problem
-    where = "this file" if ended.file == problem.file else os.path.relpath(ended.file, folder)
+def _tell_need(problem: Problem, lacking: Lacking) -> Problem:
+    """The problem of a package that a statement of the file needs: it says which, and what it needs."""
+    needing = lacking.problem
+    needed = f"{str(lacking.error).partition(' is needed here')[0]} is needed"
     place: Extent = {
-        "line": ended.line, "column": ended.column, "end_line": ended.end_line, "end_column": ended.end_column,
+        "line": needing.line, "column": needing.column, "end_line": needing.end_line, "end_column": needing.end_column,
     }  # fmt: skip
-    related: list[Related] = [{"file": ended.file, **place, "message": f"The import of {where} ends here"}]
-    if ended.related:
-        related = [{**ended.related[0], "message": needed}, *related]
-    else:
-        related = [{**related[0], "message": f"The import of {where} ends here: {needed}"}]
-    message = problem.message.replace(_SHOWN, f"The import of {where} ends at line {ended.line}.", 1)
-    return replace(problem, severity=ended.severity, message=message, related=[*related, *problem.related])
+    related: Related = {"file": needing.file, **place, "message": f"{needed} here"}
+    message = problem.message.replace(_SHOWN, f"{needed} at line {needing.line}. {_SHOWN}", 1)
+    return replace(problem, severity=needing.severity, message=message, related=[related, *problem.related])
 
 
 def _find_import(found: Sequence[MissingImport], path: str) -> Position:

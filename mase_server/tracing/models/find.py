@@ -106,7 +106,7 @@ def find_models(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[It
 class _Finder(Running):
     """The search. late: the models that it did not come to, each with its place, the reason and what would help.
 
-    lacking: what a missing package ended the run of the file with; it is told at the import of that package.
+    lacking: a statement of the file needs a missing package; it is told at the import of that package.
     """
 
     def __init__(self, request: TraceRequest, tree: ast.Module, hooks: Hooks, wishes: Wishes) -> None:
