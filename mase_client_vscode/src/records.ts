@@ -429,13 +429,13 @@ export interface GraphFile {
 
 /** One parameter. random: has it no values of a file? Then nothing is told of its values: they are None, bins is empty, as they are for complex, sparse and quantised types. count: of elements. */
 export interface ParameterStatistics {
-  mean?: number | null;
-  std?: number | null;
-  min?: number | null;
-  max?: number | null;
-  zeros?: number | null;
-  not_finite?: number | null;
-  bins?: number[];
+  mean: number | null;
+  std: number | null;
+  min: number | null;
+  max: number | null;
+  zeros: number | null;
+  not_finite: number | null;
+  bins: number[];
   name: string;
   dtype: string;
   shape: number[];

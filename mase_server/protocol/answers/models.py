@@ -266,7 +266,7 @@ class Weights(ArrayPage):
     weights: str
 
 
-class ValueStatistics(TypedDict, total=False):
+class ValueStatistics(TypedDict):
     """Statistics of the finite values of a parameter. std: with n - 1, as torch has it.  zeros: their share.
 
     not_finite: how many values are NaN or infinite.  bins: a histogram from min to max, in intervals of equal width;

@@ -19,6 +19,9 @@ BINS = 48
 _MOST = 100
 #: Elements that are converted to doubles at once.
 _AT_ONCE = 1 << 22
+_UNKNOWN: ValueStatistics = {
+    "mean": None, "std": None, "min": None, "max": None, "zeros": None, "not_finite": None, "bins": [],
+}  # fmt: skip
 
 
 def describe_parameters(model: nn.Module, path: str, random: frozenset[str]) -> tuple[list[ParameterStatistics], int]:
@@ -35,13 +38,12 @@ def describe_parameters(model: nn.Module, path: str, random: frozenset[str]) -> 
 
 
 def _describe_parameter(name: str, tensor: torch.Tensor, random: bool) -> ParameterStatistics:
-    found: ParameterStatistics = {
-        "name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape),
-        "count": tensor.numel(), "random": random, "mean": None, "std": None, "min": None, "max": None,
-        "zeros": None, "not_finite": None, "bins": [],
-    }  # fmt: skip
     plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_complex()
-    return found if random or not plain else {**found, **_summarize_values(tensor.detach())}
+    values = _summarize_values(tensor.detach()) if plain and not random else _UNKNOWN
+    return {
+        "name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape),
+        "count": tensor.numel(), "random": random, **values,
+    }  # fmt: skip
 
 
 def _summarize_values(tensor: torch.Tensor) -> ValueStatistics:
@@ -52,7 +54,7 @@ def _summarize_values(tensor: torch.Tensor) -> ValueStatistics:
         count, zeros = count + values.numel(), zeros + int((values == 0).sum())
         total, low, high = total + float(values.sum()), min(low, float(values.min())), max(high, float(values.max()))
     if not count:
-        return {"not_finite": tensor.numel()}
+        return {**_UNKNOWN, "not_finite": tensor.numel()}
     mean, squares, bins = total / count, 0.0, torch.zeros(BINS, dtype=torch.float64)
     for values in _iterate_finite_values(tensor):
         squares += float(((values - mean) ** 2).sum())
