@@ -7,9 +7,11 @@ import os
 import resource
 import select
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +38,18 @@ class _Child:
     pipe: int
     end: float
     data: bytearray = field(default_factory=bytearray)
+
+
+@contextmanager
+def busy_processors() -> Iterator[None]:
+    """Something else for every processor to do."""
+    loops = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
 
 
 def forked(names: Iterable[str], job: Job, limits: Limits, at_once: int = 2) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -9,17 +9,21 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
-from forks import Limits, forked
+from forks import Limits, busy_processors, forked
+from labels import Label, implausible
 from observed import File, eager, product
 
 #: Errors that say what a machine lacks, not what is wrong with a file.
 ENVIRONMENT = frozenset({"missing-package", "import-error"})
+
+#: What a file without a label has.
+UNLABELLED = Label()
 
 #: A place and the values seen there.
 Seen = Mapping[str, Iterable[str]]
@@ -33,6 +37,11 @@ class Verdict:
     of no other has shapes.  first, seconds: to the first shapes and to the last.  wrong: shapes that eager does not
     give.  missing: places that are not shown.  errors: told about a file that works.  unjudged: models that eager could
     not run, and why.
+
+    Of a labelled file also: main: the labelled classes, and main_shown: whether every binding of a main class's forward
+    that was executed has a shape; main_why: why not.  main_first: processor seconds until it had shapes.  implausible:
+    what an expert would reject of the inputs that were assumed for it.  again: whether the same models came out each
+    time with the same inputs, None if it ran once.
     """
 
     file: File
@@ -49,28 +58,76 @@ class Verdict:
     missing: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     unjudged: list[str] = field(default_factory=list)
+    main: tuple[str, ...] = ()
+    main_shown: bool = False
+    main_why: str = ""
+    main_first: float | None = None
+    implausible: list[str] = field(default_factory=list)
+    again: bool | None = None
 
 
-def judge(files: Iterable[File], limits: Limits, at_once: int = 1) -> Iterator[Verdict]:
-    """The verdict on each file, in the order in which they are known."""
-    for name, halves in forked(map(str, files), partial(_halves, limits=limits), limits, at_once):
-        yield verdict(File.parse(name), halves.get("product", halves), halves.get("eager", {}))
+def judge(
+    files: Iterable[File],
+    limits: Limits,
+    at_once: int = 1,
+    labels: Mapping[File, Label] | None = None,
+    again: bool = False,
+) -> Iterator[Verdict]:
+    """The verdict on each file, in the order in which they are known.
+
+    again: trace each file twice more, the second time beside a busy loop on each processor.
+    """
+    labels = labels or {}
+    halves_of = partial(_halves, limits=limits, labels=labels)
+    for name, halves in forked(map(str, files), halves_of, limits, at_once):
+        file = File.parse(name)
+        product, eager = halves.get("product", halves), halves.get("eager", {})
+        result = verdict(file, product, eager, labels.get(file, UNLABELLED))
+        if again:
+            repeated = [_product(file, limits)]
+            with busy_processors():
+                repeated.append(_product(file, limits))
+            result.again = all(_came_out(one) == _came_out(product) for one in repeated)
+        yield result
 
 
-def _halves(name: str, limits: Limits) -> dict[str, Any]:
+def _halves(name: str, limits: Limits, labels: Mapping[File, Label]) -> dict[str, Any]:
     """Both halves, one after the other, so that eager need not search what the product has found."""
     file = File.parse(name)
-    os.chdir(file.folder)
-    torch.set_num_threads(1)
-    ((_, shown),) = forked([name], lambda _: product(file), limits, 1)
+    _enter(file)
+    main = labels.get(file, UNLABELLED).main
+    shown = _product(file, limits, {*main, *(forward_of(file.source, name) for name in main)} - {""})
     return {"product": shown, "eager": eager(file, shown.get("fit", ""))}
 
 
-def verdict(file: File, product: dict[str, Any], eager: dict[str, Any]) -> Verdict:
+def _product(file: File, limits: Limits, main: Collection[str] = ()) -> dict[str, Any]:
+    """What the product shows, in a child of its own."""
+
+    def job(_: str) -> dict[str, Any]:
+        _enter(file)
+        return product(file, main)
+
+    ((_, shown),) = forked([str(file)], job, limits, 1)
+    return shown
+
+
+def _enter(file: File) -> None:
+    """Make this process one that works on a file."""
+    os.chdir(file.folder)
+    torch.set_num_threads(1)
+
+
+def _came_out(product: dict[str, Any]) -> Any:
+    """The models, with their arguments and inputs, that are to be the same each time."""
+    keys = ("name", "arguments", "inputs")
+    return [[model[key] for key in keys] for model in product.get("models", ())] or product.get("died")
+
+
+def verdict(file: File, product: dict[str, Any], eager: dict[str, Any], label: Label = UNLABELLED) -> Verdict:
     """The verdict on a file from its two halves."""
-    result = Verdict(file)
+    result = Verdict(file, main=label.main)
     if "died" in product:
-        result.outcome, result.why = "crash", product["died"]
+        result.outcome, result.why, result.main_why = "crash", product["died"], product["died"]
         return result
     result.models = [f"{m['name']} ({m['inputs_from']}/{m['arguments_from']})" for m in product["models"]]
     result.first, result.seconds = product["first"], product["seconds"]
@@ -78,6 +135,7 @@ def verdict(file: File, product: dict[str, Any], eager: dict[str, Any]) -> Verdi
     result.errors = [f"{one['line']} {one['code']}: {one['message']}" for one in told]
     _cover(result, product)
     _compare(result, product, eager)
+    _judge_main(result, product, label)
     return result
 
 
@@ -97,7 +155,20 @@ def _cover(result: Verdict, product: dict[str, Any]) -> None:
 
 def classes(source: str) -> list[str]:
     """Qualified names of the classes that have a forward of their own."""
-    return list(_classes(ast.parse(source), ""))
+    return [name for name, _ in _forwards(ast.parse(source), "")]
+
+
+def forward_of(source: str, main: str) -> str:
+    """The qualified name of the forward that a class runs; empty where another file defines it."""
+    known = {node.name: node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)}
+    own = {name.rpartition(".")[2]: name for name in classes(source)}
+    waiting = [main]
+    for name in waiting:
+        if name in own:
+            return f"{own[name]}.forward"
+        bases = known[name].bases if name in known else ()
+        waiting += [base.id for base in bases if isinstance(base, ast.Name) and base.id not in waiting]
+    return ""
 
 
 def wholes(source: str) -> list[str]:
@@ -113,16 +184,19 @@ def wholes(source: str) -> list[str]:
     return [name for name in classes(source) if name.rpartition(".")[2] not in named]
 
 
-def _classes(node: ast.AST, prefix: str) -> Iterator[str]:
+def _forwards(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """The qualified name of each class that has a forward of its own, and that forward."""
     for child in ast.iter_child_nodes(node):
         inner = prefix
         if isinstance(child, ast.ClassDef):
-            if any(isinstance(each, ast.FunctionDef) and each.name == "forward" for each in child.body):
-                yield prefix + child.name
+            for each in child.body:
+                if isinstance(each, ast.FunctionDef) and each.name == "forward":
+                    yield prefix + child.name, each
+                    break
             inner = f"{prefix}{child.name}."
         elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             inner = f"{prefix}{child.name}.<locals>."
-        yield from _classes(child, inner)
+        yield from _forwards(child, inner)
 
 
 def _compare(result: Verdict, product: dict[str, Any], eager: dict[str, Any]) -> None:
@@ -142,6 +216,65 @@ def _compare(result: Verdict, product: dict[str, Any], eager: dict[str, Any]) ->
     # What constructors bind is shown for no model in particular.
     shown = ((place, value) for place, model, value in product["rows"] if model < 0 or names[model] in judged)
     _, result.missing = differences(_by_place(shown), seen)
+
+
+def _judge_main(result: Verdict, product: dict[str, Any], label: Label) -> None:
+    """Is a main class shown whole, and are the inputs plausible that were assumed for it?"""
+    result.main_first = product["main_first"]
+    why = [_lacks(result, product, main) for main in label.main]
+    result.main_shown = "" in why
+    result.main_why = "" if result.main_shown else "; ".join(why)
+    if result.main_shown:
+        result.implausible = list(dict.fromkeys(_rejected(result, product, label)))
+
+
+def _lacks(result: Verdict, product: dict[str, Any], main: str) -> str:
+    """Why a class is not shown whole; empty if it is.
+
+    Where eager ran it, what eager bound counts, else whether its forward returned.
+    """
+    function, names = forward_of(result.file.source, main), {model["name"] for model in product["models"]}
+    places = {place for place, model, _ in product["rows"] if model >= 0 and _function(place) == function}
+    if function and places:
+        missing = [line for line in result.missing if _function(line.partition(": ")[0]) == function]
+        if missing:
+            return f"{main}: not shown are {'; '.join(missing[:3])}"
+        returned = any(" return " in place for place in places)
+        return (
+            ""
+            if returned or not _returns_value(result.file.source, function)
+            else f"{main}: its forward did not return"
+        )
+    if not function and main in names:
+        return ""
+    lines = {one["line"] for one in product["unshown"] if one["name"] == main}
+    told = [f"{one['code']}: {one['message']}" for one in product["problems"] if one["line"] in lines]
+    told += [one["why"] for one in product["unshown"] if one["name"] == main]
+    told += [f"{one['code']}: {one['message']}" for one in product["problems"]]
+    return f"{main}: {' '.join((told or ['nothing was told'])[0].split())}"
+
+
+def _returns_value(source: str, function: str) -> bool:
+    """Does a forward return a value?"""
+    forwards = {f"{name}.forward": forward for name, forward in _forwards(ast.parse(source), "")}
+    return any(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(forwards[function]))
+
+
+def _rejected(result: Verdict, product: dict[str, Any], label: Label) -> Iterator[str]:
+    """The implausible assumptions about main classes that are shown, each on its own or as part of another model."""
+    assumed = [index for index, model in enumerate(product["models"]) if model["inputs_from"] == "search"]
+    for main in label.main:
+        function = forward_of(result.file.source, main)
+        own = [index for index in assumed if product["models"][index]["name"] == main]
+        for place, index, value in product["rows"]:
+            if index in assumed and " parameter " in place and _function(place) == function:
+                name = place.split(" parameter ")[1].partition(" in ")[0]
+                yield from implausible(label, {name: ast.literal_eval(value)}, {})
+        for index in own:
+            model = product["models"][index]
+            inputs = {name: ast.literal_eval(value) for name, value in model["inputs"].items()}
+            guessed = model["arguments"] if model["arguments_from"] == "search" else {}
+            yield from implausible(label, inputs, {name: ast.literal_eval(value) for name, value in guessed.items()})
 
 
 def _by_name(models: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:

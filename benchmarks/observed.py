@@ -6,11 +6,12 @@ Both are texts: a place "12:8-12:9 binding x in Net.forward" and the values seen
 from __future__ import annotations
 
 import random
+import resource
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from mase_server.protocol.records import TracedModel
 from mase_server.protocol.request import TraceRequest
 from mase_server.protocol.snapshot import KINDS, Payload
 from mase_server.tracing.execution.running import Trials
@@ -64,16 +66,22 @@ class File:
         return decode_source(Path(self.path).read_bytes())
 
 
-def product(file: File) -> dict[str, Any]:
-    """What the product's own job shows with nothing configured, or {"died": why}; it instruments this process."""
-    started, first = time.perf_counter(), list[float]()
+def product(file: File, main: Collection[str] = ()) -> dict[str, Any]:
+    """What the product's own job shows with nothing configured, or {"died": why}; it instruments this process.
+
+    main: names of classes and of functions, such as {"Net", "Net.forward"}; main_first is the processor time until
+    there were shapes of one of them.
+    """
+    started, used, first, main_first = time.perf_counter(), _processor_seconds(), list[float](), list[float]()
     payloads: list[Payload] = []
 
     def emit(message: dict[str, Any]) -> None:
         if "payload" in message:
-            payloads.append(message["payload"])
-            if message["payload"]["models"] and not first:
+            payloads.append(payload := message["payload"])
+            if payload["models"] and not first:
                 first.append(time.perf_counter() - started)
+            if not main_first and not _shown(payload).isdisjoint(main):
+                main_first.append(_processor_seconds() - used)
 
     try:
         trace(_request(file), emit)
@@ -82,12 +90,32 @@ def product(file: File) -> dict[str, Any]:
     last = payloads[-1]
     return {
         "rows": _rows(last),
-        "models": [{key: model[key] for key in ("name", "inputs_from", "arguments_from")} for model in last["models"]],
+        "models": [_model(model) for model in last["models"]],
+        "unshown": [{key: one[key] for key in ("name", "line", "why")} for one in last["unshown"]],
         "problems": [{key: one[key] for key in ("severity", "code", "line", "message")} for one in last["problems"]],
         "first": first[0] if first else None,
+        "main_first": main_first[0] if main_first else None,
         "seconds": time.perf_counter() - started,
         "fit": last["fit"].decode(),
     }
+
+
+def _processor_seconds() -> float:
+    """Of this process and of its children that have ended."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
+def _shown(payload: Payload) -> set[str]:
+    """The models of a payload, and the functions of the file itself that have shapes."""
+    sites = payload["sites"]
+    functions = {function for function, file in zip(sites["function"], sites["file"], strict=True) if file == 0}
+    return functions | {model["name"] for model in payload["models"]}
+
+
+def _model(model: TracedModel) -> dict[str, Any]:
+    inputs = {name: repr(_plain(value)) for name, value in model["inputs"].items()}
+    kept = {key: model[key] for key in ("name", "inputs_from", "arguments_from", "found")}
+    return {**kept, "inputs": inputs, "arguments": {name: repr(value) for name, value in model["arguments"].items()}}
 
 
 def eager(file: File, fit: str = "") -> dict[str, Any]:

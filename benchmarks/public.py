@@ -1,11 +1,18 @@
 """Model files of other people, with nothing configured: how many are shown, and whether all of it is right.
 
-Usage: python benchmarks/public.py FOLDER|LIST ... [--limit N] [--half dev|held-out] [--site FOLDER] [--verbose]
+Usage: python benchmarks/public.py [FOLDER|LIST ...] [--labels FILE] [--limit N] [--half dev|held-out] [--site FOLDER]
+           [--again] [--json FILE] [--verbose]
 
 Of a FOLDER, every .py file counts that defines an nn.Module with a forward, in the order of the SHA-256 of its path in
 the folder; the folder is the workspace. The last bit of that hash says which half a file is of: 0 is development. A
 LIST has lines FOLDER::FILE, judged as they stand. --site: where the packages are that these files need, put at the end
 of the path, as in the environment of somebody who works on them.
+
+--labels: the class that each file is about, and the inputs that it may have, written by hand (see labels.py). A row
+then says whether that class is shown whole, and what an expert would reject of the inputs that were assumed for it.
+Without a FOLDER or a LIST, the labelled files are judged. --again: trace each file twice more, once beside a busy loop
+on each processor, and say whether the same models came out with the same inputs. --json: write the rows there, as they
+come.
 """
 
 from __future__ import annotations
@@ -15,15 +22,18 @@ import ast
 import contextlib
 import hashlib
 import importlib
+import json
 import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median, quantiles
 
 from forks import Limits
 from judge import Verdict, judge
+from labels import read_labels
 from observed import File
 from rich.console import Console
 from rich.markup import escape
@@ -90,13 +100,20 @@ def row(verdict: Verdict) -> tuple[str, ...]:
     first = "" if verdict.first is None else f"{verdict.first:.1f}"
     covered = f"{verdict.covered}/{verdict.classes}"
     outcome = "parts" if verdict.outcome == "part" and not verdict.whole else verdict.outcome
-    return name, outcome, covered, first, str(verdict.places), ", ".join(faults), verdict.why[:160]
+    main = ("main" if verdict.main_shown else "no main",) if verdict.main else ()
+    if verdict.main_first is not None:
+        main += (f"{verdict.main_first:.1f}",)
+    faults += [f"{len(verdict.implausible)} implausible"] * bool(verdict.implausible)
+    faults += ["differs"] * (verdict.again is False)
+    why = verdict.why or verdict.main_why
+    return name, outcome, *main, covered, first, str(verdict.places), ", ".join(faults), why[:160]
 
 
 def details(verdict: Verdict) -> Iterator[str]:
     """Everything that is to be looked at, a line each."""
     yield from (f"   model {line}" for line in verdict.models)
-    for title in ("errors", "wrong", "missing", "unjudged"):
+    yield from [f"   main {verdict.main_why}"] * bool(verdict.main_why)
+    for title in ("errors", "wrong", "missing", "unjudged", "implausible"):
         yield from (f"   {title} {line}" for line in getattr(verdict, title)[:8])
 
 
@@ -122,7 +139,30 @@ def summary(verdicts: Sequence[Verdict]) -> Table:
     first = sorted(verdict.first for verdict in verdicts if verdict.first is not None)
     if len(first) > 1:
         table.add_row("seconds to first shapes: median, p90, worst", _spread(first))
+    for cells in _of_labelled([verdict for verdict in verdicts if verdict.main]):
+        table.add_row(*cells)
+    repeated = [verdict.again for verdict in verdicts if verdict.again is not None]
+    if repeated:
+        table.add_row("the same models three times", f"{sum(repeated)} of {len(repeated)}")
     return table
+
+
+def _of_labelled(verdicts: Sequence[Verdict]) -> Iterator[tuple[str, str]]:
+    """The totals of files with a labelled main class."""
+    if not verdicts:
+        return
+    shown = [verdict for verdict in verdicts if verdict.main_shown]
+    yield "shown: the main class", f"{len(shown)} of {len(verdicts)} ({len(shown) / len(verdicts):.0%})"
+    rejected = sum(bool(verdict.implausible) for verdict in shown)
+    yield "of these, with an implausible assumption", f"{rejected} ({rejected / max(1, len(shown)):.0%})"
+    first = sorted(verdict.main_first for verdict in shown if verdict.main_first is not None)
+    if len(first) > 1:
+        yield "processor seconds to the main class: median, p90, worst", _spread(first)
+
+
+def as_json(verdict: Verdict) -> str:
+    """One file's row, whole, as a line of JSON."""
+    return json.dumps({**asdict(verdict), "file": str(verdict.file)})
 
 
 def _spread(seconds: Sequence[float]) -> str:
@@ -132,14 +172,21 @@ def _spread(seconds: Sequence[float]) -> str:
 def main() -> None:
     """Judge and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sources", nargs="+", type=Path, metavar="FOLDER|LIST")
+    parser.add_argument("sources", nargs="*", type=Path, metavar="FOLDER|LIST")
+    parser.add_argument("--labels", type=Path, metavar="FILE")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--half", choices=HALVES)
     parser.add_argument("--site", type=Path)
     parser.add_argument("--seconds", type=int, default=60, help="processor seconds of one child")
     parser.add_argument("--at-once", type=int, default=1)
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
+    labels = read_labels(options.labels) if options.labels else {}
+    files = chosen(options.sources, options.half, options.limit) if options.sources else [*labels][: options.limit]
+    if not files:
+        parser.error("no files: give a FOLDER, a LIST or --labels")
     if options.site:
         sys.path.append(str(options.site.resolve()))
     os.environ.update(OFFLINE)
@@ -147,9 +194,11 @@ def main() -> None:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
     console, verdicts = Console(highlight=False, soft_wrap=True), list[Verdict]()
-    files = chosen(options.sources, options.half, options.limit)
-    for verdict in judge(files, Limits(options.seconds), options.at_once):
+    kept = options.json.open("w", encoding="utf-8") if options.json else None
+    for verdict in judge(files, Limits(options.seconds), options.at_once, labels, options.again):
         verdicts.append(verdict)
+        if kept is not None:
+            print(as_json(verdict), file=kept, flush=True)
         console.print(escape(" | ".join(row(verdict))))
         for line in details(verdict) if options.verbose else ():
             console.print(escape(line))

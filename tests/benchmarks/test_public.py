@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -42,7 +44,7 @@ def scripts():
     """The modules of benchmarks/, which is no package, by name."""
     sys.path.insert(0, str(BENCHMARKS))
     try:
-        yield {name: importlib.import_module(name) for name in ("forks", "judge", "observed", "public")}
+        yield {name: importlib.import_module(name) for name in ("forks", "judge", "labels", "observed", "public")}
     finally:
         sys.path.remove(str(BENCHMARKS))
 
@@ -170,3 +172,119 @@ def test_a_list_is_judged_as_it_stands(scripts, tmp_path):
     (tmp_path / "list.txt").write_text("/a/space::/a/space/a/net.py\n\n/alone/net.py\n")
     files = scripts["public"].chosen([tmp_path / "list.txt"], None, None)
     assert [str(file) for file in files] == ["/a/space::/a/space/a/net.py", "/alone::/alone/net.py"]
+
+
+# Labels
+
+
+#: A main class that is shown with the channels that its layer has, one that nothing can make beside a helper that is
+#: shown, and a file that is about no class.
+LABELLED = {
+    "image.py": """import torch
+from torch import nn
+
+
+class Blur(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(32, 32, 3)
+
+    def forward(self, image):
+        blurred = self.conv(image)
+        return blurred.mean()
+""",
+    "odd.py": NET + UNREACHABLE,
+    "loss.py": NET,
+}
+LABELS = "zoo/image.py\tBlur\nzoo/odd.py\tOdd\tx[_,_]\nzoo/loss.py\t-\n"
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory):
+    """What is printed of three labelled files that are traced three times each, and their rows by their names."""
+    folder = tmp_path_factory.mktemp("labelled")
+    (folder / "zoo").mkdir()
+    for name, text in LABELLED.items():
+        (folder / "zoo" / name).write_text(text)
+    (folder / "labels.tsv").write_text(LABELS)
+    command = [sys.executable, str(BENCHMARKS / "public.py"), "--labels", str(folder / "labels.tsv"), "--again"]
+    command += ["--json", str(folder / "rows.jsonl")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    return done.stdout, {Path(row["file"].partition("::")[2]).name: row for row in rows}
+
+
+def test_the_labelled_files_are_judged_by_the_class_that_they_are_about(labelled):
+    printed, rows = labelled
+    assert {name: row["main_shown"] for name, row in rows.items()} == {
+        "image.py": True, "odd.py": False, "loss.py": False,
+    }  # fmt: skip
+    assert rows["odd.py"]["main_why"].startswith("Odd: no-arguments: ")
+    assert "zoo/odd.py | part | no main | 1/2" in printed
+    assert "zoo/loss.py | shown | 1/1" in printed
+    assert "1 of 2 (50%)" in printed
+
+
+def test_processor_seconds_are_those_until_the_main_class_has_shapes(labelled):
+    _, rows = labelled
+    assert 0 < rows["image.py"]["main_first"] < 30
+    assert rows["odd.py"]["main_first"] is None
+
+
+def test_what_an_expert_would_reject_of_the_assumed_inputs_is_told(labelled):
+    printed, rows = labelled
+    assert rows["image.py"]["wrong"] == []
+    assert [line.split("[")[0] for line in rows["image.py"]["implausible"]] == ["channels of an image: image f32"]
+    assert "1 implausible" in printed
+    assert "1 (100%)" in printed
+
+
+def test_the_same_models_come_out_again_and_beside_a_busy_loop(labelled):
+    printed, rows = labelled
+    assert {row["again"] for row in rows.values()} == {True}
+    assert "3 of 3" in printed
+
+
+@pytest.mark.parametrize(
+    ("inputs", "name", "value", "plausible"),
+    [
+        ("", "image", ("f32", (2, 3, 8, 8)), True),
+        ("", "image", ("f32", (2, 2, 8, 8)), False),
+        ("", "waveform", ("f32", (2, 2, 8000)), True),
+        ("", "waveform", ("f32", (2, 80, 8000)), False),
+        ("", "input_ids", ("i64", (2, 16)), True),
+        ("", "input_ids", ("f32", (2, 16)), False),
+        ("", "x_lengths", ("i64", (2,)), True),
+        ("", "t", ("f32", (2, 16, 64)), False),
+        ("", "x", ("f32", (2, 3, 4, 4, 4, 4)), False),
+        ("", "anything", ("python", "int"), True),
+        # A label says more than a name.
+        ("image[_,12,_,_]", "image", ("f32", (2, 12, 8, 8)), True),
+        ("x[_,784]", "x", ("f32", (2, 1, 28, 784)), False),
+        ("x[_,784]/[_,1,28,28]", "x", ("f32", (2, 1, 28, 28)), True),
+        ("x[_,1|3]", "x", ("f32", (2, "?")), True),
+        ("x[_,_]", "x", ("i64", (2, 16)), False),
+        ("x:int[_,_]", "x", ("i64", (2, 16)), True),
+        ("x:any[_,_]", "x", ("i64", (2, 16)), True),
+        ("xs*[_,_]", "xs", ("tuple", (("f32", (2, 4)), ("f32", (2, 4)))), True),
+        ("xs*[_,_]", "xs", ("tuple", (("f32", (2, 4)), ("f32", (2, 4, 4)))), False),
+    ],
+)
+def test_an_input_is_plausible_by_its_label_or_else_by_its_name(scripts, inputs, name, value, plausible):
+    label = scripts["labels"].Label.parse("Net", inputs)
+    assert (not list(scripts["labels"].implausible(label, {name: value}, {}))) is plausible
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "plausible"), [("vocab_size", 3, False), ("vocab_size", 1000, True), ("k", 3, True)]
+)
+def test_a_vocabulary_of_three_words_is_none(scripts, name, size, plausible):
+    label = scripts["labels"].Label()
+    assert (not list(scripts["labels"].implausible(label, {}, {name: size}))) is plausible
+
+
+def test_the_forward_of_a_class_may_be_that_of_its_base(scripts):
+    source = "class A:\n def forward(s): 0\nclass B(A): pass\nclass C(D): pass\n"
+    forward_of = scripts["judge"].forward_of
+    assert [forward_of(source, name) for name in "ABC"] == ["A.forward", "A.forward", ""]
