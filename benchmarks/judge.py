@@ -134,8 +134,8 @@ def verdict(file: File, product: dict[str, Any], eager: dict[str, Any], label: L
     told = [one for one in product["problems"] if one["severity"] == "error" and one["code"] not in ENVIRONMENT]
     result.errors = [f"{one['line']} {one['code']}: {one['message']}" for one in told]
     _cover(result, product)
-    _compare(result, product, eager)
-    _judge_main(result, product, label)
+    ran = _compare(result, product, eager)
+    _judge_main(result, product, label, ran)
     return result
 
 
@@ -199,8 +199,8 @@ def _forwards(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef
         yield from _forwards(child, inner)
 
 
-def _compare(result: Verdict, product: dict[str, Any], eager: dict[str, Any]) -> None:
-    """What the models that eager ran too show, against what they bind there."""
+def _compare(result: Verdict, product: dict[str, Any], eager: dict[str, Any]) -> set[str]:
+    """What the models that eager ran too show, against what they bind there; the functions that it ran."""
     runs = _by_name(eager.get("models", ()))
     names = [model["name"] for model in product["models"]]
     judged = {name for name in names if name in runs and not runs[name]["error"]}
@@ -216,35 +216,34 @@ def _compare(result: Verdict, product: dict[str, Any], eager: dict[str, Any]) ->
     # What constructors bind is shown for no model in particular.
     shown = ((place, value) for place, model, value in product["rows"] if model < 0 or names[model] in judged)
     _, result.missing = differences(_by_place(shown), seen)
+    return set(map(_function, seen))
 
 
-def _judge_main(result: Verdict, product: dict[str, Any], label: Label) -> None:
-    """Is a main class shown whole, and are the inputs plausible that were assumed for it?"""
+def _judge_main(result: Verdict, product: dict[str, Any], label: Label, ran: Collection[str]) -> None:
+    """Is a main class shown whole, and are the inputs plausible that were assumed for it? ran: functions, by eager."""
     result.main_first = product["main_first"]
-    why = [_lacks(result, product, main) for main in label.main]
+    why = [_lacks(result, product, main, ran) for main in label.main]
     result.main_shown = "" in why
     result.main_why = "" if result.main_shown else "; ".join(why)
     if result.main_shown:
         result.implausible = list(dict.fromkeys(_rejected(result, product, label)))
 
 
-def _lacks(result: Verdict, product: dict[str, Any], main: str) -> str:
+def _lacks(result: Verdict, product: dict[str, Any], main: str, ran: Collection[str]) -> str:
     """Why a class is not shown whole; empty if it is.
 
-    Where eager ran it, what eager bound counts, else whether its forward returned.
+    Where eager ran it, what eager bound counts, but for what is bound to `_`; else whether its forward returned.
     """
     function, names = forward_of(result.file.source, main), {model["name"] for model in product["models"]}
     places = {place for place, model, _ in product["rows"] if model >= 0 and _function(place) == function}
     if function and places:
-        missing = [line for line in result.missing if _function(line.partition(": ")[0]) == function]
+        missing = [line for line in result.missing if f" in {function}: " in line and " binding _ in " not in line]
         if missing:
             return f"{main}: not shown are {'; '.join(missing[:3])}"
-        returned = any(" return " in place for place in places)
-        return (
-            ""
-            if returned or not _returns_value(result.file.source, function)
-            else f"{main}: its forward did not return"
-        )
+        returned = function in ran or any(" return " in place for place in places)
+        if not returned and _returns_value(result.file.source, function):
+            return f"{main}: its forward did not return"
+        return ""
     if not function and main in names:
         return ""
     lines = {one["line"] for one in product["unshown"] if one["name"] == main}
