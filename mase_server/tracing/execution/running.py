@@ -39,8 +39,9 @@ from mase_server.tracing.execution.watch import PATIENCE, OnCall, Reached, Stop,
 from mase_server.tracing.importing.importer import owns
 from mase_server.tracing.importing.missing import MissingImport
 from mase_server.tracing.importing.packages import install_advice, install_command, package_for
-from mase_server.tracing.importing.placeholders import Base, MissingPackageError, assumed
+from mase_server.tracing.importing.placeholders import Base, MissingPackageError
 from mase_server.tracing.importing.source import Namespace, Places, Span, decode_source, read_source
+from mase_server.tracing.importing.standins import assumed
 from mase_server.tracing.importing.statements import Cuts, Start
 from mase_server.tracing.inputs import trouble
 from mase_server.tracing.inputs.comments import ClassWishes, Wishes

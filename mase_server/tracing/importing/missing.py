@@ -30,8 +30,9 @@ from mase_server.tracing.importing.handlers import is_import_handled, iterate_fr
 from mase_server.tracing.importing.importer import owns
 from mase_server.tracing.importing.lookups import get_current_lookups, without_recording
 from mase_server.tracing.importing.packages import required_for
-from mase_server.tracing.importing.placeholders import Absent, MissingPackageError, Placeholder, stand_in
+from mase_server.tracing.importing.placeholders import Absent, MissingPackageError, Placeholder
 from mase_server.tracing.importing.source import SKIPPED, decode_source, read_source
+from mase_server.tracing.importing.standins import stand_in
 from mase_server.tracing.importing.statements import execute_module, plain_code_from
 from mase_server.tracing.recording.positions import Position, report_phase, resolve_mark
 

@@ -1,0 +1,392 @@
+"""Replacements for what models use most of packages that are often missing, where its meaning is fully documented.
+
+Lightning's and OpenMMLab's base classes are plain modules; einops rearranges, reduces and repeats by a pattern; of
+timm, the helpers that change no shape are here. Nothing else is made up: all other names of these packages stay
+unknown, and the diagnostic at the import says what is computed by these replacements. Sources: einops.rocks/api, and
+the docstrings of timm.layers.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import FrameType
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from mase_server.ops.types import Kwargs
+
+# Lightning and OpenMMLab.
+
+
+class Hyperparameters(dict[str, Any]):
+    """A dict whose keys are attributes too, as Lightning's `self.hparams` is."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"no hyperparameter {name!r}; there are {', '.join(self) or 'none'}") from None
+
+
+class LightningModule(nn.Module):
+    """An nn.Module with the parts of Lightning's that constructors and forwards use."""
+
+    trainer = logger = example_input_array = None
+    automatic_optimization = True
+    current_epoch = global_step = global_rank = local_rank = 0
+
+    @property
+    def device(self) -> torch.device:
+        """The device on which every tensor of the program seems to be."""
+        return torch.device("cpu")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The element type of its weights."""
+        return next((each.dtype for each in self.parameters()), torch.get_default_dtype())
+
+    @property
+    def hparams(self) -> Hyperparameters:
+        """The arguments that `save_hyperparameters` kept."""
+        kept: Hyperparameters = vars(self).setdefault("_hparams", Hyperparameters())
+        return kept
+
+    def save_hyperparameters(self, *args: Any, ignore: Any = (), frame: FrameType | None = None, **_: Any) -> None:
+        """Keep the constructor's arguments in `hparams`, or only the named ones, or those of a mapping."""
+        ignored = {ignore} if isinstance(ignore, str) else set(ignore or ())
+        given = _constructor_arguments(self, frame or sys._getframe(1))
+        for each in args:
+            if not isinstance(each, str):
+                self.hparams.update(each if isinstance(each, dict) else vars(each))
+        names = [each for each in args if isinstance(each, str)] or ([] if args else list(given))
+        self.hparams.update({name: given[name] for name in names if name in given and name not in ignored})
+
+    def log(self, *args: Any, **kwargs: Any) -> None:
+        """Log nothing."""
+
+    log_dict = manual_backward = toggle_optimizer = untoggle_optimizer = print = log
+
+    def freeze(self) -> None:
+        """No gradients, and eval mode."""
+        self.requires_grad_(False).eval()
+
+    def unfreeze(self) -> None:
+        """Gradients, and train mode."""
+        self.requires_grad_(True).train()
+
+    def all_gather(self, data: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the data: a single process has nothing to gather."""
+        return data
+
+
+def _constructor_arguments(model: nn.Module, frame: FrameType | None) -> Kwargs:
+    """The arguments of the constructors that run for `model`, the outermost class's first."""
+    found: list[Kwargs] = []
+    while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is model:
+        names, _, keywords, values = inspect.getargvalues(frame)
+        given = {name: values[name] for name in names[1:]} | (values.get(keywords) or {} if keywords else {})
+        found.append(given)
+        frame = frame.f_back
+    return {name: value for given in found for name, value in given.items() if not name.startswith("__")}
+
+
+class BaseModule(nn.Module):
+    """OpenMMLab's: an nn.Module that takes instructions to initialise its weights."""
+
+    def __init__(self, init_cfg: Any = None) -> None:
+        super().__init__()
+        self.init_cfg = init_cfg
+
+    def init_weights(self) -> None:
+        """Do nothing: weights have no values here."""
+
+
+# einops.
+
+#: The names of a pattern's axes; each inner list is one dimension of a tensor, `[]` one of size 1.
+Axes = list[list[str]]
+
+_TOKEN = re.compile(r"\s*(\(|\)|\.\.\.|[A-Za-z_]\w*|\d+)")
+#: The axes that a pattern does not name: each a dimension of its own, or all in one.
+_REST, _REST_APART = "...", "... apart"
+
+
+class PatternError(RuntimeError):
+    """A pattern that cannot be read, or that does not fit a tensor. The messages are those of einops."""
+
+
+@functools.lru_cache(maxsize=1024)
+def _parse_side(side: str) -> Axes:
+    """The axes of one side of a pattern."""
+    axes: Axes = []
+    group: list[str] | None = None
+    tokens = _TOKEN.findall(side)
+    if "".join(tokens) != "".join(side.split()):
+        raise PatternError(f"Invalid characters in the pattern {side!r}")
+    for token in tokens:
+        if token in "()":
+            if (token == "(") == (group is not None):
+                raise PatternError(f"Brackets of the pattern {side!r} do not match")
+            if group is not None:
+                axes.append(group)
+            group = [] if token == "(" else None
+        elif group is not None:
+            group += [] if token == "1" else [token]
+        else:
+            axes.append([] if token == "1" else [_REST_APART if token == _REST else token])
+    if group is not None:
+        raise PatternError(f"Brackets of the pattern {side!r} do not match")
+    return axes
+
+
+def _read_pattern(pattern: str, dims: int) -> tuple[Axes, Axes]:
+    """Both sides of a pattern for a tensor of so many dimensions; `...` becomes as many axes as are left."""
+    # Numbers are axes without a name: each is one of its own.
+    numbered = itertools.count()
+    sides = [
+        [[f"{name}#{next(numbered)}" if name.isdigit() else name for name in group] for group in _parse_side(side)]
+        for side in pattern.split("->")
+    ]
+    if len(sides) != 2:
+        raise PatternError(f"The pattern {pattern!r} has no `->`")
+    left, right = sides
+    rest = [f"{_REST}{index}" for index in range(dims - len(left) + 1)] if [_REST_APART] in left else []
+
+    def spread(axes: Axes) -> Axes:
+        found: Axes = []
+        for group in axes:
+            found += [[name] for name in rest] if group == [_REST_APART] else [_replace_rest(group, rest)]
+        return found
+
+    return spread(left), spread(right)
+
+
+def _replace_rest(group: list[str], rest: list[str]) -> list[str]:
+    return [inner for name in group for inner in (rest if name == _REST else [name])]
+
+
+def _split_axes(tensor: torch.Tensor, left: Axes, sizes: Mapping[str, int], pattern: str) -> dict[str, int]:
+    """The size of each axis; PatternError if the tensor does not fit."""
+    if len(left) != tensor.dim():
+        raise PatternError(
+            f"Wrong shape: expected {len(left)} dims. Received {tensor.dim()}-dim tensor. Pattern: {pattern!r}."
+        )
+    found = dict(sizes)
+    for group, size in zip(left, tensor.shape, strict=True):
+        unknown = [name for name in group if name not in found]
+        known = math.prod(found[name] for name in group if name in found)
+        if len(unknown) > 1:
+            raise PatternError(f"Could not infer sizes for {set(unknown)}. Pattern: {pattern!r}.")
+        if unknown:
+            if known == 0 or size % known:
+                raise PatternError(f"Shape mismatch, can't divide axis of length {size} in chunks of {known}")
+            found[unknown[0]] = size // known
+        elif known != size:
+            raise PatternError(f"Shape mismatch, {size} != {known}. Pattern: {pattern!r}.")
+    return found
+
+
+def _as_tensor(tensor: torch.Tensor | Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.stack(list(tensor)) if isinstance(tensor, list | tuple) else cast("torch.Tensor", tensor)
+
+
+def _list_names(axes: Axes) -> list[str]:
+    return [name for group in axes for name in group]
+
+
+def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> torch.Tensor:
+    """Reorder, split and merge the dimensions of a tensor, or of a list of tensors, as a pattern says."""
+    return _transform(_as_tensor(tensor), pattern, axes_lengths, None)
+
+
+def reduce(tensor: Any, pattern: str, reduction: str | Callable[..., Any], **axes_lengths: int) -> torch.Tensor:
+    """The same; the axes that the right side lacks are reduced: by mean, sum, max, min, prod, any or all."""
+    return _transform(_as_tensor(tensor), pattern, axes_lengths, reduction)
+
+
+def repeat(tensor: Any, pattern: str, **axes_lengths: int) -> torch.Tensor:
+    """The same; the axes that the left side lacks are new, with the given sizes."""
+    return _transform(_as_tensor(tensor), pattern, axes_lengths, None)
+
+
+def _transform(
+    tensor: torch.Tensor, pattern: str, sizes: Mapping[str, int], reduction: str | Callable[..., Any] | None
+) -> torch.Tensor:
+    left, right = _read_pattern(pattern, tensor.dim())
+    numbers = {name: int(name.partition("#")[0]) for name in _list_names(left + right) if "#" in name}
+    sizes = {**sizes, **numbers}
+    known = _split_axes(tensor, left, {name: sizes[name] for name in _list_names(left) if name in sizes}, pattern)
+    names = _list_names(left)
+    if any(len(group) != 1 for group in left):
+        tensor = tensor.reshape([known[name] for name in names])
+    dropped = [name for name in names if name not in _list_names(right)]
+    if dropped and reduction is None:
+        raise PatternError(f"Identifiers only on one side of expression (should be on both): {set(dropped)}")
+    if dropped:
+        tensor = _reduce_axes(tensor, tuple(names.index(name) for name in dropped), reduction)
+        names = [name for name in names if name not in dropped]
+    made = [name for name in _list_names(right) if name not in names]
+    if missing := [name for name in made if name not in sizes]:
+        raise PatternError(f"Specify sizes for new axes in repeat: {set(missing)}. Pattern: {pattern!r}.")
+    for name in made:
+        tensor = tensor.unsqueeze(0).expand(sizes[name], *([-1] * tensor.dim()))
+        names, known = [name, *names], {**known, name: sizes[name]}
+    order = [names.index(name) for name in _list_names(right)]
+    if order != sorted(order):
+        tensor = tensor.permute(order)
+    if any(len(group) != 1 for group in right):
+        tensor = tensor.reshape([math.prod(known[name] for name in group) for group in right])
+    return tensor
+
+
+def _reduce_axes(tensor: torch.Tensor, dims: tuple[int, ...], reduction: Any) -> torch.Tensor:
+    if callable(reduction):
+        return cast("torch.Tensor", reduction(tensor, dims))
+    if reduction in ("max", "min"):
+        return cast("torch.Tensor", getattr(torch, f"a{reduction}")(tensor, dims))
+    if reduction in ("mean", "sum"):
+        return cast("torch.Tensor", getattr(torch, reduction)(tensor, dims))
+    for dim in sorted(dims, reverse=True):
+        tensor = getattr(torch, reduction)(tensor, dim)
+    return tensor
+
+
+def einsum(*operands: Any) -> torch.Tensor:
+    """`einsum(a, b, "batch i, i j -> batch j")`: a sum of products over named axes."""
+    *tensors, pattern = operands
+    names = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", pattern))
+    letters = dict(zip(names, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", strict=False))
+    equation = re.sub(r"[A-Za-z_]\w*", lambda match: letters[match[0]], pattern).replace(" ", "")
+    return torch.einsum(equation, *tensors)
+
+
+def pack(tensors: Sequence[torch.Tensor], pattern: str) -> tuple[torch.Tensor, list[torch.Size]]:
+    """Join tensors along the axis `*`, and return the shapes that were merged there."""
+    before, after = (side.split() for side in pattern.split("*"))
+    shapes = [tensor.shape[len(before) : tensor.dim() - len(after)] for tensor in tensors]
+    flat = [
+        tensor.reshape(*tensor.shape[: len(before)], -1, *tensor.shape[tensor.dim() - len(after) :])
+        for tensor in tensors
+    ]
+    return torch.cat(flat, dim=len(before)), shapes
+
+
+def unpack(tensor: torch.Tensor, packed_shapes: Sequence[Sequence[int]], pattern: str) -> list[torch.Tensor]:
+    """The inverse of `pack`."""
+    at = len(pattern.split("*")[0].split())
+    parts = torch.split(tensor, [math.prod(shape) for shape in packed_shapes], dim=at)
+    return [
+        part.reshape(*part.shape[:at], *shape, *part.shape[at + 1 :])
+        for part, shape in zip(parts, packed_shapes, strict=True)
+    ]
+
+
+def parse_shape(tensor: torch.Tensor, pattern: str) -> dict[str, int]:
+    """The sizes of a tensor by the names of a pattern; `_` is left out."""
+    return {name: size for name, size in zip(pattern.split(), tensor.shape, strict=True) if name != "_"}
+
+
+class Rearrange(nn.Module):
+    """`rearrange` as a layer."""
+
+    def __init__(self, pattern: str, **axes_lengths: int) -> None:
+        super().__init__()
+        self.pattern, self.axes_lengths = pattern, axes_lengths
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Rearrange an input."""
+        return rearrange(input, self.pattern, **self.axes_lengths)
+
+    def extra_repr(self) -> str:
+        """The pattern and the sizes."""
+        return ", ".join([repr(self.pattern), *(f"{name}={size}" for name, size in self.axes_lengths.items())])
+
+
+class Reduce(Rearrange):
+    """`reduce` as a layer."""
+
+    def __init__(self, pattern: str, reduction: str, **axes_lengths: int) -> None:
+        super().__init__(pattern, **axes_lengths)
+        self.reduction = reduction
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Reduce an input."""
+        return reduce(input, self.pattern, self.reduction, **self.axes_lengths)
+
+
+# timm.
+
+
+class DropPath(nn.Module):
+    """Drops whole samples of a residual branch while training."""
+
+    def __init__(self, drop_prob: float = 0.0, scale_by_keep: bool = True) -> None:
+        super().__init__()
+        self.drop_prob, self.scale_by_keep = drop_prob, scale_by_keep
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply each sample by 0, or by 1 over the share that is kept."""
+        if not self.drop_prob or not self.training:
+            return x
+        kept = 1 - self.drop_prob
+        mask = x.new_empty((x.shape[0],) + (1,) * (x.dim() - 1)).bernoulli_(kept)
+        return x * (mask.div_(kept) if kept > 0 and self.scale_by_keep else mask)
+
+
+def _as_tuple(count: int) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        """The value itself if it is a sequence, else a tuple that repeats it."""
+        whole = isinstance(value, Iterable) and not isinstance(value, str)
+        return tuple(cast("Iterable[Any]", value)) if whole else (value,) * count
+
+    return convert
+
+
+# Which names of which packages they replace.
+
+_LIGHTNING = ("pytorch_lightning", "lightning", "lightning_fabric")
+_OPENMMLAB = ("mmcv", "mmengine")
+_EINOPS = {
+    each.__name__: each for each in (rearrange, reduce, repeat, einsum, pack, unpack, parse_shape, Rearrange, Reduce)
+}
+_TIMM = {
+    "DropPath": DropPath,
+    "trunc_normal_": nn.init.trunc_normal_,
+    "to_2tuple": _as_tuple(2),
+    "to_3tuple": _as_tuple(3),
+    "IMAGENET_DEFAULT_MEAN": (0.485, 0.456, 0.406),
+    "IMAGENET_DEFAULT_STD": (0.229, 0.224, 0.225),
+}
+#: Packages -> names in them, wherever they are defined inside -> the replacement.
+_KNOWN: dict[str, Mapping[str, Any]] = {
+    **{package: {"LightningModule": LightningModule} for package in _LIGHTNING},
+    **{package: {"BaseModule": BaseModule} for package in _OPENMMLAB},
+    "einops": _EINOPS,
+    "timm": _TIMM,
+}
+#: What the diagnostic of a missing package says of its replacements.
+_SAID = {
+    **dict.fromkeys(_LIGHTNING, "A LightningModule of it is taken for a plain nn.Module."),
+    **dict.fromkeys(_OPENMMLAB, "A BaseModule of it is taken for a plain nn.Module."),
+    "einops": "Its patterns are computed as its documentation defines them.",
+    "timm": "Of it, DropPath, trunc_normal_ and to_2tuple are computed as its documentation defines them.",
+}
+
+
+def stand_in(thing: str) -> Any:
+    """The replacement for something of a missing package, by its dotted name; None if there is none."""
+    return _KNOWN.get(thing.partition(".")[0], {}).get(thing.rpartition(".")[2])
+
+
+def assumed(module: str) -> str:
+    """The sentence about the replacements for a package, with a space before it; "" if there are none."""
+    said = _SAID.get(module.partition(".")[0], "")
+    return f" {said}" if said else ""

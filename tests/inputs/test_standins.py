@@ -1,0 +1,110 @@
+"""The replacements for missing packages compute what the packages' documentation says; torch is the ground truth."""
+
+import pytest
+import torch
+from torch import nn
+
+from mase_server.tracing.importing.standins import assumed, stand_in
+from tests.inputs.test_inputs_missing import BODY, HEAD, bound, told, traced
+
+X = torch.arange(2 * 6 * 4 * 8, dtype=torch.float32).reshape(2, 6, 4, 8)
+
+REARRANGED = {
+    "b c h w -> b (h w) c": ({}, X.flatten(2).transpose(1, 2)),
+    "b (g c) h w -> (b g) c h w": ({"g": 3}, X.reshape(2 * 3, 2, 4, 8)),
+    "b c (h p) (w q) -> b (h w) (p q c)": (
+        {"p": 2, "q": 4},
+        X.reshape(2, 6, 2, 2, 2, 4).permute(0, 2, 4, 3, 5, 1).reshape(2, 4, 48),
+    ),
+    "b ... -> b (...)": ({}, X.flatten(1)),
+    "b c ... -> b ... c": ({}, X.permute(0, 2, 3, 1)),
+    "b c h w -> b 1 c () h w": ({}, X[:, None, :, None]),
+    "b c h (w two) -> two b c h w": ({"two": 2}, X.reshape(2, 6, 4, 4, 2).permute(4, 0, 1, 2, 3)),
+}
+REDUCED = {
+    ("b c h w -> b c", "mean"): X.mean((2, 3)),
+    ("b c h w -> b c 1 1", "sum"): X.sum((2, 3), keepdim=True),
+    ("b c (h 2) (w 2) -> b c h w", "max"): nn.functional.max_pool2d(X, 2),
+    ("b ... -> b", "min"): X.flatten(1).amin(1),
+}
+REPEATED = {
+    "b c h w -> b (k c) h w": ({"k": 3}, X.repeat(1, 3, 1, 1)),
+    "b c h w -> b (c k) h w": ({"k": 3}, X.repeat_interleave(3, 1)),
+    "... -> r ...": ({"r": 2}, torch.stack([X, X])),
+}
+
+
+@pytest.mark.parametrize("pattern", REARRANGED)
+def test_patterns_rearrange_as_written(pattern):
+    sizes, wanted = REARRANGED[pattern]
+    assert torch.equal(stand_in("einops.rearrange")(X, pattern, **sizes), wanted)
+    assert torch.equal(stand_in("einops.layers.torch.Rearrange")(pattern, **sizes)(X), wanted)
+
+
+@pytest.mark.parametrize(("pattern", "reduction"), REDUCED)
+def test_axes_that_the_right_side_lacks_are_reduced(pattern, reduction):
+    torch.testing.assert_close(stand_in("einops.reduce")(X, pattern, reduction), REDUCED[pattern, reduction])
+    torch.testing.assert_close(
+        stand_in("einops.layers.torch.Reduce")(pattern, reduction)(X), REDUCED[pattern, reduction]
+    )
+
+
+@pytest.mark.parametrize("pattern", REPEATED)
+def test_axes_that_the_left_side_lacks_are_repeated(pattern):
+    sizes, wanted = REPEATED[pattern]
+    assert torch.equal(stand_in("einops.repeat")(X, pattern, **sizes), wanted)
+
+
+def test_tensors_are_packed_and_unpacked_and_multiplied_by_named_axes():
+    parts = [torch.randn(2, 3, 5), torch.randn(2, 5), torch.randn(2, 4, 6, 5)]
+    packed, shapes = stand_in("einops.pack")(parts, "b * d")
+    assert packed.shape == (2, 3 + 1 + 24, 5)
+    assert all(map(torch.equal, stand_in("einops.unpack")(packed, shapes, "b * d"), parts))
+    left, right = torch.randn(2, 3, 5), torch.randn(2, 4, 5)
+    product = stand_in("einops.einsum")(left, right, "batch i width, batch j width -> batch i j")
+    torch.testing.assert_close(product, left @ right.transpose(1, 2))
+
+
+REFUSED = {
+    "b c h w -> b c h": "only on one side",
+    "b c h -> b c h": "expected 3 dims. Received 4-dim tensor",
+    "b c (h 5) w -> b c h 5 w": "can't divide axis of length 4 in chunks of 5",
+    "b c (h p) w -> b c h p w": "Could not infer sizes",
+    "b c h w -> b c h w z": "Specify sizes for new axes",
+    "b c h w": "no `->`",
+    "b (c h w -> b c h w": "do not match",
+}
+
+
+@pytest.mark.parametrize("pattern", REFUSED)
+def test_a_pattern_that_does_not_fit_is_refused(pattern):
+    with pytest.raises(RuntimeError, match=REFUSED[pattern].replace("(", r"\(")):
+        stand_in("einops.rearrange")(X, pattern)
+
+
+def test_a_file_whose_patterns_need_a_missing_package_is_shown_and_told(tmp_path):
+    body = BODY.replace("h = self.layer(x)", 'h = rearrange(self.layer(x), "b (two d) -> b two d", two=1)')
+    payload = traced(tmp_path, {"net.py": f"{HEAD}from einops import rearrange\n{body}"})
+    assert (bound(payload)["h"], told(payload)) == ([2, 1, 5], [("warning", "missing-package", 3)])
+    assert "Its patterns are computed as its documentation defines them." in payload["problems"][0]["message"]
+
+
+def test_the_helpers_of_a_missing_timm_change_no_shape(tmp_path):
+    text = f"{HEAD}from timm.models.layers import DropPath, to_2tuple, trunc_normal_\n" + BODY.replace(
+        "self.layer = nn.Linear(width, 5)",
+        "self.layer = nn.Linear(*to_2tuple(width))\n        trunc_normal_(self.layer.weight, std=0.02)"
+        "\n        self.drop = DropPath(0.1)",
+    ).replace("h = self.layer(x)", "h = self.drop(self.layer(x))")
+    payload = traced(tmp_path, {"net.py": text})
+    assert (bound(payload)["h"], told(payload)) == ([2, 4], [("warning", "missing-package", 3)])
+    drop = stand_in("timm.layers.DropPath")(0.5)
+    kept = drop(torch.ones(64, 3))
+    assert set(kept.flatten().tolist()) == {0.0, 2.0}, "whole samples, scaled by the share that is kept"
+    assert torch.equal(kept[:, 0], kept[:, 2])
+    assert torch.equal(drop.eval()(X), X)
+
+
+def test_nothing_else_of_these_packages_is_made_up():
+    assert stand_in("timm.models.create_model") is None
+    assert stand_in("einops.EinopsError") is None
+    assert assumed("numpy") == ""
