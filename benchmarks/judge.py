@@ -203,6 +203,11 @@ def _compare(result: Verdict, product: dict[str, Any], eager: dict[str, Any]) ->
     """What the models that eager ran too show, against what they bind there; the functions that it ran."""
     runs = _by_name(eager.get("models", ()))
     names = [model["name"] for model in product["models"]]
+    for name, run in runs.items():
+        found = [model["arguments"] for model in product["models"] if model["name"] == name]
+        # A search that is stopped by time may end elsewhere; that says nothing of what is shown.
+        if sorted(map(str, found)) != sorted(map(str, run["arguments"])):
+            run["error"] = run["error"] or "eager found other arguments"
     judged = {name for name in names if name in runs and not runs[name]["error"]}
     for name in dict.fromkeys(names):
         if name not in judged:
@@ -272,16 +277,18 @@ def _rejected(result: Verdict, product: dict[str, Any], label: Label) -> Iterato
         for index in own:
             model = product["models"][index]
             inputs = {name: ast.literal_eval(value) for name, value in model["inputs"].items()}
-            guessed = model["arguments"] if model["arguments_from"] == "search" else {}
-            yield from implausible(label, inputs, {name: ast.literal_eval(value) for name, value in guessed.items()})
+            guessed = model["arguments"].items() if model["arguments_from"] == "search" else ()
+            sizes = {name: int(value) for name, value in guessed if value.isdecimal()}
+            yield from implausible(label, inputs, sizes)
 
 
 def _by_name(models: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """What eager ran, by name: several models of one class count as one."""
     runs: dict[str, dict[str, Any]] = {}
     for model in models:
-        known = runs.setdefault(model["name"], {"error": "", "truth": {}})
+        known = runs.setdefault(model["name"], {"error": "", "arguments": [], "truth": {}})
         known["error"] = known["error"] or model["error"]
+        known["arguments"].append(model["arguments"])
         for place, seen in model["truth"].items():
             known["truth"][place] = [*known["truth"].get(place, ()), *seen]
     return runs

@@ -100,18 +100,18 @@ VOCABULARY = re.compile(
 SMALLEST_VOCABULARY = 20
 
 
-def implausible(label: Label, inputs: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator[str]:
-    """What an expert would reject, a line each, of the inputs and the arguments that were assumed.
+def implausible(label: Label, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[str]:
+    """What an expert would reject, a line each, of what was assumed.
 
-    inputs: values as `observed` describes them.  arguments: of the constructor, those that were guessed.
+    inputs: values as `observed` describes them.  sizes: the constructor's integers.
     """
     for name, value in inputs.items():
         title, shapes = _check(label, name)
         for dtype, shape in _tensors(value):
             if not shapes.accept(dtype, shape):
                 yield f"{title}: {name} {dtype}{list(shape)}"
-    for name, size in arguments.items():
-        if VOCABULARY.fullmatch(name) and isinstance(size, int) and size < SMALLEST_VOCABULARY:
+    for name, size in sizes.items():
+        if VOCABULARY.fullmatch(name) and size < SMALLEST_VOCABULARY:
             yield f"vocabulary: {name}={size}"
 
 

@@ -6,12 +6,13 @@ Both are texts: a place "12:8-12:9 binding x in Net.forward" and the values seen
 from __future__ import annotations
 
 import random
+import re
 import resource
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from mase_server.tracing.models.found import Found, call_arguments, plain_hooks
 from mase_server.tracing.recording.shadow import Shadows
 from mase_server.worker import job
 from mase_server.worker.job import trace
+from mase_server.worker.payload import to_plain_data
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.ground_truth.record import Recorder
@@ -115,7 +117,12 @@ def _shown(payload: Payload) -> set[str]:
 def _model(model: TracedModel) -> dict[str, Any]:
     inputs = {name: repr(_plain(value)) for name, value in model["inputs"].items()}
     kept = {key: model[key] for key in ("name", "inputs_from", "arguments_from", "found")}
-    return {**kept, "inputs": inputs, "arguments": {name: repr(value) for name, value in model["arguments"].items()}}
+    return {**kept, "inputs": inputs, "arguments": _arguments(model["arguments"])}
+
+
+def _arguments(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Constructor arguments as texts that are the same in every process."""
+    return {name: re.sub(r" at 0x[0-9a-f]+", "", repr(to_plain_data(value))) for name, value in arguments.items()}
 
 
 def eager(file: File, fit: str = "") -> dict[str, Any]:
@@ -190,7 +197,8 @@ def _run(file: File, found: Found, shadows: Shadows) -> dict[str, Any]:
             truth.setdefault(_place(astuple(place)), set()).update(map(repr, seen))
         if error or random.getstate() == before:
             break
-    return {"name": found.name, "error": error, "truth": {place: sorted(seen) for place, seen in truth.items()}}
+    places = {place: sorted(seen) for place, seen in truth.items()}
+    return {"name": found.name, "arguments": _arguments(found.arguments), "error": error, "truth": places}
 
 
 def seeded(seed: int) -> Any:

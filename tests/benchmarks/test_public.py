@@ -123,6 +123,26 @@ def test_what_eager_does_not_bind_is_wrong_and_what_is_not_shown_is_missing(scri
     assert tuple(map(len, scripts["judge"].differences(shown, truth))) == (wrong, missing)
 
 
+def test_a_model_that_eager_found_with_other_arguments_is_not_judged(scripts, tmp_path):
+    path = tmp_path / "net.py"
+    path.write_text(NET)
+    model = {"name": "Net", "inputs_from": "search", "arguments_from": "search", "inputs": {}}
+    product = {
+        "models": [{**model, "arguments": {"width": "8"}}], "rows": [[PLACE, 0, RIGHT]],
+        "problems": [], "unshown": [], "first": 1.0, "main_first": None, "seconds": 1.0,
+    }  # fmt: skip
+    run = {"name": "Net", "error": "", "truth": {PLACE: [FALSE]}}
+    verdicts = [
+        scripts["judge"].verdict(
+            scripts["observed"].File(str(tmp_path), str(path)),
+            product,
+            {"models": [{**run, "arguments": {"width": width}}]},
+        )
+        for width in ("8", "9")
+    ]
+    assert [(len(one.wrong), one.unjudged) for one in verdicts] == [(1, []), (0, ["Net: eager found other arguments"])]
+
+
 def test_classes_count_by_their_own_forward_wherever_they_are_nested(scripts):
     source = "class A:\n class B:\n  def forward(s): 0\ndef f():\n class C:\n  def forward(s): 0\nclass D(A.B): pass\n"
     assert scripts["judge"].classes(source) == ["A.B", "f.<locals>.C"]
