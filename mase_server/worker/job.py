@@ -519,7 +519,7 @@ def _make_device_problem(file: scenes.File, statement: ast.Assign, name: str) ->
 
 # The message from one trace to the next one of the same file. The server keeps it without looking inside.
 
-VERSION = 3
+VERSION = 4
 
 
 def pack_memory(traced: Sequence[Traced], endless: str = "") -> bytes:
@@ -530,7 +530,7 @@ def pack_memory(traced: Sequence[Traced], endless: str = "") -> bytes:
     inputs, probes = {}, {}
     for one in traced:
         if one.found.inputs_from == "search" and (text := _format_inputs_text(one.found.spec)) is not None:
-            inputs[one.name] = [text, one.found.found]
+            inputs[one.name] = [text, one.found.found, dict(one.found.sizes)]
         if one.error is None and one.probed is not None and one.probed.outcome is not None:
             probes[one.name] = asdict(one.probed.outcome)
     return json.dumps({"version": VERSION, "inputs": inputs, "probes": probes, "endless": endless}).encode()
@@ -553,10 +553,11 @@ def _format_inputs_text(spec: Inputs) -> str | None:
         return None
 
 
-def read_known_inputs(packed: bytes | None) -> Mapping[str, tuple[Inputs, str]]:
-    """class name -> (inputs, how they were found); empty for data that this version did not write."""
+def read_known_inputs(packed: bytes | None) -> Mapping[str, tuple[Inputs, str, Mapping[str, int]]]:
+    """class name -> (inputs, how they were found, changed sizes); empty for data that this version did not write."""
     try:
-        return {name: (parse_inputs(text), how) for name, (text, how) in _read_packed(packed, "inputs").items()}
+        kept = _read_packed(packed, "inputs")
+        return {name: (parse_inputs(text), how, dict(sizes)) for name, (text, how, sizes) in kept.items()}
     except (ValueError, TypeError, SpecError):
         return {}
 

@@ -33,21 +33,25 @@ from mase_server.tracing.inputs.comments import (
 )
 from mase_server.tracing.inputs.roles import name_dimensions
 from mase_server.tracing.inputs.searching.failures import is_unavoidable
-from mase_server.tracing.inputs.searching.search import Searched, can_run, search_inputs
-from mase_server.tracing.inputs.spec import Inputs, complete_sizes, inputs_at, on_meta
+from mase_server.tracing.inputs.searching.search import MAX_ATTEMPTS, Searched, can_run, search_inputs
+from mase_server.tracing.inputs.spec import Inputs, Spec, complete_sizes, inputs_at, iterate_leaves, on_meta
 from mase_server.tracing.inputs.text import write_spec
-from mase_server.tracing.models.arguments import Built, Surroundings, build, rebuilt
+from mase_server.tracing.models.arguments import Built, Surroundings, build, rebuilt, resized
 from mase_server.tracing.models.classes import FORWARD, class_nodes, entry_of, forward_owner, make_constructor, run_by
 from mase_server.tracing.models.constructions import construction_of, list_required_parameters, signature_of
 from mase_server.tracing.models.expressions import NoTextError, value_text
 from mase_server.tracing.models.found import Found, Hooks, Unshown, call_arguments
 from mase_server.tracing.models.guesses import NoArgumentsError
+from mase_server.tracing.models.spreading import Sizes, spread_sizes
 from mase_server.tracing.models.workspace import FILE_STEPS, Budget, Workspace
 from mase_server.tracing.recording.positions import report_phase
 from mase_server.tracing.recording.state import put_in_mode, require_tree
 
 #: The most errors of a forward that are followed to the constructor's arguments.
 MAX_ERRORS = 3
+#: The most steps for making guessed sizes differ, and the most inputs that are tried with each change.
+SPREAD_STEPS = 6_000
+SPREAD_TRIES = 24
 
 
 class Showing:
@@ -84,7 +88,7 @@ class Showing:
         args, kwargs = call_arguments(built.model, inputs)
         return Found(
             built.model, name, args, kwargs, inputs, spec, source, built.arguments, built.source, how, False,
-            make_constructor(built.construct, entry),
+            make_constructor(built.construct, entry), sizes=built.sizes,
         )  # fmt: skip
 
     def cover(self, found: Found) -> Found:
@@ -167,13 +171,17 @@ class Showing:
             how = join_clauses(wish.said(), built.how)
             yield self.cover(self.of_spec(built, name, wish.inputs, wish.inputs_from, how))
             return
-        remembered, how = self.hooks.remembered.get(name, (None, ""))
+        remembered, how, sizes = self.hooks.remembered.get(name, (None, "", {}))
+        if sizes:
+            built = self._resize(built, sizes) or built
         if remembered is not None and (found := self._still_works(built, name, remembered, how)) is not None:
             yield self.cover(found)
             return
         searched = self.search(built, name)
         if searched.spec is None and remembered is None:
             built, searched = self._build_otherwise(built, name, searched, others)
+        if searched.spec is not None:
+            built, searched = self.spread_sizes(built, name, searched)
         if searched.spec is None and remembered is not None:
             # They worked before the last edit: their present error is worth more than "nothing found".
             yield self.cover(self.of_spec(built, name, remembered, "search", how))
@@ -187,12 +195,40 @@ class Showing:
             how = join_clauses(searched.how, built.how) + self._why_no_run()
             yield self.cover(self.of_spec(built, name, searched.spec, "search", how))
 
-    def search(self, built: Built, name: str) -> Searched:
+    def search(self, built: Built, name: str, attempts: int = MAX_ATTEMPTS, budget: Budget | None = None) -> Searched:
         """Search for inputs of a model, within its turn's steps."""
         run_by(built.model, entry_for(name, built.model))
         # If these inputs do not work, other arguments need steps too.
         with report_phase("inputs", name):
-            return search_inputs(built.model, self.hooks, budget=self.turn.part(0.6))
+            return search_inputs(built.model, self.hooks, attempts, budget or self.turn.part(0.6))
+
+    def spread_sizes(self, built: Built, name: str, searched: Searched) -> tuple[Built, Searched]:
+        """Give guessed sizes that are equal by chance different values, as far as the code leaves them free.
+
+        All are changed at once, else each alone, then those together that alone could not be changed.
+        """
+        if built.source != "search" or built.plan is None or built.plan.arguments is None or searched.spec is None:
+            return built, searched
+        sizes = spread_sizes(built.plan.arguments, built.plan.free)
+        original, chosen, tied = built, dict(built.sizes), list[str]()
+        budget = self.turn.part(0.5, most=SPREAD_STEPS)
+        changes = [sizes, *({place: size} for place, size in sizes.items())] if len(sizes) > 1 else [sizes]
+        while changes and changes[0] and not budget.is_spent():
+            change = changes.pop(0)
+            other = self._resize(original, {**chosen, **change})
+            again = None if other is None else self.search(other, name, SPREAD_TRIES, budget)
+            if other is not None and again is not None and _has_same_ranks(again.spec, searched.spec):
+                built, searched, chosen = other, again, {**chosen, **change}
+                changes = [] if change is sizes else changes
+            elif len(change) == 1 < len(sizes):
+                tied += change
+            if not changes and len(tied) > 1:
+                changes, tied = [dict.fromkeys(tied, sizes[tied[0]])], []
+        return built, searched
+
+    def _resize(self, built: Built, sizes: Sizes) -> Built | None:
+        namespace = vars(sys.modules[type(built.model).__module__])
+        return resized(type(built.model), self.around(namespace), built, sizes)
 
     def _build_otherwise(
         self, built: Built, name: str, searched: Searched, others: Iterable[Built]
@@ -274,6 +310,18 @@ class Showing:
 
     def _choose_severity(self) -> str:
         return "information" if self.shown else "warning"
+
+
+def _has_same_ranks(spec: Inputs | None, other: Inputs) -> bool:
+    """Are these inputs as those, but for their sizes?"""
+    if spec is None or spec.entries.keys() != other.entries.keys():
+        return False
+    pairs = zip(map(_list_ranks, spec.entries.values()), map(_list_ranks, other.entries.values()), strict=True)
+    return all(one == two for one, two in pairs)
+
+
+def _list_ranks(spec: Spec) -> list[tuple[str, int]]:
+    return [(leaf.dtype, len(leaf.dims)) for leaf in iterate_leaves(spec)]
 
 
 def _choose_failing_inputs(built: Built, searched: Searched) -> Inputs | None:

@@ -8,7 +8,7 @@ import itertools
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -32,10 +32,11 @@ from mase_server.tracing.models.guesses import (
 )
 from mase_server.tracing.models.plans import Plan, iterate_plans, iterate_starts
 from mase_server.tracing.models.repairs import propose_arguments
+from mase_server.tracing.models.spreading import Sizes, replace_sizes
 from mase_server.tracing.models.workspace import TRY_STEPS
 from mase_server.tracing.recording.shadow import MetaMode
 
-__all__ = ["Built", "Surroundings", "build", "builds", "rebuilt"]
+__all__ = ["Built", "Surroundings", "build", "builds", "rebuilt", "resized"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ class Built:
     """A model with its constructor arguments, their source, and a way to make it again.
 
     how: the assumptions made, as a clause; "" if its own file or a user gives the arguments.
-    plan: the plan that made it, if an error of its forward can be followed to its arguments.
+    plan: the plan that made it, if an error of its forward can be followed to its arguments.  sizes: guessed sizes that
+    were changed to differ from others.
     """
 
     model: nn.Module
@@ -52,6 +54,7 @@ class Built:
     construct: Callable[[], nn.Module] | None
     how: str = ""
     plan: Plan | None = None
+    sizes: Sizes = field(default_factory=dict)
 
 
 def builds(
@@ -123,6 +126,21 @@ def rebuilt(
             search.failed(plan, again)
 
 
+def resized(kind: type[nn.Module], around: Surroundings, built: Built, sizes: Sizes) -> Built | None:
+    """The same instance with other sizes among its guessed arguments; None if it cannot be made with these."""
+    plan = built.plan
+    if plan is None or plan.function is None or plan.arguments is None:
+        return None
+    arguments = replace_sizes(plan.arguments, sizes)
+    make = partial(_call_with, plan.function, arguments)
+    again = _try_plan(kind, replace(plan, make=make, arguments=arguments), around)
+    return replace(again, sizes=dict(sizes)) if isinstance(again, Built) else None
+
+
+def _call_with(function: Callable[..., Any], arguments: Arguments) -> Any:
+    return function(**make_arguments(arguments))
+
+
 def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built | BaseException:
     """The model that a plan makes, or the exception that it raises."""
     around.shadows.steps += TRY_STEPS
@@ -175,6 +193,7 @@ class _Step:
     function: Callable[..., Any]
     arguments: Arguments
     how: str
+    free: frozenset[str]
 
     def key(self) -> str:
         return f"{id(self.function)} {self.arguments!r}"
@@ -212,16 +231,15 @@ class Repairs:
             except NoArgumentsError:
                 continue
             how = f"{start.how}, with {', '.join(more)} guessed" if more else start.how
-            step = _Step(start.function, {**start.arguments, **more}, how)
+            step = _Step(start.function, {**start.arguments, **more}, how, frozenset(more))
             if step.key() not in self._seen:
                 yield self._make_plan(step)
         yield from (self._plan_usual(), self._plan_usual(PLURAL))
 
     def _plan_usual(self, *lists: Any) -> Plan:
         try:
-            return self._make_plan(
-                _Step(self.kind, usual_arguments(self.kind, self.around, self.make, *lists), GUESSED)
-            )
+            guessed = usual_arguments(self.kind, self.around, self.make, *lists)
+            return self._make_plan(_Step(self.kind, guessed, GUESSED, frozenset(guessed)))
         except NoArgumentsError as error:
             return Plan("search", partial(_raise_error, error), guessed=True)
 
@@ -229,18 +247,19 @@ class Repairs:
         self._seen.add(step.key())
         return Plan(
             "search",
-            lambda: step.function(**make_arguments(step.arguments)),
+            partial(_call_with, step.function, step.arguments),
             True,
             step.function,
             step.arguments,
             step.how,
+            step.free,
         )
 
     def failed(self, plan: Plan, error: BaseException) -> None:
         """Note that a plan failed: derive others, unless the change that led to it did not help."""
         if plan.function is None or plan.arguments is None:
             return
-        step = _Step(plan.function, plan.arguments, plan.how)
+        step = _Step(plan.function, plan.arguments, plan.how, plan.free)
         self._seen.add(step.key())
         before, here = self._passed.get(step.key(), frozenset()), (*place_of(error), str(error))
         if here in before:
@@ -248,7 +267,7 @@ class Repairs:
         places = before | {here}
         parts = partial(parts_for, around=self.around, make=self.make)
         for proposal in propose_arguments(clue_of(error, step.function, step.arguments, parts)):
-            other = _Step(step.function, proposal, _describe_change(step.how))
+            other = _Step(step.function, proposal, _describe_change(step.how), step.free)
             if (key := other.key()) not in self._seen:
                 self._seen.add(key)
                 self._passed[key] = places

@@ -299,7 +299,7 @@ class _Finder(Running):
         self.turn = budget.part(0.5)
         asked = self.wishes.of(kind.__name__).constructor(kind.__name__)
         for built in builds(kind, self.around(vars(module)), asked, []):
-            searched = self.search(built, name)
+            built, searched = self.spread_sizes(built, name, self.search(built, name))
             if searched.spec is not None:
                 found = self.of_spec(built, name, searched.spec, "search", join_clauses(searched.how, built.how))
                 yield self.cover(replace(found, rest=True))

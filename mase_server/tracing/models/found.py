@@ -40,7 +40,7 @@ class Found:
     rest: shown alone because no other model has it: other models count more.  sets: the named sets of inputs in
     comments; set: the one in use, "" for none.  builders: the calls of functions of the file that build it, such as
     `resnet18()`; builder: the one that built it, "" if none did.  written: the comments about it.  form: the parts that
-    a user may change, if requested.
+    a user may change, if requested.  sizes: guessed constructor arguments that were changed to differ from others.
     """
 
     model: nn.Module
@@ -65,6 +65,7 @@ class Found:
     builder: str = ""
     written: tuple[Wish, ...] = ()
     form: InputForm | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,8 @@ class Hooks:
 
     on_call: the user's program called a model; returns the call's output to it.
     attempt: does a forward succeed with these arguments?  load: a file's code, and the globals that it needs.
-    on_trial: surrounds each try to construct a model.  remembered: the last search's result for each class, and how.
+    on_trial: surrounds each try to construct a model.  remembered: the last search's result for each class, how it was
+    found, and the sizes that were changed.
     record: records a model immediately, as `on_call` does; did its forward succeed?  on_end: an exception ended the
     user's program after it had called its models; with the torch call that raised it, if one did.  excused: seconds
     went by that are not the program's own.  endless: the program that called no model in time when it last ran.
@@ -100,7 +102,7 @@ class Hooks:
     attempt: Attempt
     load: Callable[[str], Loaded] = field(default=compile_plainly)
     on_trial: Callable[[], AbstractContextManager[None]] = nullcontext
-    remembered: Mapping[str, tuple[Inputs, str]] = field(default_factory=dict)
+    remembered: Mapping[str, tuple[Inputs, str, Mapping[str, int]]] = field(default_factory=dict)
     record: Callable[[Found], bool] | None = None
     on_end: Callable[[BaseException, Failure | None], None] | None = None
     excused: Callable[[float], None] = lambda seconds: None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from mase_server.tracing.inputs.spec import TensorSpec
@@ -11,13 +12,15 @@ from mase_server.tracing.inputs.spec import TensorSpec
 ARGUMENTS: tuple[tuple[str, Any], ...] = (
     (r"(rnn|cell|recurrent|layer)_?type$|^rnn(_?(name|kind))?$", "GRU"),
     (r"_heads?$", 4),
-    (r"n_\w+_layers?$|(num|n)_?(downs?|ups?)$", 2),
+    (r"_layers?$|(num|n)_?(downs?|ups?)$", 2),
+    (r"pad(ding)?_(idx|index|id|token)", 0),
     (r"(in|input|out|output|img|image)_nc$", 3),
     (r"n_mels|mel_?(bins|channels)", 80),
     (r"_ctx$|n_ctx", 64),
     (r"^n_\w+_state$", 64),
     (r"(image|img|input)_?(size|res|resolution)|resolution|^size$", 32),
     (r"patch(_?size)?$", 4),
+    (r"win(dow)?_?size$", 8),
     (r"^(n_?|num_?)?(class(es)?|labels?|outputs?)$|n(um)?_?class(es)?|out(put)?_?(dim|size)", 10),
     (r"vocab|num_?(tokens|embeddings|words|items|users)|n_?(tokens|items|users)|ntoken", 1000),
     (r"(block|context|max|seq).*(size|len|length|pos)|max_?(seq|pos|len)|positions|seq_?len|block_size|window", 64),
@@ -40,6 +43,8 @@ ARGUMENTS: tuple[tuple[str, Any], ...] = (
     (r"in(put)?_?(features|dim|size|ch)|n_?(features|inputs)|feature_?(dim|size)|^in_|nfeat", 32),
     (r"dim|hidden|embed|d_?model|features|width|size|units|^d$|^h$|channels|nhid|ninp", 64),
 )
+#: Names of lengths, which need not divide by anything.
+_LENGTH = re.compile(r"ctx|(block|context|max|seq).*(size|len|length|pos)|max_?(seq|pos|len)|positions")
 #: Lists: the usual `hidden_sizes` or `layers`.
 LISTS: tuple[tuple[str, list[int]], ...] = (
     (r"layers|depths|blocks|repeats", [2, 2, 2, 2]),
@@ -130,6 +135,13 @@ def other_arguments(name: str) -> list[Any]:
     if re.search(r"size|res", name.lower()) and usual == 32:
         return [64, 224, 256, 128, 96]
     return [usual * 2, usual * 4, max(1, usual // 2), 1, usual + 1, usual * 8]
+
+
+def other_sizes(name: str, value: int) -> Iterator[int]:
+    """Further sizes that are usual for an argument of this name, which had `value`."""
+    # A multiple keeps what divides the size: heads, groups, patches.
+    factors = (0.75, 1.25, 1.75, 1.5) if _LENGTH.search(name.lower()) else (2, 1.5, 3, 2.5, 4, 5, 6)
+    yield from (int(value * factor) for factor in factors if value * factor == int(value * factor))
 
 
 def usual_list(name: str) -> list[int]:

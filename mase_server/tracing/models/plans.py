@@ -42,7 +42,8 @@ class Plan:
     """One way to make an instance.
 
     function: the function called with `arguments`, if these are known, so that an error of it can be followed.
-    guessed: its error is no evidence about the user's code.  how: the assumptions.
+    guessed: its error is no evidence about the user's code.  how: the assumptions.  free: the arguments that are
+    guessed from their names.
     """
 
     source: str
@@ -51,6 +52,7 @@ class Plan:
     function: Callable[..., Any] | None = None
     arguments: Arguments | None = None
     how: str = ""
+    free: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,10 @@ MAX_CULPRITS = 6
 MAX_PROPOSALS = 24
 #: The value that means "leave this argument out".
 DROPPED = object()
+#: Names of sizes that have a number for each direction of space.
+_SIDES = re.compile(
+    r"(window|win|kernel|patch|grid|image|img|input|pool|shift)_?(size|res|resolution|shape)s?$|^stride$"
+)
 _NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
 
 
@@ -106,9 +110,11 @@ def _propose_dropped(clue: Clue, match: re.Match[str]) -> Changes:
 
 def _propose_sequences(clue: Clue, match: re.Match[str]) -> Changes:
     """A list instead of a number: all similar arguments at once, then one by one."""
-    lengths = _guess_lengths(clue)
     scalars = [name for name in clue.culprits if _is_number(clue.arguments[name])][:MAX_CULPRITS]
-    for length, name in itertools.product(lengths, scalars):
+    for name in scalars:
+        if _SIDES.search(name.lower()):
+            yield from ({name: (clue.arguments[name],) * length} for length in (2, 3) if clue.arguments[name])
+    for length, name in itertools.product(_guess_lengths(clue), scalars):
         yield {name: _list_of(name, clue.arguments[name], length)}
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +12,7 @@ from torch import nn
 
 from mase_server.tracing.inputs.searching.forward import Rearranged, wanted_by
 from mase_server.tracing.inputs.spec import SequenceSpec, TensorSpec
+from mase_server.tracing.models.constructions import construction_of, signature_of
 
 #: Symbols whose sizes are tried together, in turn: image sides, lengths, depths.
 IMAGE_SIDES = (32, 28, 64, 224, 96, 128, 256, 16, 299, 48, 227, 512, 84, 8, 331, 384, 572)
@@ -142,16 +145,41 @@ ROWS: tuple[tuple[type | tuple[type, ...], Callable[[Any], Candidates]], ...] = 
     ),
 )  # fmt: skip
 
+_SIDE = re.compile(r"(^|_)(image|img|input)_?(size|res|resolution)$|^resolution$")
+#: Images of more pixels than this at a side are not made.
+_MAX_SIDE = 2048
+
+
+def told_sides(model: nn.Module) -> tuple[int, int] | None:
+    """Height and width of a model's images, as an argument of its constructor, a default, or an attribute says."""
+    defaults = {name: each.default for name, each in signature_of(type(model)).parameters.items()}
+    made = construction_of(model)
+    given = {**defaults, **({} if made is None else made.bound())}
+    held = (pair for part in model.modules() for pair in list(vars(part).items()))
+    for name, value in itertools.chain(given.items(), held):
+        if _SIDE.search(name) and (sides := _read_sides(value)) is not None:
+            return sides
+    return None
+
+
+def _read_sides(value: Any) -> tuple[int, int] | None:
+    sides = list(value) if isinstance(value, list | tuple) else [value]
+    if len(sides) not in (1, 2) or not all(type(side) is int and 8 <= side <= _MAX_SIDE for side in sides):
+        return None
+    return sides[0], sides[-1]
+
+
 #: Candidates if nothing is known.
 ANYTHING: Candidates = [floats("B", 3, "H", "W"), floats("B", "T", 64), floats("B", 64), indices(10, "B", "T")]
 
 
-def size_choices(symbols: set[str]) -> list[dict[str, int]]:
-    """Sizes to try for the symbols of one set of candidates, the usual ones first."""
+def size_choices(symbols: set[str], sides: tuple[int, int] | None = None) -> list[dict[str, int]]:
+    """Sizes to try for the symbols of one set of candidates, the usual ones first. sides: of the model's images."""
     if "D" in symbols:
         return [{"D": depth, "H": side, "W": side} for depth, side in VOLUMES]
     if "H" in symbols:
-        return [{"H": side, "W": side} for side in IMAGE_SIDES]
+        told = [{"H": sides[0], "W": sides[1]}] if sides is not None else []
+        return [*told, *({"H": side, "W": side} for side in IMAGE_SIDES if sides != (side, side))]
     if "L" in symbols:
         return [{"L": length} for length in SAMPLES]
     if "T" in symbols:

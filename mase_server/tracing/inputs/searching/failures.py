@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from mase_server.tracing.importing.placeholders import MissingPackageError
-from mase_server.tracing.inputs.searching.operands import Trail, list_operands, trail_of
+from mase_server.tracing.inputs.searching.operands import OPERANDS, Trail, compare_elementwise, list_operands, trail_of
 from mase_server.tracing.inputs.searching.trees import Path, iterate_all_members, iterate_tensor_specs, values_at
 from mase_server.tracing.inputs.spec import Inputs, InputValues, Spec, TensorSpec
 from mase_server.tracing.models.clues import Clue, Step, clue_of
@@ -93,6 +93,13 @@ class Failed:
         ordered = dict.fromkeys(path for path in (*direct, *held, *behind) if path is not None)
         pairs = ((path, self.specs.get(path)) for path in ordered)
         return [(path, spec) for path, spec in pairs if isinstance(spec, TensorSpec)]
+
+    def meets_table(self) -> bool:
+        """Was a value combined, element by element, with a table that the model holds, such as that of positions?"""
+        if OPERANDS.get(self.trail.name) is not compare_elementwise:
+            return False
+        held = {id(each) for each in (*self.model.parameters(), *self.model.buffers()) if each.dim() > 1}
+        return any(id(each) in held for each in list_operands(self.trail))
 
     def read(self) -> Iterator[tuple[ast.expr, Any, Step]]:
         """Names, attributes and items that the failing statements read, innermost statement first."""

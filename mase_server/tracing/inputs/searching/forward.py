@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from mase_server.tracing.inputs.spec import TensorSpec
+from mase_server.tracing.models.classes import forward_owner
 
 # Layers that rearrange by a written pattern, such as `"b c (h p1) (w p2) -> b (h w) (p1 p2 c)"`, and their inputs.
 
@@ -75,6 +76,8 @@ def _choose_dimension(
 
 #: Deeper nesting of modules than this is not followed.
 MAX_DEPTH = 8
+#: Layers of torch that people extend, for their own precision or their own weights.
+_LAYERS = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.LayerNorm)
 #: Methods whose arguments are sizes.
 _SHAPING = frozenset(("view", "reshape", "expand", "repeat", "unflatten", "new_zeros", "new_ones", "narrow"))
 _JOINS = ("cat", "concat", "concatenate", "hstack")
@@ -325,7 +328,7 @@ class _Follower:
         inner = find_innermost(module)
         if isinstance(inner, Rearranged):
             return Use(inner, path)
-        if type(inner).__module__.startswith("torch."):
+        if forward_owner(type(inner)).__module__.startswith("torch."):
             # A layer without weights takes anything: the value is followed through it.
             return Use(inner, path) if next(inner.parameters(), None) is not None else None
         if inner is not module:
@@ -337,6 +340,8 @@ class _Follower:
         if name is None and position is not None and position < len(names):
             name = names[position]
         found = _Follower(source, Wanted(name), self.depth + 1).run() if name else None
+        if found is None and isinstance(inner, _LAYERS):
+            return Use(inner, path)  # a layer of torch whose forward was changed takes what it took
         if found is None or inner is self.source.owner:
             return found
         return Use(found.layer, f"{path}.{found.path}", found.dims)

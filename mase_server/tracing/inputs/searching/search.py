@@ -13,7 +13,7 @@ from torch import nn
 from mase_server.tracing.diagnosis.problems import describe_error
 from mase_server.tracing.inputs.searching.changes import is_small, propose_changes
 from mase_server.tracing.inputs.searching.choices import choices_for, choices_of, from_library
-from mase_server.tracing.inputs.searching.consumers import size_choices
+from mase_server.tracing.inputs.searching.consumers import size_choices, told_sides
 from mase_server.tracing.inputs.searching.failures import Failed, Furthest, is_unavoidable
 from mase_server.tracing.inputs.searching.operands import CHANNELS
 from mase_server.tracing.inputs.searching.singles import Choice
@@ -192,7 +192,8 @@ class Frontier:
     def __init__(self, model: nn.Module) -> None:
         self.model, self.choices = model, choices_for(model)
         sets = from_library(model) or [dict(self.choices)]
-        self._seeds = _in_turn([_iterate_seeds(choices) for choices in sets])
+        sides = told_sides(model)
+        self._seeds = _in_turn([_iterate_seeds(choices, sides) for choices in sets])
         self._waiting: list[tuple[int, int, int, Candidate]] = []
         self._tried: set[str] = set()
         self._best: dict[str, tuple[int, int]] = {}
@@ -225,8 +226,9 @@ class Frontier:
         met = re.sub(r"\d+", "0", failed.text)
         # Another error at the same place counts as half a step further.
         progress = 2 * failed.progress + (candidate.met not in ("", met))
-        # If channels do not agree, or keys are read, the error is better evidence than names.
-        telling = failed.trail.name in CHANNELS or _STRUCTURE.search(failed.text)
+        # If channels do not agree, keys are read, or a table of positions is added, the error is better evidence than
+        # names.
+        telling = failed.trail.name in CHANNELS or _STRUCTURE.search(failed.text) or failed.meets_table()
         first = changed + usual if telling else usual + changed
         for rank, tier, found in ((SURE, 0, sure), (progress, 0, first), (progress, 1, others)):
             for inputs in found:
@@ -265,15 +267,15 @@ def _in_turn(seeds: list[Iterator[Candidate]]) -> Iterator[Candidate]:
         yield from (candidate for candidate in row if candidate is not None)
 
 
-def _iterate_seeds(choices: Mapping[str, list[Choice]]) -> Iterator[Candidate]:
-    """Inputs to try, the likeliest first: early candidates at early sizes."""
+def _iterate_seeds(choices: Mapping[str, list[Choice]], sides: tuple[int, int] | None = None) -> Iterator[Candidate]:
+    """Inputs to try, the likeliest first: early candidates at early sizes. sides: of the model's images, if told."""
     ranks = itertools.product(*(range(len(each)) for each in choices.values()))
     combinations = sorted(itertools.islice(ranks, MAX_COMBINATIONS), key=sum)
     waiting: list[tuple[int, int, dict[str, Choice], dict[str, int]]] = []
     for order, ranking in enumerate(combinations):
         picked = {name: each[rank] for (name, each), rank in zip(choices.items(), ranking, strict=True)}
         symbols = {symbol for choice in picked.values() for symbol in _collect_symbols(choice.spec)}
-        sizes = size_choices(symbols)
+        sizes = size_choices(symbols, sides)
         waiting += [(sum(ranking) + index, order, picked, size) for index, size in enumerate(sizes)]
     for _, _, picked, size in sorted(waiting, key=lambda each: each[:2]):
         yield Candidate(_make_inputs(picked, size), picked)

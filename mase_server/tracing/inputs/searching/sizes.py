@@ -81,7 +81,7 @@ def _settle_disagreement(failed: Failed, told: Disagreement) -> Changes:
         path = failed.place(told.tensor)
         if path is not None and told.at < len(direct.dims):
             yield from resize_dimension(failed.inputs, path, direct, told.at, told.wanted)
-    for fit in (_match_same_size, _part_of_sum, _match_factor):
+    for fit in (_match_same_size, _part_of_sum, _match_factor, _match_stride):
         for path, spec in pairs:
             for at, size in enumerate(shape_of(failed.inputs, spec)):
                 value = None if at == 0 and len(spec.dims) > 1 else fit(size, told)
@@ -122,6 +122,12 @@ def _match_factor(size: int, told: Disagreement) -> int | None:
     """The size of a tensor that is repeated: encodings of each coordinate, heads, groups."""
     times = told.had // size if size > 1 and told.had % size == 0 else 0
     return told.wanted // times if times > 1 and told.wanted % times == 0 else None
+
+
+def _match_stride(size: int, told: Disagreement) -> int | None:
+    """The size of a tensor that is made shorter: by a stride, by patches."""
+    times = size // told.had if told.had > 1 and size % told.had == 0 else 0
+    return told.wanted * times if times > 1 else None
 
 
 def _propose_told_sizes(failed: Failed, match: Match) -> Changes:
