@@ -172,7 +172,10 @@ class Session:
     def _record_for_real(self, error: Exception) -> Run:
         """The base run on real values. If this one fails too, the error on meta is raised, unless only meta has it."""
         on_meta = self.model, self.arguments, self.base
-        self.model = real_copy(self.model, self.shadows, self.construct)
+        try:
+            self.model = real_copy(self.model, self.shadows, self.construct)
+        except Exception:  # noqa: BLE001 - a model that cannot be copied: what meta says stands
+            raise error from None
         self.arguments = inputs_at(self.inputs)
         self.rung = "real"
         try:

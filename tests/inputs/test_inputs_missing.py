@@ -386,6 +386,22 @@ def test_a_name_that_is_spelt_wrong_is_an_error(tmp_path):
     assert (bound(payload)["h"], told(payload)) == ([2, 5], [("error", "import-error", 3)])
 
 
+def test_a_name_that_a_neighbour_takes_from_another_version_of_a_package_is_no_misspelling(tmp_path):
+    files = {"net.py": HEAD + "import helpers\n" + BODY, "helpers.py": "from random import gausss\n"}
+    payload = traced(tmp_path, files)
+    assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])
+
+
+def test_what_a_missing_compiler_makes_of_a_kernel_is_unknown_and_the_rest_is_shown(tmp_path):
+    kernels = (
+        "import triton\n\n@triton.autotune(configs=[])\n@triton.jit\ndef kernel(x):\n    pass\n\n"
+        "LEAST = [each.num_warps for each in kernel.configs]\n"
+    )
+    files = {"net.py": HEAD + "import kernels\n" + BODY, "kernels.py": kernels}
+    payload = traced(tmp_path, files)
+    assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])
+
+
 def test_a_name_that_a_neighbour_lacks_is_an_error(tmp_path):
     payload = traced(tmp_path, {"net.py": HEAD + "from near_one import gone\n" + BODY, "near_one.py": "here = 3\n"})
     assert (bound(payload)["h"], told(payload)) == ([2, 5], [("error", "import-error", 3)])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
 
 from mase_server.dtypes import SHORT
 from mase_server.ir.session import Session
+from mase_server.tracing.execution.running import Trials
 from mase_server.tracing.recording import rungs
 from mase_server.tracing.recording.rungs import (
     CHEAP_PARAMETERS,
@@ -87,6 +90,37 @@ def test_a_path_that_depends_on_values_is_run_for_real(make):
     shapes = [list(t.shape) for t in (eager if isinstance(eager, tuple) else (eager,))]
     value = Wire(None).value([run.result], SHORT)
     assert [part[1] for part in (value["tuple"] if isinstance(value, dict) else [value])] == shapes
+
+
+class Normed(nn.Module):
+    """Weight norm computes the weight anew before each forward: it is a result, which torch refuses to copy."""
+
+    def __init__(self):
+        super().__init__()
+        with warnings.catch_warnings(action="ignore"):
+            self.fc = torch.nn.utils.weight_norm(nn.Linear(4, 4))
+
+    def forward(self, x):
+        y = self.fc(x)
+        return y * 2 if y.sum() > 0 else y
+
+
+class Uncopied(Early):
+    def __deepcopy__(self, memo):
+        raise RuntimeError("no copies")
+
+
+def test_a_model_with_weight_norm_is_run_for_real():
+    with MetaMode(shadows := Shadows()):
+        model = Normed()
+    assert Trials(shadows).attempt(model, (torch.empty(3, 4, device="meta"),), {}) is None
+
+
+def test_of_a_model_that_cannot_be_copied_the_error_on_meta_is_told():
+    with MetaMode(shadows := Shadows()):
+        model = Uncopied()
+    error = Trials(shadows).attempt(model, (torch.empty(3, 4, device="meta"),), {})
+    assert isinstance(error, ValueDependentError)
 
 
 def test_what_meta_runs_is_not_run_for_real():

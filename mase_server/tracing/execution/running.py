@@ -379,9 +379,12 @@ class Trials:
             error = self._plain.attempt(model, args, kwargs)
         if error is None or not needs_values(error) or not worth_a_real_run(model, error):
             return error
-        if id(model) not in self._real:
-            self._real[id(model)] = (model, real_copy(model, self.shadows, None))
-        real = self._real[id(model)][1]
+        try:
+            if id(model) not in self._real:
+                self._real[id(model)] = (model, real_copy(model, self.shadows, None))
+            real = self._real[id(model)][1]
+        except RAISED:  # a model that cannot be copied: what meta says stands
+            return error
         try:
             # A model that has values already is its own copy, and belongs to the caller.
             with preserve_state(real, self.shadows), torch.no_grad(), Bounded():

@@ -52,9 +52,13 @@ class MissingImport:
 
 
 class MissingImports:
-    """The modules that could not be imported while `tolerated`, in order, each statement once."""
+    """The modules that could not be imported while `tolerated`, in order, each statement once.
 
-    def __init__(self, folder: str) -> None:
+    path: the traced file.
+    """
+
+    def __init__(self, folder: str, path: str = "") -> None:
+        self.path = path
         self.found: dict[tuple[str, Position], MissingImport] = {}
         self._owns = functools.partial(owns, folder)
         self._homes = Homes(folder)
@@ -141,7 +145,10 @@ class MissingImports:
         """The module, with placeholders for names that another version of it has."""
         if not self._owns(frame.f_code.co_filename):
             return module
-        lacking = {name: error for name in names if (error := _find_lacking_error(module, name)) is not None}
+        # In the file itself a name that resembles another one is a misspelling; elsewhere it runs with another version.
+        mine = frame.f_code.co_filename == self.path
+        errors = {name: _find_lacking_error(module, name, spelt=mine) for name in names}
+        lacking = {name: error for name, error in errors.items() if error is not None}
         if not lacking or self._is_own(module.__name__) or is_import_handled(frame):
             return module
         for name, error in lacking.items():
@@ -198,8 +205,8 @@ def _has_code(folder: str) -> bool:
     return any(name.endswith((".py", ".so", ".pyd")) for _, _, names in os.walk(folder) for name in names)
 
 
-def _find_lacking_error(module: Any, name: str) -> Exception | None:
-    """The error of `from module import name` if the name is missing and probably no misspelling."""
+def _find_lacking_error(module: Any, name: str, *, spelt: bool) -> Exception | None:
+    """The error of `from module import name` if the name is missing; with `spelt`, None for a probable misspelling."""
     if name == "*" or f"{module.__name__}.{name}" in sys.modules:
         return None
     try:
@@ -210,6 +217,8 @@ def _find_lacking_error(module: Any, name: str) -> Exception | None:
         # A misspelling changes a letter or two, in a long name too; nobody means a private name and writes a public
         # one.
         cutoff = max(0.8, 1 - 2 / len(name))
+        if not spelt:
+            return error
         meant = [each for each in dir(module) if name.startswith("_") or not each.startswith("_")]
         return None if difflib.get_close_matches(name, meant, n=1, cutoff=cutoff) else error
     return None

@@ -34,6 +34,8 @@ class MissingPackageError(ModuleNotFoundError):
 
 #: Attributes of a placeholder itself.
 _OWN = frozenset({"_absent", "_thing", "_made"})
+#: Packages whose decorators turn a function into a kernel, which has other attributes and is called in another way.
+_KERNEL_COMPILERS = frozenset({"triton", "tilelang", "cutlass"})
 #: Values that a constant or a result of a package may be compared with.
 _PLAIN = (str, bytes, int, float, complex, tuple, list, dict, set)
 
@@ -138,11 +140,21 @@ class Placeholder:
     # ----------------------------------------------------------------------------------------- allowed outside forward
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a decorated function or class unchanged; for any other call, a placeholder for the unknown result."""
+        """Return a decorated function or class unchanged; for any other call, a placeholder for the unknown result.
+
+        What a compiler of kernels would make of a function is unknown too.
+        """
         frame = sys._getframe(1)
         if _in_forward(frame):
             self._raise_missing()
-        if len(args) == 1 and not kwargs and isinstance(args[0], FunctionType | type) and _is_decorating(frame):
+        compiled = self._absent.name.partition(".")[0] in _KERNEL_COMPILERS
+        if (
+            not compiled
+            and len(args) == 1
+            and not kwargs
+            and isinstance(args[0], FunctionType | type)
+            and _is_decorating(frame)
+        ):
             return args[0]
         return Placeholder(self._absent, f"{self._thing}(...)", made=True)
 

@@ -83,7 +83,7 @@ def find_models(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[It
     with ExitStack() as stack:
         stack.enter_context(guard_program(request.scratch, request.bytecode_cache))
         stack.enter_context(as_program(request.path, request.folder))
-        missing = MissingImports(request.folder)
+        missing = MissingImports(request.folder, request.path)
         stack.enter_context(missing.tolerated())
         stack.enter_context(simulate_single_process(source))
         stack.enter_context(modules_kept("__main__", Place.of(request.path).name))

@@ -182,7 +182,10 @@ def real_copy(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Mod
 
 def empty_copy(model: nn.Module) -> nn.Module:
     """A copy on the CPU with uninitialised values and the same sharing as in the model."""
-    made = copy.deepcopy(model).to_empty(device="cpu")
+    # Weights that a hook computes anew before each forward, as weight norm does, are results, which torch never copies.
+    computed = (value for _, module in named_modules(model) for value in vars(module).values())
+    results = (value for value in computed if isinstance(value, torch.Tensor) and not value.is_leaf)
+    made = copy.deepcopy(model, {id(value): value.detach() for value in results}).to_empty(device="cpu")
     first: dict[int, nn.Parameter | None] = {}
     for (_, module), (_, copied) in zip(named_modules(model), named_modules(made), strict=True):
         for key, parameter in module._parameters.items():
