@@ -30,8 +30,8 @@ export function registerCommands(
   walkthrough: Walkthrough,
   context: ExtensionContext,
 ): Disposable {
-  const { workspaceState, extensionUri } = context;
-  const graphs = new GraphCommands(server, log, extensionUri);
+  const { workspaceState, globalState, extensionUri } = context;
+  const graphs = new GraphCommands(server, log, extensionUri, globalState);
   const costs = new CostCommands(server, extensionUri);
   const inputs = new InputsCommands(server, extensionUri);
   const table: Record<string, (...args: never[]) => unknown> = {

@@ -1,5 +1,5 @@
 /** Places of the traced text, and where they are in an editor now. */
-import { Location, NotebookRange, Range, Selection, TextEditor, TextEditorRevealType, Uri, ViewColumn, commands, window, workspace } from 'vscode';
+import { Location, NotebookRange, Position, Range, Selection, TextEditor, TextEditorRevealType, Uri, ViewColumn, commands, window, workspace } from 'vscode';
 import { CELL } from './notebooks';
 import { PassApi } from './passes/api';
 import { PresentPlace } from './records';
@@ -31,12 +31,27 @@ export function goTo(location: Location, focus: boolean): Promise<void> {
   return gone;
 }
 
-async function put({ uri, range }: Location, focus: boolean): Promise<void> {
+/** The last jump: where the cursor went, and the place in that line that was meant. */
+let last: { uri: string; cursor: Position; meant: Position } | undefined;
+
+/** The cursor goes to the first letter of the line, because a narrow editor would scroll sideways to a later column. */
+async function put({ uri, range: { start } }: Location, focus: boolean): Promise<void> {
   const editor = uri.scheme === CELL ? await cellEditor(uri, focus) : await textEditor(uri, focus);
   if (editor === undefined) return;
-  editor.selection = new Selection(range.start, range.start);
-  // Not the end, because a narrow editor would scroll sideways.
-  editor.revealRange(new Range(range.start, range.start), TextEditorRevealType.InCenterIfOutsideViewport);
+  const indent = editor.document.lineAt(start.line).firstNonWhitespaceCharacterIndex;
+  const cursor = start.with({ character: Math.min(indent, start.character) });
+  last = { uri: uri.toString(), cursor, meant: start };
+  editor.selection = new Selection(cursor, cursor);
+  const line = start.with({ character: 0 });
+  editor.revealRange(new Range(line, line), TextEditorRevealType.InCenterIfOutsideViewport);
+}
+
+/** The place that an editor's cursor stands for: the one that a jump meant, as long as the cursor stays. */
+export function meantBy({ document, selection }: TextEditor): Position {
+  if (last === undefined || last.uri !== document.uri.toString()) return selection.active;
+  if (last.cursor.isEqual(selection.active)) return last.meant;
+  last = undefined;
+  return selection.active;
 }
 
 function textEditor(uri: Uri, focus: boolean): Thenable<TextEditor> {

@@ -12,7 +12,7 @@ function row(id: string, parent: number, facts: Partial<CostRow> = {}): CostRow 
   const name = id.split(/[./]/).at(-1) || 'Net';
   return {
     id, parent, name, kind: 'layer', type: 'linear', nodes: 1, parameters: 0, parameter_bytes: 0, shared: [], flops: 0, traffic: 0,
-    results: 0, formats: [], bits: null, sqnr: null, max_error: null, hardware: null, places: [], passes: '', ...facts,
+    results: 0, formats: [], bits: null, sqnr: null, max_error: null, hardware: null, places: [], passes: '', saturated: null, ...facts,
   };
 }
 
@@ -109,14 +109,14 @@ test('columns that tell nothing are left out', () => {
   assert.deepEqual(columnsOf(rows).map(({ id }) => id), ['name', 'parameters', 'flops']);
   const hardware = { multipliers: 4, luts: 0, memory_bits: 9, cycles: 16 };
   const passes = 'LoRA rank 8 · 1.2 % trainable';
-  const told = columnsOf([row('', -1, { formats: ['fixed(8,4)'], bits: 8, sqnr: 'inf', passes, hardware })]).map(({ id }) => id);
-  assert.deepEqual(told, ['name', 'parameters', 'flops', 'format', 'bits', 'sqnr', 'passes', 'multipliers', 'luts', 'memory', 'cycles']);
+  const told = columnsOf([row('', -1, { formats: ['fixed(8,4)'], bits: 8, sqnr: 'inf', saturated: 0, passes, hardware })]).map(({ id }) => id);
+  assert.deepEqual(told, ['name', 'parameters', 'flops', 'format', 'bits', 'sqnr', 'saturated', 'passes', 'multipliers', 'luts', 'memory', 'cycles']);
 });
 
 test('cells say what the hovers say', () => {
-  const facts = { parameters: 793088, flops: 33554432, parameter_bytes: 3172352, sqnr: 38.16, max_error: 0.012345, bits: 4.25, formats: ['a', 'b', 'c'] };
+  const facts = { parameters: 793088, flops: 33554432, parameter_bytes: 3172352, sqnr: 38.16, max_error: 0.012345, saturated: 0.0042, bits: 4.25, formats: ['a', 'b', 'c'] };
   const told = Object.fromEntries(COLUMNS.map((column) => [column.id, textOf(column, row('x', 0, facts))]));
-  const expected = { parameters: '793,088', flops: '33.6 M', weights: '3.03 MiB', sqnr: '38.2 dB', error: '0.0123', bits: '4.25', format: '3 formats', cycles: '' };
+  const expected = { parameters: '793,088', flops: '33.6 M', weights: '3.03 MiB', sqnr: '38.2 dB', error: '0.0123', saturated: '0.42 %', bits: '4.25', format: '3 formats', cycles: '' };
   for (const [id, text] of Object.entries(expected)) assert.equal(told[id], text);
   assert.equal(textOf(COLUMNS.find(({ id }) => id === 'sqnr')!, row('x', 0, { sqnr: 'inf' })), 'exact');
 });
@@ -141,6 +141,16 @@ test('rows leave with all their digits, and with what would end a cell kept insi
   const columns = columnsOf(odd.rows);
   assert.equal(asCsv(shown, columns), 'Path,Type,Parameters,FLOPs,Format,SQNR\r\nNet,Net,,33554432,"fixed(8,4)",inf\r\na,"my ""layer""\n",,7,,\r\n');
   assert.equal(asTsv(shown, columns), 'Path\tType\tParameters\tFLOPs\tFormat\tSQNR\nNet\tNet\t\t33554432\tfixed(8,4)\tinf\na\tmy "layer" \t\t7\t\t');
+});
+
+test('a name that a spreadsheet would compute stays a text; a negative number stays a number', () => {
+  const names = ['=HYPERLINK("http://x")', '+1', '-1', '@SUM(A1)', '\t=1', '\r=1', 'a=1'];
+  const hostile = new Tree({ rows: [row('', -1, scope), ...names.map((name) => row(name, 0, { sqnr: -3.5 }))] });
+  const shown = hostile.shown({ ...all, open: new Set(['']) }).slice(1);
+  const columns = columnsOf(hostile.rows).filter(({ id }) => id === 'name' || id === 'sqnr');
+  const expected = [`"'=HYPERLINK(""http://x"")"`, `'+1`, `'-1`, `'@SUM(A1)`, `'\t=1`, `"'\r=1"`, 'a=1'];
+  assert.equal(asCsv(shown, columns), ['Path,Type,SQNR', ...expected.map((name) => `${name},linear,-3.5`), ''].join('\r\n'));
+  assert.deepEqual(asTsv(shown, columns).split('\n').slice(1, 3), [`'=HYPERLINK("http://x")\tlinear\t-3.5`, `'+1\tlinear\t-3.5`]);
 });
 
 test('keys move, open and close as in any tree', () => {

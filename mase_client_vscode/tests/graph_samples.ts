@@ -2,7 +2,7 @@
 import { Columns, Graph } from '../src/graph/messages';
 import { Value } from '../src/records';
 
-type Row = { name: string; op?: string; target?: string; mase_op?: string; family?: string; scope?: string; value?: Value; flops?: number | null; inputs?: number[]; format?: string; sqnr?: number | string };
+type Row = { name: string; op?: string; target?: string; mase_op?: string; family?: string; scope?: string; value?: Value; flops?: number | null; inputs?: number[]; format?: string; sqnr?: number | string; saturated?: number; parameters?: number; bytes?: number };
 
 export const TENSOR: Value = ['f32', [2, 8], ['B', '8']];
 const ROWS: Row[] = [
@@ -34,6 +34,9 @@ export function sample(rows: Row[] = ROWS): Graph {
     format: column(({ format }) => format ?? null),
     sqnr: column(({ sqnr }) => sqnr ?? null),
     max_error: nothing,
+    saturated: column(({ saturated }) => saturated ?? null),
+    parameters: column(({ parameters }) => parameters ?? 0),
+    bytes: column(({ bytes }) => bytes ?? 0),
     note: nothing,
     ...Object.fromEntries(['file', 'line', 'column', 'end_line', 'end_column'].map((name) => [name, column((_, index) => (name === 'file' ? 0 : index + 1))])),
   } as Columns;

@@ -42,6 +42,14 @@ test('a box says what it is, and a screen reader all that is known of it', () =>
   assert.equal(label(root, graph), 'Net, 6 operations, 2.12 kFLOPs');
 });
 
+test('after a pass a box tells the share of its saturated values', () => {
+  const graph = sample([{ name: 'a', sqnr: 38.24, saturated: 0.0042 }, { name: 'b', saturated: 0 }]);
+  const [a, b] = buildTree(graph).operations;
+  assert.ok(a !== undefined && b !== undefined);
+  assert.equal(label(a, graph), 'a a, f32[B, 8], SQNR 38.2 dB, 0.42 % saturated, line 1');
+  assert.equal(label(b, graph), 'b b, f32[B, 8], 0 % saturated, line 2');
+});
+
 test('families have the same colours in every model, and the legend names those that are there', () => {
   const graph = sample();
   const { legend, of } = scaleOf('family', graph);

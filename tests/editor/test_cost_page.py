@@ -1,28 +1,12 @@
 """The page of the cost table alone in a browser: by keyboard, told something new, and with eleven thousand rows."""
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import code_server
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from lone_page import lone_page, tell
+from playwright.sync_api import Browser, Page, expect
 
-PAGES = code_server.ROOT / "mase_client_vscode" / "dist" / "pages"
-ADDRESS = "http://costs.test/"
-#: The policy that the extension's own pages have.
-POLICY = f"default-src 'none'; script-src 'nonce-n'; style-src {ADDRESS}"
-HTML = f"""<!DOCTYPE html><html lang="en"><head><title>Costs</title>
-<meta http-equiv="Content-Security-Policy" content="{POLICY}"><link rel="stylesheet" href="{ADDRESS}costs.css"></head>
-<body><script nonce="n">
-  window.said = [];
-  window.acquireVsCodeApi = () => ({{
-    postMessage: (message) => said.push(message),
-    getState: () => JSON.parse(sessionStorage.getItem("state") ?? "null") ?? undefined,
-    setState: (state) => sessionStorage.setItem("state", JSON.stringify(state)),
-  }});
-</script><script nonce="n" src="{ADDRESS}costs.js"></script></body></html>"""
 NOTHING: dict[str, Any] = {
     "shared": [],
     "formats": [],
@@ -30,6 +14,7 @@ NOTHING: dict[str, Any] = {
     "sqnr": None,
     "max_error": None,
     "passes": "",
+    "saturated": None,
     "hardware": None,
 }
 
@@ -56,10 +41,6 @@ def large() -> list[dict[str, Any]]:
     return blocks
 
 
-def tell(page: Page, kind: str = "table", **facts: Any) -> None:
-    page.evaluate("message => postMessage(JSON.parse(message), '*')", json.dumps({"type": kind, **facts}))
-
-
 def table(rows: list[dict[str, Any]], **facts: Any) -> dict[str, Any]:
     told = {"path": "/net.py", "model": "Net", "sha256": "", "generation": 1, "stale": False, "complete": True}
     return {"table": {**told, "steps": [], "rows": rows}, **facts}
@@ -76,21 +57,8 @@ def press(page: Page, *keys: str) -> None:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    page = browser.new_page(viewport={"width": 900, "height": 500})
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-
-    def answer(route: Route) -> None:
-        name = Path(route.request.url).name
-        known = PAGES / name
-        route.fulfill(path=known) if known.is_file() else route.fulfill(body=HTML, content_type="text/html")
-
-    page.route(f"{ADDRESS}**", answer)
-    page.goto(ADDRESS)
-    yield page
-    page.close()
-    assert wrong == []
+    with lone_page(browser, "costs") as page:
+        yield page
 
 
 def test_everything_can_be_done_by_keyboard(page: Page) -> None:

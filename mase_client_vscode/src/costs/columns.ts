@@ -1,5 +1,5 @@
 /** The columns of the table: each gives a number to sort by and a text for every row. */
-import { exact, inBytes, scaled, significant } from '../figures';
+import { exact, inBytes, scaled, share, significant } from '../figures';
 import { CostHardware, CostRow } from '../records';
 
 /** A value to sort by; null if it is unknown or does not apply. */
@@ -70,6 +70,10 @@ export const COLUMNS: readonly Column[] = [
   {
     id: 'error', title: 'Max Error', help: 'The largest error of an element of the last result',
     value: (row) => row.max_error, text: few, adds: false, width: 13,
+  },
+  {
+    id: 'saturated', title: 'Saturated', help: 'Share of values outside of what their formats hold; of a module the highest in it',
+    value: (row) => row.saturated, text: (value) => (typeof value === 'number' ? share(value, 1) : value), adds: false, width: 13,
   },
   {
     id: 'passes', title: 'Passes', help: 'What passes did to a layer: its adapter, its pruning, its weights, or why it was not quantised',

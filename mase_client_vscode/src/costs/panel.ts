@@ -2,7 +2,7 @@
 import { Disposable, TextEditor, Uri, commands, env, window } from 'vscode';
 import { guarded, messageOf } from '../errors';
 import { PassApi } from '../passes/api';
-import { goTo, presentPlace } from '../places';
+import { goTo, meantBy, presentPlace } from '../places';
 import { PassTarget } from '../protocol';
 import { CostRowsAt, CostTable } from '../records';
 import { PageKind, Panel } from '../webview/panel';
@@ -35,7 +35,7 @@ export class CostPanel implements ModelPanel {
     brought?: Brought,
   ) {
     this.waits = brought !== undefined;
-    this.panel = Panel.of(KIND, `Costs: ${target.model}`, extension, brought?.panel);
+    this.panel = Panel.of(KIND, { title: `Costs: ${target.model}`, path: target.path }, extension, brought?.panel);
     this.listeners = [
       this.panel.onReady(() => void this.refresh(this.waits)),
       this.panel.onMessage((message) => void guarded(() => this.received(message))),
@@ -101,9 +101,9 @@ export class CostPanel implements ModelPanel {
     this.timer = setTimeout(() => void this.point(editor), REST_MS);
   }
 
-  private async point({ document, selection }: TextEditor): Promise<void> {
+  private async point(editor: TextEditor): Promise<void> {
     const pointed = ++this.pointed;
-    const params = { uri: document.uri.toString(), position: selection.active, path: this.target.path, model: this.target.model };
+    const params = { uri: editor.document.uri.toString(), position: meantBy(editor), path: this.target.path, model: this.target.model };
     const { ids } = await this.api.request<CostRowsAt>('mase/costRowsAt', params).catch(() => ({ ids: [] }));
     if (pointed === this.pointed) this.panel.post({ type: 'cursor', ids });
   }

@@ -19,9 +19,14 @@ function lines(shown: Shown[], columns: Column[]): string[][] {
 }
 
 function cells(column: Column, row: CostRow): string[] {
-  if (column.id === NAME) return [row.id || row.name, row.type || row.kind];
+  if (column.id === NAME) return [plain(row.id || row.name), plain(row.type || row.kind)];
   const value = column.value(row);
-  return [value === Infinity ? 'inf' : `${value ?? ''}`];
+  return [value === Infinity ? 'inf' : typeof value === 'string' ? plain(value) : `${value ?? ''}`];
+}
+
+/** A text that a spreadsheet does not take for a formula. */
+function plain(text: string): string {
+  return /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
 }
 
 function quoted(text: string): string {

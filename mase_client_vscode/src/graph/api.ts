@@ -3,7 +3,7 @@ import { Location, Position, Uri } from 'vscode';
 import { PassApi } from '../passes/api';
 import { presentPlace } from '../places';
 import { PassTarget } from '../protocol';
-import { NodesAt, Pipeline, Problem } from '../records';
+import { NodesAt, Pipeline, Problem, WeightStatistics } from '../records';
 import { Server } from '../server';
 import { Graph } from './messages';
 import { COLUMNS, GraphPage, joined, sameTrace } from './pages';
@@ -30,6 +30,11 @@ export class GraphApi {
     }
     const { steps } = await this.passes.request<Pipeline>('mase/pipeline', { path, model });
     return joined(pages, steps ?? []);
+  }
+
+  /** Statistics of the weights of a module or a parameter. */
+  weights({ path, model }: PassTarget, of: string): Promise<WeightStatistics> {
+    return this.passes.request('mase/weightStatistics', { path, model, of });
   }
 
   /** Does a file have known problems? */

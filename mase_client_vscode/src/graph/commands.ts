@@ -1,5 +1,5 @@
 /** The command that shows a model's graph. */
-import { Disposable, LogOutputChannel, Uri } from 'vscode';
+import { Disposable, LogOutputChannel, Memento, Uri } from 'vscode';
 import { guarded } from '../errors';
 import { PassTarget } from '../protocol';
 import { Server } from '../server';
@@ -14,9 +14,10 @@ export class GraphCommands implements Disposable {
   private readonly api: GraphApi;
   private readonly panels: Panels<GraphPanel>;
 
-  constructor(server: Server, log: LogOutputChannel, extension: Uri) {
+  /** `memory`: keeps what a person chose for all graphs. */
+  constructor(server: Server, log: LogOutputChannel, extension: Uri, memory: Memento) {
     this.api = new GraphApi(server);
-    this.panels = new Panels(KIND.type, server, (target, brought) => new GraphPanel(target, this.api, log, extension, brought));
+    this.panels = new Panels(KIND.type, server, (target, brought) => new GraphPanel(target, this.api, log, extension, memory, brought));
   }
 
   get table(): Record<string, (given?: Asked) => Promise<void>> {

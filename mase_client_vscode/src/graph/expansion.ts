@@ -3,8 +3,6 @@ import { Box, Scope, Tree, around } from './tree';
 
 /** Maximum number of boxes at first. */
 const AT_FIRST = 60;
-/** Maximum number of boxes after opening all. */
-export const MOST_BOXES = 2000;
 
 export type Expansion = ReadonlySet<string>;
 
@@ -31,22 +29,11 @@ export function isRepeated(scope: Scope): boolean {
   return kin.length > 1;
 }
 
-/** All scopes, outermost first, as many as can be drawn; and whether that is all of them. */
-export function all(tree: Tree): { open: Set<string>; complete: boolean } {
-  const open = new Set([tree.root.id]);
-  let boxes = tree.root.members.length;
-  let complete = true;
-  for (let level = scopesOf(tree.root); level.length > 0; level = level.flatMap(scopesOf)) {
-    for (const scope of level) {
-      if (scope.parent !== undefined && !open.has(scope.parent.id)) continue;
-      if (boxes + scope.members.length > MOST_BOXES) complete = false;
-      else {
-        boxes += scope.members.length;
-        open.add(scope.id);
-      }
-    }
-  }
-  return { open, complete };
+/** All scopes, the outermost first. */
+export function all(tree: Tree): Set<string> {
+  const open = new Set<string>();
+  for (let level = [tree.root]; level.length > 0; level = level.flatMap(scopesOf)) level.forEach(({ id }) => open.add(id));
+  return open;
 }
 
 /** The box that stands for another one: itself, or the outermost closed scope around it. */

@@ -14,6 +14,13 @@ export interface Place extends Size {
   y: number;
 }
 
+/** The place of the drawing's corner in the view, and its scale. */
+export interface View {
+  x: number;
+  y: number;
+  scale: number;
+}
+
 export interface Line {
   segment: Segment;
   points: { x: number; y: number }[];

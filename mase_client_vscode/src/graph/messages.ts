@@ -1,5 +1,5 @@
 /** The messages between the extension and the graph's page. */
-import { Graph as Page } from '../records';
+import { Graph as Page, WeightStatistics } from '../records';
 
 /** The columns of `mase/graph` that the page shows, one entry for each operation, in order of execution. */
 export interface Columns {
@@ -22,7 +22,21 @@ export interface Columns {
   sqnr: (number | string | null)[];
   max_error: (number | null)[];
   note: (string | null)[];
+  saturated: (number | null)[];
+  /** Elements of the parameters of a layer, or of a parameter that is read. */
+  parameters: number[];
+  /** Bytes of the result. */
+  bytes: number[];
 }
+
+/** What a person chose for all graphs. */
+export interface Choices {
+  minimap: boolean;
+  /** Are edges thicker the more bytes they carry? */
+  thick: boolean;
+}
+
+export const USUAL: Choices = { minimap: true, thick: false };
 
 /** A model's graph. `scope`, `value` and `file` are indices into the lists; `inputs` are rows. */
 export interface Graph extends Pick<Page, 'path' | 'model' | 'sha256' | 'stale' | 'complete' | 'values' | 'files'> {
@@ -40,6 +54,10 @@ export type ToPage =
   | { type: 'cursor'; rows: number[]; moved: boolean }
   /** Show a module of the model: open, centred, with the focus. */
   | { type: 'show'; scope: string }
+  | { type: 'choices'; choices: Choices }
+  /** The weights that the page requested; or why there are none. */
+  | { type: 'weights'; of: string; statistics: WeightStatistics }
+  | { type: 'weights'; of: string; problem: string }
   | { type: 'notice'; text: string };
 
 export type FromPage =
@@ -47,5 +65,8 @@ export type FromPage =
   | { type: 'go'; row: number; focus: boolean }
   | { type: 'export'; format: 'svg' | 'png'; data: string }
   | { type: 'costs' }
+  | { type: 'choose'; choices: Choices }
+  /** Request the weights of a module or of a parameter. */
+  | { type: 'weights'; of: string }
   /** A graph was drawn: its number of boxes, and milliseconds since it arrived or since the user's action. */
   | { type: 'painted'; boxes: number; milliseconds: number };

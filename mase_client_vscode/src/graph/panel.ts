@@ -1,18 +1,20 @@
 /** One model's graph in a panel: kept up to date, and in step with the cursor. */
-import { Disposable, LogOutputChannel, Position, TextEditor, Uri, commands, window, workspace } from 'vscode';
+import { Disposable, LogOutputChannel, Memento, Position, TextEditor, Uri, commands, window, workspace } from 'vscode';
 import { messageOf } from '../errors';
-import { goTo } from '../places';
+import { goTo, meantBy } from '../places';
 import { PassTarget } from '../protocol';
 import { PageKind, Panel } from '../webview/panel';
 import { Brought, ModelPanel } from '../webview/panels';
 import { save } from '../webview/saving';
 import { GraphApi } from './api';
-import { FromPage, Graph, ToPage } from './messages';
+import { Choices, FromPage, Graph, ToPage, USUAL } from './messages';
 
 export const KIND: PageKind = { type: 'mase.graph', page: 'graph', allow: ['worker-src blob:', 'img-src blob:'] };
 /** How long the cursor must rest. */
 const REST_MS = 60;
 const BROKEN = 'The present text has an error: this is the graph from before it.';
+/** The key of the choices in the extension's memory. */
+const CHOICES = 'graph.choices';
 const KINDS = { svg: 'SVG pictures', png: 'PNG pictures' };
 
 export class GraphPanel implements ModelPanel {
@@ -33,11 +35,12 @@ export class GraphPanel implements ModelPanel {
     private readonly api: GraphApi,
     private readonly log: LogOutputChannel,
     private readonly extension: Uri,
+    private readonly memory: Memento,
     brought?: Brought,
   ) {
     const { model } = target;
     this.waits = brought !== undefined;
-    this.page = Panel.of(KIND, `Graph of ${model}`, extension, brought?.panel);
+    this.page = Panel.of(KIND, { title: `Graph of ${model}`, path: target.path }, extension, brought?.panel);
     this.listeners = [
       this.page.onReady(() => void this.begin()),
       this.page.onMessage((message) => void this.receive(message).catch((error: unknown) => this.log.warn(`The graph of ${model}: ${error}`))),
@@ -73,6 +76,7 @@ export class GraphPanel implements ModelPanel {
   private async begin(): Promise<void> {
     const worker = await workspace.fs.readFile(Uri.joinPath(this.extension, 'dist', 'pages', 'layout.js'));
     this.page.post({ type: 'layout', source: new TextDecoder().decode(worker) });
+    this.page.post({ type: 'choices', choices: { ...USUAL, ...this.memory.get<Partial<Choices>>(CHOICES) } });
     if (this.graph !== undefined) this.page.post({ type: 'graph', graph: this.graph });
     await this.refresh(this.waits);
     this.showWanted();
@@ -112,13 +116,13 @@ export class GraphPanel implements ModelPanel {
     this.timer = setTimeout(() => void this.tellCursor(editor), REST_MS);
   }
 
-  private async tellCursor({ document, selection }: TextEditor): Promise<void> {
+  private async tellCursor(editor: TextEditor): Promise<void> {
     if (this.graph === undefined) return;
     const { moved } = this;
     this.moved = false;
-    const { went } = this;
-    const there = went !== undefined && went.uri === document.uri.toString() && went.start.isEqual(selection.active);
-    const rows = there ? [went.row] : await this.api.rowsAt(this.graph, document.uri, selection.active).catch(() => []);
+    const [{ went }, { uri }, position] = [this, editor.document, meantBy(editor)];
+    const there = went !== undefined && went.uri === uri.toString() && went.start.isEqual(position);
+    const rows = there ? [went.row] : await this.api.rowsAt(this.graph, uri, position).catch(() => []);
     this.page.post({ type: 'cursor', rows, moved });
   }
 
@@ -129,8 +133,18 @@ export class GraphPanel implements ModelPanel {
   private async receive(message: FromPage): Promise<void> {
     if (message.type === 'go') await this.go(message.row, message.focus);
     else if (message.type === 'export') await this.save(message.format, message.data);
+    else if (message.type === 'weights') await this.tellWeights(message.of);
+    else if (message.type === 'choose') await this.memory.update(CHOICES, message.choices);
     else if (message.type === 'costs') await commands.executeCommand('mase.showCosts', this.target);
     else this.log.debug(`The graph of ${this.target.model}: ${message.boxes} boxes in ${Math.round(message.milliseconds)} ms`);
+  }
+
+  private async tellWeights(of: string): Promise<void> {
+    try {
+      this.page.post({ type: 'weights', of, statistics: await this.api.weights(this.target, of) });
+    } catch (error) {
+      this.page.post({ type: 'weights', of, problem: messageOf(error) });
+    }
   }
 
   /** Show an operation's code beside the graph; the focus moves there only on request. */

@@ -1,5 +1,5 @@
 /** The texts of a box: on it, in its tooltip and for a screen reader. */
-import { scaled } from '../figures';
+import { scaled, share } from '../figures';
 import { Graph } from './messages';
 import { counted, resultText, sqnrText } from './texts';
 import { Box } from './tree';
@@ -37,8 +37,8 @@ function facts(box: Box, graph: Graph): string[] {
     return [box.type === '' && box.path !== '' ? box.name : named, counted(box.end - box.first, 'operation'), ...cost];
   }
   const of = box.first;
-  const [sqnr, note] = [columns.sqnr[of], columns.note[of]];
+  const [sqnr, note, saturated] = [columns.sqnr[of], columns.note[of], columns.saturated[of] ?? undefined];
   const line = (columns.line[of] ?? 0) > 0 ? [`line ${columns.line[of]}`] : [];
-  const made = [sqnr === null || sqnr === undefined ? undefined : `SQNR ${sqnrText(sqnr)}`, note];
+  const made = [sqnr === null || sqnr === undefined ? undefined : `SQNR ${sqnrText(sqnr)}`, saturated === undefined ? undefined : `${share(saturated, 1)} saturated`, note];
   return [[box.title, columns.name[of]].join(' '), resultText(graph, of), ...made, ...cost, ...line].filter((text): text is string => !!text);
 }

@@ -26,7 +26,7 @@ export class InputsPanel implements ModelPanel {
     brought?: Brought,
   ) {
     this.waits = brought !== undefined;
-    this.page = Panel.of(KIND, `Inputs of ${target.model}`, extension, brought?.panel);
+    this.page = Panel.of(KIND, { title: `Inputs of ${target.model}`, path: target.path }, extension, brought?.panel);
     this.set = (brought?.kept as KeptForm | undefined)?.set;
     this.listeners = [this.page.onReady(() => void this.refresh(this.waits)), this.page.onMessage((message) => void this.receive(message))];
     this.page.onClose(() => this.dispose());

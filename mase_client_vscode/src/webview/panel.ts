@@ -1,6 +1,7 @@
 /** A panel with one of our pages in it, and the typed messages between the two. */
 import { randomBytes } from 'node:crypto';
-import { Disposable, EventEmitter, Uri, ViewColumn, WebviewPanel, window } from 'vscode';
+import { Disposable, EventEmitter, TabGroup, TabInputNotebook, TabInputText, TabInputWebview, Uri, WebviewPanel, window } from 'vscode';
+import { columnOf, Groups } from './column';
 import { html } from './html';
 
 /** The kind of a page: `type` is VS Code's view type, `page` the name of its script and styles in dist/pages. */
@@ -48,9 +49,17 @@ export class Panel<ToPage extends { type: string }, FromPage extends { type: str
     webview.html = html({ title: panel.title, ...files, source: webview.cspSource, nonce, allow: kind.allow ?? [] });
   }
 
-  /** Around the panel that VS Code restored, else a new one beside the active editor; the focus stays where it is. */
-  static of<To extends { type: string }, From extends { type: string }>(kind: PageKind, title: string, extension: Uri, brought?: WebviewPanel): Panel<To, From> {
-    const panel = brought ?? window.createWebviewPanel(kind.type, title, { viewColumn: ViewColumn.Beside, preserveFocus: true });
+  /**
+   * Around the panel that VS Code restored, else a new one: in the group of another page, or beside its file at `path`.
+   * The focus stays where it is.
+   */
+  static of<To extends { type: string }, From extends { type: string }>(
+    kind: PageKind,
+    { title, path }: { title: string; path: string },
+    extension: Uri,
+    brought?: WebviewPanel,
+  ): Panel<To, From> {
+    const panel = brought ?? window.createWebviewPanel(kind.type, title, { viewColumn: columnOf(groupsOf(path)), preserveFocus: true });
     return new Panel(panel, kind, extension);
   }
 
@@ -76,4 +85,19 @@ export class Panel<ToPage extends { type: string }, FromPage extends { type: str
     this.ready = true;
     this.becameReady.fire();
   }
+}
+
+/** The editor groups with pages of ours, restored ones too, and those that show the file at `path`. */
+function groupsOf(path: string): Groups {
+  const { all, activeTabGroup } = window.tabGroups;
+  const those = (fits: (group: TabGroup) => boolean) => all.filter(fits).map(({ viewColumn }) => viewColumn);
+  return {
+    // VS Code puts a prefix before the type of a view.
+    pages: those(({ tabs }) => tabs.some(({ input }) => input instanceof TabInputWebview && /\bmase\.\w+$/.test(input.viewType))),
+    sources: those(({ activeTab }) => {
+      const input = activeTab?.input;
+      return (input instanceof TabInputText || input instanceof TabInputNotebook) && input.uri.fsPath === path;
+    }),
+    active: activeTabGroup.viewColumn,
+  };
 }

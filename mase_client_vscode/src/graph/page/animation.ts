@@ -1,6 +1,5 @@
 /** Boxes glide to their new places, so that the eye can follow them, unless the user wants less motion. */
-import { Placed } from '../layout';
-import { View } from './camera';
+import { Placed, View } from '../layout';
 import { Drawing } from './drawing';
 
 const MILLISECONDS = 180;

@@ -2,42 +2,57 @@
 import { element } from '../../webview/page/elements';
 import { Host } from '../../webview/page/host';
 import { Mode, scaleOf } from '../colours';
-import { MOST_BOXES, all, initial, isOpen, visible } from '../expansion';
+import { all, initial, isOpen, shown as shownBoxes, visible } from '../expansion';
 import { flowOf } from '../flow';
-import { Placed, layoutInput, placed } from '../layout';
-import { FromPage, Graph, ToPage } from '../messages';
+import { Placed, View, layoutInput, placed } from '../layout';
+import { Choices, FromPage, Graph, ToPage, USUAL } from '../messages';
 import { matches } from '../search';
 import { resultText } from '../texts';
+import { Thickness, thicknessOf } from '../thickness';
 import { Box, Tree, around, buildTree } from '../tree';
+import { weightsOf } from '../weights';
 import { glide, positions } from './animation';
-import { Camera, View } from './camera';
+import { Camera } from './camera';
 import { Drawing } from './drawing';
 import { KeyActions, pressed } from './keys';
 import { Layouter } from './layouter';
 import { legendOf } from './legend';
 import { Measure } from './measure';
+import { Minimap } from './minimap';
 import { pngText, svgText } from './picture';
+import { Progress } from './progress';
 import { State } from './state';
 import { Actions, Toolbar } from './toolbar';
+import { WeightsPane } from './weights';
+
+const WAITING = 'Waiting for the graph…';
 
 /** A graph, and everything derived from it alone. */
 interface Shown {
   graph: Graph;
   tree: Tree;
   index: Map<number, number>;
+  thickness: Thickness;
 }
 
 export class App {
   private readonly host = new Host<ToPage, FromPage, State>();
   private readonly drawing = new Drawing();
-  private readonly notice = element('div', { class: 'notice', role: 'status' }, 'Waiting for the graph…');
+  private readonly notice = element('div', { class: 'notice', role: 'status' }, WAITING);
   private readonly legend = element('aside', { class: 'legend', 'aria-label': 'Legend' });
+  private readonly pane = new WeightsPane(() => this.drawing.surface.focus());
+  private readonly progress = new Progress(() => this.stop());
+  private readonly minimap = new Minimap(this.drawing.surface, () => this.camera);
   private readonly toolbar: Toolbar;
   private readonly camera: Camera;
   private readonly measure = new Measure((tensor) => this.tensorText(tensor));
   private layouter: Layouter | undefined;
   private shown: Shown | undefined;
   private places: Placed | undefined;
+  /** The graph and the open modules of the present drawing. */
+  private drawn: { shown: Shown; open: Set<string> } | undefined;
+  private layouts = 0;
+  private choices: Choices = USUAL;
   private open = new Set<string>();
   private selected: string | undefined;
   private cursor: number[] = [];
@@ -46,9 +61,10 @@ export class App {
 
   constructor() {
     this.toolbar = new Toolbar(this.actions());
-    this.camera = new Camera(this.drawing.surface, this.drawing.moved, () => this.remember());
-    const stage = element('main', { class: 'stage' }, this.drawing.surface);
-    document.body.append(this.toolbar.root, this.notice, stage, this.legend);
+    this.camera = new Camera(this.drawing.surface, this.drawing.moved, (view) => this.viewed(view));
+    const stage = element('main', { class: 'stage' }, this.drawing.surface, this.minimap.root, this.progress.root);
+    document.body.append(this.toolbar.root, this.notice, stage, this.pane.root, this.legend);
+    this.choose(USUAL);
     this.listen();
     this.host.connect((message) => void this.receive(message));
   }
@@ -58,6 +74,8 @@ export class App {
     else if (message.type === 'graph') await this.take(message.graph);
     else if (message.type === 'cursor') this.follow(message.rows, message.moved);
     else if (message.type === 'show') await this.showScope(message.scope);
+    else if (message.type === 'choices') this.choose(message.choices);
+    else if (message.type === 'weights') this.takeWeights(message);
     else this.notice.textContent = message.text;
   }
 
@@ -69,27 +87,50 @@ export class App {
     const first = this.shown === undefined;
     const kept = first ? this.host.remembered : undefined;
     const anchor = first ? undefined : this.anchor(tree);
-    this.shown = { graph, tree, index };
+    this.shown = { graph, tree, index, thickness: thicknessOf(graph) };
     if (first) this.open = kept === undefined ? initial(tree) : new Set(kept.open.filter((id) => tree.byId.has(id)));
     if (kept !== undefined) [this.selected, this.mode] = [kept.selected, kept.mode];
     this.toolbar.mode(this.mode);
     const notice = graph.stale ? 'This is the graph of an older text: the present one cannot be traced.' : '';
     if (!first) this.notice.textContent = notice;
     await this.lay(anchor, kept?.view, started);
-    if (first) this.notice.textContent = notice;
+    if (this.notice.textContent === WAITING) this.notice.textContent = notice;
     this.search(this.query);
+    // A pass or a save may have changed them.
+    if (this.pane.of !== undefined) this.host.post({ type: 'weights', of: this.pane.of });
   }
 
-  /** Lay out and draw the graph; the anchor keeps its place on the screen. */
-  private async lay(anchor?: string, view?: View, started = performance.now()): Promise<void> {
+  /** Lay out and draw the graph; the anchor keeps its place on the screen. False if it was stopped, or another one began. */
+  private async lay(anchor?: string, view?: View, started = performance.now()): Promise<boolean> {
     const { shown, layouter } = this;
-    if (shown === undefined || layouter === undefined) return;
-    const flow = flowOf(shown.tree, this.open, shown.graph.columns.inputs, shown.index);
-    const answer = await layouter.layout(layoutInput(shown.tree, this.open, flow, this.measure));
-    if (answer === undefined) return;
+    if (shown === undefined || layouter === undefined) return false;
+    const [number, open] = [++this.layouts, new Set(this.open)];
+    this.progress.begin([...shownBoxes(shown.tree.root, open)].length);
+    const flow = flowOf(shown.tree, open, shown.graph.columns.inputs, shown.index);
+    const answer = await layouter.layout(layoutInput(shown.tree, open, flow, this.measure));
+    if (number === this.layouts) this.progress.end();
+    if (answer === undefined) return false;
+    this.drawn = { shown, open };
     this.draw(placed(answer, flow), anchor, view);
     const boxes = this.places?.boxes.size ?? 0;
     requestAnimationFrame(() => this.host.post({ type: 'painted', boxes, milliseconds: performance.now() - started }));
+    return true;
+  }
+
+  /** Stop the layout: the drawing stays as it is; a graph that was not drawn yet is drawn with few open modules. */
+  private stop(): void {
+    if (this.shown === undefined) return;
+    this.layouts++;
+    this.layouter?.stop();
+    this.progress.end();
+    if (this.drawn?.shown === this.shown) {
+      this.open = new Set(this.drawn.open);
+      this.notice.textContent = 'The layout was stopped: the same modules are open as before.';
+    } else {
+      this.open = initial(this.shown.tree);
+      this.notice.textContent = 'The layout was stopped: some modules were closed, so that the graph is smaller.';
+      void this.lay();
+    }
   }
 
   private draw(places: Placed, anchor: string | undefined, view: View | undefined): void {
@@ -99,8 +140,9 @@ export class App {
     const from = positions(before, old);
     this.places = places;
     const scale = scaleOf(this.mode, shown.graph);
-    this.drawing.show({ ...shown, open: this.open, places, scale, measure: this.measure, tensorText: (tensor) => this.tensorText(tensor) });
-    this.legend.replaceChildren(...legendOf(this.mode, scale));
+    this.drawing.show({ ...shown, open: this.open, places, scale, measure: this.measure, tensorText: (tensor) => this.tensorText(tensor), thickness: this.thickness });
+    this.minimap.show(places, shown.tree, this.open, scale);
+    this.legend.replaceChildren(...legendOf(this.mode, scale, this.thickness));
     const [was, is] = [anchor === undefined ? undefined : before?.boxes.get(anchor), anchor === undefined ? undefined : places.boxes.get(anchor)];
     if (was !== undefined && is !== undefined) this.camera.set({ ...old, x: old.x + (was.x - is.x) * old.scale, y: old.y + (was.y - is.y) * old.scale });
     else if (view !== undefined) this.camera.set(view);
@@ -111,10 +153,24 @@ export class App {
 
   /** Mark the boxes again after they were redrawn. */
   private restore(): void {
-    this.drawing.focus(this.selected);
+    this.focus(this.selected);
     this.markCursor();
     this.markFound();
     this.remember();
+  }
+
+  private focus(id: string | undefined): void {
+    this.drawing.focus(id);
+    this.toolbar.hasWeights(this.weightsPath !== undefined);
+  }
+
+  private viewed(view: View): void {
+    this.minimap.follow(view);
+    this.remember();
+  }
+
+  private get thickness(): Thickness | undefined {
+    return this.choices.thick ? this.shown?.thickness : undefined;
   }
 
   private tensorText(tensor: number): string {
@@ -145,7 +201,7 @@ export class App {
 
   private select(box: Box): void {
     this.selected = box.id;
-    this.drawing.focus(box.id);
+    this.focus(box.id);
     this.revealBox(box);
     if (box.kind === 'operation') this.go(box, false);
     this.remember();
@@ -185,7 +241,7 @@ export class App {
       await this.lay(box.id);
     }
     this.selected = box.id;
-    this.drawing.focus(box.id);
+    this.focus(box.id);
     this.revealBox(box);
     this.drawing.surface.focus();
   }
@@ -194,7 +250,37 @@ export class App {
     this.open = open;
     this.notice.textContent = text;
     const anchor = this.selected;
-    void this.lay(anchor).then(() => this.places && this.camera.fit(this.places.size, true));
+    void this.lay(anchor).then((laid) => laid && this.places && this.camera.fit(this.places.size, true));
+  }
+
+  // Choices, and weights.
+
+  /** `tell`: the user made them here, so that the extension keeps them. */
+  private choose(choices: Choices, tell = false): void {
+    this.choices = choices;
+    this.toolbar.choices(choices);
+    this.minimap.want(choices.minimap);
+    this.drawing.thicken(this.thickness);
+    if (this.shown !== undefined) this.legend.replaceChildren(...legendOf(this.mode, scaleOf(this.mode, this.shown.graph), this.thickness));
+    if (tell) this.host.post({ type: 'choose', choices });
+  }
+
+  /** The path of the weights of the selection, or of the whole model without one. */
+  private get weightsPath(): string | undefined {
+    return this.shown && weightsOf(this.box(this.selected) ?? this.shown.tree.root, this.shown.graph);
+  }
+
+  private requestWeights(): void {
+    const of = this.weightsPath;
+    if (of === undefined || this.shown === undefined) return;
+    this.pane.wait(of, this.shown.graph.model);
+    this.host.post({ type: 'weights', of });
+  }
+
+  private takeWeights(message: Extract<ToPage, { type: 'weights' }>): void {
+    if (message.of !== this.pane.of) return;
+    if ('problem' in message) this.pane.tell(message.problem);
+    else this.pane.show(message.statistics);
   }
 
   // The cursor of the editor.
@@ -256,7 +342,8 @@ export class App {
     surface.addEventListener('click', (event) => this.clicked(event));
     surface.addEventListener('dblclick', (event) => this.clicked(event, true));
     surface.addEventListener('keydown', (event) => this.key(event));
-    addEventListener('resize', () => this.remember());
+    addEventListener('resize', () => this.viewed(this.camera.now));
+    addEventListener('keydown', ({ key }) => key === 'Escape' && this.progress.isShown && this.stop());
   }
 
   private clicked({ target }: MouseEvent, twice = false): void {
@@ -280,6 +367,7 @@ export class App {
     toggle: (box) => this.toggle(box),
     go: (box) => this.go(box, true),
     search: () => this.toolbar.focusSearch(),
+    weights: () => this.requestWeights(),
     zoomIn: () => this.camera.zoom(1.25),
     zoomOut: () => this.camera.zoom(0.8),
     fit: () => this.places && this.camera.fit(this.places.size),
@@ -299,6 +387,9 @@ export class App {
       zoomIn: () => this.keys.zoomIn(),
       zoomOut: () => this.keys.zoomOut(),
       fit: () => this.keys.fit(),
+      weights: () => this.requestWeights(),
+      minimap: () => this.choose({ ...this.choices, minimap: !this.choices.minimap }, true),
+      thick: () => this.choose({ ...this.choices, thick: !this.choices.thick }, true),
       costs: () => this.host.post({ type: 'costs' }),
       exportSvg: () => void this.export('svg'),
       exportPng: () => void this.export('png'),
@@ -310,14 +401,13 @@ export class App {
     this.mode = mode;
     const scale = scaleOf(mode, this.shown.graph);
     this.drawing.paint(scale);
-    this.legend.replaceChildren(...legendOf(mode, scale));
+    this.minimap.paint(scale);
+    this.legend.replaceChildren(...legendOf(mode, scale, this.thickness));
     this.remember();
   }
 
   private expandAll(): void {
-    if (this.shown === undefined) return;
-    const { open, complete } = all(this.shown.tree);
-    this.setAll(open, complete ? '' : `Modules are open as far as ${MOST_BOXES.toLocaleString('en')} boxes, the outer ones first; open others one by one.`);
+    if (this.shown !== undefined) this.setAll(all(this.shown.tree), '');
   }
 
   private async export(format: 'svg' | 'png'): Promise<void> {

@@ -1,11 +1,5 @@
 /** The visible part of the drawing, moved and zoomed by mouse, trackpad and keys. */
-import { Place, Size } from '../layout';
-
-export interface View {
-  x: number;
-  y: number;
-  scale: number;
-}
+import { Place, Size, View } from '../layout';
 
 const LEAST = 0.02;
 const MOST = 4;

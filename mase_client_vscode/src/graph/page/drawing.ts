@@ -5,12 +5,16 @@ import { Expansion, isOpen, shown } from '../expansion';
 import { Segment } from '../flow';
 import { Line, Place, Placed, TITLE } from '../layout';
 import { Graph } from '../messages';
+import { Thickness } from '../thickness';
 import { Box, Tree, around } from '../tree';
 import { label, onBox, tooltip } from '../words';
 import { ARROW, HEIGHT, INSET, Measure, SIZE, SMALL } from './measure';
 import { CATEGORIES, colourOf } from './palette';
 
 const ROUND = 5;
+const [THIN_ARROW, THICK_ARROW] = ['arrowhead', 'arrowhead-thick'];
+/** In pixels: thicker edges have the larger arrowhead. */
+const THICK_FROM = 3;
 
 export interface Content {
   graph: Graph;
@@ -20,6 +24,8 @@ export interface Content {
   scale: Scale;
   measure: Measure;
   tensorText: (tensor: number) => string;
+  /** Of the edges; undefined if all have the same. */
+  thickness: Thickness | undefined;
 }
 
 export class Drawing {
@@ -29,11 +35,12 @@ export class Drawing {
   private readonly lines = svg('g', { class: 'lines', role: 'presentation', 'aria-hidden': 'true' });
   private readonly labels = svg('g', { class: 'labels', role: 'presentation', 'aria-hidden': 'true' });
   private readonly elements = new Map<string, SVGGElement>();
+  private drawnLines: { element: SVGElement; tensor: number }[] = [];
   private content: Content | undefined;
 
   constructor() {
     this.moved.append(this.boxes, this.lines, this.labels);
-    this.surface.append(svg('defs', {}, arrowhead()), this.moved);
+    this.surface.append(svg('defs', {}, arrowhead(THIN_ARROW, 8.4), arrowhead(THICK_ARROW, 13)), this.moved);
   }
 
   show(content: Content): void {
@@ -41,7 +48,9 @@ export class Drawing {
     this.elements.clear();
     const found = [...shown(content.tree.root, content.open)];
     this.boxes.replaceChildren(...found.map((box, number) => this.box(box, number, content)));
-    this.lines.replaceChildren(...content.places.lines.map((line) => lineOf(line, content)));
+    this.drawnLines = content.places.lines.map((line) => ({ element: lineOf(line, content), tensor: line.segment.tensor }));
+    this.lines.replaceChildren(...this.drawnLines.map(({ element }) => element));
+    this.thicken(content.thickness);
     this.labels.replaceChildren(...content.places.lines.flatMap((line) => labelOf(line, content)));
     this.surface.setAttribute('aria-label', `Graph of ${content.graph.model}`);
     this.paint(content.scale);
@@ -52,6 +61,17 @@ export class Drawing {
     for (const [id, group] of this.elements) {
       const box = this.content?.tree.byId.get(id);
       if (box !== undefined) tint(group, scale.of(box));
+    }
+  }
+
+  /** Give the edges their thickness, or all the same. */
+  thicken(thickness: Thickness | undefined): void {
+    for (const { element, tensor } of this.drawnLines) {
+      const width = thickness?.of(tensor);
+      if (width === undefined) element.style.removeProperty('--thickness');
+      else element.style.setProperty('--thickness', `${width}px`);
+      const thick = width !== undefined && width > THICK_FROM;
+      if (element.hasAttribute('marker-end')) element.setAttribute('marker-end', `url(#${thick ? THICK_ARROW : THIN_ARROW})`);
     }
   }
 
@@ -131,7 +151,7 @@ function lineOf({ points, segment }: Line, content: Content): SVGElement {
     const [start, end] = [towards(point, before, radius), towards(point, after, radius)];
     path += `L${start.x} ${start.y}Q${point.x} ${point.y} ${end.x} ${end.y}`;
   });
-  const arrow = segment.to.port === undefined ? 'url(#arrowhead)' : undefined;
+  const arrow = segment.to.port === undefined ? `url(#${THIN_ARROW})` : undefined;
   const name = graph.columns.name[segment.tensor] ?? tree.root.name;
   const line = svg('path', { class: 'line', d: path, 'marker-end': arrow, 'data-tensor': name });
   line.append(svg('title', {}, `${name}: ${tensorText(segment.tensor)}`));
@@ -165,9 +185,10 @@ export function swatch(colour: Colour): HTMLElement {
   return sample;
 }
 
-function arrowhead(): SVGMarkerElement {
-  const box = { viewBox: '0 0 8 8', refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: 'auto-start-reverse' };
-  return svg('marker', { id: 'arrowhead', ...box }, svg('path', { class: 'arrowhead', d: 'M0 0.5L8 4L0 7.5z' }));
+/** An arrowhead of `size` pixels. */
+function arrowhead(id: string, size: number): SVGMarkerElement {
+  const box = { viewBox: '0 0 8 8', refX: 7, refY: 4, markerUnits: 'userSpaceOnUse', markerWidth: size, markerHeight: size, orient: 'auto-start-reverse' };
+  return svg('marker', { id, ...box }, svg('path', { class: 'arrowhead', d: 'M0 0.5L8 4L0 7.5z' }));
 }
 
 type Point = { x: number; y: number };

@@ -7,6 +7,7 @@ export interface KeyActions {
   toggle(box: Box): void;
   go(box: Box): void;
   search(): void;
+  weights(): void;
   zoomIn(): void;
   zoomOut(): void;
   fit(): void;
@@ -28,6 +29,7 @@ export function pressed(event: KeyboardEvent, tree: Tree, open: Expansion, selec
     '0': actions.fit,
     '1': actions.actual,
     '/': actions.search,
+    w: actions.weights,
   };
   if ((event.ctrlKey || event.metaKey) && key === 'f') actions.search();
   else if (event.ctrlKey || event.metaKey) return false;

@@ -1,10 +1,20 @@
-/** The meaning of the colours. */
+/** The meaning of the colours, and of the thickness of edges. */
 import { element } from '../../webview/page/elements';
 import { MODES, Mode, Scale } from '../colours';
+import { Thickness } from '../thickness';
 import { swatch } from './drawing';
 
-export function legendOf(mode: Mode, { legend, nothing }: Scale): HTMLElement[] {
+export function legendOf(mode: Mode, { legend, nothing }: Scale, thickness: Thickness | undefined): HTMLElement[] {
   const entries = legend.map(({ colour, text }) => element('li', {}, swatch(colour), text));
   const body = entries.length > 0 ? element('ul', {}, ...entries) : element('p', {}, nothing);
-  return [element('h2', {}, MODES[mode]), body];
+  return [element('h2', {}, MODES[mode]), body, ...(thickness === undefined ? [] : edgesOf(thickness))];
+}
+
+function edgesOf({ legend }: Thickness): HTMLElement[] {
+  const entries = legend.map(({ width, text }) => {
+    const sample = element('span', { class: 'edge', 'aria-hidden': 'true' });
+    sample.style.setProperty('--thickness', `${width}px`);
+    return element('li', {}, sample, text);
+  });
+  return [element('h2', {}, 'Bytes of an edge'), entries.length > 0 ? element('ul', {}, ...entries) : element('p', {}, 'No sizes are known.')];
 }

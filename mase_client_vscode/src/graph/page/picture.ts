@@ -1,5 +1,6 @@
 /** The drawing as a file: standalone SVG with its present colours, or PNG. */
 import { svg } from '../../webview/page/elements';
+import { xmlText } from '../../webview/xml';
 import { Size } from '../layout';
 
 const PROPERTIES = ['fill', 'stroke', 'stroke-width', 'stroke-dasharray', 'opacity', 'font-family', 'font-size', 'font-weight'];
@@ -19,7 +20,7 @@ export function svgText(surface: SVGSVGElement, size: Size): string {
   const [width, height] = [size.width + 2 * MARGIN, size.height + 2 * MARGIN];
   const made = svg('svg', { xmlns: 'http://www.w3.org/2000/svg', width, height, viewBox: `0 0 ${width} ${height}` });
   made.append(svg('rect', { width, height, fill: getComputedStyle(document.body).backgroundColor }), ...copy.childNodes);
-  return new XMLSerializer().serializeToString(made);
+  return xmlText(new XMLSerializer().serializeToString(made));
 }
 
 /** An element's styles from the style sheets, as attributes of its copy. */

@@ -1,6 +1,7 @@
 /** The page's tools: search, colours, opening and closing, zoom, export. */
 import { element, svg } from '../../webview/page/elements';
 import { MODES, Mode } from '../colours';
+import { Choices } from '../messages';
 
 /** The actions of the tools, by name. */
 export interface Actions {
@@ -14,6 +15,9 @@ export interface Actions {
   zoomIn(): void;
   zoomOut(): void;
   fit(): void;
+  weights(): void;
+  minimap(): void;
+  thick(): void;
   costs(): void;
   exportSvg(): void;
   exportPng(): void;
@@ -29,24 +33,39 @@ const ICONS: Record<string, string> = {
   zoomIn: 'M8 3v10M3 8h10',
   zoomOut: 'M3 8h10',
   fit: 'M2.5 6v-3.5h3.5M10 2.5h3.5v3.5M13.5 10v3.5h-3.5M6 13.5h-3.5v-3.5',
+  weights: 'M2 13.5h12M4 11.5v-3M7 11.5v-8M10 11.5v-5.5M13 11.5v-1.5',
+  minimap: 'M2.5 2.5h11v11h-11zM9 2.5v5h4.5',
+  thick: 'M2.5 3.5h11M2.5 7h11M2.5 7.8h11M2.5 11.3h11M2.5 12.3h11M2.5 13.3h11',
   costs: 'M2.5 3h11v10h-11zM2.5 6.5h11M2.5 10h11M7 3v10',
 };
+
+const WEIGHTS = 'Weights of the selection, or of the whole model (W)';
 
 export class Toolbar {
   readonly root = element('div', { class: 'toolbar graph-tools', role: 'toolbar', 'aria-label': 'Graph' });
   private readonly input = element('input', { type: 'search', class: 'search', placeholder: 'Find in the graph', 'aria-label': 'Find in the graph' });
   private readonly count = element('output', { class: 'count', 'aria-live': 'polite' });
+  private readonly thick: HTMLButtonElement;
+  private readonly minimap: HTMLButtonElement;
+  private readonly weights: HTMLButtonElement;
   private readonly select = element('select', { class: 'mode', 'aria-label': 'Colour by', title: 'Colour by' });
 
   constructor(private readonly actions: Actions) {
     this.select.append(...Object.entries(MODES).map(([value, text]) => element('option', { value }, text)));
+    this.thick = this.button('thick', 'Thicker edges for more bytes', icon('thick'));
+    this.minimap = this.button('minimap', 'Map of the whole graph', icon('minimap'));
+    this.weights = this.button('weights', WEIGHTS, icon('weights'));
     this.root.append(
       this.input,
       this.count,
       ...this.buttons({ previous: 'Previous match (Shift+Enter)', next: 'Next match (Enter)' }),
       this.select,
       element('span', { class: 'space' }),
-      ...this.buttons({ expandAll: 'Open all modules', collapseAll: 'Close all modules', zoomOut: 'Zoom out (-)', zoomIn: 'Zoom in (+)', fit: 'Show all (0)', costs: 'Show the costs' }),
+      ...this.buttons({ expandAll: 'Open all modules', collapseAll: 'Close all modules', zoomOut: 'Zoom out (-)', zoomIn: 'Zoom in (+)', fit: 'Show all (0)' }),
+      this.thick,
+      this.minimap,
+      this.weights,
+      ...this.buttons({ costs: 'Show the costs' }),
       this.button('exportSvg', 'Save as SVG', 'SVG'),
       this.button('exportPng', 'Save as PNG', 'PNG'),
     );
@@ -58,6 +77,17 @@ export class Toolbar {
   /** Show in the search field which match is selected, and how many there are. */
   found(text: string): void {
     this.count.value = text;
+  }
+
+  choices({ thick, minimap }: Choices): void {
+    this.thick.setAttribute('aria-pressed', `${thick}`);
+    this.minimap.setAttribute('aria-pressed', `${minimap}`);
+  }
+
+  /** Does the selection have weights? */
+  hasWeights(has: boolean): void {
+    this.weights.disabled = !has;
+    this.weights.title = has ? WEIGHTS : 'The selected operation has no weights';
   }
 
   mode(mode: Mode): void {
