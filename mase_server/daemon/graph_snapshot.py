@@ -373,6 +373,8 @@ class GraphSnapshot:
         self.problems = tuple(Problem(**problem) for problem in payload["problems"])
         self.transforms: Mapping[int, Transform] = {}
         self.hardware: Mapping[int, Emission] = {}
+        #: The files that the trace read, but for those of packages.
+        self.read = frozenset(self.files) | {path for kind, path, _ in payload["dependencies"] if kind == "content"}
         self._tables = Tables(payload)
 
     def with_transforms(self, transforms: Mapping[int, Transform]) -> GraphSnapshot:

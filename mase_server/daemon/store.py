@@ -6,7 +6,7 @@ A picked root filters hints only; a hover always lists every model.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +123,10 @@ class FileView:
         for problem in found:
             unique.setdefault((problem.line, problem.column, problem.code, problem.message), problem)
         return list(unique.values())
+
+    def depends_on(self, paths: Set[str]) -> bool:
+        """Was one of these files read by a trace that these results come from?"""
+        return any(not paths.isdisjoint(snapshot.read) for snapshot in self._snapshots)
 
     @property
     def told_by(self) -> frozenset[str]:

@@ -19,12 +19,16 @@ from mase_server.protocol.snapshot import iterate_tensor_values
 from mase_server.visible import escape_code, escape_markdown
 
 if TYPE_CHECKING:
-    from mase_server.daemon.store import NodeView, SiteView, ValueView
+    from mase_server.daemon.store import FileView, NodeView, SiteView, ValueView
+    from mase_server.lsp.page import Page
     from mase_server.lsp.server import Server
 
 
 #: Maximum number of different values in a card.
 INSTANCES = 12
+#: Why a card may be out of date.
+STALE = "stale: the file has changed, and its present text could not be traced"
+UNSAVED = "traced from the saved text: code that may change this has been edited since"
 _NOUN = {"parameter": "parameter", "binding": "name", "return": "returned value", "expression": "expression"}
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
@@ -32,15 +36,23 @@ Row = tuple[str, str]
 Models = Mapping[str, Mapping[str, Any]]
 
 
-def describe_site(site: SiteView, models: Models, stale: bool = False, links: str = "") -> str:
+def find_doubt(view: FileView, page: Page | None, site: SiteView) -> str:
+    """Why a site may show something else than the present text gives; "" if nothing says so."""
+    if view.stale:
+        return STALE
+    return "" if page is None or page.is_fresh(site) else UNSAVED
+
+
+def describe_site(site: SiteView, models: Models, doubt: str = "", links: str = "") -> str:
     """The card of one site as Markdown.
 
     models: the traced models by title, maps as in `snapshot.MODEL_KEYS`, with "transform" if they have a pipeline.
+    doubt: why it may not be what the present text gives, `STALE` or `UNSAVED`.
     links: a line of links, near the top, because the rest of a long card has to be scrolled.
     """
     parts = [_site_title(site), f"```text\n{label_values([value.value for value in site.values], 1000)}\n```", links]
-    if stale:
-        parts.append("⚠ *stale: the file has changed, and its present text could not be traced*")
+    if doubt:
+        parts.append(f"⚠ *{doubt}*")
     first = site.values[0]
     runs = sum(_count_runs(value) for value in site.values)
     parts.append(markdown_table(("", ""), _fact_rows(first, models.get(first.model, {}), runs, len(site.values) == 1)))

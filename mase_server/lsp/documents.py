@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
@@ -41,6 +41,7 @@ class Alignment:
         self._traced = list(traced)
         self._lines = lines
         self._current: dict[int, int] | None = None
+        self._changes: list[tuple[int, int]] | None = None
         if traced == lines:
             self._origin = list(range(len(lines)))
         else:
@@ -55,7 +56,7 @@ class Alignment:
     def edited(self, lines: list[str], edit: Edit) -> None:
         """Follow one edit, after which the document consists of these `lines`."""
         old = self._origin[edit.line : edit.line + edit.removed]
-        self._lines, self._current = lines, None
+        self._lines, self._current, self._changes = lines, None, None
         self._origin[edit.line : edit.line + edit.removed] = self._lines_kept_by_edit(edit, old)
         self._match_around(edit.line, edit.line + edit.added)
 
@@ -97,6 +98,27 @@ class Alignment:
         if start is None or any(self.current_line(first + i) != start + i for i in range(1, last - first + 1)):
             return None
         return start
+
+    def changes(self) -> list[tuple[int, int]]:
+        """The stretches [first, last) of traced lines whose code differs now, in order; empty where lines were added.
+
+        Comments and empty lines are no code, except comments for MASE.
+        """
+        if self._changes is None:
+            self._changes = list(self._find_changes())
+        return self._changes
+
+    def _find_changes(self) -> Iterator[tuple[int, int]]:
+        last, added = 0, list[str]()
+        for line in range(len(self._lines) + 1):
+            origin = self.traced_line(line) if line < len(self._lines) else len(self._traced)
+            if origin is None:
+                added.append(self._lines[line])
+                continue
+            removed = self._traced[last:origin]
+            if (added or removed) and _code_of(added) != _code_of(removed):
+                yield last, origin
+            last, added = origin + 1, []
 
     def _is_line_intact(self, line: int, origin: int) -> bool:
         return origin != _NONE and _is_same_line(self._lines[line], self._traced[origin])
@@ -177,6 +199,12 @@ def _is_same_line(line: str, other: str) -> bool:
     return line == other or strip_line_end(line) == strip_line_end(other)
 
 
+def _code_of(lines: list[str]) -> list[str]:
+    """Some lines without those that hold only a comment or nothing."""
+    texts = (line.rstrip() for line in lines)
+    return [text for text in texts if text and (not text.lstrip().startswith("#") or "mase" in text)]
+
+
 def _alike_at_both_ends(one: list[str], other: list[str]) -> tuple[int, int]:
     most = min(len(one), len(other))
     head = count_equal_lines(one, other, most)
@@ -204,18 +232,37 @@ class Document:
     version: int
     text: Text
     followed: list[Followed] = field(default_factory=list)
+    saved: Alignment | None = None
+    #: Did its code differ from the saved one after the last edit?
+    edited: bool = False
     #: Set once the daemon was asked to trace it.
     asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     def remember_text(self, shown: str = "") -> None:
         """Follow the present text, which may be traced next, and keep following the shown one."""
         self._find_alignment(shown)
-        self._follow_text(hashes_of_saved_text(str(self.text)), self.text.lines)
+        self.saved = self._follow_text(hashes_of_saved_text(str(self.text)), self.text.lines)
 
     def apply(self, edit: Edit) -> None:
         """Move the lines of the followed texts along with one edit."""
-        for followed in self.followed:
-            followed.alignment.edited(self.text.lines, edit)
+        for alignment in {id(each): each for each in (*(one.alignment for one in self.followed), self.saved)}.values():
+            if alignment is not None:
+                alignment.edited(self.text.lines, edit)
+
+    def note_edit(self) -> bool:
+        """Has the code begun, or ceased, to differ from the saved one since the last edit?"""
+        before, self.edited = self.edited, self.saved is not None and bool(self.saved.changes())
+        if self.edited and not before and self._is_on_disk():
+            # Another program wrote the file, and the editor has read it again.
+            self.remember_text()
+            self.edited = False
+        return self.edited != before
+
+    def _is_on_disk(self) -> bool:
+        try:
+            return decode_python_source(notebooks.read_traced_bytes(self.path, reading.MOST)) == str(self.text)
+        except OSError:
+            return False
 
     def alignment(self, sha256: str) -> Alignment | None:
         """The alignment with the text of this hash ("": the file's); None if that text is unknown."""
@@ -280,6 +327,10 @@ class Documents:
     def of(self, path: str) -> list[Document]:
         """All documents of `path`."""
         return list(self._by_path.get(path, ()))
+
+    def edited(self, path: str) -> bool:
+        """Has the code of `path` been edited since it was saved?"""
+        return any(document.edited for document in self._by_path.get(path, ()))
 
     def paths(self) -> list[str]:
         """The paths of all open documents."""

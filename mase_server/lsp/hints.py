@@ -12,7 +12,7 @@ from pygls.exceptions import JsonRpcException
 from mase_server.daemon.slots import Slices
 from mase_server.dtypes import tensor_bytes
 from mase_server.lsp.calls import wait_until_traced
-from mase_server.lsp.card import card_markup, describe_site
+from mase_server.lsp.card import UNSAVED, card_markup, describe_site, find_doubt
 from mase_server.lsp.labels import label_values
 from mase_server.lsp.links import definition_of_site, site_links
 from mase_server.lsp.text import from_units, to_units
@@ -20,7 +20,7 @@ from mase_server.lsp.wording import EXPRESSIONS, NAMES, format_with_prefix, has_
 from mase_server.protocol.snapshot import iterate_tensor_values
 
 if TYPE_CHECKING:
-    from mase_server.daemon.store import SiteView
+    from mase_server.daemon.store import FileView, SiteView
     from mase_server.lsp.page import Page
     from mase_server.lsp.server import Server
     from mase_server.lsp.workspace import Settings
@@ -69,7 +69,8 @@ def _build_hint(page: Page, site: SiteView, place: lsp.Range, settings: Settings
     """Build one hint. parts: make a label with one part, which can carry a link; its text is the same."""
     line = page.document.text.line(place.end.line)
     follows = line[from_units(line, place.end.character, page.encoding) :]
-    text = hint_text(site, follows, dtypes=settings.hint_detail != "shape")
+    fresh = page.is_fresh(site)
+    text = hint_text(site, follows, dtypes=settings.hint_detail != "shape", fresh=fresh)
     position = place.end
     if settings.hint_detail == "everything":
         text += _size_and_cost(site)
@@ -80,10 +81,15 @@ def _build_hint(page: Page, site: SiteView, place: lsp.Range, settings: Settings
         position=position,
         label=[lsp.InlayHintLabelPart(text)] if parts else text,
         kind=lsp.InlayHintKind.Type,
-        tooltip=label_values([value.value for value in site.values]) if "…" in text or " shapes" in text else None,
+        tooltip=_describe_label(site, fresh=fresh) if "…" in text or " shapes" in text or not fresh else None,
         padding_left=False,
         data=asdict(_Data(page.document.path, page.view.sha256, site.line, site.column, site.kind)),
     )
+
+
+def _describe_label(site: SiteView, *, fresh: bool) -> str:
+    text = label_values([value.value for value in site.values])
+    return text if fresh else f"{text}\n{UNSAVED}"
 
 
 def _size_and_cost(site: SiteView) -> str:
@@ -104,14 +110,15 @@ async def resolve_hint(ls: Server, hint: lsp.InlayHint) -> lsp.InlayHint:
         return hint
     for site in view.sites(data.line, data.line, frozenset({data.kind})):
         if site.column == data.column:
-            _complete_hint(ls, hint, site, data.path, view.stale)
+            _complete_hint(ls, hint, site, data.path, view)
             break
     return hint
 
 
-def _complete_hint(ls: Server, hint: lsp.InlayHint, site: SiteView, path: str, stale: bool) -> None:
+def _complete_hint(ls: Server, hint: lsp.InlayHint, site: SiteView, path: str, view: FileView) -> None:
     """Add the card, and the link of the label's one part: the module behind the value."""
     page = ls.page(ls.uri_of(path))
-    hint.tooltip = card_markup(ls, describe_site(site, ls.models_of(path), stale, site_links(ls, page, site)))
+    doubt = find_doubt(view, page, site)
+    hint.tooltip = card_markup(ls, describe_site(site, ls.models_of(path), doubt, site_links(ls, page, site)))
     if isinstance(hint.label, Sequence) and not isinstance(hint.label, str) and len(hint.label) == 1:
         hint.label[0].location = definition_of_site(ls, page, site)

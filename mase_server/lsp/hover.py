@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types as lsp
 
 from mase_server.lsp.assumptions import ASSUMED, do_ranges_touch
-from mase_server.lsp.card import Row, card_markup, describe_site, markdown_table
+from mase_server.lsp.card import STALE, Row, card_markup, describe_site, find_doubt, markdown_table
 from mase_server.lsp.hardware_texts import model_rows
 from mase_server.lsp.labels import dimension_texts, label_values
 from mase_server.lsp.links import model_links, site_links
@@ -32,7 +32,8 @@ async def hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
     if at is not None and has_hint(at[0]):
         site, place = at
         models = ls.models_of(page.document.path)
-        return _build_hover(ls, describe_site(site, models, page.view.stale, site_links(ls, page, site)), place)
+        doubt, links = find_doubt(page.view, page, site), site_links(ls, page, site)
+        return _build_hover(ls, describe_site(site, models, doubt, links), place)
     return _of_class(ls, page, params.position) or _of_unrun(ls, page, params.position)
 
 
@@ -82,7 +83,7 @@ SOURCES = {
 
 def model_card(models: Sequence[ModelView], stale: bool, links: Sequence[str] = ()) -> str:
     """The cards of the models of one class as Markdown. links: a line of links for each model."""
-    parts = ["⚠ *stale: the file has changed, and its present text could not be traced*"] if stale else []
+    parts = [f"⚠ *{STALE}*"] if stale else []
     for number, model in enumerate(models):
         parts += [f"**{escape_code(model.title)}** · model", *links[number : number + 1]]
         parts += [markdown_table(("", ""), list(_model_rows(model))), f"*{escape_markdown(model.found)}*"]

@@ -113,6 +113,10 @@ class ClientListener:
         """Make the client request everything again."""
         self._refresher.refresh()
 
+    def refresh_hints(self) -> None:
+        """Make the client request hints again."""
+        self._refresher.refresh(Refresher.METHODS[:1])
+
     def status_changed(self, status: Status) -> None:
         """Send the status to the editor; begin and end the file's work-done progress."""
         if not self._server.initialized:
@@ -297,9 +301,9 @@ class Refresher:
         self._asked: set[str] = set()
         self._again: set[str] = set()
 
-    def refresh(self) -> None:
+    def refresh(self, methods: Iterable[tuple[str, str]] = METHODS) -> None:
         """Send every refresh request that the client supports."""
-        for method, capability in self.METHODS:
+        for method, capability in methods:
             if self._server.can("workspace", capability, "refresh_support"):
                 self._ask_refresh(method)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,7 +44,8 @@ class Span(Protocol):
 class Page:
     """The view of one file. The positions that it returns are those of the present text.
 
-    traced: sha256 of the text that the view's positions refer to, "" if unknown.
+    traced: sha256 of the text that the view's positions refer to, "" if unknown.  edited_elsewhere: does the unsaved
+    text of another file that was traced differ from the saved one?
     """
 
     document: Document
@@ -50,6 +53,22 @@ class Page:
     traced: str
     alignment: Alignment
     encoding: Encoding
+    edited_elsewhere: bool = False
+
+    def is_fresh(self, site: SiteView) -> bool:
+        """Is what was seen at a site sure to be the same with the present text, saved or not?
+
+        It is if no code has changed, or only code further down in the same function, which ran once. Any other change
+        may matter: code is run from everywhere.
+        """
+        changes = self.alignment.changes()
+        if self.edited_elsewhere or not changes:
+            return not self.edited_elsewhere
+        around = _find_function(self.python, site.line)
+        last = max(last for _, last in changes)
+        if around is None or around.name == "__init__" or any(value.count != 1 for value in site.values):
+            return False
+        return len(site.values) == 1 and site.line <= changes[0][0] and last < (around.end_lineno or 0)
 
     @property
     def python(self) -> str:
@@ -115,6 +134,25 @@ class Page:
     def place_of(self, place: Extent) -> lsp.Range | None:
         """`range` for a place in the form of a problem's related places and edits."""
         return self.place(place["line"], place["column"], place["end_line"], place["end_column"])
+
+
+#: Longer texts are not parsed for each request about them.
+_PARSED = 64 << 10
+
+
+def _find_function(text: str, line: int) -> ast.FunctionDef | None:
+    """The innermost function around a line of a text; None if there is none, or if the text is very long."""
+    around = (each for each in _list_functions(text) if each.lineno <= line <= (each.end_lineno or 0))
+    return max(around, key=lambda each: each.lineno, default=None)
+
+
+@functools.lru_cache(maxsize=8)
+def _list_functions(text: str) -> list[ast.FunctionDef]:
+    try:
+        tree = ast.parse(text) if len(text) <= _PARSED else ast.Module([], [])
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
 
 
 def range_of(text: Text, place: Extent, encoding: Encoding) -> lsp.Range:

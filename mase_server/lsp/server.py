@@ -364,7 +364,10 @@ class Server(LanguageServer):
 
     def _page_of_view(self, document: Document, view: FileView, sha256: str) -> Page | None:
         alignment = document.alignment(sha256)
-        return None if alignment is None else Page(document, view, sha256, alignment, self.encoding)
+        if alignment is None:
+            return None
+        edited = {path for path in self.documents.paths() if path != document.path and self.documents.edited(path)}
+        return Page(document, view, sha256, alignment, self.encoding, bool(edited) and view.depends_on(edited))
 
     def models_of(self, path: str) -> dict[str, ShownModel]:
         """The traced models, by title, that use the file `path`; maps as in `snapshot.MODEL_KEYS`.

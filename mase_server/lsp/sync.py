@@ -43,6 +43,13 @@ async def did_change(ls: Server, params: lsp.DidChangeTextDocumentParams) -> Non
     for change in params.content_changes:
         _apply_change(ls, document, change)
     document.version = params.text_document.version
+    _tell_other_documents(ls, document)
+
+
+def _tell_other_documents(ls: Server, document: Document) -> None:
+    """Have the hints of other documents asked for again once this one begins or ceases to differ from its file."""
+    if document.note_edit() and len(ls.documents.paths()) > 1:
+        ls.listener.refresh_hints()
 
 
 def _apply_change(ls: Server, document: Document, change: lsp.TextDocumentContentChangeEvent) -> None:
@@ -70,6 +77,7 @@ async def did_save(ls: Server, params: lsp.DidSaveTextDocumentParams) -> None:
     if document is not None:
         view = ls.daemon.store.view(path)
         document.remember_text(view.sha256 if view else "")
+        document.edited = False
     ls.daemon.saved(path)
 
 

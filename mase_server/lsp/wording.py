@@ -19,6 +19,8 @@ MOST_ROOTS = 4
 _GUESSES, _ORIGIN = 24, 90
 #: From this number of parameters on, a lens rounds it.
 _EXACT = 10_000
+#: The mark of what was traced from the saved text while the present one differs.
+OLDER = "~"
 NAMES = frozenset({"parameter", "binding", "return"})
 EXPRESSIONS = NAMES | {"expression"}
 
@@ -43,12 +45,14 @@ class Placed(Protocol):
         """The values in the order in which they were seen."""
 
 
-def hint_text(site: Placed, follows: str, limit: int = LIMIT, *, dtypes: bool = True) -> str:
-    """The hint after `site`; `follows` is the rest of its line. dtypes: with element types?
+def hint_text(site: Placed, follows: str, limit: int = LIMIT, *, dtypes: bool = True, fresh: bool = True) -> str:
+    """The hint after `site`; `follows` is the rest of its line. dtypes: with element types?  fresh: is it sure to be
+    that of the present text?
 
-    `: f32[B]` after a name, ` -> f32[B]` after a returned value; a name with an annotation keeps its only colon.
+    `: f32[B]` after a name, ` -> f32[B]` after a returned value; a name with an annotation keeps its only colon. A hint
+    that may change once the text is saved is marked: `: ~f32[B]`.
     """
-    text = label_values([value.value for value in site.values], limit, dtypes=dtypes)
+    text = ("" if fresh else OLDER) + label_values([value.value for value in site.values], limit, dtypes=dtypes)
     if site.kind == "return":
         return f" -> {text}"
     annotated = follows.lstrip().startswith(":") and not follows.lstrip().startswith(":=")

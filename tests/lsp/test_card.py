@@ -2,7 +2,7 @@
 
 from mase_server.daemon.graph_snapshot import GraphSnapshot
 from mase_server.daemon.store import SiteView, ValueView
-from mase_server.lsp.card import INSTANCES, describe_site
+from mase_server.lsp.card import INSTANCES, STALE, describe_site
 from mase_server.protocol.snapshot import COLUMNS, HEAD_KEYS
 from mase_server.protocol.wire import pack_blob
 
@@ -144,7 +144,7 @@ def test_what_the_graph_is_fixed_to_is_admitted():
 
 
 def test_a_stale_card_says_so():
-    assert "stale" in describe_site(site(value()), {"GPT": MODEL}, stale=True)
+    assert "stale" in describe_site(site(value()), {"GPT": MODEL}, STALE)
     assert "stale" not in describe_site(site(value()), {"GPT": MODEL})
 
 

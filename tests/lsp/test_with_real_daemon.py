@@ -37,6 +37,16 @@ def at(text, line_text, after):
     return number, text.split("\n")[number].index(after) + len(after)
 
 
+def _texts(hints):
+    return [text for _, text in sorted(hints.items())]
+
+
+def _marked(text):
+    """A hint as it is shown while the code that it depends on is not saved."""
+    shape = text.lstrip(" :->")
+    return f"{text.removesuffix(shape)}~{shape}"
+
+
 async def test_an_example_shows_its_shapes_and_a_save_brings_fresh_ones(editor):
     path = example(editor.folder, "mlp.py")
     editor.open(path)
@@ -126,7 +136,7 @@ async def test_a_syntax_error_leaves_the_last_good_hints(editor):
     editor.retype(path, text, text + "def (")
     editor.save(path, text + "def (")
     assert await editor.end_state(path) == "failed"
-    assert await editor.hints(path) == hints
+    assert await editor.hints(path) == {place: _marked(text) for place, text in hints.items()}
     [problem] = (await editor.diagnostics(path)).items
     assert (problem.code, problem.range.start.line) == ("syntax-error", text.count("\n"))
 
@@ -284,7 +294,8 @@ async def test_the_assumed_comment_reproduces_the_trace_and_is_then_no_assumptio
     lines = ASSUMED.splitlines(keepends=True)
     commented = "".join([*lines[: edit.range.start.line], edit.new_text, *lines[edit.range.start.line :]])
     editor.retype(path, ASSUMED, commented)
-    assert await editor.hints(path) == {(line + 1, column): text for (line, column), text in before.items()}
+    moved = {(line + 1, column): _marked(text) for (line, column), text in before.items()}
+    assert await editor.hints(path) == moved, "another comment may ask for other sizes"
     editor.save(path, commented)
     assert await editor.end_state(path) == "ready"
     [again] = await editor.request("mase/models", {"path": str(path)})
@@ -294,3 +305,62 @@ async def test_the_assumed_comment_reproduces_the_trace_and_is_then_no_assumptio
     offered = [action.title for action in await editor.actions(path, row + 1, 0) or ()]
     more = "Add other inputs of Head as a named set in a comment..."
     assert [title for title in offered if not title.startswith("MASE: ")] == [more]
+
+
+TWO_LINES = """import torch
+from torch import nn
+
+from parts import WIDTH
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(16, WIDTH)
+
+    def forward(self, x):
+        h = self.fc(x)
+        y = h.relu()
+        return y.sum(1)
+
+
+if __name__ == "__main__":
+    Net()(torch.zeros(4, 16))
+"""
+
+
+async def test_unsaved_code_marks_the_hints_that_depend_on_it_until_it_is_saved_or_undone(editor):
+    (editor.folder / "parts.py").write_text("WIDTH = 8\n")
+    path = editor.folder / "net.py"
+    editor.open(path, TWO_LINES)
+    assert await editor.end_state(path) == "ready"
+    shown = [": f32[B, 16]", ": f32[B, 8]", ": f32[B, 8]", " -> f32[B]"]
+    assert _texts(await editor.hints(path)) == shown
+    edited = TWO_LINES.replace("y = h.relu()", "y = h.relu()[:, :3]")
+    editor.retype(path, TWO_LINES, edited)
+    assert _texts(await editor.hints(path)) == [*shown[:2], " -> ~f32[B]"], "what ran before the edit is as it was"
+    line, character = at(edited, "return y.sum(1)", "return ")
+    assert "traced from the saved text" in (await editor.hover(path, line, character)).contents.value
+    commented = TWO_LINES.replace("y = h.relu()", "# positive\n        y = h.relu()")
+    editor.retype(path, edited, commented)
+    assert _texts(await editor.hints(path)) == shown, "a comment changes nothing"
+    wider = TWO_LINES.replace("nn.Linear(16, WIDTH)", "nn.Linear(16, WIDTH + 1)")
+    editor.retype(path, commented, wider)
+    assert _texts(await editor.hints(path)) == list(map(_marked, shown)), "the constructor decides on all"
+    editor.save(path, wider)
+    assert await editor.end_state(path) == "ready"
+    assert _texts(await editor.hints(path)) == [text.replace("8]", "9]") for text in shown]
+
+
+async def test_unsaved_code_of_another_file_marks_what_was_traced_with_it(editor):
+    path, parts = editor.folder / "net.py", editor.folder / "parts.py"
+    editor.open(parts, "WIDTH = 8\n")
+    editor.open(path, TWO_LINES)
+    assert await editor.end_state(path) == "ready"
+    editor.unread.clear()
+    editor.retype(parts, "WIDTH = 8\n", "WIDTH = 80\n")
+    await editor.expect(lsp.WORKSPACE_INLAY_HINT_REFRESH)
+    assert _texts(await editor.hints(path))[1] == ": ~f32[B, 8]"
+    editor.retype(parts, "WIDTH = 80\n", "WIDTH = 8\n")
+    await editor.expect(lsp.WORKSPACE_INLAY_HINT_REFRESH)
+    assert _texts(await editor.hints(path))[1] == ": f32[B, 8]"
