@@ -239,9 +239,9 @@ def _lacks(result: Verdict, product: dict[str, Any], main: str, ran: Collection[
 
     Where eager ran it, what eager bound counts, but for what is bound to `_`; else whether its forward returned.
     """
-    function, names = forward_of(result.file.source, main), {model["name"] for model in product["models"]}
+    function, is_there = forward_of(result.file.source, main), main in product["types"]
     places = {place for place, model, _ in product["rows"] if model >= 0 and _function(place) == function}
-    if function and places:
+    if function and places and is_there:
         missing = [line for line in result.missing if f" in {function}: " in line and " binding _ in " not in line]
         if missing:
             return f"{main}: not shown are {'; '.join(missing[:3])}"
@@ -249,7 +249,7 @@ def _lacks(result: Verdict, product: dict[str, Any], main: str, ran: Collection[
         if not returned and _returns_value(result.file.source, function):
             return f"{main}: its forward did not return"
         return ""
-    if not function and main in names:
+    if not function and is_there:
         return ""
     lines = {one["line"] for one in product["unshown"] if one["name"] == main}
     told = [f"{one['code']}: {one['message']}" for one in product["problems"] if one["line"] in lines]

@@ -93,6 +93,7 @@ def product(file: File, main: Collection[str] = ()) -> dict[str, Any]:
     return {
         "rows": _rows(last),
         "models": [_model(model) for model in last["models"]],
+        "types": sorted({kind for _, _, kind in last["scopes"]}),
         "unshown": [{key: one[key] for key in ("name", "line", "why")} for one in last["unshown"]],
         "problems": [{key: one[key] for key in ("severity", "code", "line", "message")} for one in last["problems"]],
         "first": first[0] if first else None,

@@ -129,7 +129,7 @@ def test_a_model_that_eager_found_with_other_arguments_is_not_judged(scripts, tm
     model = {"name": "Net", "inputs_from": "search", "arguments_from": "search", "inputs": {}}
     product = {
         "models": [{**model, "arguments": {"width": "8"}}], "rows": [[PLACE, 0, RIGHT]],
-        "problems": [], "unshown": [], "first": 1.0, "main_first": None, "seconds": 1.0,
+        "problems": [], "unshown": [], "types": ["Net"], "first": 1.0, "main_first": None, "seconds": 1.0,
     }  # fmt: skip
     run = {"name": "Net", "error": "", "truth": {PLACE: [FALSE]}}
     verdicts = [
@@ -232,9 +232,28 @@ class Policy(nn.Module):
 class Critic(Policy):
     pass
 """,
+    # Its forward is shown, but as that of another class.
+    "base.py": """from torch import nn
+
+
+class Base(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 8)
+
+    def forward(self, x):
+        hidden = self.fc(x)
+        return hidden
+
+
+class Odd(Base):
+    def __init__(self, recipe):
+        super().__init__()
+        self.fc = recipe.cook("soup").layer_of(recipe)
+""",
     "loss.py": NET,
 }
-LABELS = "zoo/image.py\tBlur\nzoo/odd.py\tOdd\tx[_,_]\nzoo/policy.py\tCritic\nzoo/loss.py\t-\n"
+LABELS = "zoo/base.py\tOdd\nzoo/image.py\tBlur\nzoo/odd.py\tOdd\tx[_,_]\nzoo/policy.py\tCritic\nzoo/loss.py\t-\n"
 
 
 @pytest.fixture(scope="module")
@@ -256,12 +275,12 @@ def labelled(tmp_path_factory):
 def test_the_labelled_files_are_judged_by_the_class_that_they_are_about(labelled):
     printed, rows = labelled
     assert {name: row["main_shown"] for name, row in rows.items()} == {
-        "image.py": True, "odd.py": False, "policy.py": True, "loss.py": False,
+        "image.py": True, "odd.py": False, "policy.py": True, "base.py": False, "loss.py": False,
     }  # fmt: skip
     assert rows["odd.py"]["main_why"].startswith("Odd: no-arguments: ")
     assert "zoo/odd.py | part | no main | 1/2" in printed
     assert "zoo/loss.py | shown | 1/1" in printed
-    assert "2 of 3 (67%)" in printed
+    assert "2 of 4 (50%)" in printed
 
 
 def test_processor_seconds_are_those_until_the_main_class_has_shapes(labelled):
@@ -281,7 +300,7 @@ def test_what_an_expert_would_reject_of_the_assumed_inputs_is_told(labelled):
 def test_the_same_models_come_out_again_and_beside_a_busy_loop(labelled):
     printed, rows = labelled
     assert {row["again"] for row in rows.values()} == {True}
-    assert "4 of 4" in printed
+    assert "5 of 5" in printed
 
 
 @pytest.mark.parametrize(
