@@ -1,7 +1,10 @@
 """The cost table in a real VS Code: read from its page, sorted, filtered, both ways to the code, followed by a save."""
 
+import csv
+import re
 from pathlib import Path
 
+from fake_project import wait_until
 from playwright.sync_api import FrameLocator, Locator, expect
 from window import PATIENCE_MS, Window
 
@@ -12,6 +15,25 @@ MLP = 2 * CHANNELS * 4 * CHANNELS + 5 * CHANNELS
 BLOCK = ATTENTION + MLP + 2 * 2 * CHANNELS
 WHOLE = 4 * BLOCK + TOKENS * CHANNELS + POSITIONS * CHANNELS + 2 * CHANNELS
 CURRENT_LINE = ".editor-instance [data-uri$='/gpt.py'] .line-numbers.active-line-number"
+
+
+NET = """import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.add_module("=1+1", nn.Linear(8, 16))
+        self.out = nn.Linear(16, 2)
+
+    def forward(self, x):
+        return self.out(getattr(self, "=1+1")(8 * x))
+
+
+if __name__ == "__main__":
+    Net()(torch.randn(4, 8))
+"""
 
 
 class Table:
@@ -112,3 +134,34 @@ def test_the_links_of_a_hover_show_the_costs_and_go_to_the_module(window: Window
     card.get_by_text("go to blocks.0.mlp.c_fc").click()
     made = line_of(path, "self.c_fc = nn.Linear")
     expect_cursor(window, made)
+
+
+def test_after_a_pass_the_saturation_is_shown_and_the_shown_rows_are_saved(window: Window) -> None:
+    """A format that holds no more than 1 saturates; a name that a spreadsheet would compute is saved as a text."""
+    window.configure(**{"mase.pipelines": {"Net": ["quantize(default='fixed(8,7)')"]}})
+    window.write("net.py", NET)
+    window.open("net.py")
+    window.expect_status("MASE: ready · 1 pass")
+    window.command("MASE: Show Costs")
+    table = Table(window)
+    expect(table.cell("=1+1", "Saturated")).to_have_text(re.compile(r"[1-9][\d.]* %"), timeout=PATIENCE_MS)
+    expect(table.cell("", "Saturated")).to_have_text(re.compile(r"[1-9][\d.]* %"))
+    table.press("FLOPs")
+    table.frame.get_by_role("searchbox").fill("linear")
+    expect(table.rows).to_have_count(3)
+    shown = table.shown
+    path = window.folder / "costs.csv"
+    table.press("CSV…")
+    field = window.page.locator(".quick-input-widget input[type=text]")
+    expect(field).to_have_value(re.compile(r"\.csv$"), timeout=PATIENCE_MS)
+    field.fill(str(path))
+    field.press("Enter")
+    wait_until(lambda: path.exists() and path.stat().st_size > 0, f"{path} was written")
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    titles = [text.rstrip(" ▼▲") for text in table.frame.get_by_role("columnheader").all_inner_texts()]
+    assert list(rows[0]) == ["Path", "Type", *titles[1:]]
+    assert shown == ["", "=1+1", "out"]  # the dearest first
+    assert [row["Path"] for row in rows] == ["Net", "'=1+1", "out"]
+    assert [row["FLOPs"] for row in rows][1:] == [f"{2 * 4 * 8 * 16}", f"{2 * 4 * 16 * 2}"]
+    assert float(rows[1]["Saturated"]) > 0

@@ -5,6 +5,8 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+import torch
 from fake_project import wait_until
 from playwright.sync_api import FrameLocator, Locator, expect
 from window import PATIENCE_MS, Window
@@ -199,3 +201,103 @@ def test_a_save_changes_the_graph_in_place_and_pictures_of_it_are_saved(window: 
     width, height = struct.unpack(">II", png.read_bytes()[16:24])
     assert width > 800
     assert height > width
+
+
+#: A model whose weights a file gives, and whose last layer stands far to the right.
+NET = f"""import pathlib
+
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 4)
+        self.out = nn.Linear(4, 2)
+
+    def forward(self, x):
+        h = self.fc(x)
+        return {" + ".join(f"0.{number} * h.sum()" for number in range(9))} + self.out(h)
+
+
+if __name__ == "__main__":
+    net = Net()
+    net.load_state_dict(torch.load(pathlib.Path(__file__).with_name("kept.pt")), strict=False)
+    net(torch.randn(3, 8))
+"""
+
+
+def is_scrolled_sideways(window: Window) -> bool:
+    """Does the code begin to the left of where the line numbers end?"""
+    margin, lines = (
+        window.page.locator(f".editor-instance .{part}").bounding_box() for part in ("margin", "view-lines")
+    )
+    assert margin is not None
+    assert lines is not None
+    return lines["x"] < margin["x"] + margin["width"] - 1
+
+
+def test_weights_thick_edges_and_the_map_beside_a_long_line_in_one_group_with_the_costs(window: Window) -> None:
+    values = torch.linspace(-1, 3, 32).reshape(4, 8)
+    torch.save({"fc.weight": values}, window.folder / "kept.pt")
+    window.write("net.py", NET)
+    window.open("net.py")
+    window.expect_status("MASE: ready")
+    window.command("MASE: Show the Graph")
+    graph = Graph(window)
+    graph.expect_box(":out", "linear out")
+
+    # Code far to the right is shown without scrolling sideways, with the focus too; its box is lit all the same.
+    long = line_of(window, "self.out(h)")
+    graph.select(":out")
+    expect_cursor(window, long)
+    graph.expect_cursor(":out")
+    assert not is_scrolled_sideways(window)
+    graph.surface.press("Enter")
+    expect(window.page.locator(".editor-instance .monaco-editor.focused")).to_have_count(1)
+    assert not is_scrolled_sideways(window)
+    graph.expect_cursor(":out")
+
+    # The weights that the model's file loads; those that it does not load are random.
+    graph.select(":fc")
+    graph.surface.press("w")
+    pane = graph.page.get_by_role("region", name="Weights")
+    expect(pane).to_contain_text("From the weights of kept.pt; 3 of 4 parameters random", timeout=PATIENCE_MS)
+    weight, bias = pane.locator("figure").all()
+    expect(weight.get_by_role("img", name="Histogram of fc.weight, from -1 to 3")).to_be_visible()
+    figures = dict(zip(weight.locator("dt").all_inner_texts(), weight.locator("dd").all_inner_texts(), strict=True))
+    told = {"Count": "32", "Mean": "1", "Std": f"{values.std():.3g}", "Min": "-1", "Max": "3", "Zeros": "0 %"}
+    assert figures == told
+    expect(bias).to_contain_text("Random: no file that the model loads gives its values.")
+
+    # Edges that are as thick as their bytes ask, and a map of what is out of sight.
+    graph.page.get_by_role("button", name="Thicker edges for more bytes").click()
+    expect(graph.page.locator(".legend")).to_contain_text("Bytes of an edge")
+    minimap = graph.page.locator(".minimap")
+    for _ in range(8):
+        graph.surface.press("+")
+    expect(minimap).to_be_visible()
+    before, place = graph.view(), minimap.bounding_box()
+    assert place is not None
+    window.page.mouse.click(place["x"] + place["width"] / 2, place["y"] + 3)
+    assert graph.view() != pytest.approx(before)
+    window.picture("graph-weights")
+
+    # The costs open in the same group, although the graph has the focus, and so does the graph after them.
+    groups = window.page.locator(".editor-group-container")
+    graph.page.get_by_role("button", name="Show the costs").click()
+    tabs = groups.nth(1).locator(".tab")
+    expect(tabs).to_have_text(["Graph of Net", "Costs: Net"])
+    expect(groups).to_have_count(2)
+    window.command("View: Close Editor")
+    window.command("View: Close Editor")
+    expect(groups).to_have_count(1)
+    window.command("MASE: Show Costs")
+    expect(groups.nth(1).locator(".tab")).to_have_text(["Costs: Net"])
+    graph.page.get_by_role("button", name="Graph").click()
+    expect(tabs).to_have_text(["Costs: Net", "Graph of Net"])
+    expect(groups).to_have_count(2)
+    # A choice for all graphs is kept.
+    graph.expect_box(":out", "linear out")
+    expect(graph.page.get_by_role("button", name="Thicker edges")).to_have_attribute("aria-pressed", "true")

@@ -176,7 +176,8 @@ def test_the_weights_of_a_layer_are_shown_on_demand(page: Page) -> None:
     expect(button).to_be_disabled()  # it is no layer
     box(page, ":op_0").locator(".title").click()
     page.keyboard.press("w")
-    expect(pane).to_contain_text("Weights of fc×Reading the weights")
+    expect(pane.get_by_role("heading")).to_have_text("Weights of fc")
+    expect(pane).to_contain_text("Reading the weights")
     assert last_said(page, "weights") == {"type": "weights", "of": "fc"}
     hostile = "fc.<img src=x onerror=alert(1)>"
     parameters = [parameter("fc.weight"), parameter(hostile, random=True)]
