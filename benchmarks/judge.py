@@ -127,7 +127,8 @@ def verdict(file: File, product: dict[str, Any], eager: dict[str, Any], label: L
     """The verdict on a file from its two halves."""
     result = Verdict(file, main=label.main)
     if "died" in product:
-        result.outcome, result.why, result.main_why = "crash", product["died"], product["died"]
+        result.outcome, result.why = "crash", product["died"]
+        result.main_why = product["died"] if label.main else ""
         return result
     result.models = [f"{m['name']} ({m['inputs_from']}/{m['arguments_from']})" for m in product["models"]]
     result.first, result.seconds = product["first"], product["seconds"]
