@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from mase_server.tracing.models.constructions import Surroundings
+from mase_server.tracing.models.evaluation import UnknownNameError, evaluate_call, evaluate_partly
 from mase_server.tracing.models.found import Found
 from mase_server.tracing.models.guesses import STAND_IN, _find_classes_setting, parts_for
-from mase_server.tracing.models.plans import UnknownNameError, evaluate_call, evaluate_partly
 from mase_server.tracing.recording.shadow import Shadows
 from tests.inputs.test_inputs_repairs import HEAD, looked_at, runs_in_eager
 from tests.inputs.test_inputs_workspace import put

@@ -16,10 +16,10 @@ from mase_server.tracing.inputs.searching.forward import Wanted, first_use
 from mase_server.tracing.models.arguments import Surroundings, build
 from mase_server.tracing.models.classes import find_root_classes, model_classes
 from mase_server.tracing.models.constructions import Constructions, get_class_origin
+from mase_server.tracing.models.evaluation import UnknownNameError, evaluate_call
 from mase_server.tracing.models.find import module_instances
 from mase_server.tracing.models.guesses import usual_arguments
 from mase_server.tracing.models.names import usual_argument
-from mase_server.tracing.models.plans import UnknownNameError, evaluate_call
 from mase_server.tracing.recording.shadow import Shadows
 
 # ------------------------------------------------------------------------------------------------------- classes

@@ -127,13 +127,6 @@ def test_installed_and_hidden_folders_are_not_read(workspace):
     assert list(Workspace(str(workspace), str(workspace / "net.py")).calls("Mixer")) == []
 
 
-def test_a_search_without_time_reads_nothing(workspace):
-    put(workspace, "train.py", "from net import Mixer\nMixer(1, 2, 0.5)\n")
-    home = str(workspace / "net.py")
-    assert list(Workspace(str(workspace), home, seconds=0.0).calls("Mixer")) == []
-    assert len(list(Workspace(str(workspace), home).calls("Mixer"))) == 1
-
-
 def test_a_part_made_as_another_file_makes_it_is_no_error_where_its_inputs_are_not_found(workspace):
     put(workspace, "whole.py", "from net import Joined\nJoined(24)\n")
     text = """import torch
@@ -159,3 +152,142 @@ def test_each_file_of_a_workspace_is_read_once_for_all_its_classes(workspace, mo
     monkeypatch.setattr(Path, "read_bytes", lambda path: reads.append(path.name) or original(path))
     assert [len(list(searched.calls(name))) for name in ("Mixer", "Other", "Mixer", "Absent")] == [1, 1, 1, 0]
     assert reads == ["train.py"]
+
+
+STACK = """import torch
+from torch import nn
+
+
+class Stack(nn.Module):
+    def __init__(self, layers, width):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.head = nn.Linear(width, 3)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+"""
+PARTS = """from torch import nn
+
+
+class Layer(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.fc = nn.Linear(width, width)
+
+    def forward(self, x):
+        return self.fc(x)
+"""
+#: Where the parts and the width are -> the other file's text; each says two layers of width 6.
+WHOLES = {
+    "parameters with defaults": """from net import Stack
+from parts import Layer
+
+class Whole:
+    def __init__(self, width=6, depth=2):
+        self.stack = Stack([Layer(width) for _ in range(depth)], width)
+""",
+    "attributes of self": """from net import Stack
+from parts import Layer
+
+class Whole:
+    def __init__(self):
+        self.width, self.depth = 6, 2
+        self.stack = Stack([Layer(self.width) for _ in range(self.depth)], self.width)
+""",
+    "a table": """from net import Stack
+from parts import Layer
+
+SIZES = {"small": (Layer, 6, 2)}
+
+def make_sized(size):
+    kind, width, depth = SIZES[size]
+    return Stack([kind(width) for _ in range(depth)], width)
+""",
+    "a call in a third file": """from net import Stack
+from parts import Layer
+
+def make(width, depth):
+    return Stack([Layer(width) for _ in range(depth)], width)
+""",
+    "a parser in a third file": """from net import Stack
+from parts import Layer
+
+def build(args):
+    return Stack([Layer(args.width) for _ in range(args.depth)], args.width)
+""",
+}
+THIRD = """import argparse
+
+from whole import make
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", type=int, default=6)
+parser.add_argument("--depth", type=int, default=2)
+
+if __name__ == "__main__":
+    raise SystemExit("this file is not run")
+make(6, depth=2)
+"""
+
+
+@pytest.mark.parametrize("whole", WHOLES.values(), ids=WHOLES)
+def test_parts_are_made_of_the_classes_that_the_other_file_imports(workspace, whole):
+    put(workspace, "parts.py", PARTS)
+    put(workspace, "whole.py", whole)
+    put(workspace, "main.py", THIRD)
+    (found,) = looked_at(workspace, STACK)
+    assert isinstance(found, Found), found
+    assert [layer.fc.in_features for layer in found.model.layers] == [6, 6]
+    assert found.found.endswith("built as whole.py builds it")
+    assert runs_in_eager(found).shape[-1] == 3
+
+
+CONFIGURED = """from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+
+@dataclass
+class Sizes:
+    width: int
+    mult: list[int]
+
+
+class Coder(nn.Module):
+    def __init__(self, sizes: Sizes):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(sizes.width, sizes.width * each) for each in sizes.mult))
+
+    def forward(self, x):
+        return self.layers(x)
+"""
+
+
+def test_a_configuration_is_what_the_workspace_makes_it(workspace):
+    put(workspace, "zoo.py", "from net import Sizes\nZOO = {'base': make_spec(sizes=Sizes(width=7, mult=[1, 1, 3]))}\n")
+    (found,) = looked_at(workspace, CONFIGURED)
+    assert isinstance(found, Found), found
+    assert [layer.out_features for layer in found.model.layers] == [7, 7, 21]
+
+
+def test_a_guess_that_torch_cannot_walk_is_tried_no_further(workspace):
+    text = """import torch
+from torch import nn
+
+
+class Heads(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        for head in heads:
+            self.add_module("", nn.Linear(4, 4)) if head == "" else setattr(self, str(head), nn.Linear(4, 4))
+            self._modules[head] = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return [layer(x) for layer in self._modules.values()]
+"""
+    items = looked_at(workspace, text)
+    assert not [item for item in items if isinstance(item, Found)]

@@ -35,6 +35,7 @@ from mase_server.tracing.models.repairs import propose_arguments
 from mase_server.tracing.models.spreading import Sizes, replace_sizes
 from mase_server.tracing.models.workspace import TRY_STEPS
 from mase_server.tracing.recording.shadow import MetaMode
+from mase_server.tracing.recording.state import require_tree
 
 __all__ = ["Built", "Surroundings", "build", "builds", "rebuilt", "resized"]
 
@@ -149,6 +150,8 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
     try:
         with around.on_trial(), constructions.recording(), MetaMode(around.shadows), room:
             model = plan.make()
+            if plan.guessed and isinstance(model, nn.Module):
+                require_tree(model)
     except RAISED as error:  # the border to the user's constructors
         return find_placeholder_error(error)
     call = constructions.of(model) if isinstance(model, kind) else None
@@ -156,8 +159,15 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
         return NoArgumentsError(f"none of the tries makes a {kind.__name__}")
     arguments = call.bound()
     # Modules among the arguments are on meta: for a model with values they have to be made again too.
-    again = plan.make if any(isinstance(value, nn.Module) for value in arguments.values()) else call.rebuild()
+    again = plan.make if _holds_module(arguments) else call.rebuild()
     return Built(model, arguments, plan.source, again, plan.how, plan)
+
+
+def _holds_module(value: Any) -> bool:
+    """Is a module among the values of nested lists, tuples and dicts?"""
+    if isinstance(value, dict | list | tuple):
+        return any(map(_holds_module, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, nn.Module)
 
 
 def _is_lacking_arguments(kind: type[nn.Module], error: BaseException) -> bool:

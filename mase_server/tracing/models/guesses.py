@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import inspect
+import itertools
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -17,13 +19,14 @@ from torch import nn
 from mase_server.ops.types import Kwargs
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.diagnosis.problems import describe_error
-from mase_server.tracing.models.classes import class_nodes
+from mase_server.tracing.models.classes import calls_of, class_nodes
 from mase_server.tracing.models.configs import AnyConfig, make_configuration, reads_of
 from mase_server.tracing.models.constructions import Surroundings, list_required_parameters
+from mase_server.tracing.models.evaluation import CONFIG_NAME, evaluate_call
 from mase_server.tracing.models.names import usual_argument, usual_list
+from mase_server.tracing.models.workspace import Call
 
 _CONFIG_CLASS = re.compile(r"(Config|Args|Arguments|Params|HParams|Cfg|Options|Settings)$")
-_CONFIG_NAME = re.compile(r"conf|cfg|args|params|^hp|^opt|settings", re.IGNORECASE)
 #: Names that mean a list, and those that may mean one if a number failed.
 _LIST_NAME = re.compile(r"sizes$|dims$")
 PLURAL = re.compile(r"s$")
@@ -33,6 +36,10 @@ _MODEL_NAME = re.compile(
     r"(?!(d|dim|n|num)_)(\w+_)?(backbone|encoder|decoder|net|network|model|student|teacher|trunk|extractor|vit|transformer|unet|vae|clip)"
 )
 _BLOCK_NAME = re.compile(r"block|layer|module|cell", re.IGNORECASE)
+
+
+#: The most calls of a configuration's class that are tried.
+MAX_MADE = 6
 
 
 class NoArgumentsError(Exception):
@@ -116,7 +123,7 @@ def lacking_arguments(
     hints, guess = _read_annotations(function), _Guess(around, make)
     return {
         each.name: usual_list(each.name)
-        if lists.search(each.name) and each.name not in hints and not _CONFIG_NAME.search(each.name)
+        if lists.search(each.name) and each.name not in hints and not CONFIG_NAME.search(each.name)
         else guess.value(each.name, hints.get(each.name, each.annotation), function)
         for each in list_required_parameters(function)
         if each.name not in given
@@ -177,7 +184,7 @@ class _Guess:
 
     def _is_configuration(self, name: str, function: Any) -> bool:
         """Is it a configuration: by its name, or because several entries and nothing else of it are read?"""
-        if _CONFIG_NAME.search(name):
+        if CONFIG_NAME.search(name):
             return True
         tree = class_nodes(self.around.tree).get(getattr(function, "__name__", ""))
         if _MODEL_NAME.fullmatch(name):
@@ -214,7 +221,10 @@ class _Guess:
         return self.filled(ranked[0]) if ranked else make_configuration(name, tree, self.around.settings())
 
     def filled(self, kind: type) -> Any:
-        """A configuration with its defaults; fields without one get the workspace's value, else the usual one."""
+        """A configuration as the file or the workspace makes it; else with its defaults, and fields without one get the
+        workspace's value, else the usual one."""
+        if list_required_parameters(kind) and (made := self._find_made(kind)) is not None:
+            return made
         known = self.around.settings().closest(_list_config_fields(kind)) if list_required_parameters(kind) else {}
         given = {
             each.name: known[each.name] for each in list_required_parameters(kind) if known.get(each.name) is not None
@@ -224,6 +234,19 @@ class _Guess:
             return kind(**arguments)
         except RAISED as error:  # the border to the user's checks of a guess
             raise NoArgumentsError(f"the guess for {kind.__name__} does not fit ({describe_error(error)})") from error
+
+    def _find_made(self, kind: type) -> Any:
+        """The first configuration of a class that a call in the file or in the workspace makes."""
+        home = str(getattr(sys.modules.get(kind.__module__), "__file__", "") or "")
+        own = (Call(call, self.around.tree, "") for call in calls_of(self.around.tree, kind.__name__))
+        calls = itertools.chain(own, self.around.workspace.calls(kind.__name__, home))
+        names = {**self.around.namespace, kind.__name__: kind}
+        for call in itertools.islice(calls, MAX_MADE):
+            with contextlib.suppress(*RAISED):  # the border to the user's expressions
+                made = evaluate_call(call.node, names, call.tree, call.file, self.around)
+                if isinstance(made, kind):
+                    return made
+        return None
 
 
 def _is_named(node: ast.AST, name: str) -> bool:

@@ -1,7 +1,7 @@
 """Calls of a model's class anywhere in the workspace: tests, scripts, notebooks, code blocks of README and docstrings.
 
-Files are read as text, and parsed only if they call the class. None of them is imported: names that a call uses
-must be simple assignments around it, or come from modules that the model's own file has loaded.
+Files are read as text, and parsed only if they call the class. None of them is imported or run: `evaluation` finds the
+values that a call uses.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import functools
 import itertools
 import json
 import re
-import sys
 import textwrap
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mase_server.tracing.importing.lookups import note_read, without_recording
-from mase_server.tracing.importing.source import Namespace, files_below
+from mase_server.tracing.importing.source import files_below
 
 # The limit of a file's search for models: one count of steps for all its classes, constructors and inputs.
 
@@ -77,11 +76,10 @@ Kept = TypeVar("Kept")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call, the code around it, the names that this code imports, and its file."""
+    """A call, the code around it, and its file."""
 
     node: ast.Call
     tree: ast.Module
-    names: Namespace
     file: str
 
 
@@ -115,11 +113,12 @@ class Workspace:
             if at == len(self._read) and not self._read_next():
                 return
 
-    def calls(self, name: str) -> Iterator[Call]:
-        """Calls of the class `name`."""
+    def calls(self, name: str, home: str = "") -> Iterator[Call]:
+        """Calls of the class or function `name`, which is defined in the file `home`, by default the one left out."""
         wanted = re.compile(rf"\b{re.escape(name)}(\.\w+)?\s*\(".encode())
         # A class is known by its file's name or by those of the packages around it.
-        known = {Path(self.but).stem, *Path(self.but).parent.parts[-3:]}
+        defined = Path(home or self.but)
+        known = {defined.stem, *defined.parent.parts[-3:]}
         plain = name.encode()
         for path, text in self.texts():
             if plain not in text or not wanted.search(text):
@@ -127,10 +126,7 @@ class Workspace:
             note_read(path)
             for tree in _iterate_code_pieces(path, text.decode("utf-8", "replace"), name):
                 if _is_meant_class(tree, name, known):
-                    yield from (
-                        Call(call, tree, _resolve_imports(tree), str(path))
-                        for call in _find_class_calls(tree, name, known)
-                    )
+                    yield from (Call(call, tree, str(path)) for call in _find_class_calls(tree, name, known))
 
     def _read_next(self) -> bool:
         if self._unread is None:
@@ -222,7 +218,7 @@ def _iterate_docstring_code(tree: ast.Module, name: str) -> Iterator[ast.Module]
 def examples_of(tree: ast.Module, name: str) -> Iterator[Call]:
     """Calls of the class in the docstrings of its own file."""
     for code in _iterate_docstring_code(tree, name):
-        yield from (Call(call, code, _resolve_imports(code), "") for call in _find_class_calls(code, name))
+        yield from (Call(call, code, "") for call in _find_class_calls(code, name))
 
 
 def _find_class_calls(tree: ast.Module, name: str, known: Set[str] = frozenset()) -> Iterator[ast.Call]:
@@ -246,21 +242,3 @@ def _find_class_calls(tree: ast.Module, name: str, known: Set[str] = frozenset()
                 if called == name and not known.isdisjoint(parts):
                     plain = ast.copy_location(ast.Name(name, ast.Load()), func)
                     yield ast.copy_location(ast.Call(plain, args, keywords), node)
-
-
-def _resolve_imports(tree: ast.Module) -> Namespace:
-    """The imports of the code, as far as the modules are loaded already."""
-    found: Namespace = {}
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import(names=names):
-                for alias in names:
-                    module = sys.modules.get(alias.name if alias.asname else alias.name.partition(".")[0])
-                    if module is not None:
-                        found[alias.asname or alias.name.partition(".")[0]] = module
-            case ast.ImportFrom(module=str(module), names=names):
-                held = sys.modules.get(module)
-                for alias in names:
-                    if hasattr(held, alias.name):
-                        found[alias.asname or alias.name] = getattr(held, alias.name)
-    return found

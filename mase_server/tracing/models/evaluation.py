@@ -1,0 +1,354 @@
+"""The values of expressions in files that are not run: a constructor's call, with the assignments that it depends on.
+
+Names are simple assignments around the expression, parameters with a default or with an argument in some call, entries
+of a command line parser, and what the file imports. Of a file elsewhere in the workspace, imports of the workspace's
+own modules are carried out, since parts of a model are made of them; the file itself is never imported or run.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import functools
+import importlib
+import importlib.util
+import inspect
+import itertools
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mase_server.tracing.diagnosis.failure import RAISED
+from mase_server.tracing.execution.program import Place
+from mase_server.tracing.importing.placeholders import Placeholder
+from mase_server.tracing.importing.source import Namespace
+from mase_server.tracing.models.classes import calls_of
+from mase_server.tracing.models.configs import AnyConfig, reads_of
+from mase_server.tracing.models.constructions import Surroundings
+from mase_server.tracing.models.settings import parsed_options
+
+UNKNOWN = object()
+#: The longest chain of assignments that is followed.
+MAX_DEPTH = 6
+#: The most calls of a function elsewhere in the workspace that are asked for an argument.
+MAX_CALLERS = 4
+#: Names of arguments that are configurations.
+CONFIG_NAME = re.compile(r"conf|cfg|args|params|^hp|^opt|settings", re.IGNORECASE)
+
+
+class UnknownNameError(LookupError):
+    """A call uses a name whose value depends on running the code around it."""
+
+
+def evaluate_call(
+    call: ast.expr, namespace: Namespace, tree: ast.Module, file: str = "", around: Surroundings | None = None
+) -> Any:
+    """The value of an expression of a file; UnknownNameError before anything runs if a name cannot be resolved.
+
+    file, around: for an expression elsewhere in the workspace, whose imports of workspace modules are then imported.
+    """
+    return _Resolver(namespace, tree, file, around).evaluate(call, 0)
+
+
+def evaluate_partly(
+    call: ast.Call,
+    namespace: Namespace,
+    tree: ast.Module,
+    function: Callable[..., Any],
+    file: str = "",
+    around: Surroundings | None = None,
+) -> tuple[dict[str, Any], list[str]]:
+    """The known arguments of a call of `function` by name; and the names of the unknown ones."""
+    given: dict[str, Any] = {}
+    lacking: list[str] = []
+    resolver = _Resolver(namespace, tree, file, around)
+    for name, node in _bound_nodes(call, function):
+        try:
+            value = _evaluate_expression(node, namespace, resolver.names_of(node, 0))
+        except Exception:  # noqa: BLE001 - evaluates a piece of the person's code out of its place
+            value = UNKNOWN
+        if value is UNKNOWN or isinstance(value, Placeholder):
+            lacking.append(name)
+        else:
+            given[name] = value
+    return given, lacking
+
+
+def _bound_nodes(call: ast.Call, function: Callable[..., Any]) -> Iterator[tuple[str, ast.expr]]:
+    try:
+        signature = inspect.signature(function)
+        nodes = [each for each in call.args if not isinstance(each, ast.Starred)]
+        bound = signature.bind_partial(*nodes, **{each.arg: each.value for each in call.keywords if each.arg})
+    except (TypeError, ValueError):
+        return
+    for name, node in bound.arguments.items():
+        if isinstance(node, ast.expr):
+            yield name, node
+
+
+def _evaluate_expression(node: ast.expr, namespace: Namespace, local: Mapping[str, Any]) -> Any:
+    return eval(compile(ast.Expression(node), "<call>", "eval"), {**namespace, **local})
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """What a file binds: its functions with their classes, innermost first; plain assignments and imports by name.
+
+    members: values that are assigned to attributes of `self`.  imports: name -> (module, name in it or "", level).
+    """
+
+    functions: list[tuple[ast.FunctionDef, str]]
+    assignments: dict[str, list[tuple[int, ast.expr]]]
+    members: dict[str, list[tuple[int, ast.expr]]]
+    imports: dict[str, tuple[str, str, int]]
+
+
+@functools.lru_cache(maxsize=64)
+def _index_tree(tree: ast.Module) -> _Index:
+    """Read once for all calls in the file."""
+    index = _Index([], {}, {}, {})
+    owners = {
+        inner: node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for inner in node.body
+    }  # fmt: skip
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef():
+                index.functions.append((node, owners.get(node, "")))
+            case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value):
+                for name, part in _pair_targets(target, value):
+                    held = index.assignments if "." not in name else index.members
+                    held.setdefault(name.removeprefix("self."), []).append((node.lineno, part))
+            case ast.Import(names=aliases):
+                for alias in aliases:
+                    module = alias.name if alias.asname else alias.name.partition(".")[0]
+                    index.imports[alias.asname or module] = (module, "", 0)
+            case ast.ImportFrom(module=module, names=aliases, level=level):
+                for alias in aliases:
+                    index.imports[alias.asname or alias.name] = (module or "", alias.name, level)
+    # The innermost function around a line is the last that begins before it.
+    index.functions.sort(key=lambda pair: -pair[0].lineno)
+    return index
+
+
+def _pair_targets(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """The names that an assignment binds, `self.name` included, each with the expression of its value."""
+    match target:
+        case ast.Name(id=name):
+            yield name, value
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            yield f"self.{name}", value
+        case ast.Tuple(elts=targets) | ast.List(elts=targets):
+            for at, each in enumerate(targets):
+                item = ast.copy_location(ast.Constant(at), value)
+                part = ast.copy_location(ast.Subscript(value, item, ast.Load()), value)
+                yield from _pair_targets(each, part)
+
+
+class _Resolver:
+    """The names of expressions in a file that is not run. file, around: given for a file elsewhere in the workspace."""
+
+    def __init__(
+        self, namespace: Namespace, tree: ast.Module, file: str = "", around: Surroundings | None = None
+    ) -> None:
+        self.namespace, self.tree, self.file, self.around = namespace, tree, file, around
+        self.index = _index_tree(tree)
+
+    def names_of(self, node: ast.expr, depth: int) -> Namespace:
+        """Values for the names of an expression that the module does not have, or that the file imports."""
+        found: Namespace = {}
+        bound = _collect_bound_names(node)
+        for inner in ast.walk(node):
+            if not isinstance(inner, ast.Name) or inner.id in bound or inner.id in found:
+                continue
+            imported = self._import_name(inner.id)
+            if imported is not UNKNOWN:
+                found[inner.id] = imported
+            elif not self._is_bound(inner.id):
+                found[inner.id] = self._resolve_name(node, inner.id, depth)
+        return found
+
+    def _import_name(self, name: str) -> Any:
+        """What the file imports under a name, if that module is loaded, or one of the workspace's own; else UNKNOWN."""
+        if not self.file or self.around is None or name not in self.index.imports:
+            return UNKNOWN
+        if getattr(self.namespace.get(name), "__module__", "") == self.around.namespace.get("__name__"):
+            return UNKNOWN  # the traced file's own, which is loaded already
+        module, attribute, level = self.index.imports[name]
+        try:
+            full = importlib.util.resolve_name("." * level + module, Place.of(self.file).package) if level else module
+            if full not in sys.modules and not self._is_own(full):
+                return UNKNOWN
+            held = importlib.import_module(full)
+            found = getattr(held, attribute) if attribute else held
+        except RAISED:  # the border to the user's modules
+            return UNKNOWN
+        return UNKNOWN if isinstance(found, Placeholder) else found
+
+    def _is_own(self, module: str) -> bool:
+        spec = importlib.util.find_spec(module.partition(".")[0])
+        places = [] if spec is None else [spec.origin or "", *(spec.submodule_search_locations or ())]
+        folder = self.around.workspace.folder if self.around is not None else ""
+        return bool(folder) and any(Path(place).is_relative_to(folder) for place in places if place)
+
+    def _resolve_name(self, node: ast.expr, name: str, depth: int) -> Any:
+        """The value of a name; for a key into a table, the table's first key."""
+        if name == "self" and self.index.members:
+            return _SelfView(self, depth)
+        try:
+            return self._resolve_assigned(name, node.lineno, depth)
+        except UnknownNameError:
+            for inner in ast.walk(node):
+                match inner:
+                    case ast.Subscript(value=ast.Name(id=table), slice=ast.Name(id=key)) if key == name:
+                        held = self._find_table(table, inner.value, depth)
+                        if isinstance(held, dict) and held:
+                            return next(iter(held))
+            raise
+
+    def _find_table(self, name: str, node: ast.expr, depth: int) -> Any:
+        if self._is_bound(name):
+            return self.namespace.get(name)
+        try:
+            return self.names_of(node, depth).get(name)
+        except UnknownNameError:
+            return None
+
+    def _is_bound(self, name: str) -> bool:
+        return name in self.namespace or hasattr(builtins, name)
+
+    def _resolve_assigned(self, name: str, line: int, depth: int) -> Any:
+        earlier = [pair for pair in self.index.assignments.get(name, ()) if pair[0] < line]
+        value = max(earlier, key=lambda pair: pair[0])[1] if earlier else self._find_given(name, line)
+        if _is_parsing(value) and (options := parsed_options(self.tree)):
+            return AnyConfig(options).at((name,))
+        if depth >= MAX_DEPTH:
+            raise UnknownNameError(f"{name!r} has no simple assignment before line {line}")
+        if value is None:
+            return self._resolve_argument(name, line, depth)
+        return self.evaluate(value, depth + 1)
+
+    def evaluate(self, value: ast.expr, depth: int) -> Any:
+        """The value of an expression of the file."""
+        return _evaluate_expression(value, self.namespace, self.names_of(value, depth))
+
+    def _find_given(self, name: str, line: int) -> ast.expr | None:
+        """The value of parameter `name` of the function around a line: its default, a test's parameter, or a call's
+        argument."""
+        for function, _ in self._list_functions_around(line):
+            held = {**self._read_first_call(function), **_list_defaults(function.args), **_read_parametrized(function)}
+            if name in held:
+                return held[name]
+        return None
+
+    def _list_functions_around(self, line: int) -> list[tuple[ast.FunctionDef, str]]:
+        pairs = self.index.functions
+        return [pair for pair in pairs if pair[0].lineno <= line <= (pair[0].end_lineno or line)]
+
+    def _read_first_call(self, function: ast.FunctionDef) -> dict[str, ast.expr]:
+        """The arguments of a function's first call in its file."""
+        calls = calls_of(self.tree, function.name)
+        return _name_arguments(calls[0], function) if calls else {}
+
+    def _resolve_argument(self, name: str, line: int, depth: int) -> Any:
+        """The value of parameter `name` of the function around a line, as other files of the workspace call it; for a
+        configuration, the settings of the workspace that have what the file reads of it."""
+        unknown = UnknownNameError(f"{name!r} has no simple assignment before line {line}")
+        if self.around is None:
+            raise unknown
+        for function, owner in self._list_functions_around(line)[:1]:
+            called = owner if function.name == "__init__" else "" if owner else function.name
+            for call in itertools.islice(self.around.workspace.calls(called, self.file) if called else (), MAX_CALLERS):
+                node = _name_arguments(call.node, function).get(name)
+                if node is None or (isinstance(node, ast.Name) and depth + 2 >= MAX_DEPTH):
+                    continue
+                other = _Resolver(self.namespace, call.tree, call.file, self.around)
+                with contextlib.suppress(*RAISED):  # the border to the user's expressions
+                    return other.evaluate(node, depth + 1)
+        if CONFIG_NAME.search(name):
+            reads = {read.path[0] for read in reads_of(name, self.tree)}
+            if known := self.around.settings().closest(reads):
+                return AnyConfig(known).at((name,))
+        raise unknown
+
+
+class _SelfView:
+    """`self` in a class that is not run: its attributes are what the file assigns to them."""
+
+    def __init__(self, resolver: _Resolver, depth: int) -> None:
+        self._mase_resolver, self._mase_depth = resolver, depth
+
+    def __getattr__(self, name: str) -> Any:
+        values = self._mase_resolver.index.members.get(name, ())
+        if not values or self._mase_depth >= MAX_DEPTH:
+            raise UnknownNameError(f"'self.{name}' has no simple assignment")
+        return self._mase_resolver.evaluate(values[0][1], self._mase_depth + 1)
+
+
+def _name_arguments(call: ast.Call, function: ast.FunctionDef) -> dict[str, ast.expr]:
+    """The arguments of a call of a function, by parameter name."""
+    names = [each.arg for each in function.args.args]
+    names = names[1:] if names[:1] in (["self"], ["cls"]) else names
+    plain = itertools.takewhile(lambda each: not isinstance(each, ast.Starred), call.args)
+    positional = dict(zip(names, plain, strict=False))
+    return {**positional, **{each.arg: each.value for each in call.keywords if each.arg}}
+
+
+def _is_parsing(node: ast.expr | None) -> bool:
+    """Is this `parser.parse_args()`?"""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="parse_args")):
+            return True
+    return False
+
+
+def _read_parametrized(function: ast.FunctionDef) -> dict[str, ast.expr]:
+    """The first values that `pytest.mark.parametrize` gives a test's parameters."""
+    found: dict[str, ast.expr] = {}
+    for node in function.decorator_list:
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="parametrize"),
+                args=[names, ast.List(elts=[first, *_]) | ast.Tuple(elts=[first, *_]), *_],
+            ):
+                words = _split_parameter_names(names)
+                match first:
+                    case ast.Call(func=ast.Attribute(attr="param"), args=values):
+                        found |= zip(words, values, strict=False)
+                    case ast.Tuple(elts=values) | ast.List(elts=values) if len(words) > 1:
+                        found |= zip(words, values, strict=False)
+                    case _:
+                        found[words[0]] = first
+    return found
+
+
+def _split_parameter_names(names: ast.expr) -> list[str]:
+    match names:
+        case ast.Constant(value=str(text)):
+            return [word.strip() for word in text.split(",")]
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return [str(part.value) for part in parts if isinstance(part, ast.Constant)] or [""]
+    return [""]
+
+
+def _list_defaults(arguments: ast.arguments) -> dict[str, ast.expr]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    pairs = zip(reversed(positional), reversed(arguments.defaults), strict=False)
+    keywords = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    given = {each.arg: value for each, value in (*pairs, *keywords) if value is not None}
+    # A factory that passes on its arguments is assumed to get none.
+    rest = {
+        each.arg: ast.parse(text, mode="eval").body
+        for each, text in ((arguments.kwarg, "{}"), (arguments.vararg, "()"))
+        if each
+    }
+    return {**given, **rest}
+
+
+def _collect_bound_names(node: ast.expr) -> set[str]:
+    """Names that comprehensions and lambdas inside an expression bind."""
+    stored = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}
+    return stored | {inner.arg for inner in ast.walk(node) if isinstance(inner, ast.arg)}
