@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from mase_server.daemon.api_files import tracked_of
 from mase_server.daemon.graph_snapshot import UNTOUCHED, GraphSnapshot
 from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
+from mase_server.daemon.slots import iterate_in_slices
 from mase_server.daemon.store import FileView
 from mase_server.dtypes import tensor_bytes
 from mase_server.protocol import answers
@@ -29,6 +30,7 @@ _UNPACKED = ("inputs", "details")
 _COMPUTED = ("parameters", "bytes")
 _USUAL = (*_TRACED, "inputs")
 _inputs: WeakKeyDictionary[GraphSnapshot, list[list[int]]] = WeakKeyDictionary()
+_parameters: WeakKeyDictionary[GraphSnapshot, dict[int, Mapping[str, int]]] = WeakKeyDictionary()
 
 
 def find_shown_model(api: Api, params: Params) -> tuple[GraphSnapshot, int]:
@@ -164,29 +166,40 @@ async def _read_traced(snapshot: GraphSnapshot, model: int, name: str, rows: Seq
     if name == "details":
         return [details async for details in _iterate_details(snapshot, rows)]
     if name == "parameters":
-        return _count_parameters(snapshot, model, rows)
+        return await _count_parameters(snapshot, model, rows)
     if name == "bytes":
-        sizes = [_count_bytes(value) for value in snapshot.payload["values"]]
-        return [0 if value < 0 else sizes[value] for value in _take_rows(snapshot.payload["nodes"]["value"], rows)]
+        column, values = _take_rows(snapshot.payload["nodes"]["value"], rows), snapshot.payload["values"]
+        sizes = {value: _count_bytes(values[value]) for value in set(column) if value >= 0}
+        return [sizes.get(value, 0) for value in column]
     if name in MADE:
         transform, place = snapshot.transforms.get(model), MADE.index(name)
         return [(UNTOUCHED if transform is None else transform.node(row))[place] for row in rows]
     return _take_rows(snapshot.payload["nodes"][name], rows)
 
 
-def _count_parameters(snapshot: GraphSnapshot, model: int, rows: Sequence[int]) -> list[int]:
+async def _count_parameters(snapshot: GraphSnapshot, model: int, rows: Sequence[int]) -> list[int]:
     """The elements of the parameters in each layer, or of the parameter that a node reads; a shared one counts once."""
-    nodes, layers = snapshot.payload["nodes"], dict[str, dict[int, int]]()
-    for weights in (snapshot.payload.get("weights") or [])[model : model + 1]:
-        for name, elements, same in zip(weights["name"], weights["elements"], weights["same"], strict=True):
-            path = name
-            while path:
-                layers.setdefault(path, {})[same] = elements
-                path = path.rpartition(".")[0]
-    totals = {path: sum(elements.values()) for path, elements in layers.items()}
+    nodes, totals = snapshot.payload["nodes"], await _sum_parameters(snapshot, model)
     return [
         totals.get(nodes["target"][row], 0) if nodes["op"][row] in ("call_module", "get_attr") else 0 for row in rows
     ]
+
+
+async def _sum_parameters(snapshot: GraphSnapshot, model: int) -> Mapping[str, int]:
+    """The elements of each parameter, and of all in each module, by path; summed once per trace."""
+    known = _parameters.setdefault(snapshot, {})
+    if model not in known:
+        found: dict[str, dict[int, int]] = {}
+        weights = (snapshot.payload.get("weights") or [])[model : model + 1]
+        columns = ((each["name"], each["elements"], each["same"]) for each in weights)
+        async for path, elements, same in iterate_in_slices(
+            [row for each in columns for row in zip(*each, strict=True)]
+        ):
+            while path:
+                found.setdefault(path, {})[same] = elements
+                path = path.rpartition(".")[0]
+        known[model] = {path: sum(elements.values()) for path, elements in found.items()}
+    return known[model]
 
 
 def _count_bytes(value: Any) -> int:

@@ -59,7 +59,7 @@ const OPTIONS = {
   'elk.spacing.nodeNode': '24',
   'elk.spacing.edgeNode': '14',
   'elk.spacing.edgeEdge': '8',
-  'elk.spacing.edgeLabel': '2',
+  'elk.spacing.edgeLabel': '4',
   'elk.padding': `[top=${TITLE + 12},left=${PADDING},bottom=${PADDING + 4},right=${PADDING}]`,
 };
 
