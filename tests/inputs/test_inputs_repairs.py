@@ -22,6 +22,25 @@ HEAD = "import torch\nfrom torch import nn\n\n\n"
 
 #: What a constructor insists on -> its body; each takes an image of three channels.
 INSISTING = {
+    "a key of its keywords": """
+        def __init__(self, **kwargs):
+            super().__init__()
+            self.layer = nn.Conv2d(3, kwargs.pop("planes"), 3)
+    """,
+    "entries by a variable key": """
+        def __init__(self, heads):
+            super().__init__()
+            self.heads = heads
+            width = 0
+            for head in sorted(self.heads):
+                width += self.heads[head] + len(head)
+            self.layer = nn.Conv2d(3, width, 3)
+    """,
+    "items": """
+        def __init__(self, shapes):
+            super().__init__()
+            self.layer = nn.Conv2d(3, sum(size for name, size in shapes.items() if name), 3)
+    """,
     "a width that its heads divide": """
         def __init__(self, planes, splits=5):
             super().__init__()
@@ -154,6 +173,37 @@ def test_what_a_constructor_insists_on_is_learned_from_its_errors(workspace, ini
     assert isinstance(found, Found), found
     assert found.arguments_from == "search"
     assert runs_in_eager(found).shape[0] == 2
+
+
+def test_pretrained_vectors_are_a_matrix_as_wide_as_the_configuration_says(workspace):
+    text = f"""{HEAD}class Tagger(nn.Module):
+    def __init__(self, embedding_matrix, opt):
+        super().__init__()
+        self.embed = nn.Embedding.from_pretrained(torch.tensor(embedding_matrix, dtype=torch.float))
+        self.fc = nn.Linear(opt.embed_dim, opt.classes)
+
+    def forward(self, tokens):
+        return self.fc(self.embed(tokens))
+"""
+    (workspace / "train.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--embed_dim', default=30, type=int)\n"
+        "parser.add_argument('--classes', default=3, type=int)\n"
+    )
+    (found,) = looked_at(workspace, text)
+    assert isinstance(found, Found), found
+    assert (found.model.embed.embedding_dim, found.model.fc.out_features) == (30, 3)
+    assert runs_in_eager(found).shape[-1] == 3
+
+
+def test_a_key_that_nobody_gave_is_no_mistake_of_a_class_that_takes_any_keyword(workspace):
+    init = """
+        def __init__(self, **kwargs):
+            super().__init__()
+            self.layer = nn.Conv2d(3, kwargs["planes"].channels.most, 3)
+    """
+    items = looked_at(workspace, file_of(init))
+    assert [problem.code for problem in problems_in(items)] == ["no-arguments"]
 
 
 def test_what_the_forward_calls_is_a_module_and_no_number(workspace):

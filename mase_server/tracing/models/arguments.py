@@ -175,7 +175,10 @@ def _is_lacking_arguments(kind: type[nn.Module], error: BaseException) -> bool:
     if isinstance(error, OSError):
         return True
     parameters = inspect.signature(kind).parameters.values()
-    if isinstance(error, TypeError) and any(each.kind is each.VAR_KEYWORD for each in parameters):
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    if isinstance(error, KeyError) and takes_any:
+        return True  # it takes an argument out of its `**kwargs`
+    if isinstance(error, TypeError) and takes_any:
         return "required positional argument" in str(error) or "required keyword-only" in str(error)
     empty = any(type(each.default) in (tuple, list, dict) and not each.default for each in parameters)
     if empty and isinstance(error, LookupError):

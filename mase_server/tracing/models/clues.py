@@ -53,6 +53,7 @@ class Clue:
 
     Entries of configurations among them count as arguments too.  culprits: their names, the likeliest first.
     places: the place of each such entry.  parts: classes, functions and modules that an argument may be.
+    takes_any: does the constructor take `**kwargs`?
     """
 
     error: BaseException
@@ -63,6 +64,7 @@ class Clue:
     given: Mapping[str, Any] = field(default_factory=dict)
     places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parts: Parts = field(default=lambda name, attribute: iter(()))
+    takes_any: bool = False
 
     def last(self) -> Step | None:
         """The statement that raised, if it can be read."""
@@ -83,7 +85,8 @@ def clue_of(
     steps = tuple(_iterate_failed_statements(error.__traceback__))
     culprits = dict.fromkeys([*_of_steps(steps, arguments), *_of_words(_WORD.findall(text), arguments)])
     places = {name: path for name, (path, _) in inside.items()}
-    return Clue(error, text, arguments, steps, tuple(culprits), own if places else given, places, parts)
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(kind).parameters.values())
+    return Clue(error, text, arguments, steps, tuple(culprits), own if places else given, places, parts, takes_any)
 
 
 def place_of(error: BaseException) -> tuple[str, str, int]:

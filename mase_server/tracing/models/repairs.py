@@ -12,8 +12,10 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from mase_server.tracing.diagnosis.failure import RAISED
@@ -35,6 +37,8 @@ DROPPED = object()
 _SIDES = re.compile(
     r"(window|win|kernel|patch|grid|image|img|input|pool|shift)_?(size|res|resolution|shape)s?$|^stride$"
 )
+#: The words of a vocabulary with pretrained vectors.
+MAX_WORDS = 1000
 _NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
 
 
@@ -87,6 +91,46 @@ def _get_held_value(holder: Any, path: list[str]) -> Any:
 def _propose_missing(clue: Clue, match: re.Match[str]) -> Changes:
     names = [name for name in re.findall(r"'(\w+)'", match[1]) if name != "self"]
     yield {name: 16 if (usual := usual_argument(name)) is None else usual for name in names}
+
+
+def _propose_keyword(clue: Clue, match: re.Match[str]) -> Changes:
+    """A key that the constructor takes out of its `**kwargs`."""
+    if clue.takes_any and match[1] not in clue.arguments:
+        usual = usual_argument(match[1])
+        yield {match[1]: 16 if usual is None else usual}
+        yield {match[1]: None}
+
+
+def _propose_matrices(clue: Clue, match: re.Match[str]) -> Changes:
+    """A matrix of pretrained vectors, as wide as the configuration says that embeddings are."""
+    wide = {name: value for name, value in clue.arguments.items() if "emb" in name and _is_whole(value)}
+    for name in clue.culprits[:MAX_CULPRITS]:
+        width = next((value for other, value in wide.items() if other != name), 64)
+        if _is_number(clue.arguments[name]):
+            yield {name: Made(partial(torch.zeros, MAX_WORDS, width), f"torch.zeros({MAX_WORDS}, {width})")}
+
+
+def _propose_mappings(clue: Clue, match: re.Match[str]) -> Changes:
+    """A dictionary for an argument whose entries the code looks up by names that it gives itself."""
+    for name in clue.culprits[:MAX_CULPRITS]:
+        value = clue.arguments[name]
+        if (_is_number(value) or isinstance(value, list | tuple)) and _is_looked_up(clue, name):
+            size = value if _is_whole(value) else 16
+            yield {name: {"one": size, "two": size}}
+
+
+def _is_looked_up(clue: Clue, name: str) -> bool:
+    """Does the code read entries of an argument by a variable key, or its items?"""
+    for step in clue.steps:
+        for node in ast.walk(step.function):
+            match node:
+                case (
+                    ast.Subscript(value=held, slice=ast.Name())
+                    | ast.Call(func=ast.Attribute(value=held, attr="items" | "keys" | "values"))
+                ):
+                    if ast.unparse(held).removeprefix("self.") == name:
+                        return True
+    return False
 
 
 def _propose_positive(clue: Clue, match: re.Match[str]) -> Changes:
@@ -321,6 +365,12 @@ Row = tuple[str, Callable[[Clue, re.Match[str]], Changes]]
 
 #: Pattern of `Type: message` -> what could be changed. Every row that fits is asked, in order.
 ROWS: tuple[Row, ...] = (
+    (r"^KeyError: '(\w+)'", _propose_keyword),
+    (r"parameter is expected to be 2-dimensional", _propose_matrices),
+    (
+        r"object is not (subscriptable|iterable)|has no attribute '(items|keys|values)'|indices must be",
+        _propose_mappings,
+    ),
     (r"configuration guessed here has no", _propose_lacking_entry),
     (r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)", _propose_missing),
     (r"(?i)negative dimension|must be positive|non-negative|nonnegative", _propose_positive),
