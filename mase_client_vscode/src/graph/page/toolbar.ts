@@ -43,7 +43,7 @@ const WEIGHTS = 'Weights of the selection, or of the whole model (W)';
 
 export class Toolbar {
   readonly root = element('div', { class: 'toolbar graph-tools', role: 'toolbar', 'aria-label': 'Graph' });
-  private readonly input = element('input', { type: 'search', class: 'search', placeholder: 'Find in the graph', 'aria-label': 'Find in the graph' });
+  private readonly input = element('input', { type: 'search', class: 'search', placeholder: 'Find', 'aria-label': 'Find in the graph' });
   private readonly count = element('output', { class: 'count', 'aria-live': 'polite' });
   private readonly thick: HTMLButtonElement;
   private readonly minimap: HTMLButtonElement;
