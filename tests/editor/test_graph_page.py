@@ -76,6 +76,13 @@ def test_all_modules_open_however_many_there_are(page: Page) -> None:
     expect(page.locator(".box")).to_have_count(3031, timeout=PATIENCE_MS)
     expect(page.locator(".notice")).to_have_text("")
     expect(page.locator(".progress")).to_be_hidden()
+    page.get_by_role("button", name="Show all").click()
+    stage = page.locator("svg.graph").bounding_box()
+    assert stage is not None
+    for ident in (":op_0", ":op_2999"):  # however long the drawing is
+        place = box(page, ident).bounding_box()
+        assert place is not None
+        assert stage["y"] <= place["y"] <= stage["y"] + stage["height"]
 
 
 def test_a_long_layout_says_so_and_can_be_stopped(page: Page) -> None:

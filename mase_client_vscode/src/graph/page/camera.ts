@@ -1,7 +1,8 @@
 /** The visible part of the drawing, moved and zoomed by mouse, trackpad and keys. */
 import { Place, Size, View } from '../layout';
 
-const LEAST = 0.02;
+/** Small enough to see ten thousand operations in a row. */
+const LEAST = 0.0005;
 const MOST = 4;
 const MARGIN = 24;
 /** A wheel's notch must not zoom too far; a trackpad's pinch comes in small steps. */
