@@ -222,6 +222,7 @@ class TraceJob:
             read_endless(self.request.fit),
             self._on_endless,
             self.reports.muted,
+            self.reports.forget,
         )
         for item in find_models(self.request, text, hooks):
             if isinstance(item, Problem):
@@ -248,11 +249,11 @@ class TraceJob:
         self.endless = program
 
     @contextmanager
-    def _on_trial(self) -> Iterator[None]:
+    def _on_trial(self) -> Iterator[Any]:
         """Wrap each try to make a model."""
         self._send_glance()
-        with self.reports.on_trial(), report_phase("constructor"):
-            yield
+        with self.reports.on_trial() as reported, report_phase("constructor"):
+            yield reported
 
     def _load_program(self, path: str) -> Loaded:
         names: Namespace = {}

@@ -125,7 +125,7 @@ class Speech(nn.Module):
     assert found.name == "Speech"
     dims = found.arguments["dims"]
     assert dims.n_audio_state == dims.n_text_state, "the decoder looks at what the encoder gives"
-    assert len({dims.n_mels, dims.n_audio_ctx, dims.n_text_ctx, dims.n_text_state}) == 4
+    assert len({dims.n_mels, dims.n_audio_ctx, dims.n_text_ctx, dims.n_text_state}) == 4, dims
     assert dims.n_vocab == 512, "what the code says stays"
     assert found.spec.entries["mel"].dims[1] == dims.n_mels
     runs_in_eager(found)
@@ -137,6 +137,31 @@ def test_the_next_trace_shows_the_same_sizes(tmp_path):
     assert json.loads(first.payload["fit"])["inputs"]["Towers"][2], "sizes were changed"
     assert again.payload["models"][0]["arguments"] == first.payload["models"][0]["arguments"]
     assert again.rows() == first.rows()
+
+
+LOOPS = """
+class Net(nn.Module):
+    def __init__(self, embed_dim, width):
+        super().__init__()
+        self.up, self.down = nn.Linear(width, embed_dim), nn.Linear(embed_dim, 3)
+        for value in self.parameters():
+            nn.init.zeros_(value)
+
+    def forward(self, x):
+        return self.down(self.up(x))
+"""
+
+
+def test_a_constructor_that_was_tried_with_other_sizes_leaves_no_rows(tmp_path):
+    """Two weights and two biases; those of the model with equal sizes are not shown."""
+    job = Job(tmp_path, LOOPS)
+    shapes = [job.payload["values"][value][1] for value in _values_of(job.payload, "value")]
+    assert sorted(shapes) == sorted([[64, 128], [64], [3, 64], [3]])
+
+
+def _values_of(payload, name):
+    sites, rows = payload["sites"], payload["rows"]
+    return [value for site, value in zip(rows["site"], rows["value"], strict=True) if sites["name"][site] == name]
 
 
 IMAGES = """class Net(nn.Module):
@@ -188,3 +213,22 @@ def test_a_padding_index_is_zero(workspace):
     )
     (found,) = looked_at(workspace, text)
     assert (found.arguments["src_pad_idx"], found.arguments["pad_idx"]) == (0, 0)
+
+
+def test_a_norm_without_weights_tells_its_input_too(workspace):
+    """A linear layer alone would take rows, whose sum with a shift of tokens broadcasts to [B, B, 24]."""
+    text = (
+        HEAD
+        + """class Net(nn.Module):
+    def __init__(self, width=24):
+        super().__init__()
+        self.norm = nn.LayerNorm(width, elementwise_affine=False)
+        self.linear, self.shift = nn.Linear(width, 8), nn.Linear(width, width)
+
+    def forward(self, x, c):
+        return self.linear(self.norm(x) + self.shift(c).unsqueeze(1))
+"""
+    )
+    (found,) = looked_at(workspace, text)
+    assert found.spec.entries["x"].dims == ("B", "T", 24)
+    assert found.spec.entries["c"].dims == ("B", 24)

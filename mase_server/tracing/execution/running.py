@@ -308,7 +308,7 @@ def _make_absence_problem(at: Position, found: list[MissingImport], folder: str)
     mine = any(each.own and not _is_built(each) for each in found)
     severity, code = ("error", "import-error") if mine else ("warning", "missing-package")
     others = {each.at[0]: each for each in found if each.at[0] != at}
-    message = " ".join(dict.fromkeys(_describe_absence(each, folder) for each in found))
+    message = "\n".join(dict.fromkeys(_describe_absence(each, folder) for each in found))
     # No installation helps where a module exists nowhere, or is installed and broken.
     wanted = (package_for(each.name, [folder]) for each in found if not each.own and _is_absent(each))
     packages = list(dict.fromkeys(filter(None, wanted)))

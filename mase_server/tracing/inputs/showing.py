@@ -42,7 +42,7 @@ from mase_server.tracing.models.constructions import construction_of, list_requi
 from mase_server.tracing.models.expressions import NoTextError, value_text
 from mase_server.tracing.models.found import Found, Hooks, Unshown, call_arguments
 from mase_server.tracing.models.guesses import NoArgumentsError
-from mase_server.tracing.models.spreading import Sizes, spread_sizes
+from mase_server.tracing.models.spreading import Sizes, join_kinds, spread_sizes
 from mase_server.tracing.models.workspace import FILE_STEPS, Budget, Workspace
 from mase_server.tracing.recording.positions import report_phase
 from mase_server.tracing.recording.state import put_in_mode, require_tree
@@ -51,7 +51,7 @@ from mase_server.tracing.recording.state import put_in_mode, require_tree
 MAX_ERRORS = 3
 #: The most steps for making guessed sizes differ, and the most inputs that are tried with each change.
 SPREAD_STEPS = 6_000
-SPREAD_TRIES = 24
+SPREAD_TRIES = 16
 
 
 class Showing:
@@ -128,6 +128,7 @@ class Showing:
         built = build(type(found.model), self.around(self.names), wish.call, [])
         if built is None:
             return False
+        self.hooks.forget(built.trial)
         run_by(built.model, entry_for(found.name, built.model))
         put_in_mode(built.model, found.training)
         return can_run(built.model, found.spec, self.hooks)
@@ -172,8 +173,9 @@ class Showing:
             yield self.cover(self.of_spec(built, name, wish.inputs, wish.inputs_from, how))
             return
         remembered, how, sizes = self.hooks.remembered.get(name, (None, "", {}))
-        if sizes:
-            built = self._resize(built, sizes) or built
+        if sizes and (other := self._resize(built, sizes)) is not None:
+            self.hooks.forget(built.trial)
+            built = other
         if remembered is not None and (found := self._still_works(built, name, remembered, how)) is not None:
             yield self.cover(found)
             return
@@ -205,7 +207,7 @@ class Showing:
     def spread_sizes(self, built: Built, name: str, searched: Searched) -> tuple[Built, Searched]:
         """Give guessed sizes that are equal by chance different values, as far as the code leaves them free.
 
-        All are changed at once, else each alone, then those together that alone could not be changed.
+        All are changed at once, then those of one kind alike, else each alone, and those together that cannot be alone.
         """
         if built.source != "search" or built.plan is None or built.plan.arguments is None or searched.spec is None:
             return built, searched
@@ -213,15 +215,19 @@ class Showing:
         original, chosen, tied = built, dict(built.sizes), list[str]()
         budget = self.turn.part(0.5, most=SPREAD_STEPS)
         changes = [sizes, *({place: size} for place, size in sizes.items())] if len(sizes) > 1 else [sizes]
+        if (kinds := join_kinds(sizes)) != sizes:
+            changes.insert(1, kinds)
         while changes and changes[0] and not budget.is_spent():
             change = changes.pop(0)
             other = self._resize(original, {**chosen, **change})
             again = None if other is None else self.search(other, name, SPREAD_TRIES, budget)
             if other is not None and again is not None and _has_same_ranks(again.spec, searched.spec):
+                self.hooks.forget(built.trial)
                 built, searched, chosen = other, again, {**chosen, **change}
-                changes = [] if change is sizes else changes
-            elif len(change) == 1 < len(sizes):
-                tied += change
+                changes = [] if len(change) == len(sizes) else changes
+            else:
+                self.hooks.forget(None if other is None else other.trial)
+                tied += change if len(change) == 1 < len(sizes) else ()
             if not changes and len(tied) > 1:
                 changes, tied = [dict.fromkeys(tied, sizes[tied[0]])], []
         return built, searched
@@ -245,7 +251,9 @@ class Showing:
                 break
             again = self.search(other, name)
             if again.spec is not None:
+                self.hooks.forget(built.trial)
                 return other, again
+            self.hooks.forget(other.trial)
         return built, searched
 
     def _still_works(self, built: Built, name: str, remembered: Inputs, how: str) -> Found | None:

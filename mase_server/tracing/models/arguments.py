@@ -46,7 +46,7 @@ class Built:
 
     how: the assumptions made, as a clause; "" if its own file or a user gives the arguments.
     plan: the plan that made it, if an error of its forward can be followed to its arguments.  sizes: guessed sizes that
-    were changed to differ from others.
+    were changed to differ from others.  trial: what `on_trial` gave, to take back what its constructor reported.
     """
 
     model: nn.Module
@@ -56,6 +56,7 @@ class Built:
     how: str = ""
     plan: Plan | None = None
     sizes: Sizes = field(default_factory=dict)
+    trial: Any = None
 
 
 def builds(
@@ -148,7 +149,7 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
     constructions = Constructions()
     room = limit_memory() if plan.guessed else nullcontext()
     try:
-        with around.on_trial(), constructions.recording(), MetaMode(around.shadows), room:
+        with around.on_trial() as trial, constructions.recording(), MetaMode(around.shadows), room:
             model = plan.make()
             if plan.guessed and isinstance(model, nn.Module):
                 require_tree(model)
@@ -160,7 +161,7 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
     arguments = call.bound()
     # Modules among the arguments are on meta: for a model with values they have to be made again too.
     again = plan.make if _holds_module(arguments) else call.rebuild()
-    return Built(model, arguments, plan.source, again, plan.how, plan)
+    return Built(model, arguments, plan.source, again, plan.how, plan, trial=trial)
 
 
 def _holds_module(value: Any) -> bool:

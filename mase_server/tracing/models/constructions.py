@@ -222,7 +222,7 @@ class Surroundings:
     namespace: Namespace
     tree: ast.Module
     shadows: Shadows
-    on_trial: Callable[[], AbstractContextManager[None]] = nullcontext
+    on_trial: Callable[[], AbstractContextManager[Any]] = nullcontext
     workspace: Workspace = field(default_factory=lambda: Workspace(""))
     budget: Budget = UNLIMITED
     depth: int = 0

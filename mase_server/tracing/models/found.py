@@ -90,7 +90,7 @@ class Hooks:
     on_call: the user's program called a model; returns the call's output to it.
     attempt: does a forward succeed with these arguments?  load: a file's code, and the globals that it needs.
     on_trial: surrounds each try to construct a model.  remembered: the last search's result for each class, how it was
-    found, and the sizes that were changed.
+    found, and the sizes that were changed.  forget: takes back what a trial reported, given what `on_trial` gave.
     record: records a model immediately, as `on_call` does; did its forward succeed?  on_end: an exception ended the
     user's program after it had called its models; with the torch call that raised it, if one did.  excused: seconds
     went by that are not the program's own.  endless: the program that called no model in time when it last ran.
@@ -101,7 +101,7 @@ class Hooks:
     on_call: OnCall
     attempt: Attempt
     load: Callable[[str], Loaded] = field(default=compile_plainly)
-    on_trial: Callable[[], AbstractContextManager[None]] = nullcontext
+    on_trial: Callable[[], AbstractContextManager[Any]] = nullcontext
     remembered: Mapping[str, tuple[Inputs, str, Mapping[str, int]]] = field(default_factory=dict)
     record: Callable[[Found], bool] | None = None
     on_end: Callable[[BaseException, Failure | None], None] | None = None
@@ -109,6 +109,7 @@ class Hooks:
     endless: str = ""
     on_endless: Callable[[str], None] = lambda program: None
     quiet: Callable[[], AbstractContextManager[None]] = nullcontext
+    forget: Callable[[Any], None] = lambda trial: None
 
 
 def plain_hooks(shadows: Shadows) -> Hooks:

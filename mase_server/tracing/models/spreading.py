@@ -7,6 +7,7 @@ is easy to make, and its shapes say little. Once it runs, those that are only eq
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
@@ -37,6 +38,12 @@ def spread_sizes(arguments: Arguments, free: Set[str]) -> dict[str, int]:
             found |= {place: size} if size != sizes[place] else {}
         used.add(size)
     return found
+
+
+def join_kinds(sizes: Sizes) -> dict[str, int]:
+    """The same, with one size for all places whose names end alike: `n_audio_state` and `n_text_state` often agree."""
+    first: dict[str, int] = {}
+    return {place: first.setdefault(re.split(r"[._]", place)[-1], size) for place, size in sizes.items()}
 
 
 def replace_sizes(arguments: Arguments, sizes: Sizes) -> Arguments:

@@ -8,7 +8,7 @@ becomes arithmetic on input sizes. User code meets no symbolic integer.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -314,14 +314,22 @@ class Reports:
             self._muted -= 1
 
     @contextmanager
-    def on_trial(self) -> Iterator[None]:
-        """Inside, values are reported only if nothing is raised."""
-        before = len(self.outside)
+    def on_trial(self) -> Iterator[list[Event]]:
+        """Inside, values are reported only if nothing is raised; gives the list of them, for `forget`."""
+        before, reported = len(self.outside), list[Event]()
         try:
-            yield
+            yield reported
         except BaseException:
             del self.outside[before:], self.kept[before:]
             raise
+        reported += self.outside[before:]
+
+    def forget(self, reported: Sequence[Event] | None) -> None:
+        """Take back what a trial reported: the model that it made is not the one that is shown."""
+        gone = set(map(id, reported or ()))
+        if gone:
+            pairs = [pair for pair in zip(self.outside, self.kept, strict=True) if id(pair[0]) not in gone]
+            self.outside[:], self.kept[:] = [event for event, _ in pairs], [value for _, value in pairs]
 
     def _add_event(self, site: int, value: Any) -> None:
         if self._muted:

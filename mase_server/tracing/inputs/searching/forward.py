@@ -330,7 +330,8 @@ class _Follower:
             return Use(inner, path)
         if forward_owner(type(inner)).__module__.startswith("torch."):
             # A layer without weights takes anything: the value is followed through it.
-            return Use(inner, path) if next(inner.parameters(), None) is not None else None
+            telling = isinstance(inner, _LAYERS) or next(inner.parameters(), None) is not None
+            return Use(inner, path) if telling else None
         if inner is not module:
             function, position, name = inner.forward, 0, None
         source = Source.of(inner, function)
