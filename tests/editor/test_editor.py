@@ -92,17 +92,79 @@ def test_the_status_names_the_model_that_is_not_shown_and_what_would_help(window
     window.page.keyboard.press("Control+.")
     window.page.get_by_text("Install absent-mixer into").wait_for()
     window.page.keyboard.press("Escape")
+    window.command("Problems: Focus on Problems View")
+    problems = window.page.locator(".markers-panel .monaco-list-row", has_text="missing-package")
+    expect(problems).to_have_count(1)
+    expect(problems).to_contain_text("[Ln 3, Col 1]")
+    window.page.keyboard.press("Control+j")  # hides the panel
 
 
-def test_the_status_says_that_the_text_is_not_saved(window: Window) -> None:
-    window.open("lenet.py")
+def test_what_unsaved_code_may_change_is_marked_until_it_is_saved(window: Window) -> None:
+    path = window.open("lenet.py")
     window.expect_status("MASE: ready")
     window.go_to(1)
     window.page.keyboard.type("# ")
     window.expect_status("MASE: ready · unsaved")
+    window.expect_line("x: f32[B, 84] = F.relu(self.fc2(x))")  # a comment changes nothing
     window.page.keyboard.press("Control+s")
     expect(window.status).not_to_have_text(re.compile("unsaved"))
     window.expect_status("MASE: ready")
+    row = next(row for row, line in enumerate(path.read_text().splitlines()) if "x = F.relu(self.fc2(x))" in line)
+    window.go_to(row + 1)
+    window.page.keyboard.press("Home")
+    window.page.keyboard.type("x = x * 1\n")
+    window.expect_line("x: f32[B, 120] = F.relu(self.fc1(x))")  # it ran before the new line
+    window.expect_line("x: ~f32[B, 84] = F.relu(self.fc2(x))")
+    window.expect_status("MASE: ready · unsaved")
+    window.picture("unsaved")
+    window.save()
+    window.expect_line("x: f32[B, 84] = F.relu(self.fc2(x))")
+
+
+TOWERS = """import torch
+from torch import nn
+
+
+class Towers(nn.Module):
+    def __init__(self, embed_dim: int, context_length: int, transformer_width: int, vocab_size: int, deep=False):
+        super().__init__()
+        self.tokens = nn.Embedding(vocab_size, transformer_width)
+        self.positions = nn.Parameter(torch.zeros(context_length, transformer_width))
+        self.layers = nn.ModuleList(nn.Linear(transformer_width, transformer_width) for _ in range(12))
+        self.text = nn.Linear(transformer_width, embed_dim)
+        self.deep = deep
+        for value in self.parameters():
+            nn.init.zeros_(value)
+
+    def forward(self, text):
+        x = self.tokens(text) + self.positions
+        for layer in self.layers:
+            x = layer(x)
+        if self.deep:
+            x = x.relu()
+        return self.text(x)
+"""
+
+
+def test_guessed_sizes_differ_runs_are_one_row_and_code_that_did_not_run_says_why(window: Window) -> None:
+    """All 48 positions are added. The parameters: of tokens and positions, weight and bias of layers and of text."""
+    window.configure(**{"mase.dimNotRun": True})
+    window.write("towers.py", TOWERS)
+    window.open("towers.py")
+    window.expect_line("x: f32[B, 48, 128] = self.tokens(text) + self.positions")
+    window.expect_line("return self.text(x) -> f32[B, 48, 64]")
+    window.expect_line("for value: 6 shapes in self.parameters():")
+    card = window.hover("x: f32[B, 48, 128] = layer(x)", "layer")
+    expect(card.locator("tr", has_text="12 times, all equal")).to_have_count(1, timeout=PATIENCE_MS)
+    window.page.mouse.move(1, 1)
+    expect(window.page.locator(".squiggly-inline-unnecessary").first).to_be_attached(timeout=PATIENCE_MS)
+    card = window.hover("x = x.relu()", "relu")
+    expect(card).to_contain_text("Not run with these inputs")
+    expect(card).to_contain_text("self.deep")
+    window.picture("not-run")
+    window.page.mouse.move(1, 1)
+    window.page.locator(".codelens-decoration").get_by_text("parameters").click()
+    window.page.locator(".tab.active", has_text="Costs").wait_for()
 
 
 BUILT = """from torch import nn
