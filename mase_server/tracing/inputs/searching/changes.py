@@ -41,6 +41,11 @@ def propose_changes(failed: Failed) -> list[Inputs]:
     return list(itertools.islice((each for each in proposed if each != failed.inputs and is_small(each)), MAX_CHANGES))
 
 
+def tells_ranks(failed: Failed) -> bool:
+    """Is the error about a number of dimensions?"""
+    return any(re.search(pattern, failed.text) for pattern, _ in RANKS)
+
+
 def is_small(inputs: Inputs) -> bool:
     """Are the sizes sane? Neither the runaway result of equations, nor slow to fill."""
     shapes = [shape_of(inputs, spec) for _, spec in iterate_tensor_specs(inputs)]

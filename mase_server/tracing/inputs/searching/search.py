@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from mase_server.tracing.diagnosis.problems import describe_error
-from mase_server.tracing.inputs.searching.changes import is_small, propose_changes
+from mase_server.tracing.inputs.searching.changes import is_small, propose_changes, tells_ranks
 from mase_server.tracing.inputs.searching.choices import choices_for, choices_of, from_library
 from mase_server.tracing.inputs.searching.consumers import size_choices, told_sides
 from mase_server.tracing.inputs.searching.failures import Failed, Furthest, is_unavoidable
@@ -229,6 +229,8 @@ class Frontier:
         # If channels do not agree, keys are read, or a table of positions is added, the error is better evidence than
         # names.
         telling = failed.trail.name in CHANNELS or _STRUCTURE.search(failed.text) or failed.meets_table()
+        if tells_ranks(failed) and any(choice.told for choice in candidate.picked.values()):
+            telling = False  # words of another number of dimensions are about something else
         first = changed + usual if telling else usual + changed
         for rank, tier, found in ((SURE, 0, sure), (progress, 0, first), (progress, 1, others)):
             for inputs in found:

@@ -13,6 +13,7 @@ from torch import nn
 
 from mase_server.tracing.inputs.searching.consumers import ANYTHING, hidden_states, list_candidates
 from mase_server.tracing.inputs.searching.forward import Source, Use, Wanted, first_use
+from mase_server.tracing.inputs.searching.words import apply_words, read_words
 from mase_server.tracing.inputs.spec import ConstantSpec, Inputs, Spec, TensorSpec
 from mase_server.tracing.models.names import STATE, usual_inputs
 
@@ -26,10 +27,11 @@ SINGLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One candidate for one parameter, and why."""
+    """One candidate for one parameter, and why. told: a person wrote its shape in words."""
 
     spec: Spec
     why: str
+    told: bool = False
 
 
 def leaf_choices(model: nn.Module, name: str, wanted: Wanted, others: Inputs | None = None) -> list[Choice]:
@@ -50,7 +52,17 @@ def leaf_choices(model: nn.Module, name: str, wanted: Wanted, others: Inputs | N
     )
     ordered = (by_name, by_use) if special else (by_use, by_name)
     mixed = [choice for pair in itertools.zip_longest(*ordered) for choice in pair if choice is not None]
-    return _drop_duplicates(mixed) or [*_list_similar_choices(model, name, others), *list_any_choices()]
+    found = mixed or [*_list_similar_choices(model, name, others), *list_any_choices()]
+    return _drop_duplicates([*_list_told_choices(model, name, found), *found])
+
+
+def _list_told_choices(model: nn.Module, name: str, found: list[Choice]) -> list[Choice]:
+    """Candidates by what is written of a parameter, with what the words leave open from the other candidates."""
+    told = read_words(model, name)
+    if told is None:
+        return []
+    others = [choice.spec for choice in found if isinstance(choice.spec, TensorSpec)]
+    return [Choice(spec, told.why(), told=True) for spec in apply_words(told, model, others)][:2]
 
 
 def _list_similar_choices(model: nn.Module, name: str, others: Inputs | None) -> list[Choice]:
