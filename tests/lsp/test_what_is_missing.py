@@ -145,3 +145,30 @@ async def test_an_error_of_a_file_that_is_not_open_is_told_at_its_import_and_now
     [problem] = await problems(helper)
     assert problem.range.start.line == 2
     await editor.stop()
+
+
+BUILT = """import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.fc = nn.Linear(width, 4)
+
+    def forward(self, x, y):
+        assert x.shape == y.shape == (1, 2, 3, 4, 5, 6), "never"
+        return self.fc(x)
+
+
+def build_net(args):
+    return Net(args.width)
+"""
+
+
+async def test_a_model_that_a_function_builds_and_that_is_not_shown_is_told_once(editor):
+    path = editor.folder / "built.py"
+    editor.open(path, BUILT)
+    status = await ended(editor, path)
+    assert [each.name for each in status.unshown] == ["Net"]
+    assert len((await editor.diagnostics(path)).items) == 1

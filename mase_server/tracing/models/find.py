@@ -133,7 +133,12 @@ class _Finder(Running):
             self.lacking = Lacking(lack, problem)
         elif problem is not None:
             yield tell_in_file(problem, self.path, self.request.folder)
+        unshown: set[str] = set()
         for item in self._show_remaining(run):
+            if isinstance(item, Unshown):
+                if item.name in unshown:
+                    continue  # a function that builds a class that is not shown either
+                unshown.add(item.name)
             # One problem is enough: its consequences are not reported as well.
             if problem is None or isinstance(item, Found):
                 yield item
