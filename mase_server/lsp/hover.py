@@ -14,7 +14,15 @@ from mase_server.lsp.labels import dimension_texts, label_values
 from mase_server.lsp.links import model_links, site_links
 from mase_server.lsp.pipelines import Transform, provenance_text, summary_rows
 from mase_server.lsp.text import to_units
-from mase_server.lsp.wording import describe_unrun, duration_text, format_count, format_with_prefix, has_hint, in_bytes
+from mase_server.lsp.wording import (
+    argument_text,
+    describe_unrun,
+    duration_text,
+    format_count,
+    format_with_prefix,
+    has_hint,
+    in_bytes,
+)
 from mase_server.visible import escape_code, escape_markdown
 
 if TYPE_CHECKING:
@@ -100,7 +108,7 @@ def _model_rows(model: ModelView) -> Iterator[Row]:
             f"input {escape_code(name)}",
             f"{escape_code(_input_text(value))} · {SOURCES.get(model.inputs_from, model.inputs_from)}",
         )
-    given = ", ".join(f"{name}={value!r}" for name, value in model.arguments.items())
+    given = ", ".join(f"{name}={argument_text(value)}" for name, value in model.arguments.items())
     if given or model.arguments_from in ASSUMED:
         source = SOURCES.get(model.arguments_from, model.arguments_from)
         yield "constructor", f"{escape_code(f'{model.name}({given})')} · {source}"

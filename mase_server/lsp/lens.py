@@ -14,7 +14,7 @@ from lsprotocol import types as lsp
 
 from mase_server.lsp import hardware_texts, input_sets, links, pipelines, verilog
 from mase_server.lsp.calls import wait_until_traced
-from mase_server.lsp.wording import duration_text, guess_text, roots_text, size_text
+from mase_server.lsp.wording import duration_text, guess_text, roots_text, short_guess_text, size_text
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import ModelView, PartView
@@ -106,7 +106,7 @@ def _model_parts(ls: Server, uri: str, page: Page, models: Sequence[ModelView]) 
         yield _Part((_join_texts(guess, size, duration), _join_texts(guess, size)), RETRACE, [uri])
     else:
         if guess:
-            yield _Part((guess, "guessed inputs"), form or RETRACE, target if form else [uri])
+            yield _Part((guess, short_guess_text(model)), form or RETRACE, target if form else [uri])
         if model.transform is not None:
             yield _Part(pipelines.lens_texts(model.transform), PIPELINE, target)
         elif ls.knows(links.COSTS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,6 +20,9 @@ MOST_ROOTS = 4
 _GUESSES, _ORIGIN = 24, 90
 #: From this number of parameters on, a lens rounds it.
 _EXACT = 10_000
+#: The texts of classes and of other objects.
+_CLASS = re.compile(r"<class '(?:[^']*\.)?(\w+)'>")
+_OBJECT = re.compile(r"[A-Z]\w*\(.*\)|\{.*\}|<.*>", re.DOTALL)
 #: The mark of what was traced from the saved text while the present one differs.
 OLDER = "~"
 NAMES = frozenset({"parameter", "binding", "return"})
@@ -96,7 +100,7 @@ def guess_text(model: ModelView) -> str:
     given = model.arguments if model.arguments_from == "search" else {}
     told = [
         *(f"{name}={size}" for name, size in sizes.items()),
-        *(f"{name}={value!r}" for name, value in given.items()),
+        *(f"{name}={argument_text(value)}" for name, value in given.items()),
     ]
     shown = [each for place, each in enumerate(told) if len(", ".join(told[: place + 1])) <= _GUESSES]
     more = [f"… {len(told) - len(shown)} more"] if len(told) > len(shown) else []
@@ -104,6 +108,20 @@ def guess_text(model: ModelView) -> str:
         return f"guessed {', '.join([*shown, *more])}"
     parts = {"arguments": bool(given), "inputs": model.inputs_from == "search"}
     return " and ".join(f"guessed {part}" for part, is_guessed in parts.items() if is_guessed)
+
+
+def short_guess_text(model: ModelView) -> str:
+    """What was guessed, in the fewest words: `guessed inputs`, `guessed sizes` if it is arguments, too; or ""."""
+    if model.arguments_from == "search" and model.arguments:
+        return "guessed sizes"
+    return "guessed inputs" if model.inputs_from == "search" else ""
+
+
+def argument_text(value: Any) -> str:
+    """An argument as code. What is no plain value comes as its text: a class, an object, a configuration."""
+    if isinstance(value, str) and (named := _CLASS.fullmatch(value)):
+        return named[1]
+    return value if isinstance(value, str) and _OBJECT.fullmatch(value) else repr(value)
 
 
 def size_text(model: ModelView) -> str:

@@ -116,3 +116,31 @@ def test_nothing_is_no_share_of_nothing():
 
 def test_nouns_have_their_plural():
     assert [wording.format_count(number, "node") for number in (0, 1, 1024)] == ["0 nodes", "1 node", "1,024 nodes"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("<class '__main__.BasicBlock'>", "BasicBlock"),
+        ("Config(width=3)", "Config(width=3)"),
+        ("{'width': 3}", "{'width': 3}"),
+        ("relu", "'relu'"),
+        (3, "3"),
+        ([2, 2], "[2, 2]"),
+    ],
+)
+def test_an_argument_is_shown_as_code(value, text):
+    assert wording.argument_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        ({"inputs_from": "search", "arguments_from": "search", "arguments": {"width": 64}}, "guessed sizes"),
+        ({"inputs_from": "search", "arguments_from": "default", "arguments": {}}, "guessed inputs"),
+        ({"inputs_from": "comment", "arguments_from": "comment", "arguments": {"width": 64}}, ""),
+    ],
+)
+def test_a_narrow_lens_says_whether_arguments_are_guessed_too(facts, text):
+    model = ModelView(snapshot=None, index=0, symbols={}, **{**MODEL, **facts})
+    assert wording.short_guess_text(model) == text
