@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from mase_server.tracing.diagnosis.failure import RAISED
@@ -160,15 +161,15 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
         return NoArgumentsError(f"none of the tries makes a {kind.__name__}")
     arguments = call.bound()
     # Modules among the arguments are on meta: for a model with values they have to be made again too.
-    again = plan.make if _holds_module(arguments) else call.rebuild()
+    again = plan.make if _holds_made(arguments) else call.rebuild()
     return Built(model, arguments, plan.source, again, plan.how, plan, trial=trial)
 
 
-def _holds_module(value: Any) -> bool:
-    """Is a module among the values of nested lists, tuples and dicts?"""
+def _holds_made(value: Any) -> bool:
+    """Is a module or a tensor, which is on meta here, among the values of nested lists, tuples and dicts?"""
     if isinstance(value, dict | list | tuple):
-        return any(map(_holds_module, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, nn.Module)
+        return any(map(_holds_made, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, nn.Module | torch.Tensor)
 
 
 def _is_lacking_arguments(kind: type[nn.Module], error: BaseException) -> bool:
