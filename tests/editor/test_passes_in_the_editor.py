@@ -98,7 +98,7 @@ def test_quantising_by_keyboard_changes_the_hints_and_undo_brings_them_back(wind
     window.go_to(43)
     window.expect_line(FLOAT)
     window.go_to(row)
-    window.page.get_by_text("891,648 parameters").wait_for()
+    window.page.get_by_text("892 k parameters").wait_for()
     expect(window.page.get_by_text(LENS)).to_have_count(0, timeout=PATIENCE_MS)
     window.expect_status("MASE: ready")
     window.picture("pass-undone")
