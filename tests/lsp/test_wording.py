@@ -142,5 +142,5 @@ def test_an_argument_is_shown_as_code(value, text):
     ],
 )
 def test_a_narrow_lens_says_whether_arguments_are_guessed_too(facts, text):
-    model = ModelView(snapshot=None, index=0, symbols={}, **{**MODEL, **facts})
+    model = ModelView(snapshot=None, index=0, symbols={}, **{**MODEL, "found": "", **facts})
     assert wording.short_guess_text(model) == text
