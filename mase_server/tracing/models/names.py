@@ -96,7 +96,11 @@ INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
     ),
     (r"token_?type|segment", (TensorSpec("i64", ("B", "T"), "zeros"),)),
     (
-        r"^(t|ts|time|timesteps?|time_?steps?|step|sigma|noise_?level)$",
+        r"^(sigmas?|noise_?levels?|log_?snr)$",
+        (TensorSpec("f32", ("B",), "uniform"), TensorSpec("f32", ("B", 1), "uniform")),
+    ),
+    (
+        r"^(t|ts|time|timesteps?|time_?steps?|step)$",
         (
             TensorSpec("i64", ("B",), "below", 10),
             TensorSpec("f32", ("B",), "uniform"),

@@ -18,7 +18,15 @@ from torch import nn
 
 from mase_server.tracing.inputs.library.huggingface import LABEL_NAMES, library_choices
 from mase_server.tracing.inputs.searching.consumers import hidden_states
-from mase_server.tracing.inputs.searching.forward import Source, Use, Wanted, find_innermost, first_use, in_order
+from mase_server.tracing.inputs.searching.forward import (
+    Source,
+    Use,
+    Wanted,
+    find_innermost,
+    first_use,
+    has_flatten,
+    in_order,
+)
 from mase_server.tracing.inputs.searching.singles import (
     TYPES,
     Choice,
@@ -64,7 +72,8 @@ def choices_for(model: nn.Module, more: Set[str] = frozenset()) -> dict[str, lis
         return library[0]
     if isinstance(model, nn.Sequential):
         first = find_innermost(model)
-        return {"input": list_consumer_choices(Use(first, type(first).__name__)) or list_any_choices()}
+        use = Use(first, type(first).__name__, flat=has_flatten(model))
+        return {"input": list_consumer_choices(use) or list_any_choices()}
     return {each.name: choices_of(model, each.name) for each in _list_needed_parameters(model, more)}
 
 
@@ -189,7 +198,9 @@ def _list_part_choices(model: nn.Module, name: str, index: int) -> list[Choice]:
         members = [leaf_choices(model, ast.unparse(each), Wanted(ast.unparse(each))) for each in target.elts]
         inner = [Choice(SequenceSpec(_list_specs(row)), _join_reasons(row)) for row in _combine_parts(members)]
         return [*(Choice(each, "the state of its recurrent layer") for each in states), *inner]
-    return leaf_choices(model, target.id if isinstance(target, ast.Name) else f"{name}{index}", Wanted(name, index))
+    found = leaf_choices(model, target.id if isinstance(target, ast.Name) else f"{name}{index}", Wanted(name, index))
+    guessed = all(choice.why.endswith("a guess") for choice in found)
+    return [*(Choice(spec, f"by its name {name!r}") for spec in usual_inputs(name) if guessed), *found]
 
 
 def _read_by_number(model: nn.Module, name: str) -> list[list[Choice]] | None:

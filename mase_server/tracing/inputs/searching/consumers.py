@@ -51,7 +51,7 @@ def _list_weight_candidates(name: str, weight: nn.Parameter) -> Candidates:
     shape = tuple(weight.shape)
     if not shape or (name.startswith("conv") and len(shape) < 2):
         return []  # a weight that the call itself refuses
-    if name == "embedding":
+    if name.startswith("embedding"):
         return _list_index_candidates(shape[0])
     if name == "conv2d":
         return [floats("B", shape[1], "H", "W")]

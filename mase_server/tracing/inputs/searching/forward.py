@@ -80,6 +80,10 @@ MAX_DEPTH = 8
 _LAYERS = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.LayerNorm)
 #: Methods whose arguments are sizes.
 _SHAPING = frozenset(("view", "reshape", "expand", "repeat", "unflatten", "new_zeros", "new_ones", "narrow"))
+#: Methods after which an image is a row of its values.
+_FLATTENING = frozenset(("view", "reshape", "flatten"))
+#: Functions whose second argument is a weight that tells of the first.
+_WEIGHED = frozenset(("linear", "conv2d", "conv1d", "embedding", "embedding_bag", "matmul", "mm"))
 _JOINS = ("cat", "concat", "concatenate", "hstack")
 
 
@@ -88,13 +92,14 @@ class Use:
     """The first layer that sees a parameter, or a weight that it is multiplied with; path: as in the source.
 
     dims: the number of dimensions that the source unpacks from the parameter's shape, 0 if it does not.  joined: the
-    number of parts that were joined to the layer's input, and the dimension.
+    number of parts that were joined to the layer's input, and the dimension.  flat: is the input flattened before?
     """
 
     layer: Any
     path: str
     dims: int = 0
     joined: tuple[int, int] | None = None
+    flat: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +185,7 @@ class _Follower:
     def __init__(self, source: Source, wanted: Wanted, depth: int) -> None:
         self.source, self.wanted, self.depth = source, wanted, depth
         self.aliases = {wanted.name} if wanted.key is None else set[str]()
-        self.dims = 0
+        self.dims, self.flat = 0, False
         #: The names of tensors that it was joined with, and the first layer that took such a one.
         self.mixed: dict[str, tuple[int, int]] = {}
         self.joined: Use | None = None
@@ -189,7 +194,7 @@ class _Follower:
         for statement in self.source.node.body:
             found = self.statement(statement)
             if found is not None:
-                return Use(found.layer, found.path, found.dims or self.dims)
+                return Use(found.layer, found.path, found.dims or self.dims, flat=found.flat or self.flat)
         return self.joined
 
     def statement(self, node: ast.AST) -> Use | None:
@@ -199,12 +204,20 @@ class _Follower:
             if isinstance(inner, ast.comprehension) and self._is_wanted(inner.iter):
                 self.aliases |= {each.id for each in ast.walk(inner.target) if isinstance(each, ast.Name)}
         for inner in in_order(node):
+            self.flat = self.flat or self._flattens(inner)
             found = self._follow_expression(inner)
             if found is not None:
                 return found
         if isinstance(node, ast.Assign):
             self._follow_assignment(node)
         return None
+
+    def _flattens(self, node: ast.AST) -> bool:
+        """`x.view(len(x), -1)`, `torch.flatten(x, 1)`"""
+        match node:
+            case ast.Call(func=ast.Attribute(value=value, attr=name), args=args) if name in _FLATTENING:
+                return self._is_wanted(value) or any(map(self._is_wanted, args[:1]))
+        return False
 
     def _follow_block(self, node: Any) -> Use | None:
         if isinstance(node, ast.For):
@@ -293,7 +306,7 @@ class _Follower:
             return None
         weight = self.source.resolve(node.args[1])
         name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        if isinstance(weight, nn.Parameter) and name in ("linear", "conv2d", "conv1d", "embedding", "matmul", "mm"):
+        if isinstance(weight, nn.Parameter) and name in _WEIGHED:
             return Use((name, weight), ast.unparse(node.args[1]))
         return None
 
@@ -331,7 +344,8 @@ class _Follower:
         if forward_owner(type(inner)).__module__.startswith("torch."):
             # A layer without weights takes anything: the value is followed through it.
             telling = isinstance(inner, _LAYERS) or next(inner.parameters(), None) is not None
-            return Use(inner, path) if telling else None
+            self.flat = self.flat or isinstance(inner, nn.Flatten)
+            return Use(inner, path, flat=has_flatten(module)) if telling else None
         if inner is not module:
             function, position, name = inner.forward, 0, None
         source = Source.of(inner, function)
@@ -345,7 +359,7 @@ class _Follower:
             return Use(inner, path)  # a layer of torch whose forward was changed takes what it took
         if found is None or inner is self.source.owner:
             return found
-        return Use(found.layer, f"{path}.{found.path}", found.dims)
+        return Use(found.layer, f"{path}.{found.path}", found.dims, flat=found.flat)
 
 
 def _parts_joined(call: ast.Call) -> tuple[int, int]:
@@ -357,6 +371,11 @@ def _parts_joined(call: ast.Call) -> tuple[int, int]:
         return count, int(ast.literal_eval([*call.args[1:], *named][0]))
     except (ValueError, TypeError, IndexError):
         return count, 0
+
+
+def has_flatten(module: nn.Module) -> bool:
+    """Does a sequence of layers flatten its input?"""
+    return isinstance(module, nn.Sequential) and any(isinstance(part, nn.Flatten) for part in module.modules())
 
 
 def find_innermost(module: nn.Module) -> Any:

@@ -16,6 +16,7 @@ from mase_server.tracing.inputs.searching.choices import choices_for, choices_of
 from mase_server.tracing.inputs.searching.consumers import size_choices, told_sides
 from mase_server.tracing.inputs.searching.failures import Failed, Furthest, is_unavoidable
 from mase_server.tracing.inputs.searching.operands import CHANNELS
+from mase_server.tracing.inputs.searching.plausible import count_faults
 from mase_server.tracing.inputs.searching.singles import Choice
 from mase_server.tracing.inputs.searching.trees import get_inputs_key
 from mase_server.tracing.inputs.spec import (
@@ -40,6 +41,8 @@ from mase_server.tracing.recording.state import put_in_mode
 
 MAX_ATTEMPTS = 200
 MAX_STEPS = 100_000
+#: The most further tries for inputs without the faults of the first that ran.
+MAX_BETTER = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +68,37 @@ def search_inputs(
     mode = model.training
     budget = budget or Budget.of(MAX_STEPS, lambda: hooks.shadows.steps)
     put_in_mode(model, False)
-    trying = _Search(model, hooks)
+    trying, best, left = _Search(model, hooks), _Best(model), attempts
     try:
-        for _ in range(attempts):
-            candidate = trying.frontier.next()
-            if candidate is None:
-                break
+        while left > 0 and (candidate := trying.frontier.next()) is not None:
+            left -= 1
             if trying.succeeds(candidate) and not trying.is_evasive(candidate):
-                how = f"found by search: {candidate.why()}"
-                return Searched(candidate.inputs, how)
-            if budget.is_spent() or trying.furthest.is_certain():
+                left = min(left, MAX_BETTER) if best.candidate is None else left
+                best.add(candidate)
+                if not best.faults:
+                    break
+            if budget.is_spent() or (best.candidate is None and trying.furthest.is_certain()):
                 break
     finally:
         put_in_mode(model, mode)
+    if best.candidate is not None:
+        return Searched(best.candidate.inputs, f"found by search: {best.candidate.why()}")
     return trying.without_success()
+
+
+@dataclass(slots=True)
+class _Best:
+    """Of the candidates that run, the one with the fewest faults; of several, the first."""
+
+    model: nn.Module
+    candidate: Candidate | None = None
+    faults: int = 0
+
+    def add(self, candidate: Candidate) -> None:
+        """Compare a candidate that runs."""
+        faults = count_faults(self.model, candidate.inputs)
+        if self.candidate is None or faults < self.faults:
+            self.candidate, self.faults = candidate, faults
 
 
 class _Search:

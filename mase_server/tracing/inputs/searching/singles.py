@@ -13,6 +13,7 @@ from torch import nn
 
 from mase_server.tracing.inputs.searching.consumers import ANYTHING, hidden_states, list_candidates
 from mase_server.tracing.inputs.searching.forward import Source, Use, Wanted, first_use
+from mase_server.tracing.inputs.searching.plausible import order_by_source
 from mase_server.tracing.inputs.searching.words import apply_words, read_words
 from mase_server.tracing.inputs.spec import ConstantSpec, Inputs, Spec, TensorSpec
 from mase_server.tracing.models.names import STATE, usual_inputs
@@ -47,13 +48,39 @@ def leaf_choices(model: nn.Module, name: str, wanted: Wanted, others: Inputs | N
         by_use = sorted(
             by_use, key=lambda choice: isinstance(choice.spec, TensorSpec) and choice.spec.dims == ("B", "T")
         )
+    if "mask" in name.lower():
+        by_use = [*_of_one_channel(by_use), *by_use]
     special = any(
-        word in name.lower() for word in ("mask", "len", "edge", "adj", "label", "class", "index", "rays", "dirs")
+        word in name.lower()
+        for word in ("sigma", "noise_level", "mask", "len", "edge", "adj", "label", "class", "index", "rays", "dirs")
     )
     ordered = (by_name, by_use) if special else (by_use, by_name)
     mixed = [choice for pair in itertools.zip_longest(*ordered) for choice in pair if choice is not None]
     found = mixed or [*_list_similar_choices(model, name, others), *list_any_choices()]
+    found = _order_by_source(model, wanted, found)
     return _drop_duplicates([*_list_told_choices(model, name, found), *found])
+
+
+def _order_by_source(model: nn.Module, wanted: Wanted, found: list[Choice]) -> list[Choice]:
+    """Candidates whose number of dimensions the forward reads come first."""
+    if wanted.key is not None:
+        return found
+    whys = {choice.spec: choice.why for choice in reversed(found) if isinstance(choice.spec, TensorSpec)}
+    if len(whys) < len(found):
+        return found
+    specs = [choice.spec for choice in found if isinstance(choice.spec, TensorSpec)]
+    ordered = order_by_source(model, wanted.name, specs)
+    return [Choice(spec, whys.get(spec, f"{_describe_shape(spec)}, as its columns are read")) for spec in ordered]
+
+
+def _of_one_channel(choices: list[Choice]) -> list[Choice]:
+    """A mask has one channel for all of those that it is multiplied with."""
+    pairs = ((each, each.spec) for each in choices)
+    return [
+        replace(each, spec=TensorSpec("f32", (spec.dims[0], 1, *spec.dims[2:]), "ones"))
+        for each, spec in pairs
+        if isinstance(spec, TensorSpec) and len(spec.dims) > 2 and isinstance(spec.dims[1], int)
+    ]
 
 
 def _list_told_choices(model: nn.Module, name: str, found: list[Choice]) -> list[Choice]:
@@ -110,6 +137,9 @@ def _parts_of(spec: TensorSpec, joined: tuple[int, int] | None) -> list[TensorSp
 def list_consumer_choices(use: Use) -> list[Choice]:
     """Candidates for the input of a layer."""
     found = [part for spec in list_candidates(use.layer) for part in _parts_of(spec, use.joined)]
+    if not use.flat:
+        # Only what is flattened may be an image of as many values as a layer takes.
+        found = sorted(found, key=lambda spec: len(spec.dims) == 4 and isinstance(spec.dims[2], int))
     if use.dims:
         found = sorted(found, key=lambda spec: len(spec.dims) != use.dims)
     return [Choice(spec, f"{_describe_shape(spec)}, first consumer {use.path}") for spec in found]

@@ -37,6 +37,7 @@ Match = re.Match[str]
 
 def propose_agreements(failed: Failed) -> Changes:
     """Changes after which the operands of the failing call agree."""
+    yield from _propose_partners(failed)
     yield from _propose_broadcasts(failed)
     for each in _find_disagreements(failed):
         yield from _settle_disagreement(failed, each)
@@ -62,6 +63,11 @@ def _propose_broadcasts(failed: Failed) -> Changes:
         if path is None or spec is None:
             continue
         shape = tuple(other.shape)
+        if "mask" in str(path[-1]).lower() and len(shape) > 2 and spec.fill in ("", "ones"):
+            # One mask for all channels, or for all heads.
+            dims = name_sizes(failed.inputs, (shape[0], 1, *shape[2:]))
+            dtype = "f32" if failed.trail.name == "mul" else spec.dtype
+            yield put_member(failed.inputs, path, TensorSpec(dtype, dims, "ones"))
         options = [shape[-len(spec.dims) :], shape]
         if len(shape) == 4:
             options.insert(1, (shape[0], 1, *shape[2:]))
@@ -69,6 +75,28 @@ def _propose_broadcasts(failed: Failed) -> Changes:
             yield put_member(
                 failed.inputs, path, TensorSpec(spec.dtype, name_sizes(failed.inputs, each), spec.fill, spec.argument)
             )
+
+
+def _propose_partners(failed: Failed) -> Changes:
+    """What is computed of one input meets what is computed of another: the later one gets the batch and the lengths of
+    the first."""
+    if OPERANDS.get(failed.trail.name) is not compare_elementwise:
+        return
+    found = [value for value in list_operands(failed.trail) if value.dim() > 1]
+    names = list(failed.inputs.entries)
+    sources = {id(value): failed.sources(value) for value in found}
+    alone = [value for value in found if len(sources[id(value)]) == 1]
+    alone.sort(key=lambda value: names.index(str(sources[id(value)][0][0])))
+    for one, other in itertools.combinations(alone, 2):
+        path = sources[id(other)][0]
+        spec = failed.specs[path]
+        if path == sources[id(one)][0] or one.shape[-1] != other.shape[-1] or not isinstance(spec, TensorSpec):
+            continue
+        lengths = name_sizes(failed.inputs, tuple(one.shape[:-1]))
+        if spec.dtype == "i64" and len(spec.dims) < other.dim():
+            yield put_member(failed.inputs, path, replace(spec, dims=lengths))
+        elif spec.dims and isinstance(spec.dims[-1], int):
+            yield put_member(failed.inputs, path, replace(spec, dims=(*lengths, spec.dims[-1])))
 
 
 def _settle_disagreement(failed: Failed, told: Disagreement) -> Changes:

@@ -1,0 +1,212 @@
+"""What an expert would expect of inputs: what the source shows of their ranks, and what no input has.
+
+Candidates that the source speaks for are tried first, and inputs that run but that an expert would reject are shown
+only if none of the next tries gives better ones.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from torch import nn
+
+from mase_server.tracing.inputs.searching.forward import Source, in_order
+from mase_server.tracing.inputs.searching.words import read_words
+from mase_server.tracing.inputs.spec import Inputs, SequenceSpec, Spec, TensorSpec
+
+#: Deeper nesting of modules than this is not read.
+MAX_DEPTH = 4
+#: Methods whose result has the shape of their tensor.
+_KEEPING = frozenset(("long", "float", "int", "bool", "to", "type", "contiguous", "clone", "detach", "cuda", "half"))
+_HEADS = re.compile(
+    r"\.(?:view|reshape)\((?:[^()]|\([^()]*\))*,(?:[^()]|\([^()]*\))*,(?:[^()]|\([^()]*\))*\)\s*\\?\s*"
+    r"\.(?:transpose\(\s*1\s*,\s*2\s*\)|permute\(\s*(?:0\s*,\s*2\s*,\s*1\s*,\s*3|2\s*,\s*0\s*,\s*3\s*,\s*1\s*,\s*4))"
+)
+#: Names of one vector for each sample, beside the tokens of a model.
+_VECTOR = re.compile(
+    r"^(c|y|z|t|w|s|v|g|vec|temb?|t_?emb|time_?emb\w*|cond\w*|style\w*|latents?|pooled\w*|global\w*|emb)$"
+)
+_AUDIO = re.compile(r"^(\w+_)?(wavs?|waveforms?|audios?|audio_data|speech|mix|mixture)\d?$")
+_INDICES = re.compile(r"^(\w+_)?(ids|idx|indices|input_ids|tokens)$")
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a source shows of a parameter: its number of dimensions, at least so many, and the columns that it reads.
+
+    0: nothing.
+    """
+
+    rank: int = 0
+    least: int = 0
+    columns: int = 0
+
+    def fits(self, spec: TensorSpec) -> bool:
+        """Could the source read a tensor like this?"""
+        count = len(spec.dims)
+        return count == self.rank if self.rank else count >= self.least
+
+
+def read_source(model: nn.Module, name: str) -> Seen:
+    """What the forward of a model, and of the modules that it hands a parameter to, shows of the parameter."""
+    seen = Seen()
+    _read_method(Source.of(model, model.forward), name, seen, 0)
+    return seen
+
+
+def _read_method(source: Source | None, name: str, seen: Seen, depth: int) -> None:
+    for node in in_order(source.node) if source is not None else ():
+        if isinstance(node, ast.Assign) and _stores(node, name) and not _keeps_shape(node.value, name):
+            return
+        _read_node(node, name, seen)
+        if isinstance(node, ast.Call) and source is not None and depth < MAX_DEPTH:
+            _read_called(source, node, name, seen, depth)
+
+
+def _stores(node: ast.Assign, name: str) -> bool:
+    return any(isinstance(each, ast.Name) and each.id == name for target in node.targets for each in ast.walk(target))
+
+
+def _keeps_shape(node: ast.expr, name: str) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=attr)):
+            return owner == name and attr in _KEEPING
+    return False
+
+
+def _read_called(source: Source, node: ast.Call, name: str, seen: Seen, depth: int) -> None:
+    """Follow a parameter into a module of the person's own."""
+    called = source.resolve(node.func)
+    if not isinstance(called, nn.Module) or type(called).__module__.startswith("torch."):
+        return
+    inner = Source.of(called, called.forward)
+    names = inner.parameters() if inner is not None else []
+    for position, argument in enumerate(node.args):
+        if isinstance(argument, ast.Name) and argument.id == name and position < len(names):
+            _read_method(inner, names[position], seen, depth + 1)
+
+
+def _read_node(node: ast.AST, name: str, seen: Seen) -> None:
+    match node:
+        case ast.Assign(targets=[ast.Tuple(elts=targets)], value=value) if _is_size(value, name):
+            if not any(isinstance(each, ast.Starred) for each in targets):
+                seen.rank = seen.rank or len(targets)
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="size"), args=[at]) if owner == name:
+            seen.least = max(seen.least, _least(at))
+        case ast.Subscript(value=ast.Attribute(value=ast.Name(id=owner), attr="shape"), slice=at) if owner == name:
+            seen.least = max(seen.least, _least(at))
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="permute"), args=order) if owner == name:
+            if len(order) > 1 and not any(isinstance(each, ast.Starred) for each in order):
+                seen.rank = seen.rank or len(order)
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="transpose"), args=order) if owner == name:
+            seen.least = max([seen.least, *map(_least, order)])
+        case ast.Call(func=ast.Name(id="rearrange"), args=[ast.Name(id=owner), ast.Constant(value=str(pattern)), *_]):
+            left = re.sub(r"\([^)]*\)", "_", pattern.partition("->")[0]).split()
+            if owner == name and "..." not in left:
+                seen.rank = seen.rank or len(left)
+        case ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=int(count))])):
+            if ast.unparse(left) in (f"{name}.dim()", f"{name}.ndim", f"len({name}.shape)", f"len({name}.size())"):
+                seen.rank = seen.rank or count
+        case ast.Subscript(value=ast.Name(id=owner), slice=ast.Tuple(elts=parts)) if owner == name:
+            _read_columns(parts, seen)
+
+
+def _read_columns(parts: Sequence[ast.expr], seen: Seen) -> None:
+    """`x[:, :, 3]`: at least three dimensions, the last of at least four columns."""
+    if any(isinstance(each, ast.Constant) and each.value in (None, ...) for each in parts):
+        return
+    seen.least = max(seen.least, len(parts))
+    match parts[-1]:
+        case ast.Constant(value=int(column)) if len(parts) > 2 and len(parts) == seen.least and column >= 0:
+            seen.columns = max(seen.columns, column + 1)
+
+
+def _is_size(node: ast.expr, name: str) -> bool:
+    return ast.unparse(node) in (f"{name}.shape", f"{name}.size()")
+
+
+def _least(at: ast.expr) -> int:
+    """The least number of dimensions that have this one."""
+    try:
+        index = ast.literal_eval(at)
+    except (ValueError, TypeError, SyntaxError):
+        return 0
+    return (index + 1 if index >= 0 else -index) if type(index) is int else 0
+
+
+@lru_cache(maxsize=512)
+def _does_split_heads(forward: Any) -> bool:
+    try:
+        return _HEADS.search(inspect.getsource(forward)) is not None
+    except (OSError, TypeError):
+        return False
+
+
+def splits_heads(model: nn.Module) -> bool:
+    """Does a part of the model split tokens of features into heads?"""
+    kinds = {type(part) for part in model.modules()}
+    return any(_does_split_heads(kind.forward) for kind in kinds if not kind.__module__.startswith("torch.")) or any(
+        isinstance(part, nn.MultiheadAttention) for part in model.modules()
+    )
+
+
+def order_by_source(model: nn.Module, name: str, specs: Sequence[TensorSpec]) -> list[TensorSpec]:
+    """Candidates for a parameter, those first that its source could read."""
+    seen = read_source(model, name)
+    tokens = splits_heads(model) and not _VECTOR.match(name.lower())
+    ordered = sorted(specs, key=lambda spec: (not seen.fits(spec), tokens and _is_rows(spec)))
+    if seen.columns and ordered:
+        kind = ordered[0] if ordered[0].dtype == "i64" else TensorSpec("f32", ())
+        lengths = ("T", "S", "U")[: seen.least - 2]
+        ordered.insert(0, replace(kind, dims=("B", *lengths, seen.columns)))
+    return ordered
+
+
+def _is_rows(spec: TensorSpec) -> bool:
+    return spec.dtype == "f32" and len(spec.dims) == 2 and spec.dims[0] == "B" and isinstance(spec.dims[1], int)
+
+
+def count_faults(model: nn.Module, inputs: Inputs) -> int:
+    """The number of things that an expert would reject of inputs that run."""
+    return sum(1 for name, spec in inputs.entries.items() for _ in _iterate_faults(model, name, spec, inputs))
+
+
+def _iterate_faults(model: nn.Module, name: str, spec: Spec, inputs: Inputs) -> Iterator[str]:
+    if isinstance(spec, SequenceSpec):
+        for item in spec.items:
+            yield from _iterate_faults(model, name, item, inputs) if _AUDIO.match(name) else ()
+    if not isinstance(spec, TensorSpec):
+        return
+    dims, is_float = spec.dims, spec.dtype.startswith("f")
+    if _AUDIO.match(name.lower()) and (len(dims) > 3 or (len(dims) == 3 and dims[1] not in (1, 2))):
+        yield "audio with many channels"
+    if is_float and not spec.fill:
+        yield from _iterate_shape_faults(dims, inputs.sizes)
+        if _INDICES.match(name.lower()):
+            yield "indices that are no integers"
+    if spec.dtype == "i64" and len(set(dims)) < len(dims) and "T" in dims:
+        yield "as many columns as tokens"
+    if name in inspect.signature(model.forward).parameters:
+        if not read_source(model, name).fits(spec):
+            yield "a rank that the source does not read"
+        if _is_rows(spec) and splits_heads(model) and not _VECTOR.match(name.lower()):
+            yield "rows where heads are split"
+    told = read_words(model, name)
+    if told is not None and len(told.sizes) != len(dims):
+        yield "another rank than a person wrote"
+
+
+def _iterate_shape_faults(dims: Sequence[int | str], sizes: Mapping[str, int]) -> Iterator[str]:
+    numbers = [sizes.get(dim, 8) if isinstance(dim, str) else dim for dim in dims]
+    if len(dims) == 4 and min(numbers[2:]) > 1 and max(numbers[2:]) >= 8 * min(numbers[2:]):
+        yield "an image that is much wider than high"
+    if len(dims) == 1 and isinstance(dims[0], int):
+        yield "features without a batch"
+    if len(dims) == 2 and isinstance(dims[0], int) and isinstance(dims[1], int):
+        yield "a matrix without a batch"

@@ -1,0 +1,102 @@
+"""Inputs that an expert would give: of several that run, the plausible ones are shown.
+
+Ground truth: what is found runs in plain eager PyTorch, with values of several seeds.
+"""
+
+import pytest
+
+from mase_server.tracing.inputs.text import format_inputs
+from tests.inputs.test_inputs_kinds import found_in, runs_in_eager, workspace  # noqa: F401 - a fixture
+
+#: What is handed over -> layers, parameters of forward, its body, the inputs.
+PLAUSIBLE = {
+    "rows of an image that nobody flattens": (
+        "self.fc1, self.fc2 = nn.Linear(784, 50), nn.Linear(50, 10)",
+        "x",
+        "return self.fc2(F.relu(self.fc1(x)))",
+        "x: f32[B=2, 784]",
+    ),
+    "an image that is flattened": (
+        "self.fc1, self.fc2 = nn.Linear(784, 50), nn.Linear(50, 10)",
+        "x",
+        "x = x.view(x.size(0), -1)\nreturn self.fc2(F.relu(self.fc1(x)))",
+        "x: f32[B=2, 1, 28, 28]",
+    ),
+    "an image that a layer flattens": (
+        "self.net = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))",
+        "x",
+        "return self.net(x)",
+        "x: f32[B=2, 1, 28, 28]",
+    ),
+    "an image that is made of rows": (
+        "self.fc1, self.fc2 = nn.Linear(784, 50), nn.Linear(50, 784)",
+        "x",
+        "h = F.relu(self.fc1(x))\nreturn self.fc2(h).view(-1, 1, 28, 28)",
+        "x: f32[B=2, 784]",
+    ),
+    "query, key and value of heads": (
+        "self.layers, self.out = nn.ModuleList([nn.Linear(16, 16) for _ in range(3)]), nn.Linear(16, 16)",
+        "query, key, value",
+        "b = query.size(0)\n"
+        "q, k, v = [f(x).view(b, -1, 4, 4).transpose(1, 2) for f, x in zip(self.layers, (query, key, value))]\n"
+        "x = (q @ k.transpose(-2, -1)).softmax(-1) @ v\n"
+        "return self.out(x.transpose(1, 2).contiguous().view(b, -1, 16))",
+        "query: f32[B=2, T=16, 16]; key: f32[B, T, 16]; value: f32[B, T, 16]",
+    ),
+    "tokens whose number is read": (
+        "self.layer = nn.Linear(16, 16)",
+        "x",
+        "scale = x.size(1) ** -0.5\nreturn self.layer(x) * scale + torch.zeros(x.shape[2])",
+        "x: f32[B=2, T=16, 16]",
+    ),
+    "columns that are read": (
+        "self.value, self.hour, self.day = nn.Linear(5, 8), nn.Embedding(24, 8), nn.Embedding(7, 8)",
+        "x, marks",
+        "return self.value(x) + self.hour(marks[:, :, 2]) + self.day(marks[:, :, 1])",
+        "x: f32[B=2, T=16, 5]; marks: i64[B, T, 3] < 7",
+    ),
+    "features of each time beside others": (
+        "self.conv, self.mark = nn.Conv1d(7, 16, 3, padding=1), nn.Linear(4, 16)",
+        "x, marks",
+        "return self.conv(x.permute(0, 2, 1)).transpose(1, 2) + self.mark(marks)",
+        None,
+    ),
+    "indices that are computed with": (
+        "self.a, self.b = nn.Parameter(torch.randn(10, 6)), nn.Parameter(torch.randn(4, 6))",
+        "input",
+        "q, r = (input / 4).long(), torch.remainder(input, 4).long()\n"
+        "return F.embedding_bag(q, self.a) * F.embedding_bag(r, self.b)",
+        "input: i64[B=2, T=16] < 10",
+    ),
+    "sources of audio": (
+        "self.gain = 0.5",
+        "wav",
+        "noise, clean = wav\nreturn torch.stack([noise * self.gain, clean])",
+        "wav: (f32[B=2, L=64], f32[B, L])",
+    ),
+    "noise levels": (
+        "self.conv, self.time = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(1, 8)",
+        "x, sigma",
+        "e = self.time((sigma.log() / 4)[..., None])\nreturn self.conv(x) + e[..., None, None]",
+        "x: f32[B=2, 3, H=32, W=32]; sigma: f32[B] uniform",
+    ),
+    "a mask over time": (
+        "self.conv = nn.Conv1d(6, 6, 3, padding=1)",
+        "x, x_mask",
+        "return self.conv(x * x_mask) * x_mask",
+        "x: f32[B=2, 6, L=64]; x_mask: f32[B, 1, L] ones",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PLAUSIBLE)
+def test_the_plausible_of_several_inputs_that_run_is_shown(workspace, kind):  # noqa: F811
+    *code, expected = PLAUSIBLE[kind]
+    found = found_in(workspace, *code)
+    assert runs_in_eager(found)
+    assert expected is None or format_inputs(found.spec) == expected
+
+
+def test_features_of_each_time_have_the_length_of_the_series(workspace):  # noqa: F811
+    found = found_in(workspace, *PLAUSIBLE["features of each time beside others"][:3])
+    assert [len(spec.dims) for spec in found.spec.entries.values()] == [3, 3]
