@@ -43,6 +43,17 @@ PLAUSIBLE = {
         "return self.out(x.transpose(1, 2).contiguous().view(b, -1, 16))",
         "query: f32[B=2, T=16, 16]; key: f32[B, T, 16]; value: f32[B, T, 16]",
     ),
+    "tokens of a block whose parts are handed on": (
+        "self.q, self.o, self.scale = nn.Linear(16, 16), nn.Linear(16, 16), nn.Parameter(torch.ones(16))",
+        "x, mask",
+        "return self.run(self.scale * x, lambda y: self.heads(y, mask))\n\n"
+        "def run(self, x, inner):\n    return x + self.o(inner(x))\n\n"
+        "def heads(self, x, mask):\n"
+        "    q = self.q(x).view(x.shape[0], -1, 4, 4).transpose(1, 2)\n"
+        "    s = (q @ q.transpose(-2, -1)).masked_fill(mask == 0, -1e9).softmax(-1)\n"
+        "    return (s @ q).transpose(1, 2).reshape(x.shape[0], -1, 16)",
+        None,
+    ),
     "tokens whose number is read": (
         "self.layer = nn.Linear(16, 16)",
         "x",
@@ -95,6 +106,11 @@ def test_the_plausible_of_several_inputs_that_run_is_shown(workspace, kind):  # 
     found = found_in(workspace, *code)
     assert runs_in_eager(found)
     assert expected is None or format_inputs(found.spec) == expected
+
+
+def test_a_block_of_heads_gets_tokens(workspace):  # noqa: F811
+    found = found_in(workspace, *PLAUSIBLE["tokens of a block whose parts are handed on"][:3])
+    assert format_inputs(found.spec).startswith("x: f32[B=2, T=16, 16]")
 
 
 def test_features_of_each_time_have_the_length_of_the_series(workspace):  # noqa: F811

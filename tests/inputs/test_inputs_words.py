@@ -56,6 +56,13 @@ SAID = {
         '"""\nParameters\n----------\nx: 3D tensor, [B, T, H]\n"""\nreturn self.layer(x)',
         "x: f32[B=2, T=16, 12]",
     ),
+    "another word for a size": (
+        "self.embedding_dim = 20",
+        "x",
+        '"""\nArgs:\n    x: 3D tensor of shape ``(batch_size, T, embedding_size)``\n"""\n'
+        "return x.sum(1) * self.embedding_dim",
+        "x: f32[B=2, T=16, 20]",
+    ),
     "windows of a batch": (
         "self.layer = nn.Linear(12, 8)",
         "x",
@@ -148,6 +155,22 @@ def test_the_docstrings_of_the_class_and_its_constructor_are_read(workspace, of_
     (found,) = looked_at(workspace, code)
     assert isinstance(found, Found), found.message
     assert format_inputs(found.spec) == "x: f32[B=2, T=16, 18]"
+
+
+def test_a_default_of_the_constructor_is_the_size_that_a_docstring_names(workspace):  # noqa: F811
+    code = (
+        f"{HEAD}{MORE}\nclass Net(nn.Module):\n    def __init__(self, embedding_dim=20):\n        super().__init__()\n"
+        "        self.parts = nn.ModuleList([nn.Linear(4 * embedding_dim, 8)])\n\n"
+        "    def forward(self, query, keys):\n"
+        '        """- query is a 3D tensor with shape: ``(batch_size, 1, embedding_size)``\n'
+        '        - keys is a 3D tensor with shape: ``(batch_size, T, embedding_size)``\n        """\n'
+        "        query = query.expand(-1, keys.size(1), -1)\n"
+        "        x = torch.cat([query, keys, query - keys, query * keys], -1)\n"
+        "        for part in self.parts:\n            x = part(x)\n        return x\n"
+    )
+    (found,) = looked_at(workspace, code)
+    assert isinstance(found, Found), found.message
+    assert format_inputs(found.spec) == "query: f32[B=2, 1, 20]; keys: f32[B, T=16, 20]"
 
 
 def test_the_reason_names_what_was_read(workspace):  # noqa: F811

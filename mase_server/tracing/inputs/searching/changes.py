@@ -12,7 +12,7 @@ from mase_server.tracing.inputs.searching.failures import Failed
 from mase_server.tracing.inputs.searching.kinds import RANKS, level_ranks
 from mase_server.tracing.inputs.searching.kinds import ROWS as KINDS
 from mase_server.tracing.inputs.searching.sizes import ROWS as SIZES
-from mase_server.tracing.inputs.searching.sizes import propose_agreements
+from mase_server.tracing.inputs.searching.sizes import propose_agreements, propose_partners
 from mase_server.tracing.inputs.searching.structure import ROWS as STRUCTURE
 from mase_server.tracing.inputs.searching.trees import iterate_tensor_specs, shape_of
 from mase_server.tracing.inputs.spec import Inputs
@@ -34,6 +34,7 @@ def propose_changes(failed: Failed) -> list[Inputs]:
         return []
     rows = ((row, match) for pattern, row in ROWS if (match := re.search(pattern, failed.text)))
     proposed = itertools.chain(
+        propose_partners(failed),
         itertools.chain.from_iterable(row(failed, match) for row, match in rows),
         propose_agreements(failed),
         level_ranks(failed),

@@ -57,7 +57,7 @@ def leaf_choices(model: nn.Module, name: str, wanted: Wanted, others: Inputs | N
     ordered = (by_name, by_use) if special else (by_use, by_name)
     mixed = [choice for pair in itertools.zip_longest(*ordered) for choice in pair if choice is not None]
     found = mixed or [*_list_similar_choices(model, name, others), *list_any_choices()]
-    found = _order_by_source(model, wanted, found)
+    found = _order_by_source(model, wanted, _drop_duplicates(found))
     return _drop_duplicates([*_list_told_choices(model, name, found), *found])
 
 

@@ -37,7 +37,6 @@ Match = re.Match[str]
 
 def propose_agreements(failed: Failed) -> Changes:
     """Changes after which the operands of the failing call agree."""
-    yield from _propose_partners(failed)
     yield from _propose_broadcasts(failed)
     for each in _find_disagreements(failed):
         yield from _settle_disagreement(failed, each)
@@ -77,7 +76,7 @@ def _propose_broadcasts(failed: Failed) -> Changes:
             )
 
 
-def _propose_partners(failed: Failed) -> Changes:
+def propose_partners(failed: Failed) -> Changes:
     """What is computed of one input meets what is computed of another: the later one gets the batch and the lengths of
     the first."""
     if OPERANDS.get(failed.trail.name) is not compare_elementwise:

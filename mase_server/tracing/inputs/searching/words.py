@@ -20,7 +20,7 @@ from typing import Any, TypeGuard
 from torch import nn
 
 from mase_server.tracing.inputs.spec import Dim, TensorSpec
-from mase_server.tracing.models.constructions import construction_of
+from mase_server.tracing.models.constructions import construction_of, signature_of
 
 #: What a dimension is called -> its symbol; the first that matches counts. `N` and `L` are decided by their place.
 SYMBOLS: tuple[tuple[str, str], ...] = (
@@ -222,9 +222,20 @@ def _value_of(model: nn.Module, size: str) -> int | None:
     """The number that a size's name has in the constructor, or as an attribute; None if it has none."""
     key = size.removeprefix("self.")
     made = construction_of(model)
-    held: Mapping[str, Any] = {**(made.bound() if made is not None else {}), **vars(model)}
+    defaults = {each.name: each.default for each in signature_of(type(model)).parameters.values()}
+    held: Mapping[str, Any] = {**defaults, **(made.bound() if made is not None else {}), **vars(model)}
+    if key not in held and (stem := _stem_of(key)):
+        # `embedding_size` of a docstring is the `embedding_dim` of the constructor, if it is the only one so called.
+        alike = {name for name in held if _stem_of(name) == stem}
+        key = alike.pop() if len(alike) == 1 else key
     value = held.get(key)
     return value if type(value) is int and value > 0 else None
+
+
+def _stem_of(size: str) -> str:
+    """The name of a size without the word for sizes; "" if it has none."""
+    stem = re.sub(r"_?(sizes?|dims?|dimensions?|channels|features|width)$", "", size.lower())
+    return stem if stem != size.lower() else ""
 
 
 def apply_words(told: Told, model: nn.Module, others: Sequence[TensorSpec]) -> Iterator[TensorSpec]:
