@@ -274,6 +274,28 @@ def test_a_configuration_is_what_the_workspace_makes_it(workspace):
     assert [layer.out_features for layer in found.model.layers] == [7, 7, 21]
 
 
+def test_a_file_that_only_defines_gives_its_classes(workspace):
+    put(
+        workspace,
+        "zoo.py",
+        """from net import Coder, Sizes
+
+class Spec:
+    def __init__(self, sizes):
+        self.sizes = sizes
+
+ZOO = {"base": Spec(Sizes(width=5, mult=[2]))}
+
+def load(name):
+    return Coder(ZOO[name].sizes)
+""",
+    )
+    text = CONFIGURED.replace("sizes: Sizes", "sizes")
+    (found,) = looked_at(workspace, text)
+    assert isinstance(found, Found), found
+    assert (found.arguments_from, found.model.layers[0].out_features) == ("usage", 10)
+
+
 def test_a_guess_that_torch_cannot_walk_is_tried_no_further(workspace):
     text = """import torch
 from torch import nn

@@ -2,7 +2,8 @@
 
 Names are simple assignments around the expression, parameters with a default or with an argument in some call, entries
 of a command line parser, and what the file imports. Of a file elsewhere in the workspace, imports of the workspace's
-own modules are carried out, since parts of a model are made of them; the file itself is never imported or run.
+own modules are carried out, since parts of a model are made of them; the file itself is imported only if it is a module
+of a package, or does nothing but define.
 """
 
 from __future__ import annotations
@@ -99,18 +100,22 @@ class _Index:
     """What a file binds: its functions with their classes, innermost first; plain assignments and imports by name.
 
     members: values that are assigned to attributes of `self`.  imports: name -> (module, name in it or "", level).
+    defined: classes and functions at the top of the file.  only_defines: does the file nothing but define and assign?
     """
 
     functions: list[tuple[ast.FunctionDef, str]]
     assignments: dict[str, list[tuple[int, ast.expr]]]
     members: dict[str, list[tuple[int, ast.expr]]]
     imports: dict[str, tuple[str, str, int]]
+    defined: frozenset[str]
+    only_defines: bool
 
 
 @functools.lru_cache(maxsize=64)
 def _index_tree(tree: ast.Module) -> _Index:
     """Read once for all calls in the file."""
-    index = _Index([], {}, {}, {})
+    defined = frozenset(node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef))
+    index = _Index([], {}, {}, {}, defined, all(map(_only_defines, tree.body)))
     owners = {
         inner: node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for inner in node.body
     }  # fmt: skip
@@ -132,6 +137,17 @@ def _index_tree(tree: ast.Module) -> _Index:
     # The innermost function around a line is the last that begins before it.
     index.functions.sort(key=lambda pair: -pair[0].lineno)
     return index
+
+
+def _only_defines(node: ast.stmt) -> bool:
+    """Is a statement at the top of a file an import, a definition, an assignment, a docstring or a guarded part?"""
+    if isinstance(node, ast.If | ast.Try):
+        return True
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    return isinstance(
+        node, ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef | ast.Assign | ast.AnnAssign | ast.Pass
+    )
 
 
 def _pair_targets(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
@@ -178,12 +194,23 @@ class _Resolver:
         if getattr(self.namespace.get(name), "__module__", "") == self.around.namespace.get("__name__"):
             return UNKNOWN  # the traced file's own, which is loaded already
         module, attribute, level = self.index.imports[name]
+        full = importlib.util.resolve_name("." * level + module, Place.of(self.file).package) if level else module
+        return self._import_member(full, attribute)
+
+    def _import_definition(self, name: str) -> Any:
+        """A class or function that the file itself defines, if it is a module and no program; else UNKNOWN."""
+        if not self.file or self.around is None:
+            return UNKNOWN
+        package = Place.of(self.file).package
+        module = f"{package}.{Path(self.file).stem}" if package else Path(self.file).stem
+        return self._import_member(module, name) if package or self.index.only_defines else UNKNOWN
+
+    def _import_member(self, module: str, name: str) -> Any:
         try:
-            full = importlib.util.resolve_name("." * level + module, Place.of(self.file).package) if level else module
-            if full not in sys.modules and not self._is_own(full):
+            if module not in sys.modules and not self._is_own(module):
                 return UNKNOWN
-            held = importlib.import_module(full)
-            found = getattr(held, attribute) if attribute else held
+            held = importlib.import_module(module)
+            found = getattr(held, name) if name else held
         except RAISED:  # the border to the user's modules
             return UNKNOWN
         return UNKNOWN if isinstance(found, Placeholder) else found
@@ -201,6 +228,8 @@ class _Resolver:
         try:
             return self._resolve_assigned(name, node.lineno, depth)
         except UnknownNameError:
+            if name in self.index.defined and (defined := self._import_definition(name)) is not UNKNOWN:
+                return defined
             for inner in ast.walk(node):
                 match inner:
                     case ast.Subscript(value=ast.Name(id=table), slice=ast.Name(id=key)) if key == name:
