@@ -8,7 +8,7 @@ import inspect
 import itertools
 import re
 import typing
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -41,6 +41,8 @@ from mase_server.tracing.inputs.spec import ConstantSpec, Inputs, MapSpec, Seque
 from mase_server.tracing.models.names import usual_inputs
 
 MAX_ROWS = 200
+#: The most members of a sequence that nobody reads before those that are unpacked.
+MAX_SKIPPED = 16
 
 
 class Record(dict[str, Any]):
@@ -167,6 +169,8 @@ def _list_member_choices(model: nn.Module, name: str, key: str, kind: Any, attri
 
 def _of_kind(model: nn.Module, name: str) -> list[Choice]:
     """Candidates by the forward's use of a parameter: a dict, several tensors, a list, one tensor."""
+    if _is_called(model, name):
+        return [Choice(ConstantSpec(give_back), f"a function that gives back what {name} takes")]
     keys = keys_of(model, name)
     if keys:
         return _list_container_choices(model, name, keys)
@@ -188,6 +192,18 @@ def _of_kind(model: nn.Module, name: str) -> list[Choice]:
     if walked := _walked_with(model, name):
         return walked
     return leaf_choices(model, name, Wanted(name))
+
+
+def give_back(value: Any, *more: Any, **options: Any) -> Any:
+    """The function for a forward that is handed one."""
+    return value
+
+
+def _is_called(model: nn.Module, name: str) -> bool:
+    """Does a forward call a parameter?"""
+    source = Source.of(model, model.forward)
+    calls = (node for node in ast.walk(source.node) if isinstance(node, ast.Call)) if source else ()
+    return any(_is_name(node.func, name) for node in calls)
 
 
 def _list_part_choices(model: nn.Module, name: str, index: int) -> list[Choice]:
@@ -351,22 +367,36 @@ def _is_name(node: ast.expr, name: str) -> bool:
 
 
 def parts_of(model: nn.Module, name: str) -> int:
-    """The number of values that forward unpacks from a parameter (`a, b = pair`); 0 if it does not."""
-    source = Source.of(model, model.forward)
-    for node in in_order(source.node) if source else ():
-        match node:
-            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Name(id=owner)) if owner == name:
-                return len(targets)
-    return 0
+    """The number of values that forward unpacks from a parameter (`a, b = pair`), with those before them; else 0."""
+    return next((first + len(targets) for first, targets in _iterate_unpackings(model, name)), 0)
 
 
 def target_of(model: nn.Module, name: str, index: int) -> ast.expr | None:
     """The target into which forward unpacks a member of a parameter (`a, (b, c) = pair`); None if it does not."""
+    first, targets = next(_iterate_unpackings(model, name), (0, []))
+    return targets[index - first] if first <= index < first + len(targets) else None
+
+
+def _iterate_unpackings(model: nn.Module, name: str) -> Iterator[tuple[int, list[ast.expr]]]:
+    """The first member that is unpacked, and the targets: 0 for `a, b = pair`, 6 for `a, b = inputs[6:]`."""
     source = Source.of(model, model.forward)
     for node in in_order(source.node) if source else ():
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Name(id=owner)) if owner == name:
-                return targets[index] if index < len(targets) else None
+                yield 0, targets
+            case ast.Assign(
+                targets=[ast.Tuple(elts=targets)], value=ast.Subscript(value=ast.Name(id=owner), slice=rest)
+            ):
+                first = _get_start(rest)
+                if owner == name and first is not None:
+                    yield first, targets
+
+
+def _get_start(rest: ast.expr) -> int | None:
+    """The 6 of `[6:]`; None for any other index."""
+    match rest:
+        case ast.Slice(lower=ast.Constant(value=int(first)), upper=None, step=None) if 0 <= first <= MAX_SKIPPED:
+            return first
     return None
 
 

@@ -18,7 +18,7 @@ from mase_server.tracing.inputs.searching.failures import Failed, Furthest, is_u
 from mase_server.tracing.inputs.searching.operands import CHANNELS
 from mase_server.tracing.inputs.searching.plausible import count_faults
 from mase_server.tracing.inputs.searching.singles import Choice
-from mase_server.tracing.inputs.searching.sizes import propose_partners
+from mase_server.tracing.inputs.searching.sizes import meets_mask, propose_partners
 from mase_server.tracing.inputs.searching.trees import get_inputs_key
 from mase_server.tracing.inputs.spec import (
     LARGEST_FILLED,
@@ -250,7 +250,7 @@ class Frontier:
         # If channels do not agree, keys are read, or a table of positions is added, the error is better evidence than
         # names.
         telling = failed.trail.name in CHANNELS or _STRUCTURE.search(failed.text) or failed.meets_table()
-        telling = telling or next(propose_partners(failed), None) is not None
+        telling = telling or meets_mask(failed) or next(propose_partners(failed), None) is not None
         if tells_ranks(failed) and any(choice.told for choice in candidate.picked.values()):
             telling = False  # words of another number of dimensions are about something else
         first = changed + usual if telling else usual + changed

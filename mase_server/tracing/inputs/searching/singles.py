@@ -89,7 +89,7 @@ def _list_told_choices(model: nn.Module, name: str, found: list[Choice]) -> list
     if told is None:
         return []
     others = [choice.spec for choice in found if isinstance(choice.spec, TensorSpec)]
-    return [Choice(spec, told.why(), told=True) for spec in apply_words(told, model, others)][:2]
+    return [Choice(spec, told.why(), told=True) for spec in apply_words(told, model, others)][:3]
 
 
 def _list_similar_choices(model: nn.Module, name: str, others: Inputs | None) -> list[Choice]:

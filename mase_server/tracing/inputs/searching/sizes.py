@@ -76,6 +76,15 @@ def _propose_broadcasts(failed: Failed) -> Changes:
             )
 
 
+def meets_mask(failed: Failed) -> bool:
+    """Does a mask meet a tensor of three or more dimensions? Then the mask has its shape, but for the channels."""
+    if OPERANDS.get(failed.trail.name) is not compare_elementwise:
+        return False
+    found = list(list_operands(failed.trail))
+    masks = [path for path in map(failed.place, found) if path is not None and "mask" in str(path[-1]).lower()]
+    return bool(masks) and any(value.dim() > 2 and failed.place(value) is None for value in found)
+
+
 def propose_partners(failed: Failed) -> Changes:
     """What is computed of one input meets what is computed of another: the later one gets the batch and the lengths of
     the first."""
@@ -163,6 +172,22 @@ def _propose_told_sizes(failed: Failed, match: Match) -> Changes:
     tensor = next(iter(list_operands(failed.trail)), None)
     for had, wanted in ((second, first), (first, second)):
         yield from _settle_disagreement(failed, Disagreement(tensor, -1, had, wanted))
+
+
+def _propose_longer(failed: Failed, match: Match) -> Changes:
+    """`padding (512, 512) at dimension 2 of input [1, 2, 16]`: the next power of two, twice as long as the padding."""
+    padding, at = max(int(match[1]), int(match[2])), int(match[3])
+    shape = [int(size) for size in re.findall(r"\d+", match[4])]
+    if at < len(shape):
+        wanted = 1 << (2 * padding).bit_length() - (padding & (padding - 1) == 0)
+        yield from _settle_disagreement(failed, Disagreement(None, -1, shape[at], wanted))
+
+
+def _propose_split(failed: Failed, match: Match) -> Changes:
+    """`to sum exactly to 3, but got split_sizes=[3, 3]`: as many as the parts have together."""
+    wanted = sum(int(size) for size in re.findall(r"\d+", match[3]))
+    tensor = next(iter(list_operands(failed.trail)), None)
+    yield from _settle_disagreement(failed, Disagreement(tensor, int(match[2]), int(match[1]), wanted))
 
 
 def _propose_told_shapes(failed: Failed, match: Match) -> Changes:
@@ -279,6 +304,8 @@ Row = tuple[str, Callable[[Failed, Match], Changes]]
 
 #: Pattern of `Type: message` -> what could be changed. Every row that fits is asked, in order.
 ROWS: tuple[Row, ...] = (
+    (r"padding \((\d+), (\d+)\) at dimension (\d+) of input.*\[([\d, ]+)\]", _propose_longer),
+    (r"sum exactly to (\d+) .*at dimension (-?\d+)\).*split_sizes=\[([\d, ]+)\]", _propose_split),
     (r"can't be greater than actual input size|[Oo]utput size is too small|smaller than kernel|should be less than the"
      r"|maximum size for tensor|not in range for dimension|non-empty|too small|Expected more than 1 ", _propose_larger),
     (r"shape of the mask", _propose_selecting_masks),

@@ -119,7 +119,9 @@ def name_sizes(inputs: Inputs, sizes: tuple[int, ...]) -> tuple[Dim, ...]:
 
 
 def resize_dimension(inputs: Inputs, path: Path, spec: TensorSpec, at: int, size: int) -> Iterator[Inputs]:
-    """Change one dimension: of everything that shares its symbol, then of this tensor alone."""
+    """Change one dimension: of everything that shares its symbol, then of this tensor alone. at: may count from the
+    end."""
+    at %= len(spec.dims)
     dim = spec.dims[at]
     if dim in ("H", "W") and inputs.sizes.get("H") == inputs.sizes.get("W"):
         # Images are square until there is other evidence.

@@ -246,7 +246,7 @@ def apply_words(told: Told, model: nn.Module, others: Sequence[TensorSpec]) -> I
         if _fits_kind(told, spec):
             merged = tuple(_open_size(spec.dims[at], at, dims) if dim is None else dim for at, dim in enumerate(dims))
             yield TensorSpec(told.kind or spec.dtype, merged, spec.fill, spec.argument)
-    if not any(_fits_kind(told, spec) for spec in alike):
+    if not any(_fits_kind(told, spec) and spec.dtype in (told.kind, "f32") for spec in alike):
         features = (spec.dims[-1] for spec in others if spec.dims and spec.dtype == "f32")
         width = next((dim for dim in features if isinstance(dim, int)), 64)
         rest = tuple(_open_size(None, at, dims, width) if dim is None else dim for at, dim in enumerate(dims))

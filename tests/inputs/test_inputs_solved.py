@@ -1,0 +1,75 @@
+"""Inputs that follow from what an error says: paddings, splits, unpacked slices, callables and partners.
+
+Ground truth: what is found runs in plain eager PyTorch, with values of several seeds.
+"""
+
+import pytest
+
+from mase_server.tracing.inputs.text import format_inputs
+from tests.inputs.test_inputs_kinds import found_in, runs_in_eager, workspace  # noqa: F401 - a fixture
+
+#: What is told -> layers, parameters of forward, its body, the inputs.
+SOLVED = {
+    "a padding longer than a signal": (
+        "self.size = 1024",
+        "x",
+        '"""x (Tensor): signal (B, T)."""\n'
+        "s = torch.stft(x, self.size, 256, window=torch.hann_window(self.size), return_complex=True)\nreturn s.abs()",
+        None,
+    ),
+    "two signals in a loss": (
+        "self.size = 2048",
+        "x, y",
+        '"""\nArgs:\n    x (Tensor): Predicted signal (B, T).\n    y (Tensor): Groundtruth signal (B, T).\n"""\n'
+        "def mag(a):\n"
+        "    return torch.stft(a, self.size, 512, window=torch.hann_window(self.size), return_complex=True).abs()\n"
+        "return F.l1_loss(mag(x), mag(y)) + (mag(y) - mag(x)).norm() / mag(y).norm()",
+        None,
+    ),
+    "halves of channels": (
+        "self.half, self.conv = 5, nn.Conv1d(5, 10, 1)",
+        "x, x_mask",
+        "a, b = torch.split(x, [self.half] * 2, 1)\nm, s = self.conv(a).chunk(2, 1)\n"
+        "return torch.cat([a, (m + b * s.exp()) * x_mask], 1)",
+        "x: f32[B=2, 10, L=64]; x_mask: f32[B, 1, L] ones",
+    ),
+    "a mask over all channels of what is computed": (
+        "self.convs = nn.ModuleList([nn.Conv1d(3, 16, 3, padding=1), nn.Conv1d(16, 16, 3, padding=1)])",
+        "x, x_mask",
+        "for conv in self.convs:\n    x = conv(x * x_mask).relu()\nreturn x * x_mask",
+        "x: f32[B=2, 3, L=64]; x_mask: f32[B, 1, L] ones",
+    ),
+    "the rest of a list": (
+        "self.scale = 2.0",
+        "inputs, predictions",
+        "mel, pitch, energy = inputs[3:]\np, q, r = predictions\n"
+        "return F.l1_loss(p, mel) + F.l1_loss(q, pitch) * self.scale + F.l1_loss(r, energy)",
+        None,
+    ),
+    "a layer that is handed over": (
+        "self.norm = nn.LayerNorm(16)",
+        "x, sublayer",
+        "return x + sublayer(self.norm(x))",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SOLVED)
+def test_an_error_that_tells_a_size_or_a_kind_is_solved(workspace, kind):  # noqa: F811
+    *code, expected = SOLVED[kind]
+    found = found_in(workspace, *code)
+    assert runs_in_eager(found)
+    assert expected is None or format_inputs(found.spec) == expected
+
+
+def test_a_signal_is_longer_than_its_padding(workspace):  # noqa: F811
+    found = found_in(workspace, *SOLVED["two signals in a loss"][:3])
+    assert [(spec.dtype, len(spec.dims)) for spec in found.spec.entries.values()] == [("f32", 2), ("f32", 2)]
+    assert found.inputs["x"].shape == found.inputs["y"].shape
+    assert found.inputs["x"].shape[1] > 1024
+
+
+def test_a_sequence_is_as_long_as_its_slice_is_unpacked(workspace):  # noqa: F811
+    found = found_in(workspace, *SOLVED["the rest of a list"][:3])
+    assert len(found.inputs["inputs"]) == 6
