@@ -66,6 +66,13 @@ PLAUSIBLE = {
         "return self.value(x) + self.hour(marks[:, :, 2]) + self.day(marks[:, :, 1])",
         "x: f32[B=2, T=16, 5]; marks: i64[B, T, 3] < 7",
     ),
+    "columns that only another configuration reads": (
+        "self.value, self.hour, self.day = nn.Linear(5, 8), nn.Embedding(24, 8), nn.Embedding(7, 8)",
+        "x, marks",
+        "minute = self.minute(marks[:, :, 4]) if hasattr(self, 'minute') else 0\n"
+        "return self.value(x) + self.hour(marks[:, :, 2]) + self.day(marks[:, :, 1]) + minute",
+        "x: f32[B=2, T=16, 5]; marks: i64[B, T, 3] < 7",
+    ),
     "features of each time beside others": (
         "self.conv, self.mark = nn.Conv1d(7, 16, 3, padding=1), nn.Linear(4, 16)",
         "x, marks",

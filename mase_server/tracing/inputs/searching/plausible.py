@@ -61,12 +61,40 @@ def read_source(model: nn.Module, name: str) -> Seen:
 
 
 def _read_method(source: Source | None, name: str, seen: Seen, depth: int) -> None:
-    for node in in_order(source.node) if source is not None else ():
+    for node in _iterate_run(source) if source is not None else ():
         if isinstance(node, ast.Assign) and _stores(node, name) and not _keeps_shape(node.value, name):
             return
         _read_node(node, name, seen)
         if isinstance(node, ast.Call) and source is not None and depth < MAX_DEPTH:
             _read_called(source, node, name, seen, depth)
+
+
+def _iterate_run(source: Source) -> Iterator[ast.AST]:
+    """The nodes of a method, without the branches that the module's attributes rule out."""
+    out: set[int] = set()
+    for node in ast.walk(source.node):
+        if isinstance(node, ast.IfExp | ast.If) and (held := _decide(source, node.test)) is not None:
+            dead = node.orelse if held else node.body
+            for part in dead if isinstance(dead, list) else [dead]:
+                out |= {id(each) for each in ast.walk(part)}
+    return (node for node in in_order(source.node) if id(node) not in out)
+
+
+def _decide(source: Source, test: ast.expr) -> bool | None:
+    """The answer of `hasattr(self, "x")`, `self.flag` or `self.layer is not None`; None if it is not known."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            held = _decide(source, inner)
+            return None if held is None else not held
+        case ast.Call(func=ast.Name(id="hasattr"), args=[ast.Name(id="self"), ast.Constant(value=str(name))]):
+            return hasattr(source.owner, name)
+        case ast.Compare(left=ast.Attribute(value=ast.Name(id="self"), attr=name), ops=[ast.Is() | ast.IsNot() as how],
+                         comparators=[ast.Constant(value=None)]) if name in vars(source.owner):  # fmt: skip
+            return (vars(source.owner)[name] is None) == isinstance(how, ast.Is)
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            held = vars(source.owner).get(name)
+            return held if isinstance(held, bool) else None
+    return None
 
 
 def _stores(node: ast.Assign, name: str) -> bool:
