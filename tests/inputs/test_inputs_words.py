@@ -63,6 +63,21 @@ SAID = {
         "return x.sum(1) * self.embedding_dim",
         "x: f32[B=2, T=16, 20]",
     ),
+    "the input of a section of shapes": (
+        "self.scale = 2.0",
+        "x",
+        '"""\nShape:\n    - Input: :math:`(N, 5, L)`\n    - Output: :math:`(N, 5)`\n"""\n'
+        "return x.mean(-1) * self.scale",
+        "x: f32[B=2, 5, L=64]",
+    ),
+    "an input shape on its own line": (
+        "self.scale = 2.0",
+        "X",
+        '"""\nInput shape\n  - 3D tensor with shape: ``(batch_size, field_size, 6)``.\n\n'
+        "Output shape\n  - 2D tensor with shape: ``(batch_size, 1)``.\n"
+        '"""\nreturn X.mean(-1) * self.scale',
+        "X: f32[B=2, 6, 6]",
+    ),
     "windows of a batch": (
         "self.layer = nn.Linear(12, 8)",
         "x",

@@ -286,7 +286,8 @@ def on_meta(value: Any, shadows: Shadows) -> Any:
     def change(item: Any) -> Any:
         if not isinstance(item, torch.Tensor) or item.is_meta:
             return item
-        return shadows.twin(item)
+        # The values of big images decide nothing, and computing with them takes longer than all else.
+        return shadows.twin(item, known=not item.is_floating_point() or item.numel() <= shadows.limit)
 
     with torch._C.DisableTorchFunction():
         return map_leaves(value, change)

@@ -20,7 +20,7 @@ from typing import Any, TypeGuard
 from torch import nn
 
 from mase_server.tracing.inputs.spec import Dim, TensorSpec
-from mase_server.tracing.models.constructions import construction_of, signature_of
+from mase_server.tracing.models.constructions import construction_of, list_required_parameters, signature_of
 
 #: What a dimension is called -> its symbol; the first that matches counts. `N` and `L` are decided by their place.
 SYMBOLS: tuple[tuple[str, str], ...] = (
@@ -63,6 +63,7 @@ _INTEGER = re.compile(
 _BOOLEAN = re.compile(r"\bBool(Tensor|ean)?\b|\bbool\b")
 #: The beginning of what is said of a parameter: `x (Tensor): `, `:param x:`, `- x is`.
 _ENTRY = r"^\W*(?:param\s+|attr:|arg\s+)?[`*\"']*NAME[`*\"']*\s*(?:\([^)]*\)|\[[^\]]*\])?\s*(?::|-|=|\u2013|\bis\b)"
+_SECTION = re.compile(r"^\W*[Ii]nputs?(?:[ _]shape)?\W*(?:$|:)")
 #: The most lines that follow the one that names a parameter and may tell of it.
 _FURTHER = 3
 MAX_RANK = 6
@@ -109,7 +110,10 @@ def _iterate_told(model: nn.Module, name: str) -> Iterator[Told]:
         yield from _read_lines(model, lines, name, "its comment says")
     for text in (forward.__doc__, kind.__dict__.get("__doc__"), getattr(kind.__init__, "__doc__", None)):
         if isinstance(text, str):
-            yield from _read_lines(model, inspect.cleandoc(text).splitlines(), name, "its docstring says")
+            lines = inspect.cleandoc(text).splitlines()
+            yield from _read_lines(model, lines, name, "its docstring says")
+            if len(list_required_parameters(forward)) == 2:  # self, and the input
+                yield from _read_section(model, lines)
     if (match := _SUFFIX.fullmatch(name)) is not None:
         yield Told(tuple(match[1]), "its name says")
 
@@ -167,6 +171,15 @@ def _read_lines(model: nn.Module, lines: Sequence[str], name: str, source: str) 
         sizes = _find_shape(model, rest, letters=is_entry)
         if sizes:
             yield Told(sizes, source, _kind_of(rest.split("\n\n")[0]))
+
+
+def _read_section(model: nn.Module, lines: Sequence[str]) -> Iterator[Told]:
+    """`- Input: :math:`(N, C, L)``, `Input shape`: what is said of the only input, whatever its name."""
+    for at, line in enumerate(lines):
+        if (match := _SECTION.match(line)) is not None:
+            rest = "\n".join([line[match.end() :], *_entry_lines(lines, at)])
+            if sizes := _find_shape(model, rest, letters=True):
+                yield Told(sizes, "its docstring says", _kind_of(rest))
 
 
 def _entry_lines(lines: Sequence[str], at: int) -> Iterator[str]:
