@@ -76,7 +76,7 @@ SAID = {
         '"""\nInput shape\n  - 3D tensor with shape: ``(batch_size, field_size, 6)``.\n\n'
         "Output shape\n  - 2D tensor with shape: ``(batch_size, 1)``.\n"
         '"""\nreturn X.mean(-1) * self.scale',
-        "X: f32[B=2, 6, 6]",
+        "X: f32[B=2, T=16, 6]",
     ),
     "windows of a batch": (
         "self.layer = nn.Linear(12, 8)",
