@@ -374,7 +374,9 @@ class GraphSnapshot:
         self.transforms: Mapping[int, Transform] = {}
         self.hardware: Mapping[int, Emission] = {}
         #: The files that the trace read, but for those of packages.
-        self.read = frozenset(self.files) | {path for kind, path, _ in payload["dependencies"] if kind == "content"}
+        self.read = frozenset(self.files) | {
+            path for kind, path, _ in payload["dependencies"] or () if kind == "content"
+        }
         self._tables = Tables(payload)
 
     def with_transforms(self, transforms: Mapping[int, Transform]) -> GraphSnapshot:

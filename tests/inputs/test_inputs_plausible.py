@@ -86,6 +86,28 @@ PLAUSIBLE = {
         "return F.embedding_bag(q, self.a) * F.embedding_bag(r, self.b)",
         "input: i64[B=2, T=16] < 10",
     ),
+    "members that are read by number alone": (
+        "self.table, self.out = nn.Embedding(40, 8), nn.Linear(8, 3)",
+        "inputs",
+        "text, aspect = inputs[0], inputs[1]\nlengths = (aspect != 0).sum(-1, keepdim=True).clamp(min=1)\n"
+        "x = self.table(text).mean(1) + self.table(aspect).sum(1) / lengths\nreturn self.out(x)",
+        "inputs: [i64[B=2, T=16] < 40, i64[B, T] < 40]",
+    ),
+    "one member that is read": (
+        "self.table, self.rnn = nn.Embedding(40, 8), nn.GRU(8, 6, batch_first=True)",
+        "inputs",
+        "tokens = inputs[0]\nreturn self.rnn(self.table(tokens))[0]",
+        "inputs: [i64[B=2, T=16] < 40]",
+    ),
+    "lengths in a column": (
+        "self.layer = nn.Linear(8, 8)",
+        "keys, keys_length",
+        '"""\n- keys is a 3D tensor with shape: ``(batch_size, T, 8)``\n'
+        '- keys_length is a 2D tensor with shape: ``(batch_size, 1)``\n"""\n'
+        "mask = torch.arange(keys.shape[1])[None] < keys_length.view(-1, 1)\n"
+        "return self.layer(keys) * mask.unsqueeze(-1)",
+        "keys: f32[B=2, T=16, 8]; keys_length: i64[B, 1] lengths(T)",
+    ),
     "sources of audio": (
         "self.gain = 0.5",
         "wav",

@@ -3,10 +3,14 @@
 Ground truth: what is found runs in plain eager PyTorch, with values of several seeds.
 """
 
+import random
+
 import pytest
 
 from mase_server.tracing.inputs.text import format_inputs
-from tests.inputs.test_inputs_kinds import found_in, runs_in_eager, workspace  # noqa: F401 - a fixture
+from mase_server.tracing.models.found import Unshown
+from tests.inputs.test_inputs_kinds import file_of, found_in, runs_in_eager, workspace  # noqa: F401 - a fixture
+from tests.inputs.test_inputs_repairs import looked_at
 
 #: What is told -> layers, parameters of forward, its body, the inputs.
 SOLVED = {
@@ -61,6 +65,32 @@ def test_an_error_that_tells_a_size_or_a_kind_is_solved(workspace, kind):  # noq
     found = found_in(workspace, *code)
     assert runs_in_eager(found)
     assert expected is None or format_inputs(found.spec) == expected
+
+
+def test_numbers_drawn_in_a_forward_are_the_same_in_every_try(workspace):  # noqa: F811
+    code = (
+        "self.layer = nn.Linear(4, 4)",
+        "x",
+        "import random\nx = self.layer(x)\nreturn x[:, torch.arange(20, 20 + random.randint(0, 60))]",
+    )
+    texts = set()
+    for seed in range(4):
+        random.seed(seed)
+        texts.add(format_inputs(found_in(workspace, *code).spec))
+    assert len(texts) == 1
+
+
+def test_a_forward_that_needs_too_much_memory_is_not_at_fault(workspace):  # noqa: F811
+    (item,) = looked_at(
+        workspace,
+        file_of(
+            "self.layer = nn.Linear(4, 4)",
+            "x",
+            "x = self.layer(x)\nraise RuntimeError('[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: '\n"
+            "    'can\\'t allocate memory: you tried to allocate 4294967296 bytes.')",
+        ),
+    )
+    assert isinstance(item, Unshown)
 
 
 def test_a_signal_is_longer_than_its_padding(workspace):  # noqa: F811
