@@ -8,7 +8,7 @@ import inspect
 import itertools
 import re
 import typing
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -181,6 +181,8 @@ def _of_kind(model: nn.Module, name: str) -> list[Choice]:
         return [
             Choice(SequenceSpec(_list_specs(row), is_list=True), _join_reasons(row)) for row in _combine_parts(read)
         ]
+    if listed := _read_alone(model, name):
+        return [*listed, *leaf_choices(model, name, Wanted(name))]
     if (count := _count_listed_tensors(model, name)) > 0:
         wanted = Wanted(name, 0) if reads_members(model, name) else Wanted(name)
         lists = [
@@ -228,6 +230,37 @@ def _read_by_number(model: nn.Module, name: str) -> list[list[Choice]] | None:
     if len({use.path for use in uses if use is not None}) < count:
         return None
     return [list_consumer_choices(use) or list_any_choices() for use in uses if use is not None]
+
+
+def _read_alone(model: nn.Module, name: str) -> list[Choice]:
+    """A list, if nothing is read of a parameter but members, each by its number."""
+    source, count = Source.of(model, model.forward), members_of(model, name)
+    if source is None or not count or any(spec.dims[:1] == (count,) for spec in usual_inputs(name)):
+        return []
+    names: dict[int, str] = {}
+    read = 0
+    for node in ast.walk(source.node):
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+                names |= dict(_named_members(name, targets, values))
+            case ast.Assign(targets=[target], value=value):
+                names |= dict(_named_members(name, [target], [value]))
+            case ast.Subscript(value=held, slice=ast.Constant(value=int())) if _is_name(held, name):
+                read += 1
+    uses = sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(source.node))
+    if read < uses or not names:
+        return []
+    parts = [leaf_choices(model, names.get(index, f"{name}{index}"), Wanted(name, index)) for index in range(count)]
+    return [Choice(SequenceSpec(_list_specs(row), is_list=True), _join_reasons(row)) for row in _combine_parts(parts)]
+
+
+def _named_members(name: str, targets: Sequence[ast.expr], values: Sequence[ast.expr]) -> Iterator[tuple[int, str]]:
+    """`text, aspect = inputs[0], inputs[1]`: the names that members get."""
+    for target, value in zip(targets, values, strict=False):
+        match target, value:
+            case ast.Name(id=given), ast.Subscript(value=held, slice=ast.Constant(value=int(index))):
+                if _is_name(held, name):
+                    yield index, given
 
 
 def _walked_with(model: nn.Module, name: str) -> list[Choice]:

@@ -150,6 +150,8 @@ class Furthest:
     #: Kinds of errors that concern only inputs, or are refusals: other inputs may succeed.
     _avoidable: set[tuple[str, ...]] = field(default_factory=set)
     _count: int = 0
+    #: Did a try end for want of memory? Then its inputs may have been right.
+    _starved: bool = False
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -172,6 +174,7 @@ class Furthest:
     def failed(self, inputs: Inputs, error: BaseException, *, of_inputs: bool = False) -> None:
         """Note that the counted forward failed. of_inputs: in a call that was given only inputs."""
         self.tries += 1
+        self._starved = self._starved or "can't allocate memory" in str(error)
         if self._count > self.layers:
             self.layers, self.inputs, self.kinds, self._avoidable = self._count, [], {}, set()
         if self._count == self.layers:
@@ -195,7 +198,7 @@ class Furthest:
 
     def likely(self) -> Inputs | None:
         """The first inputs that got furthest, if their error is the forward's own."""
-        if self.layers == 0 or len(self.kinds) != 1 or self._avoidable:
+        if self.layers == 0 or len(self.kinds) != 1 or self._avoidable or self._starved:
             return None
         enough = len(self.inputs) >= ENOUGH or is_unavoidable(self.errors()[0])
         return self.inputs[0] if enough else None
@@ -203,7 +206,7 @@ class Furthest:
     def plausible(self) -> Inputs | None:
         """The first inputs that got furthest, if all that got so far failed at one line, for any reason."""
         places = {kind[2:] for kind in self.kinds}
-        return self.inputs[0] if self.layers > 0 and len(places) == 1 else None
+        return self.inputs[0] if self.layers > 0 and len(places) == 1 and not self._starved else None
 
 
 def is_unavoidable(error: BaseException) -> bool:

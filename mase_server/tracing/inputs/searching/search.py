@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import random
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -132,7 +133,13 @@ class _Search:
     def _attempt_values(self, values: InputValues) -> BaseException | None:
         self.hooks.shadows.steps += TRY_STEPS
         args, kwargs = call_arguments(self.model, values)
-        return self.hooks.attempt(self.model, args, kwargs)
+        # What a forward draws by chance is the same in every try.
+        state = random.getstate()
+        random.seed(0)
+        try:
+            return self.hooks.attempt(self.model, args, kwargs)
+        finally:
+            random.setstate(state)
 
     def _note_failure(self, candidate: Candidate, values: InputValues, error: BaseException) -> None:
         self.errors.append(describe_error(error))

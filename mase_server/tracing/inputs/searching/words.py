@@ -14,7 +14,7 @@ import re
 import textwrap
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 from torch import nn
@@ -264,7 +264,10 @@ def apply_words(told: Told, model: nn.Module, others: Sequence[TensorSpec]) -> I
         width = next((dim for dim in features if isinstance(dim, int)), 64)
         rest = tuple(_open_size(None, at, dims, width) if dim is None else dim for at, dim in enumerate(dims))
         bound = next((spec for spec in others if spec.dtype == "i64" and spec.fill == "below"), None)
-        if told.kind == "i64":
+        lengths = next((spec for spec in others if spec.fill == "lengths"), None)
+        if lengths is not None:
+            yield replace(lengths, dims=rest)
+        elif told.kind == "i64":
             yield TensorSpec("i64", rest, "below", bound.argument if bound is not None else 10)
         else:
             yield TensorSpec(told.kind or "f32", rest, "ones" if told.kind == "bool" else "")
