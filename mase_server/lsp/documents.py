@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -116,6 +117,9 @@ class Alignment:
                 added.append(self._lines[line])
                 continue
             removed = self._traced[last:origin]
+            if any("\ufffd" in line for line in added):
+                # The editor read the file in another encoding: the same code in other letters.
+                added, removed = ([_FOREIGN.sub("", line) for line in lines] for lines in (added, removed))
             if (added or removed) and _code_of(added) != _code_of(removed):
                 yield last, origin
             last, added = origin + 1, []
@@ -197,6 +201,10 @@ class Alignment:
 def _is_same_line(line: str, other: str) -> bool:
     """Are two lines equal, apart from their line ends?"""
     return line == other or strip_line_end(line) == strip_line_end(other)
+
+
+#: What a decoder may read differently: all but ASCII.
+_FOREIGN = re.compile(r"[^\x00-\x7f]+")
 
 
 def _code_of(lines: list[str]) -> list[str]:

@@ -214,7 +214,10 @@ def test_a_folder_with_the_name_of_a_file_is_wrong_usage(mase, tmp_path):
         (b"", "no-model"),
         (b"\x00\x01\xff" * 40, "not-text"),
         (b"# caf\xe9\n" + NET.encode(), "unknown-encoding"),
-        (b"import not_there\nWIDTH = int(not_there.WIDTH)\n" + NET.encode(), "missing-package"),
+        (
+            b"import not_there\nWIDTH = int(not_there.WIDTH)\n" + NET.replace("Linear(8,", "Linear(WIDTH,").encode(),
+            "missing-package",
+        ),
         (NET.replace("super().__init__()", "raise SystemExit(3)").encode(), "exited"),
         (NET.replace("super().__init__()", "raise KeyboardInterrupt").encode(), "constructor-error"),
         (NET.replace("h = self.a(x).relu()", "import os; os._exit(3)").encode(), "exited"),

@@ -230,7 +230,8 @@ class Play:
         self.feature("textDocument/inlayHint", document, {"range": area}, check)
 
     def plain(self, document: Document, label: str) -> str:
-        """A label without what passes, and inputs that somebody wished, make of it."""
+        """A label without what passes, inputs that somebody wished, and changes of the text make of it."""
+        label = label.replace("~", "")
         label = _QUANTISED.sub(r"\1f32[", label) if self.passes else label
         return _WISHED.sub("[B, ", label) if document.wished else label
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 import time
 from itertools import takewhile
@@ -254,6 +255,11 @@ class Editor:
 
     async def request(self, method, params):
         return await self.client.protocol.send_request_async(method, params)
+
+
+def marked(hints):
+    """Hints as they read while a changed text may have changed what they say."""
+    return {at: re.sub(r"(?=\w)", "~", text, count=1) for at, text in hints.items()}
 
 
 def common(one, other):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from editing import REFRESHES, capabilities
+from editing import REFRESHES, capabilities, marked
 from lsprotocol import types as lsp
 from notebook_editing import Notebook, as_json
 
@@ -88,12 +88,13 @@ async def test_hints_follow_what_is_typed_and_a_save_traces_the_cells_of_now(edi
     imports, net, use = notebook.cells
     notebook.type(imports, 1, 10, 1, 10, "\nheight = 3\ndepth = 4")
     notebook.type(net, 2, 12, 2, 19, "self.fc2")
-    assert await all_hints(notebook) == [{}, {at: hint for at, hint in NET_HINTS.items() if at[0] != 2}, USE_HINTS]
+    left = {at: hint for at, hint in NET_HINTS.items() if at[0] != 2}
+    assert await all_hints(notebook) == [{}, marked(left), marked(USE_HINTS)]
     notebook.type(net, 2, 12, 2, 20, "self.fc")
-    assert await all_hints(notebook) == [{}, NET_HINTS, USE_HINTS]
+    assert await all_hints(notebook) == [{}, marked(NET_HINTS), marked(USE_HINTS)]
     notebook.type(net, 0, 0, 0, 0, "# a line more\n")
     below = {(line + 1, column): hint for (line, column), hint in NET_HINTS.items()}
-    assert await all_hints(notebook) == [{}, below, USE_HINTS]
+    assert await all_hints(notebook) == [{}, marked(below), marked(USE_HINTS)]
     notebook.retype(use, "B:2, 10", "B:2, 12")
     assert await editor.hints(use) == {}
     notebook.save()
@@ -104,12 +105,12 @@ async def test_hints_follow_what_is_typed_and_a_save_traces_the_cells_of_now(edi
 async def test_cells_that_come_move_and_go_take_what_is_shown_with_them(editor):
     notebook = await opened(editor, IMPORTS, NET, USE, BROKEN)
     notebook.insert(1, notebook.cell("import os\n"))
-    assert await all_hints(notebook) == [{}, {}, NET_HINTS, USE_HINTS, {}]
+    assert await all_hints(notebook) == [{}, {}, marked(NET_HINTS), marked(USE_HINTS), {}]
     assert len((await editor.diagnostics(notebook.cells[4])).items) == 1
     notebook.remove(1)
     gone = notebook.cells[2]
     notebook.remove(2)
-    assert await all_hints(notebook) == [{}, NET_HINTS, {}]
+    assert await all_hints(notebook) == [{}, marked(NET_HINTS), {}]
     assert await editor.hints(gone) == {}
     assert not (await editor.diagnostics(gone)).items
     notebook.move(2, 0)

@@ -7,7 +7,7 @@ import signal
 import sys
 
 import pytest
-from editing import FAKE_SERVER, REFRESHES, Editor, capabilities
+from editing import FAKE_SERVER, REFRESHES, Editor, capabilities, marked
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 
@@ -76,14 +76,16 @@ async def test_a_hint_of_an_older_trace_resolves_to_itself(editor):
 async def test_hints_move_with_the_text_and_leave_the_edited_line(editor):
     path, _ = await opened(editor)
     editor.change(path, (3, 0, 3, 0, "        # why\n"), (5, 10, 5, 10, "a"))
-    expected = below({at: text for at, text in HINTS.items() if at[0] != 4}, 3)
+    # What ran once before the edited line stays sure; what ran twice, or comes after it, may have changed.
+    doubted = marked({at: text for at, text in HINTS.items() if at == (2, 23) or at[0] > 4})
+    expected = below({at: text for at, text in {**HINTS, **doubted}.items() if at[0] != 4}, 3)
     assert await editor.hints(path) == expected
 
 
 async def test_hints_come_back_when_the_edit_is_undone(editor):
     path, _ = await opened(editor)
     editor.change(path, (3, 8, 5, 0, ""))
-    assert await editor.hints(path) == {(2, 23): HINTS[2, 23], (2, 29): HINTS[2, 29]}
+    assert await editor.hints(path) == marked({(2, 23): HINTS[2, 23], (2, 29): HINTS[2, 29]})
     deleted = "".join(line + "\n" for line in NET.split("\n")[3:5])[8:]
     editor.change(path, (3, 8, 3, 8, deleted))
     assert await editor.hints(path) == HINTS
@@ -115,7 +117,7 @@ async def test_typing_on_while_a_trace_runs_places_its_result_in_the_newest_text
     editor.save(path, saved)
     editor.change(path, (0, 0, 0, 0, "import os\n"))
     await editor.end_state(path)
-    assert (await editor.hints(path))[3, 23] == ": f32[B, 32|128]"
+    assert (await editor.hints(path))[3, 23] == ": ~f32[B, 32|128]"
 
 
 async def test_another_program_that_writes_the_file_does_not_shift_the_hints(editor):
@@ -169,7 +171,7 @@ async def test_a_stale_hover_says_so(editor):
     editor.save(path, NET + "def (")
     assert await editor.end_state(path) == "failed"
     assert "stale" in (await editor.hover(path, 3, 8)).contents.value
-    assert await editor.hints(path) == HINTS
+    assert await editor.hints(path) == marked(HINTS)
     report = await editor.diagnostics(path)
     assert [(d.code, d.range.start.line) for d in report.items] == [("syntax-error", 6)]
 
@@ -182,7 +184,7 @@ async def test_five_bad_saves_later_the_last_good_hints_are_still_there(editor):
         text += "("
         editor.save(path, text)
         await editor.end_state(path)
-    assert await editor.hints(path) == HINTS
+    assert await editor.hints(path) == marked(HINTS)
 
 
 async def test_the_lens_stands_on_the_class_and_traces_again(editor):

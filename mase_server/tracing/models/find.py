@@ -206,7 +206,7 @@ class _Finder(Running):
         yield from (item for item in self._from_factories(first, module, set(names)) if isinstance(item, Found))
         for index, name in enumerate(names):
             if name in classes and name not in self.covered and self.wishes.wants(name):
-                if self.is_late():
+                if self.shown and self.is_late():
                     self._note_late(name, self.nodes.get(name))
                     continue
                 self.take_turn(len(names) - index)
