@@ -86,6 +86,19 @@ PLAUSIBLE = {
         "return F.embedding_bag(q, self.a) * F.embedding_bag(r, self.b)",
         "input: i64[B=2, T=16] < 10",
     ),
+    "channels of a parameter": (
+        "self.alpha = nn.Parameter(torch.ones(1, 6, 1))",
+        "x",
+        "shape = x.shape\nx = x.reshape(shape[0], shape[1], -1)\n"
+        "return (x + torch.sin(self.alpha * x).pow(2) / self.alpha).reshape(shape)",
+        "x: f32[B=2, 6, L=64]",
+    ),
+    "channels of a parameter for images": (
+        "self.scale = nn.Parameter(torch.ones(1, 6, 1, 1))",
+        "x",
+        "return x * self.scale.abs()",
+        "x: f32[B=2, 6, H=32, W=32]",
+    ),
     "members that are read by number alone": (
         "self.table, self.out = nn.Embedding(40, 8), nn.Linear(8, 3)",
         "inputs",

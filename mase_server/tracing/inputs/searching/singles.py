@@ -56,7 +56,9 @@ def leaf_choices(model: nn.Module, name: str, wanted: Wanted, others: Inputs | N
     )
     ordered = (by_name, by_use) if special else (by_use, by_name)
     mixed = [choice for pair in itertools.zip_longest(*ordered) for choice in pair if choice is not None]
-    found = mixed or [*_list_similar_choices(model, name, others), *list_any_choices()]
+    found = mixed or [
+        *_list_parameter_choices(model), *_list_similar_choices(model, name, others), *list_any_choices(),
+    ]  # fmt: skip
     found = _order_by_source(model, wanted, _drop_duplicates(found))
     return _drop_duplicates([*_list_told_choices(model, name, found), *found])
 
@@ -102,6 +104,23 @@ def _list_similar_choices(model: nn.Module, name: str, others: Inputs | None) ->
     for other in inspect.signature(model.forward).parameters:
         if other != name and (use := first_use(model, Wanted(other))) is not None:
             return list_consumer_choices(use)[:1]
+    return []
+
+
+#: Shapes of a parameter that has a size for each channel alone -> the input that it is made for.
+_BROADCAST = {
+    (0, 1, 0): ("B", "C", "L"), (0, 0, 1): ("B", "T", "C"), (0, 1, 0, 0): ("B", "C", "H", "W"),
+    (1, 0, 0): ("B", "C", "H", "W"), (0, 0, 0, 1): ("B", "H", "W", "C"), (0, 1, 0, 0, 0): ("B", "C", "D", "H", "W"),
+}  # fmt: skip
+
+
+def _list_parameter_choices(model: nn.Module) -> list[Choice]:
+    """Candidates that a parameter of the model's own is broadcast to, such as a scale of [1, C, 1]."""
+    for name, held in model.named_parameters(recurse=False):
+        dims = _BROADCAST.get(tuple(int(size > 1) for size in held.shape))
+        if dims is not None:
+            spec = TensorSpec("f32", tuple(max(held.shape) if dim == "C" else dim for dim in dims))
+            return [Choice(spec, f"{_describe_shape(spec)}, as its parameter {name} has so many channels")]
     return []
 
 
