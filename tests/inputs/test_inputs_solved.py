@@ -80,6 +80,19 @@ def test_numbers_drawn_in_a_forward_are_the_same_in_every_try(workspace):  # noq
     assert len(texts) == 1
 
 
+def test_inputs_run_whatever_a_forward_draws(workspace):  # noqa: F811
+    found = found_in(
+        workspace,
+        "self.gain = 0.5",
+        "wav",
+        "import random\nif random.random() >= self.gain:\n    return wav\n"
+        "x = wav * 2\nreturn x[:, :, : x.shape[-1] // 2]",
+    )
+    for seed in range(6):
+        random.seed(seed)
+        assert runs_in_eager(found)
+
+
 def test_a_forward_that_needs_too_much_memory_is_not_at_fault(workspace):  # noqa: F811
     (item,) = looked_at(
         workspace,
