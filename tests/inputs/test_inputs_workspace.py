@@ -50,7 +50,11 @@ USAGES = {
 def workspace(tmp_path):
     (tmp_path / "scratch").mkdir()
     (tmp_path / "project").mkdir()
-    return tmp_path / "project"
+    yield tmp_path / "project"
+    # Other tests have modules of the same names.
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def put(folder, name, text):
@@ -277,7 +281,7 @@ def test_a_configuration_is_what_the_workspace_makes_it(workspace):
 def test_a_file_that_only_defines_gives_its_classes(workspace):
     put(
         workspace,
-        "zoo.py",
+        "specifications.py",
         """from net import Coder, Sizes
 
 class Spec:
