@@ -175,6 +175,29 @@ def test_what_a_constructor_insists_on_is_learned_from_its_errors(workspace, ini
     assert runs_in_eager(found).shape[0] == 2
 
 
+def test_an_argument_that_cannot_be_written_ends_no_search(workspace):
+    text = f"""{HEAD}class NetConfig:
+    def __init__(self, planes):
+        self.planes = planes
+
+    def __repr__(self):
+        raise TypeError("a module is not JSON serializable")
+
+
+class Net(nn.Module):
+    def __init__(self, config, head):
+        super().__init__()
+        assert head % 7 == 0
+        self.layer = nn.Conv2d(3, head, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+    (found,) = looked_at(workspace, text)
+    assert isinstance(found, Found), found
+    assert runs_in_eager(found).shape[0] == 2
+
+
 def test_pretrained_vectors_are_a_matrix_as_wide_as_the_configuration_says(workspace):
     text = f"""{HEAD}class Tagger(nn.Module):
     def __init__(self, embedding_matrix, opt):

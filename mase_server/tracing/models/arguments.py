@@ -26,6 +26,7 @@ from mase_server.tracing.models.guesses import (
     Made,
     Making,
     NoArgumentsError,
+    key_of_arguments,
     lacking_arguments,
     make_arguments,
     parts_for,
@@ -211,7 +212,7 @@ class _Step:
     free: frozenset[str]
 
     def key(self) -> str:
-        return f"{id(self.function)} {self.arguments!r}"
+        return f"{id(self.function)} {key_of_arguments(self.arguments)}"
 
 
 class Repairs:

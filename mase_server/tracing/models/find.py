@@ -54,6 +54,7 @@ from mase_server.tracing.models.found import Found, Hooks, Unshown
 from mase_server.tracing.models.guesses import (
     Arguments,
     NoArgumentsError,
+    key_of_arguments,
     make_arguments,
     usual_arguments,
 )
@@ -373,7 +374,11 @@ def _list_items(value: Any) -> list[tuple[Any, Any]]:
 def _get_construction_key(model: nn.Module) -> object:
     """A key that is equal for two models made in the same way."""
     made = construction_of(model)
-    return id(model) if made is None or made.args or type(model) is nn.Sequential else (type(model), repr(made.kwargs))
+    return (
+        id(model)
+        if made is None or made.args or type(model) is nn.Sequential
+        else (type(model), key_of_arguments(made.kwargs))
+    )
 
 
 def is_model(model: nn.Module, folder: str, classes: Container[str]) -> bool:

@@ -21,7 +21,7 @@ from torch import nn
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.models.clues import Clue
 from mase_server.tracing.models.configs import LackingError, guess_entry_value, replace_entry
-from mase_server.tracing.models.guesses import Arguments, Made
+from mase_server.tracing.models.guesses import Arguments, Made, key_of_arguments
 from mase_server.tracing.models.names import other_arguments, usual_argument, usual_list
 
 #: New values of some arguments and entries of configurations, by their names; `DROPPED` leaves an argument out.
@@ -49,7 +49,7 @@ def propose_arguments(clue: Clue) -> list[Arguments]:
     found = []
     for change in itertools.islice(changes, MAX_PROPOSALS):
         changed = _apply_change(clue, change)
-        if repr(changed) != repr(dict(clue.given)):
+        if key_of_arguments(changed) != key_of_arguments(clue.given):
             found.append(changed)
     return found
 

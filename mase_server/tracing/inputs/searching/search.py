@@ -122,7 +122,7 @@ class _Search:
                     error = self._attempt_values(values) if values or not candidate.inputs.entries else None
                 if error is not None:
                     break
-        except _NO_INPUTS:  # a container of the user's own that takes other members
+        except (*_NO_INPUTS, MemoryError, RuntimeError):  # a container that takes other members, or no memory for them
             return False
         if error is not None:
             self._note_failure(candidate, values, error)
