@@ -30,7 +30,7 @@ from mase_server.cli.applying import call
 from mase_server.cli.session import Wanted, daemon_for
 from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.pipelines import PassError
-from mase_server.daemon.status import Quiet
+from mase_server.daemon.status import Listener
 from mase_server.simulation import simulate
 
 PRECISIONS = ("fixed(8,4)", "fixed(8,auto)")
@@ -78,7 +78,7 @@ async def rows(files: Sequence[Path], options: argparse.Namespace) -> list[Row]:
     """A row for each model and format, file after file, each in a daemon of its own."""
     found: list[Row] = []
     for file in files:
-        async with daemon_for(Wanted((file,), python=options.python), Quiet()) as daemon:
+        async with daemon_for(Wanted((file,), python=options.python), Listener()) as daemon:
             for row in await _of_file(daemon, file, options):
                 found.append(row)
                 options.console.print(escape(line(row)))

@@ -23,7 +23,7 @@ from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.environment import list_interpreters
 from mase_server.daemon.graph_snapshot import GraphSnapshot, NodeView
 from mase_server.daemon.pipelines import PassError
-from mase_server.daemon.status import Quiet
+from mase_server.daemon.status import Listener
 from mase_server.lsp.pipelines import weights_text
 from mase_server.lsp.wording import format_ratio, in_bytes
 from mase_server.paths import canonical_path
@@ -78,7 +78,7 @@ class Applied:
         return bool(self.model) and self.failure is None and told.get("failed") is None
 
 
-class Reporter(Quiet):
+class Reporter(Listener):
     """A listener that passes progress messages on."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:

@@ -100,7 +100,7 @@ async def _serve_workspace(
     from mase_server.cli.session import project_of
     from mase_server.daemon.daemon import Daemon
     from mase_server.daemon.garbage import collect_when_quiet, give_back_memory
-    from mase_server.daemon.status import FolderSettings, Quiet
+    from mase_server.daemon.status import FolderSettings, Listener
     from mase_server.daemon.trust import is_trusted
     from mase_server.private import cache_dir, state_dir
     from mase_server.rpc.dispatch import Front
@@ -117,7 +117,7 @@ async def _serve_workspace(
         return str(workspace) if Path(path).is_relative_to(workspace) else project_of(path)
 
     assert address is None or isinstance(address, UnixAddress | TcpAddress)
-    daemon = Daemon(Quiet(), cache_dir=cache_dir(), state_dir=state, settings_of=settings_of, folder_of=folder_of)
+    daemon = Daemon(Listener(), cache_dir=cache_dir(), state_dir=state, settings_of=settings_of, folder_of=folder_of)
     listening = Listening(Front(daemon), address, token_file)
     try:
         where = await listening.start()

@@ -15,7 +15,7 @@ from mase_server.cli.reports import Report, move_problem_to_file, report_of, sou
 from mase_server.daemon.api import API, Api
 from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.environment import project_of as project_of
-from mase_server.daemon.status import FolderSettings, Listener, Quiet, Status
+from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import GraphSnapshot
 from mase_server.lsp.text import Text, decode_python_source
 from mase_server.paths import canonical_path
@@ -57,14 +57,14 @@ class Outcome:
 
 async def trace_files(wanted: Wanted, everything: bool = False) -> list[Report]:
     """Trace every file; returns the reports in the order of the files. everything: include expressions."""
-    async with daemon_for(wanted, Quiet()) as daemon:
+    async with daemon_for(wanted, Listener()) as daemon:
         return [await report_once_traced(daemon, file, everything) for file in wanted.files]
 
 
 async def trace_each(wanted: Wanted) -> AsyncIterator[Report]:
     """The reports of many files, each as soon as it is available; few run at once, so that few processes are alive."""
     turns = asyncio.Semaphore(os.cpu_count() or 1)
-    async with daemon_for(replace(wanted, files=()), Quiet()) as daemon:
+    async with daemon_for(replace(wanted, files=()), Listener()) as daemon:
 
         async def one(file: Path) -> Report:
             async with turns:

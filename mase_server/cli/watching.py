@@ -16,7 +16,7 @@ from mase_server.cli.reports import Report
 from mase_server.cli.session import Wanted, daemon_for, report_once_traced
 from mase_server.cli.showing import Asked, print_reports
 from mase_server.cli.terminal import say
-from mase_server.daemon.status import END_STATES, Quiet, Status
+from mase_server.daemon.status import END_STATES, Listener, Status
 from mase_server.paths import canonical_path
 from mase_server.reading import is_file
 from mase_server.visible import reveal
@@ -123,7 +123,7 @@ def _current_reports(client: Client, screen: _Screen) -> list[Report]:
     return found
 
 
-class _Told(Quiet):
+class _Told(Listener):
     """Wakes waiting tasks when a trace ends."""
 
     def __init__(self) -> None:

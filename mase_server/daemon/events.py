@@ -25,7 +25,7 @@ class Subscriber(Protocol):
         """Take one event."""
 
 
-class Listeners:
+class Listeners(Listener):
     """Passes calls on to several listeners; an exception in one is logged, and the others are still called."""
 
     def __init__(self, *listeners: Listener) -> None:
@@ -79,7 +79,7 @@ class Listeners:
                 _LOG.exception("%s failed", type(listener).__name__)
 
 
-class Events:
+class Events(Listener):
     """The listener that turns calls into events; it costs nothing while there is no subscriber."""
 
     def __init__(self, store: Store) -> None:

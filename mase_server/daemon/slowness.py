@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mase_server.daemon.death import Place
-from mase_server.daemon.status import Quiet, Status
+from mase_server.daemon.status import Listener, Status
 from mase_server.protocol.wire import Message
 
 # The time of one trace by phase, and a text about the longest phase.
@@ -129,7 +129,7 @@ class _Watched:
     place: Callable[[], Place | None] = lambda: None
 
 
-class Slowness(Quiet):
+class Slowness(Listener):
     """Listens to the progress of traces and says why one is slow.
 
     tell: receives the path and the line.  before: how many traces come before that of a path; 0 if it runs.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, get_args
+from typing import TYPE_CHECKING, get_args
 
 from mase_server.building import Build
 from mase_server.protocol.answers.files import EndState, TraceState, TraceStatus
@@ -73,8 +73,8 @@ def describe_unshown(unshown: Iterable[UnshownModel]) -> list[tuple[UnshownModel
     return told
 
 
-class Listener(Protocol):
-    """Receives notifications of changes on the event loop; must not block."""
+class Listener:
+    """Receives notifications of changes on the event loop; must not block. Each method does nothing by itself."""
 
     def status_changed(self, status: Status) -> None:
         """A generation entered a state; at an end state, its views can already be read."""
@@ -125,40 +125,3 @@ class FolderSettings:
     pass_seconds: float = 300.0
     library_hints: bool = True
     build: Build = field(default_factory=Build)
-
-
-# A listener for programs that read only results.
-
-
-class Quiet:
-    """A `daemon.status.Listener` that does nothing."""
-
-    def status_changed(self, status: Status) -> None:
-        """Do nothing."""
-
-    def views_changed(self, paths: frozenset[str]) -> None:
-        """Do nothing."""
-
-    def progress(self, path: str, stage: str, message: str) -> None:
-        """Do nothing."""
-
-    def pass_progress(self, path: str, model: str, message: str, fraction: float | None) -> None:
-        """Do nothing."""
-
-    def pass_ended(self, path: str, model: str) -> None:
-        """Do nothing."""
-
-    def verilog_changed(self, path: str, model: str) -> None:
-        """Do nothing."""
-
-    def verilog_progress(self, path: str, model: str, message: str, fraction: float | None) -> None:
-        """Do nothing."""
-
-    def verilog_ended(self, path: str, model: str) -> None:
-        """Do nothing."""
-
-    def worker_ended(self, path: str, why: str) -> None:
-        """Do nothing."""
-
-    def warned(self, text: str) -> None:
-        """Do nothing: the log has it."""

@@ -128,11 +128,6 @@ class FileView:
         """Was one of these files read by a trace that these results come from?"""
         return any(not paths.isdisjoint(snapshot.read) for snapshot in self._snapshots)
 
-    @property
-    def told_by(self) -> frozenset[str]:
-        """The model files whose traces these results come from."""
-        return frozenset(entry.path for entry in self._entries)
-
     def _indices(self) -> list[FileIndex]:
         indices = (snapshot.index(self.path) for snapshot in self._snapshots)
         return [index for index in indices if index is not None]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from lsprotocol import types as lsp
 
 from mase_server.daemon import slowness
-from mase_server.daemon.status import Status, describe_unshown
+from mase_server.daemon.status import Listener, Status, describe_unshown
 from mase_server.lsp import diagnostics
 from mase_server.lsp.calls import models_of
 from mase_server.protocol.answers.files import TraceStatus
@@ -72,7 +72,7 @@ _TOLD = {"error": lsp.MessageType.Error, "warning": lsp.MessageType.Warning}
 _LOG = logging.getLogger(__name__)
 
 
-class ClientListener:
+class ClientListener(Listener):
     """The daemon's listener for one editor."""
 
     def __init__(self, server: Server) -> None:

@@ -24,7 +24,7 @@ from mase_server.daemon.environment import list_interpreters, project_of
 from mase_server.daemon.graph_snapshot import GraphSnapshot
 from mase_server.daemon.pipelines import PassError, Steps
 from mase_server.daemon.slots import end_tasks
-from mase_server.daemon.status import FolderSettings, Quiet
+from mase_server.daemon.status import FolderSettings, Listener
 from mase_server.daemon.supervisor import Limits, TraceWorker
 from mase_server.daemon.verilog import Order, Subject, emission_of
 from mase_server.dependencies import Dependency
@@ -328,7 +328,7 @@ class Bench:
             return known
         settings = FolderSettings(trusted=True, interpreter=self.python)
         daemon = self._daemons[point.inputs] = Daemon(
-            Quiet(),
+            Listener(),
             cache_dir=cache_dir(),
             state_dir=state_dir(),
             settings_of=lambda folder: settings,

@@ -9,7 +9,7 @@ import pytest_asyncio
 from lsprotocol import types as lsp
 
 from mase_server.cli.session import Wanted, daemon_for
-from mase_server.daemon.status import Quiet
+from mase_server.daemon.status import Listener
 from mase_server.lsp.commands import nodes_at
 from mase_server.lsp.documents import Document
 from mase_server.lsp.outline import get_outline
@@ -90,7 +90,7 @@ async def traced(tmp_path_factory):
     """The view and the snapshot of SOURCE."""
     file = tmp_path_factory.mktemp("targets") / "net.py"
     file.write_text(SOURCE)
-    async with daemon_for(Wanted((file,), python=sys.executable), Quiet()) as daemon:
+    async with daemon_for(Wanted((file,), python=sys.executable), Listener()) as daemon:
         await daemon.wait(str(file))
         return SimpleNamespace(
             path=str(file), view=daemon.store.view(str(file)), snapshot=daemon.store.snapshot(str(file))
