@@ -20,15 +20,20 @@ from mase_server.ir.number_formats import operator_of
 from mase_server.ops.table import named_arguments
 from mase_server.ops.types import Kwargs, MaseArguments, TensorType
 from mase_server.passes.completing import transform
-from mase_server.passes.declaration import LAYER, Argument, Pass, Result, Selection, complete_options
+from mase_server.passes.declaration import LAYER, Argument, Result, Selection, complete_options
 from mase_server.passes.error import GIVES, PART_OF
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"to": "sdpa", "only": ()})
 _FUSED = "scaled_dot_product_attention"
 _PARAMETERS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+_WAYS = ("sdpa", "eager")
 
 
-@transform
+@transform(
+    "Swap how attention is computed",
+    arguments=(Argument("to", "choice", "one operator, or written out", "sdpa", choices=_WAYS),),
+    selects=True,
+)
 def attention_swap_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Write attention in another way that computes the same: torch's one operator, or products and a softmax.
 
@@ -55,7 +60,7 @@ def attention_swap_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any]
     if given["to"] not in _WAYS:
         raise ValueError(f"attention_swap: to is {given['to']!r}, expected {' or '.join(_WAYS)}")
     selection = Selection.of(given["only"]).checked(graph.fx_graph)
-    swapped, kept = _WAYS[given["to"]](graph, selection)
+    swapped, kept = (_fuse_all if given["to"] == "sdpa" else _unfuse_all)(graph, selection)
     return graph, {"swapped": swapped, "kept": kept}
 
 
@@ -189,18 +194,6 @@ class _WrittenOut:
     def _part(self, made: fx.Node) -> fx.Node:
         made.meta |= {"scope": self.node.meta.get("scope"), PART_OF: self.node.name}
         return made
-
-
-_WAYS: Mapping[str, Callable[[MaseGraph, Selection], Swap]] = {"sdpa": _fuse_all, "eager": _unfuse_all}
-
-ATTENTION_SWAP = Pass(
-    name="attention_swap",
-    title="Swap how attention is computed",
-    kind="transform",
-    function=attention_swap_transform_pass,
-    arguments=(Argument("to", "choice", "one operator, or written out", "sdpa", choices=tuple(_WAYS)),),
-    selects=True,
-)
 
 
 # nn.MultiheadAttention written out: projections, products, and a softmax between them.

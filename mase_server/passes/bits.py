@@ -15,13 +15,17 @@ from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import metadata_of
 from mase_server.ir.number_formats import MOVES, Formats, format_text, number_formats, operator_of
 from mase_server.passes.completing import analysis
-from mase_server.passes.declaration import Argument, Pass, Result, complete_options, with_common_metadata
+from mase_server.passes.declaration import Argument, Result, complete_options, with_common_metadata
 from mase_server.passes.weighted import is_mask
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"operators": None})
 
 
-@analysis
+@analysis(
+    "Count average bits of data and weights",
+    arguments=(Argument("operators", "texts", "operators to count, e.g. linear; without it, all that multiply"),),
+    needs={"metadata"},
+)
 def calculate_avg_bits_mg_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Bits of an element of data and of weights, averaged over all elements that products read.
 
@@ -60,16 +64,6 @@ def average_bits(read: Iterable[Operand]) -> float:
     sizes = [(operand.elements, operand.bits) for operand in read]
     total = sum(elements for elements, _ in sizes)
     return sum(elements * bits for elements, bits in sizes) / total if total else 0.0
-
-
-CALCULATE_AVG_BITS_MG = Pass(
-    name="calculate_avg_bits_mg",
-    title="Count average bits of data and weights",
-    kind="analysis",
-    function=calculate_avg_bits_mg_analysis_pass,
-    arguments=(Argument("operators", "texts", "operators to count, e.g. linear; without it, all that multiply"),),
-    needs=frozenset({"metadata"}),
-)
 
 
 # The operands of a graph's operators, and the bits of their elements.

@@ -4,46 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, Unpack, cast
 
 from torch import nn
 
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import MaseMetadata, metadata_of
 from mase_server.ir.session import Snapshot
-from mase_server.passes.declaration import Findings
-
-Function = TypeVar("Function", bound=Callable[..., tuple[Any, Findings]])
-
-
-def analysis(function: Function) -> Function:
-    """Wrap a pass that does not change the graph. It raises TypeError for anything but a MaseGraph."""
-
-    @wraps(function)
-    def run(graph: Any, *args: Any, **kwargs: Any) -> tuple[Any, Findings]:
-        _require_graph(function.__name__, graph)
-        return function(graph, *args, **kwargs)
-
-    return cast(Function, run)
+from mase_server.passes.declaration import Facts, Function, Result, declare
+from mase_server.protocol.answers.models import PassKind
 
 
-def transform(function: Function) -> Function:
-    """Wrap a pass that changes the graph. New nodes get all parts of metadata that every node had before.
+def analysis(title: str, kind: PassKind = "analysis", **facts: Unpack[Facts]) -> Callable[[Function], Function]:
+    """Declare a pass that leaves all nodes in place. It raises TypeError for anything but a MaseGraph.
+
+    kind: "transform" if it changes what the metadata says.
+    """
+
+    def wrap(function: Function) -> Function:
+        @wraps(function)
+        def run(graph: Any, *args: Any, **kwargs: Any) -> Result:
+            _require_graph(function.__name__, graph)
+            return function(graph, *args, **kwargs)
+
+        return declare(title, kind, **facts)(cast(Function, run))
+
+    return wrap
+
+
+def transform(title: str, **facts: Unpack[Facts]) -> Callable[[Function], Function]:
+    """Declare a pass that changes the graph. New nodes get all parts of metadata that every node had before.
 
     It raises TypeError for anything but a MaseGraph.
     """
 
-    @wraps(function)
-    def run(graph: Any, *args: Any, **kwargs: Any) -> tuple[Any, Findings]:
-        _require_graph(function.__name__, graph)
-        parts = _common_parts(graph)
-        before = Snapshot.of(graph.fx_graph) if graph.is_recorded else Snapshot()
-        made, found = function(graph, *args, **kwargs)
-        if isinstance(made, MaseGraph) and parts is not None and not before.holds(made.fx_graph):
-            _complete_metadata(made, parts)
-        return made, found
+    def wrap(function: Function) -> Function:
+        @wraps(function)
+        def run(graph: Any, *args: Any, **kwargs: Any) -> Result:
+            _require_graph(function.__name__, graph)
+            parts = _common_parts(graph)
+            before = Snapshot.of(graph.fx_graph) if graph.is_recorded else Snapshot()
+            made, found = function(graph, *args, **kwargs)
+            if isinstance(made, MaseGraph) and parts is not None and not before.holds(made.fx_graph):
+                _complete_metadata(made, parts)
+            return made, found
 
-    return cast(Function, run)
+        return declare(title, "transform", **facts)(cast(Function, run))
+
+    return wrap
 
 
 def add_places(metadata: MaseMetadata) -> None:

@@ -7,9 +7,10 @@ said.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+import re
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
+from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
 
 from torch import fx
 
@@ -105,7 +106,7 @@ def _is_named_by(text: str, node: fx.Node) -> bool:
     return text in ("", node.name, path) or path.startswith(f"{text}.")
 
 
-__all__ = ["ONLY", "Argument", "Need", "Pass", "PassFunction"]
+__all__ = ["ONLY", "Argument", "Need", "Pass", "PassFunction", "declare", "declared_pass"]
 
 #: weights: the values of parameters, so the model is built for real.  data: it runs the model, on the data that the
 #: argument `data` names, else on random inputs.  metadata: common metadata, which is added before the pass runs.
@@ -132,7 +133,7 @@ class Pass:
     function: PassFunction
     arguments: tuple[Argument, ...] = ()
     others: Argument | None = None
-    needs: frozenset[Need] = field(default_factory=frozenset)
+    needs: Set[Need] = frozenset()
     selects: bool = False
     menu: bool = True
     source: str = ""
@@ -171,3 +172,33 @@ class Pass:
         """
         checker = Checker(self.name, self.all_arguments, self.others, parse)
         return nested(checker.check(given), [argument.name for argument in self.all_arguments])
+
+
+class Facts(TypedDict, total=False):
+    """What the declaration of a pass may say beyond its title, as `Pass` has it."""
+
+    arguments: tuple[Argument, ...]
+    others: Argument
+    needs: Set[Need]
+    selects: bool
+    menu: bool
+
+
+Function = TypeVar("Function", bound=PassFunction)
+
+
+def declare(title: str, kind: PassKind, **facts: Unpack[Facts]) -> Callable[[Function], Function]:
+    """Declare the decorated function as a pass; its name is the function's without `_transform_pass` and the like."""
+
+    def add_declaration(function: Function) -> Function:
+        name = re.sub("(_transform|_analysis)?_pass$", "", function.__name__)
+        vars(function)["declared"] = Pass(name, title, kind, function, **facts)
+        return function
+
+    return add_declaration
+
+
+def declared_pass(value: object) -> Pass | None:
+    """The declaration of a function, None for anything else."""
+    found = getattr(value, "declared", None)
+    return found if isinstance(found, Pass) else None

@@ -23,7 +23,7 @@ from mase_server.ir.number_formats import format_text
 from mase_server.ir.propagate import changes_its_input, preserve_model
 from mase_server.passes.completing import analysis
 from mase_server.passes.data import DATA, SAMPLES, load
-from mase_server.passes.declaration import Pass, Result, complete_options
+from mase_server.passes.declaration import Result, complete_options
 from mase_server.protocol.arguments import Argument
 from mase_server.tracing.recording.values import Rebuild, holds_tensor
 
@@ -387,7 +387,11 @@ def _node_seen_by_users(node: fx.Node, places: Mapping[fx.Node, int]) -> fx.Node
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"original": None, "data": None, "samples": None, "local": False})
 
 
-@analysis
+@analysis(
+    "Measure the error against the original",
+    arguments=(DATA, SAMPLES, Argument("local", "boolean", "also the error that each node adds by itself", False)),
+    needs={"weights", "data"},
+)
 def measure_error_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Run a transformed graph beside its original and tell how far every value is from what it was.
 
@@ -436,13 +440,3 @@ def _write_error(node: fx.Node, graph: MaseGraph, found: Errors) -> None:
         return
     results = metadata_of(node, graph.module)["software"].setdefault("results", {})
     results.setdefault("data_out_0", {}).setdefault("stat", {})["error"] = error._asdict()
-
-
-MEASURE_ERROR = Pass(
-    name="measure_error",
-    title="Measure the error against the original",
-    kind="analysis",
-    function=measure_error_analysis_pass,
-    arguments=(DATA, SAMPLES, Argument("local", "boolean", "also the error that each node adds by itself", False)),
-    needs=frozenset({"weights", "data"}),
-)

@@ -18,7 +18,7 @@ from mase_server.ir.number_formats import operator_of
 from mase_server.ops import elementwise
 from mase_server.ops.types import TensorType
 from mase_server.passes.completing import transform
-from mase_server.passes.declaration import Pass, Result, Selection, complete_options
+from mase_server.passes.declaration import Result, Selection, complete_options
 from mase_server.passes.error import GIVES
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -26,7 +26,7 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"only": None})
 
 
-@transform
+@transform("Fuse batch norms into their layers", selects=True)
 def conv_bn_fusion_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Take each convolution or linear layer together with the batch norm that alone follows it, for inference.
 
@@ -89,15 +89,6 @@ def _why_not_fused(norm: Any, node: fx.Node, before: Any, module: nn.Module, cal
     return None
 
 
-CONV_BN_FUSION = Pass(
-    name="conv_bn_fusion",
-    title="Fuse batch norms into their layers",
-    kind="transform",
-    function=conv_bn_fusion_transform_pass,
-    selects=True,
-)
-
-
 # The layer that a node calls, and the number of its calls.
 
 
@@ -122,7 +113,7 @@ def layer_of(node: Any, module: nn.Module) -> Any:
 _CASTS = frozenset({"to", "float", "type_as", "type", "contiguous", "identity", "cast", "double"})
 
 
-@transform
+@transform("Fuse RMS norms", selects=True)
 def norm_fusion_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Fuse written-out RMS norms: x * rsqrt(mean(x ** 2) + eps), and the product with a weight after it.
 
@@ -256,15 +247,6 @@ def _find_unused(nodes: list[fx.Node]) -> Iterator[fx.Node]:
             yield node
 
 
-NORM_FUSION = Pass(
-    name="norm_fusion",
-    title="Fuse RMS norms",
-    kind="transform",
-    function=norm_fusion_transform_pass,
-    selects=True,
-)
-
-
 # norm_to_conv: a batch norm without a layer before it becomes a convolution of single elements.
 
 #: A batch norm, and the dimensions of its input -> the convolution that can replace it.
@@ -275,7 +257,7 @@ _NORM_TO_CONV_CONVOLUTIONS: Mapping[tuple[type, int], type[nn.Conv1d | nn.Conv2d
 }
 
 
-@transform
+@transform("Turn batch norms into convolutions", selects=True)
 def norm_to_conv_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Make each batch norm a convolution of kernel size 1 with one group for each channel: for inference.
 
@@ -330,21 +312,12 @@ def _convolution_of_norm(norm: Any, kind: type[nn.Conv1d | nn.Conv2d | nn.Conv3d
     return made.eval()
 
 
-NORM_TO_CONV = Pass(
-    name="norm_to_conv",
-    title="Turn batch norms into convolutions",
-    kind="transform",
-    function=norm_to_conv_transform_pass,
-    selects=True,
-)
-
-
 # remove_dropout: dropouts do nothing in inference.
 
 _DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"})
 
 
-@transform
+@transform("Remove dropouts", selects=True)
 def remove_dropout_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Remove dropouts, which do nothing in inference.
 
@@ -367,22 +340,13 @@ def remove_dropout_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any]
     return graph, {"removed": removed}
 
 
-REMOVE_DROPOUT = Pass(
-    name="remove_dropout",
-    title="Remove dropouts",
-    kind="transform",
-    function=remove_dropout_transform_pass,
-    selects=True,
-)
-
-
 # remove_loss: a model in use gives its predictions, not their distance from targets.
 
 _LOSSES = frozenset(row.mase_op for row in elementwise.LOSS_ROWS)
 _REMOVE_LOSS_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 
 
-@transform
+@transform("Remove losses")
 def remove_loss_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _REMOVE_LOSS_DEFAULTS) -> Result:
     """Remove losses, and values computed from them, from a model's results.
 
@@ -431,11 +395,3 @@ def _leave_out(end: fx.Node, losses: Mapping[fx.Node, fx.Node]) -> None:
         return node if node not in losses else None if others else losses[node]
 
     end.args, end.kwargs = fx.map_arg(end.args, instead), fx.map_arg(end.kwargs, instead)
-
-
-REMOVE_LOSS = Pass(
-    name="remove_loss",
-    title="Remove losses",
-    kind="transform",
-    function=remove_loss_transform_pass,
-)

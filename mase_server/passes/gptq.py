@@ -21,7 +21,7 @@ from mase_server.ir.propagate import preserve_model
 from mase_server.ops.types import Kwargs
 from mase_server.passes.completing import transform
 from mase_server.passes.data import DATA, SAMPLES, Data, load
-from mase_server.passes.declaration import Pass, Result, Selection
+from mase_server.passes.declaration import Result, Selection
 from mase_server.passes.error import Run
 from mase_server.passes.quantize.calibration import Method, of_tensor
 from mase_server.passes.quantize.config import OWN, WAYS, Chooser
@@ -33,7 +33,23 @@ USUAL = "mxint(4)"
 _OPTIONS = ("damping", "block", "act_order")
 
 
-@transform
+@transform(
+    "Round weights on data (GPTQ)",
+    arguments=(
+        Argument(
+            "by", "choice", "how the other keys select: by operator type, by name or by pattern", "type", choices=WAYS
+        ),
+        Argument("default", "format", "of all weights that no other key names"),
+        DATA,
+        SAMPLES,
+        Argument("damping", "number", "share of the Hessian's mean diagonal that is added to it", 0.01, minimum=0),
+        Argument("block", "integer", "columns that are finished before the others are updated", 128, minimum=1),
+        Argument("act_order", "boolean", "the columns that matter most go first", False),
+    ),
+    others=Argument("", "format", "the format, or MASE's configuration, of an operator, node, expression or scope"),
+    needs={"weights", "data"},
+    selects=True,
+)
 def gptq_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Round the weights of linear and convolution layers so that their outputs change little on data.
 
@@ -123,28 +139,6 @@ class RoundedWeight(TypedDict):
 
 def _chosen_to_map(chosen: Chosen) -> RoundedWeight:
     return {"format": str(chosen.format), "error": chosen.error, "rounding_error": chosen.rounding_error}
-
-
-GPTQ = Pass(
-    name="gptq",
-    title="Round weights on data (GPTQ)",
-    kind="transform",
-    function=gptq_transform_pass,
-    arguments=(
-        Argument(
-            "by", "choice", "how the other keys select: by operator type, by name or by pattern", "type", choices=WAYS
-        ),
-        Argument("default", "format", "of all weights that no other key names"),
-        DATA,
-        SAMPLES,
-        Argument("damping", "number", "share of the Hessian's mean diagonal that is added to it", 0.01, minimum=0),
-        Argument("block", "integer", "columns that are finished before the others are updated", 128, minimum=1),
-        Argument("act_order", "boolean", "the columns that matter most go first", False),
-    ),
-    others=Argument("", "format", "the format, or MASE's configuration, of an operator, node, expression or scope"),
-    needs=frozenset({"weights", "data"}),
-    selects=True,
-)
 
 
 # All batches run through the graph side by side, and each layer's weight is chosen when they reach it.

@@ -24,7 +24,7 @@ from mase_server.ir.graph import MaseGraph
 from mase_server.ir.tracer import MaseTracer
 from mase_server.ops.types import TensorType
 from mase_server.passes.completing import transform
-from mase_server.passes.declaration import Argument, Pass, Result, Selection, complete_options
+from mase_server.passes.declaration import Argument, Result, Selection, complete_options
 from mase_server.passes.error import GIVES
 from mase_server.tracing.recording.calls import Scope
 
@@ -37,7 +37,7 @@ _COMPOSED = (
 _APART = (fx.GraphModule, *_COMPOSED)
 
 
-@transform
+@transform("Take modules apart into what they compute", selects=True)
 def lower_granularity_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Replace a module's call by its computation: modules that raise_granularity made, and torch.nn's transformers.
 
@@ -119,15 +119,6 @@ class _Through(MaseTracer):
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return not isinstance(m, _COMPOSED) and super().is_leaf_module(m, module_qualified_name)
-
-
-LOWER_GRANULARITY = Pass(
-    name="lower_granularity",
-    title="Take modules apart into what they compute",
-    kind="transform",
-    function=lower_granularity_transform_pass,
-    selects=True,
-)
 
 
 # The parts of a graph that are the calls of one module.
@@ -213,7 +204,19 @@ _RAISE_GRANULARITY_DEFAULTS: Mapping[str, Any] = MappingProxyType({"level": "inn
 _LEVELS = {"innermost": innermost_paths, "outermost": outermost_paths}
 
 
-@transform
+@transform(
+    "Take modules together as one node each",
+    arguments=(
+        Argument(
+            "level",
+            "choice",
+            "which modules: those without others inside, or the largest",
+            "innermost",
+            choices=tuple(_LEVELS),
+        ),
+    ),
+    selects=True,
+)
 def raise_granularity_transform_pass(
     graph: MaseGraph, pass_args: Mapping[str, Any] = _RAISE_GRANULARITY_DEFAULTS
 ) -> Result:
@@ -294,21 +297,6 @@ def _keep_shared_parts(model: fx.GraphModule, graph: fx.Graph, path: str, made: 
         if node.op in ("get_attr", "call_module") and target.startswith(f"{path}."):
             name = target.removeprefix(f"{path}.")
             fx.graph_module._assign_attr(attribute(model, target), made, name)
-
-
-RAISE_GRANULARITY = Pass(
-    name="raise_granularity",
-    title="Take modules together as one node each",
-    kind="transform",
-    function=raise_granularity_transform_pass,
-    arguments=(
-        Argument(
-            "level", "choice", "which modules: those without others inside, or the largest", "innermost",
-            choices=tuple(_LEVELS),
-        ),
-    ),
-    selects=True,
-)  # fmt: skip
 
 
 # Outlining and inlining: consecutive nodes of a graph become a module of their own, and back.

@@ -11,7 +11,7 @@ from torch.nn.modules import module as torch_module
 
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.completing import analysis
-from mase_server.passes.declaration import Pass, Result, complete_options
+from mase_server.passes.declaration import Result, complete_options
 from mase_server.passes.report.report_graph import format_table
 
 #: Kind of hook -> the attribute of a module that holds such hooks by number.
@@ -44,7 +44,7 @@ class Hook:
     function: Callable[..., Any]
 
 
-@analysis
+@analysis("List the hooks on modules")
 def hook_inspection_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """List the hooks on the model's modules, also those that run for every module, and replaced forwards.
 
@@ -95,6 +95,3 @@ def _hook_key(hook: Hook) -> str:
 
 def _function_name(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__))
-
-
-HOOK_INSPECTION = Pass("hook_inspection", "List the hooks on modules", "analysis", hook_inspection_analysis_pass)

@@ -12,12 +12,16 @@ from torch import fx
 from mase_server.ir.checkpoint import load_module
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.completing import transform
-from mase_server.passes.declaration import Argument, Pass, Result, complete_options
+from mase_server.passes.declaration import Argument, Result, complete_options
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"name": None})
 
 
-@transform
+@transform(
+    "Take the graph and the weights of a checkpoint",
+    arguments=(Argument("name", "file", "the checkpoint's path, without .pt and .mz", required=True),),
+    needs={"weights"},
+)
 def load_checkpoint_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Replace this graph by that of a checkpoint, with its weights; earlier changes to this graph are lost.
 
@@ -51,13 +55,3 @@ def _input_names(graph: fx.Graph) -> list[str]:
 
 def _join_names(names: list[str]) -> str:
     return ", ".join(names) or "nothing"
-
-
-LOAD_CHECKPOINT = Pass(
-    name="load_checkpoint",
-    title="Take the graph and the weights of a checkpoint",
-    kind="transform",
-    function=load_checkpoint_transform_pass,
-    arguments=(Argument("name", "file", "the checkpoint's path, without .pt and .mz", required=True),),
-    needs=frozenset({"weights"}),
-)

@@ -16,7 +16,7 @@ from mase_server.ir.build import attribute
 from mase_server.ir.graph import MaseGraph
 from mase_server.ops.table import parameters_of, trainable_of
 from mase_server.passes.completing import transform
-from mase_server.passes.declaration import Argument, Pass, Result, Selection, complete_options
+from mase_server.passes.declaration import Argument, Result, Selection, complete_options
 from mase_server.passes.error import GIVES
 from mase_server.passes.functional import as_function
 
@@ -25,7 +25,16 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType(
 )
 
 
-@transform
+@transform(
+    "Insert LoRA adapters",
+    arguments=(
+        Argument("rank", "integer", "features between the two matrices of an adapter", default=8, minimum=1),
+        Argument("lora_alpha", "number", "an adapter's result is scaled by lora_alpha / rank", default=16.0),
+        Argument("freeze", "boolean", "train only the adapters", default=True),
+        Argument("lora_dropout", "number", "probability, in training only", default=0.0, minimum=0, maximum=0.999),
+    ),
+    selects=True,
+)
 def insert_lora_adapter_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Add b(a(dropout(x))) * lora_alpha / rank to the result of every linear layer.
 
@@ -92,21 +101,6 @@ def _add_dropout(module: fx.GraphModule, name: str, probability: float) -> str:
     return path
 
 
-INSERT_LORA_ADAPTER = Pass(
-    name="insert_lora_adapter",
-    title="Insert LoRA adapters",
-    kind="transform",
-    function=insert_lora_adapter_transform_pass,
-    arguments=(
-        Argument("rank", "integer", "features between the two matrices of an adapter", default=8, minimum=1),
-        Argument("lora_alpha", "number", "an adapter's result is scaled by lora_alpha / rank", default=16.0),
-        Argument("freeze", "boolean", "train only the adapters", default=True),
-        Argument("lora_dropout", "number", "probability, in training only", default=0.0, minimum=0, maximum=0.999),
-    ),
-    selects=True,
-)
-
-
 # The names of the adapters' parameters: the node of their layer, with one of these endings.
 
 A, B = "_lora_a", "_lora_b"
@@ -117,7 +111,7 @@ A, B = "_lora_a", "_lora_b"
 _FUSE_LORA_WEIGHTS_DEFAULTS: Mapping[str, Any] = MappingProxyType({"only": None})
 
 
-@transform
+@transform("Merge LoRA adapters into the weights", selects=True)
 def fuse_lora_weights_transform_pass(
     graph: MaseGraph, pass_args: Mapping[str, Any] = _FUSE_LORA_WEIGHTS_DEFAULTS
 ) -> Result:
@@ -184,12 +178,3 @@ def _erase_with_sources(last: fx.Node) -> None:
     for source in sources:
         if not source.users and source.op != "placeholder":
             _erase_with_sources(source)
-
-
-FUSE_LORA_WEIGHTS = Pass(
-    name="fuse_lora_weights",
-    title="Merge LoRA adapters into the weights",
-    kind="transform",
-    function=fuse_lora_weights_transform_pass,
-    selects=True,
-)

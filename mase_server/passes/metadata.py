@@ -27,13 +27,20 @@ from mase_server.ir.metadata import (
 from mase_server.ir.number_formats import format_text
 from mase_server.ir.recording import TensorEntry
 from mase_server.passes.completing import add_places, analysis
-from mase_server.passes.declaration import Argument, Pass, Result, Selection, complete_options, with_common_metadata
+from mase_server.passes.declaration import Argument, Result, Selection, complete_options, with_common_metadata
 from mase_server.passes.report.report_graph import metadata_or_raise
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"add_value": True, "dummy_in": None, "force_device_meta": False})
 
 
-@analysis
+@analysis(
+    "Add operators, types, arguments and results",
+    arguments=(
+        Argument("add_value", "boolean", "offer values, which are computed when they are read", default=True),
+        Argument("force_device_meta", "boolean", "offer meta tensors in place of values", default=False),
+    ),
+    menu=False,
+)
 def add_common_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Add operator, type, arguments and results of every node.
 
@@ -51,23 +58,10 @@ def add_common_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, 
     return graph, {}
 
 
-ADD_COMMON_METADATA = Pass(
-    name="add_common_metadata",
-    title="Add operators, types, arguments and results",
-    kind="analysis",
-    function=add_common_metadata_analysis_pass,
-    arguments=(
-        Argument("add_value", "boolean", "offer values, which are computed when they are read", default=True),
-        Argument("force_device_meta", "boolean", "offer meta tensors in place of values", default=False),
-    ),
-    menu=False,
-)
-
-
 # init_metadata: an empty MaseMetadata for every node.
 
 
-@analysis
+@analysis("Give every node empty metadata", menu=False)
 def init_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Give every node an empty MaseMetadata under `node.meta["mase"]`; existing metadata is kept.
 
@@ -80,19 +74,10 @@ def init_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] |
     return graph, {}
 
 
-INIT_METADATA = Pass(
-    name="init_metadata",
-    title="Give every node empty metadata",
-    kind="analysis",
-    function=init_metadata_analysis_pass,
-    menu=False,
-)
-
-
 # add_software_metadata: a place for the statistics of every tensor.
 
 
-@analysis
+@analysis("Add places for statistics", needs={"metadata"}, menu=False)
 def add_software_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Add an empty `stat` for every tensor among the arguments and results; found statistics are kept.
 
@@ -109,16 +94,6 @@ def add_software_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str
     return graph, {}
 
 
-ADD_SOFTWARE_METADATA = Pass(
-    name="add_software_metadata",
-    title="Add places for statistics",
-    kind="analysis",
-    function=add_software_metadata_analysis_pass,
-    needs=frozenset({"metadata"}),
-    menu=False,
-)
-
-
 # add_hardware_metadata: the hardware of every node.
 
 _ADD_HARDWARE_METADATA_DEFAULTS: Mapping[str, Any] = MappingProxyType(
@@ -126,7 +101,16 @@ _ADD_HARDWARE_METADATA_DEFAULTS: Mapping[str, Any] = MappingProxyType(
 )
 
 
-@analysis
+@analysis(
+    "Add the hardware of nodes",
+    arguments=(
+        Argument("max_parallelism", "texts", "elements per beat, innermost dimension first, e.g. 4,2"),
+        Argument("multipliers", "integer", "the most multipliers, for a graph in fixed point", minimum=1),
+        Argument("interval", "integer", "the most cycles from one sample to the next", minimum=1),
+    ),
+    needs={"metadata"},
+    menu=False,
+)
 def add_hardware_metadata_analysis_pass(
     graph: MaseGraph, pass_args: Mapping[str, Any] = _ADD_HARDWARE_METADATA_DEFAULTS
 ) -> Result:
@@ -229,21 +213,6 @@ def _tensor_parameters(name: str, entry: Mapping[str, Any], parallelism: list[in
     }
 
 
-ADD_HARDWARE_METADATA = Pass(
-    name="add_hardware_metadata",
-    title="Add the hardware of nodes",
-    kind="analysis",
-    function=add_hardware_metadata_analysis_pass,
-    arguments=(
-        Argument("max_parallelism", "texts", "elements per beat, innermost dimension first, e.g. 4,2"),
-        Argument("multipliers", "integer", "the most multipliers, for a graph in fixed point", minimum=1),
-        Argument("interval", "integer", "the most cycles from one sample to the next", minimum=1),
-    ),
-    needs=frozenset({"metadata"}),
-    menu=False,
-)
-
-
 # metadata_value_type_cast_transform_pass: every value in the metadata in another form.
 
 Cast = Callable[[Any], Any]
@@ -252,7 +221,32 @@ _METADATA_VALUE_TYPE_CAST_DEFAULTS: Mapping[str, Any] = MappingProxyType({"fn": 
 _FLOATS = ("float64", "float32", "bfloat16", "float16")
 
 
-@analysis
+def _to_float(dtype: torch.dtype, tensor: Tensor) -> Tensor:
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+def _to_numpy(tensor: Tensor) -> Any:
+    """A NumPy array; in float32 if NumPy lacks the element type."""
+    own = tensor.detach().cpu()
+    return (own.float() if own.dtype is torch.bfloat16 else own).numpy()
+
+
+_CASTS: Mapping[str, Cast] = {
+    "numpy": _to_numpy,
+    "list": lambda tensor: tensor.detach().tolist(),
+    "tensor": lambda tensor: tensor.detach().clone(),
+    **{name: partial(_to_float, getattr(torch, name)) for name in _FLOATS},
+}
+
+
+@analysis(
+    "Cast values in metadata",
+    kind="transform",
+    arguments=(Argument("fn", "choice", "what tensors become", "numpy", choices=tuple(_CASTS)),),
+    needs={"metadata"},
+    selects=True,
+    menu=False,
+)
 def metadata_value_type_cast_transform_pass(
     graph: MaseGraph, pass_args: Mapping[str, Any] = _METADATA_VALUE_TYPE_CAST_DEFAULTS
 ) -> Result:
@@ -293,24 +287,6 @@ def _of_tensors(cast: Cast, value: Any) -> Any:
     return {key: _of_tensors(cast, item) for key, item in value.items()} if type(value) is dict else value
 
 
-def _to_float(dtype: torch.dtype, tensor: Tensor) -> Tensor:
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor
-
-
-def _to_numpy(tensor: Tensor) -> Any:
-    """A NumPy array; in float32 if NumPy lacks the element type."""
-    own = tensor.detach().cpu()
-    return (own.float() if own.dtype is torch.bfloat16 else own).numpy()
-
-
-_CASTS: Mapping[str, Cast] = {
-    "numpy": _to_numpy,
-    "list": lambda tensor: tensor.detach().tolist(),
-    "tensor": lambda tensor: tensor.detach().clone(),
-    **{name: partial(_to_float, getattr(torch, name)) for name in _FLOATS},
-}
-
-
 def _cast_all(tree: Any, cast: Cast) -> int:
     """Cast the values of one tree in place; return their number."""
     if isinstance(tree, list | tuple):
@@ -331,18 +307,6 @@ def _cast_later(read: Callable[[], Any], cast: Cast) -> Any:
     return cast(read())
 
 
-METADATA_VALUE_TYPE_CAST = Pass(
-    name="metadata_value_type_cast",
-    title="Cast values in metadata",
-    kind="transform",
-    function=metadata_value_type_cast_transform_pass,
-    arguments=(Argument("fn", "choice", "what tensors become", "numpy", choices=tuple(_CASTS)),),
-    needs=frozenset({"metadata"}),
-    selects=True,
-    menu=False,
-)
-
-
 # patch_metadata_transform_pass: number formats that the graph does not show, written into the metadata.
 
 _PATCH_METADATA_DEFAULTS: Mapping[str, Any] = MappingProxyType(
@@ -352,7 +316,17 @@ _PATCH_METADATA_DEFAULTS: Mapping[str, Any] = MappingProxyType(
 _OPERATORS = frozenset({"add", "sub", "mul", "div", "neg", "pow", "getitem", "df_split"})
 
 
-@analysis
+@analysis(
+    "Write number formats into metadata",
+    kind="transform",
+    arguments=(
+        Argument("precision", "text", "name of the number format", "fixed"),
+        Argument("q_config", "map", "its parameters, e.g. data_in_width=8, data_in_frac_width=4", required=True),
+    ),
+    needs={"metadata"},
+    selects=True,
+    menu=False,
+)
 def patch_metadata_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _PATCH_METADATA_DEFAULTS) -> Result:
     """Write a number format into the metadata of Python's own operators (+, -, *, /, **, [...]), of splits, and of the
     graph's inputs and outputs, whose formats no module of a quantised model determines. The computation does not
@@ -413,18 +387,3 @@ def _data_entries(entries: Mapping[str, Any]) -> Iterator[dict[str, object]]:
             dtype = entry.get("torch_dtype")
             if isinstance(dtype, torch.dtype) and dtype.is_floating_point:
                 yield entry
-
-
-PATCH_METADATA = Pass(
-    name="patch_metadata",
-    title="Write number formats into metadata",
-    kind="transform",
-    function=patch_metadata_transform_pass,
-    arguments=(
-        Argument("precision", "text", "name of the number format", "fixed"),
-        Argument("q_config", "map", "its parameters, e.g. data_in_width=8, data_in_frac_width=4", required=True),
-    ),
-    needs=frozenset({"metadata"}),
-    selects=True,
-    menu=False,
-)

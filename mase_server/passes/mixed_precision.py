@@ -24,7 +24,7 @@ from mase_server.ir.graph import MaseGraph
 from mase_server.ir.propagate import preserve_model
 from mase_server.passes.completing import transform
 from mase_server.passes.data import DATA, SAMPLES, Data, load
-from mase_server.passes.declaration import Findings, Pass, Result, Selection, complete_options
+from mase_server.passes.declaration import Findings, Result, Selection, complete_options
 from mase_server.passes.error import Sums, copy_tensors
 from mase_server.passes.quantize.calibration import (
     METHODS,
@@ -49,7 +49,22 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType(
 )  # fmt: skip
 
 
-@transform
+@transform(
+    "Search a format for each layer",
+    arguments=(
+        Argument("bits", "number", "greatest average width; the error is made small", minimum=1, maximum=64),
+        Argument("sqnr", "number", "least dB of the outputs; the bits are made few"),
+        Argument("formats", "texts", "formats to choose from", list(FORMATS)),
+        Argument(
+            "calibrate", "choice", "how data choose the open parameter of a format (auto)", "mse", choices=METHODS
+        ),
+        Argument("percentile", "number", "percent of the values that the format holds", 99.9, minimum=50, maximum=100),
+        DATA,
+        SAMPLES,
+    ),
+    needs={"weights", "data"},
+    selects=True,
+)
 def mixed_precision_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Quantise each operator to one of several formats, so that a budget is met with the least error.
 
@@ -151,27 +166,6 @@ def _why_budget_missed(given: Mapping[str, Any], bits: float, sqnr: float | None
         reached = "no known ratio" if sqnr is None else f"{sqnr:.1f} dB"
         return f"the outputs reach {reached}, less than {given['sqnr']:g} dB: wider formats or more bits are needed"
     return None
-
-
-MIXED_PRECISION = Pass(
-    name="mixed_precision",
-    title="Search a format for each layer",
-    kind="transform",
-    function=mixed_precision_transform_pass,
-    arguments=(
-        Argument("bits", "number", "greatest average width; the error is made small", minimum=1, maximum=64),
-        Argument("sqnr", "number", "least dB of the outputs; the bits are made few"),
-        Argument("formats", "texts", "formats to choose from", list(FORMATS)),
-        Argument(
-            "calibrate", "choice", "how data choose the open parameter of a format (auto)", "mse", choices=METHODS
-        ),
-        Argument("percentile", "number", "percent of the values that the format holds", 99.9, minimum=50, maximum=100),
-        DATA,
-        SAMPLES,
-    ),
-    needs=frozenset({"weights", "data"}),
-    selects=True,
-)
 
 
 # The search: each unit's level, from the cost and noise of levels.

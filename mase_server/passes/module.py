@@ -16,7 +16,7 @@ from mase_server.formats import NumberFormat, Open, quantise
 from mase_server.ir.graph import MaseGraph
 from mase_server.ops.table import NAMES, op_info
 from mase_server.passes.data import load, raw_batches
-from mase_server.passes.declaration import Findings, Pass, PassArguments, Result
+from mase_server.passes.declaration import Findings, PassArguments, Result, declare
 from mase_server.passes.gptq import Chosen, Options, choose_weights, gptq_transform_pass
 from mase_server.passes.quantize import quantize_transform_pass
 from mase_server.passes.quantize.calibration import Method, of_tensor
@@ -28,6 +28,25 @@ from mase_server.tracing.inputs.spec import InputValues
 from mase_server.tracing.recording.values import fields_of
 
 
+@declare(
+    "Quantise layers",
+    "transform",
+    arguments=(
+        Argument(
+            "by",
+            "choice",
+            "how the other keys select: by operator type, by name or by pattern",
+            "type",
+            choices=("type", "name", "regex_name"),
+        ),
+        Argument("default", "format", "of all layers that compute and that no other key names"),
+        Argument("gptq", "boolean", "choose weights on the example inputs, as gptq does", False),
+    ),
+    others=Argument("", "format", "the format, or MASE's configuration, of an operator, layer or expression"),
+    needs={"weights", "data"},
+    selects=True,
+    menu=False,
+)
 def quantize_module_transform_pass(network: Any, pass_args: Mapping[str, Any] | None = None) -> tuple[Any, Findings]:
     """Round parameters, inputs and outputs of a module's layers to number formats, in place.
 
@@ -89,29 +108,6 @@ def _on_graph(graph: MaseGraph, given: PassArguments) -> Result:
         graph, found = gptq_transform_pass(graph, {**given, **(gptq if isinstance(gptq, Mapping) else {})})
     graph, quantised = quantize_transform_pass(graph, given)
     return graph, {**quantised, "gptq": found.get("layers", {}), "inputs": found.get("inputs")}
-
-
-QUANTIZE_MODULE = Pass(
-    name="quantize_module",
-    title="Quantise layers",
-    kind="transform",
-    function=quantize_module_transform_pass,
-    arguments=(
-        Argument(
-            "by",
-            "choice",
-            "how the other keys select: by operator type, by name or by pattern",
-            "type",
-            choices=("type", "name", "regex_name"),
-        ),
-        Argument("default", "format", "of all layers that compute and that no other key names"),
-        Argument("gptq", "boolean", "choose weights on the example inputs, as gptq does", False),
-    ),
-    others=Argument("", "format", "the format, or MASE's configuration, of an operator, layer or expression"),
-    needs=frozenset({"weights", "data"}),
-    selects=True,
-    menu=False,
-)
 
 
 # The modules to quantise, by type, name or expression, and those that cannot be quantised.

@@ -20,7 +20,6 @@ from mase_server.passes.completing import analysis
 from mase_server.passes.data import DATA, load
 from mase_server.passes.declaration import (
     Argument,
-    Pass,
     Result,
     Selection,
     complete_options,
@@ -276,7 +275,25 @@ class Gathering:
 Gathered = dict[tuple[fx.Node, str, str], Gathering]
 
 
-@analysis
+_WHICH = f"statistics by name with their options; there are {', '.join(STATISTICS)}"
+_USUAL: Mapping[str, Any] = {"range_min_max": {}, "variance_online": {}, "abs_mean": {}}
+
+
+@analysis(
+    "Gather statistics of weights and activations",
+    arguments=(
+        Argument("by", "choice", "what the two lists of nodes contain", "regex_name", choices=tuple(_BY)),
+        Argument("target_weight_nodes", "texts", "nodes whose parameters are profiled", [".*"]),
+        Argument("target_activation_nodes", "texts", "nodes whose inputs are profiled", [".*"]),
+        Argument("weight_statistics", "map", _WHICH, _USUAL),
+        Argument("activation_statistics", "map", _WHICH, _USUAL),
+        Argument("profile_output_activation", "boolean", "of results, too", False),
+        DATA,
+        Argument("num_samples", "integer", "samples that the model runs on", 1, minimum=1),
+    ),
+    needs={"weights", "data", "metadata"},
+    selects=True,
+)
 def profile_statistics_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Gather statistics into `software.args.$name.stat` of the selected nodes.
 
@@ -410,26 +427,3 @@ def _gather_run(graph: MaseGraph, gathered: Gathered, sample: Any) -> None:
 
     knowledge = graph.knowledge
     visit_for_real(graph.module, knowledge.feed(knowledge.named(sample)), visit)
-
-
-_WHICH = f"statistics by name with their options; there are {', '.join(STATISTICS)}"
-_USUAL: Mapping[str, Any] = {"range_min_max": {}, "variance_online": {}, "abs_mean": {}}
-
-PROFILE_STATISTICS = Pass(
-    "profile_statistics",
-    "Gather statistics of weights and activations",
-    "analysis",
-    profile_statistics_analysis_pass,
-    (
-        Argument("by", "choice", "what the two lists of nodes contain", "regex_name", choices=tuple(_BY)),
-        Argument("target_weight_nodes", "texts", "nodes whose parameters are profiled", [".*"]),
-        Argument("target_activation_nodes", "texts", "nodes whose inputs are profiled", [".*"]),
-        Argument("weight_statistics", "map", _WHICH, _USUAL),
-        Argument("activation_statistics", "map", _WHICH, _USUAL),
-        Argument("profile_output_activation", "boolean", "of results, too", False),
-        DATA,
-        Argument("num_samples", "integer", "samples that the model runs on", 1, minimum=1),
-    ),
-    needs=frozenset({"weights", "data", "metadata"}),
-    selects=True,
-)

@@ -1,4 +1,4 @@
-"""Every pass by its name: each module of this package declares its passes as constants of the type `Pass`."""
+"""Every pass by its name: functions of this package's modules are declared with `@transform` or `@analysis`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mase_server.ir.graph import MaseGraph
-from mase_server.passes.declaration import Pass, Result
+from mase_server.passes.declaration import Pass, Result, declared_pass
 from mase_server.passes.workspace import workspace_passes
 from mase_server.protocol.arguments import ArgumentError
 from mase_server.suggestions import suggest
@@ -22,8 +22,8 @@ def built_in() -> Mapping[str, Pass]:
     """Name -> pass, in the order of their names."""
     folder, prefix = str(Path(__file__).parent), f"{__package__}."
     modules = [importlib.import_module(file.name) for file in pkgutil.walk_packages([folder], prefix)]
-    declared = {value.name: value for module in modules for value in vars(module).values() if isinstance(value, Pass)}
-    return dict(sorted(declared.items()))
+    found = [declared_pass(value) for module in modules for value in vars(module).values()]
+    return dict(sorted((each.name, each) for each in found if each is not None))
 
 
 def passes_for(folder: str, path: str) -> Mapping[str, Pass]:

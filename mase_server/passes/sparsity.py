@@ -17,7 +17,7 @@ from mase_server.ir.metadata import SoftwareEntry, metadata_of
 from mase_server.ir.propagate import preserve_model, visit_for_real
 from mase_server.passes.completing import analysis
 from mase_server.passes.data import DATA, MOST, SAMPLES, Data, fit_batch, function_of, load, raw_batches, read_content
-from mase_server.passes.declaration import Argument, Pass, Result, Selection, complete_options
+from mase_server.passes.declaration import Argument, Result, Selection, complete_options
 from mase_server.passes.prune.functional import sparsify
 from mase_server.passes.report.report_graph import format_table
 from mase_server.passes.weighted import MASK, PRUNED, Weighted, find_weighted, is_mask, require_values
@@ -25,7 +25,12 @@ from mase_server.passes.weighted import MASK, PRUNED, Weighted, find_weighted, i
 _DEFAULTS: Mapping[str, Any] = {"dummy_in": None, "data": None, "samples": None, "add_meta": True, "only": None}
 
 
-@analysis
+@analysis(
+    "Count zeros in weights and activations",
+    arguments=(DATA, SAMPLES, Argument("add_meta", "boolean", "write the findings into the metadata", True)),
+    needs={"weights", "data", "metadata"},
+    selects=True,
+)
 def add_natural_sparsity_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Count the zeros in the weights of linear and convolution layers, and in their inputs.
 
@@ -64,17 +69,6 @@ def add_natural_sparsity_metadata_analysis_pass(graph: MaseGraph, pass_args: Map
 def _sparsity_report(found: Mapping[str, tuple[int, float]]) -> str:
     rows = [(" ".join(name.rsplit("_", 1)), f"{count:,}", f"{share:.2%}") for name, (count, share) in found.items()]
     return format_table(("tensor", "elements", "zeros"), rows)
-
-
-ADD_NATURAL_SPARSITY_METADATA = Pass(
-    "add_natural_sparsity_metadata",
-    "Count zeros in weights and activations",
-    "analysis",
-    add_natural_sparsity_metadata_analysis_pass,
-    (DATA, SAMPLES, Argument("add_meta", "boolean", "write the findings into the metadata", True)),
-    needs=frozenset({"weights", "data", "metadata"}),
-    selects=True,
-)
 
 
 # Counting zeros in weights and in the values of a run.
@@ -169,7 +163,12 @@ _ANALYSIS_DEFAULTS: Mapping[str, Any] = {
 }
 
 
-@analysis
+@analysis(
+    "Measure how sparse a pruned model is",
+    arguments=(DATA, SAMPLES, Argument("add_value", "boolean", "write masks into the metadata, too", False)),
+    needs={"weights", "data", "metadata"},
+    selects=True,
+)
 def add_pruning_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Write the sparsity of a pruned graph's weights and activations into `software.args.$name.sparsity`.
 
@@ -218,17 +217,6 @@ def _write_weight_sparsity(layer: Weighted, graph: MaseGraph, add_value: bool) -
     return float(entry["sparsity"])
 
 
-ADD_PRUNING_METADATA = Pass(
-    "add_pruning_metadata",
-    "Measure how sparse a pruned model is",
-    "analysis",
-    add_pruning_metadata_analysis_pass,
-    (DATA, SAMPLES, Argument("add_value", "boolean", "write masks into the metadata, too", False)),
-    needs=frozenset({"weights", "data", "metadata"}),
-    selects=True,
-)
-
-
 # add_movement_metadata: the movement of each weight in training, which pruning by movement reads.
 
 _MOVEMENT_DEFAULTS: Mapping[str, Any] = {
@@ -258,7 +246,19 @@ class Movement:
         self.steps += 1
 
 
-@analysis
+@analysis(
+    "Score weights by their movement in training",
+    arguments=(
+        DATA,
+        SAMPLES,
+        Argument("loss", "text", 'a function of outputs and batch that gives a scalar, "file.py:function"'),
+        Argument("learning_rate", "number", "of plain gradient descent", 0.01, minimum=0),
+        Argument("steps", "integer", "steps of training", 10, minimum=1),
+        Argument("checkpoints", "texts", "files of state dicts of a training, in order, instead of training here"),
+    ),
+    needs={"weights", "data", "metadata"},
+    selects=True,
+)
 def add_movement_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Write the movement of each weight in training into `software.args.weight.stat.movement`, as pruning reads it.
 
@@ -362,21 +362,3 @@ def _take_gradient_step(parameters: Sequence[nn.Parameter], loss: Tensor, rate: 
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if gradient is not None:
                 parameter.sub_(gradient, alpha=rate)
-
-
-ADD_MOVEMENT_METADATA = Pass(
-    "add_movement_metadata",
-    "Score weights by their movement in training",
-    "analysis",
-    add_movement_metadata_analysis_pass,
-    (
-        DATA,
-        SAMPLES,
-        Argument("loss", "text", 'a function of outputs and batch that gives a scalar, "file.py:function"'),
-        Argument("learning_rate", "number", "of plain gradient descent", 0.01, minimum=0),
-        Argument("steps", "integer", "steps of training", 10, minimum=1),
-        Argument("checkpoints", "texts", "files of state dicts of a training, in order, instead of training here"),
-    ),
-    needs=frozenset({"weights", "data", "metadata"}),
-    selects=True,
-)

@@ -16,16 +16,22 @@ from mase_server.ir.graph import MaseGraph
 from mase_server.ir.recording import record_model
 from mase_server.ops.table import named_arguments
 from mase_server.passes.completing import transform
-from mase_server.passes.declaration import Pass, PassArguments, Result, Selection
+from mase_server.passes.declaration import PassArguments, Result, Selection
 from mase_server.passes.functional import as_function
 from mase_server.passes.quantize.config import Chooser, Config, is_floating
-from mase_server.passes.quantize.transform import QUANTIZE as QUANTIZE
-from mase_server.passes.quantize.transform import quantize_transform_pass
+from mase_server.passes.quantize.transform import ARGUMENTS, quantize_transform_pass
 from mase_server.protocol.arguments import Argument
 from mase_server.tracing.recording.calls import Call
 
 
-@transform
+@transform(
+    "Train with number formats",
+    arguments=ARGUMENTS,
+    others=Argument(
+        "", "format", "the format of an operator, node, expression or scope, or formats forward and backward"
+    ),
+    selects=True,
+)
 def training_base_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Make the graph train with number formats in the forward pass and, where wanted, in the gradients.
 
@@ -81,20 +87,6 @@ def _plain_configuration(part: Any) -> Any:
     if part.get("pass", "quantize") != "quantize":
         raise ValueError(f"training_base: pass is {part['pass']!r}; only quantize is available")
     return {"config": {key: value for key, value in part.items() if key != "pass"}}
-
-
-TRAINING_BASE = Pass(
-    "training_base",
-    "Train with number formats",
-    "transform",
-    training_base_pass,
-    QUANTIZE.arguments,
-    others=Argument(
-        "", "format", "the format of an operator, node, expression or scope, or formats forward and backward"
-    ),
-    needs=QUANTIZE.needs,
-    selects=True,
-)
 
 
 # Graphs that follow `train()` and `eval()`; a recording knows only the mode in which it was made.

@@ -14,12 +14,12 @@ from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import MaseMetadata
 from mase_server.ops.types import MASE_TYPES
 from mase_server.passes.completing import analysis
-from mase_server.passes.declaration import Pass, Result
+from mase_server.passes.declaration import Result
 from mase_server.passes.metadata import describe_becoming
 from mase_server.passes.report.report_graph import metadata_or_raise
 
 
-@analysis
+@analysis("Check the common metadata", needs={"metadata"}, menu=False)
 def verify_common_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Check that every node has an operator, a known type, complete entries, and arguments that match their sources.
 
@@ -78,16 +78,6 @@ def _check_edges(common: Mapping[str, Any]) -> Iterator[str]:
             yield f"args {name} has shape {entry['shape']}, but its source {source.name!r} gives {given[0]}"
 
 
-VERIFY_COMMON_METADATA = Pass(
-    name="verify_common_metadata",
-    title="Check the common metadata",
-    kind="analysis",
-    function=verify_common_metadata_analysis_pass,
-    needs=frozenset({"metadata"}),
-    menu=False,
-)
-
-
 # The error for metadata that breaks a rule, and the check of rules.
 
 Rule = Callable[[fx.Node, MaseMetadata], Iterator[str]]
@@ -132,7 +122,7 @@ _HARDWARE = (
 )  # fmt: skip
 
 
-@analysis
+@analysis("Check the hardware metadata", needs={"metadata"}, menu=False)
 def verify_hardware_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Check that hardware metadata is complete, with known toolchains and storage, and that it matches the netlist.
 
@@ -183,20 +173,10 @@ def _check_hardware(metadata: MaseMetadata) -> Iterator[str]:
             yield f"the interface has {name}, which is no argument of the node"
 
 
-VERIFY_HARDWARE_METADATA = Pass(
-    name="verify_hardware_metadata",
-    title="Check the hardware metadata",
-    kind="analysis",
-    function=verify_hardware_metadata_analysis_pass,
-    needs=frozenset({"metadata"}),
-    menu=False,
-)
-
-
 # verify_software_metadata: statistics only of existing arguments and results.
 
 
-@analysis
+@analysis("Check the software metadata", needs={"metadata"}, menu=False)
 def verify_software_metadata_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Check that statistics belong to existing arguments and results.
 
@@ -217,13 +197,3 @@ def _check_software(node: fx.Node, metadata: MaseMetadata) -> Iterator[str]:
                 yield f"software has {part} {name}, which the node does not have"
             if not isinstance(entry, dict) or not isinstance(entry.get("stat"), dict):
                 yield f"software {part} {name} has no stat"
-
-
-VERIFY_SOFTWARE_METADATA = Pass(
-    name="verify_software_metadata",
-    title="Check the software metadata",
-    kind="analysis",
-    function=verify_software_metadata_analysis_pass,
-    needs=frozenset({"metadata"}),
-    menu=False,
-)

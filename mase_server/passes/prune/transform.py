@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 from mase_server.ir.build import attribute
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.completing import transform
-from mase_server.passes.declaration import Argument, Findings, Pass, Result, Selection, complete_options
+from mase_server.passes.declaration import Argument, Findings, Result, Selection, complete_options
 from mase_server.passes.prune.functional import sparsify
 from mase_server.passes.prune.masks import METHODS, SCOPES, SCORES, Plan, Scored, make_masks
 from mase_server.passes.weighted import (
@@ -33,8 +33,24 @@ _FIELDS = ("sparsity", "method", "scope", "granularity")
 #: Operator -> the dimension of its input's channels.
 _CHANNELS: Mapping[str, int] = {"conv1d": -2, "conv2d": -3, "conv3d": -4}
 
+_GRAINS = "elementwise, channelwise, or n:m such as 2:4"
 
-@transform
+
+@transform(
+    "Prune weights and activations",
+    arguments=(
+        Argument("weight.sparsity", "number", "share of a weight's elements to make zero", 0.5, minimum=0, maximum=1),
+        Argument("weight.method", "choice", "how elements are chosen", "l1-norm", choices=METHODS),
+        Argument("weight.scope", "choice", "each weight by itself, or all together", "local", choices=SCOPES),
+        Argument("weight.granularity", "text", _GRAINS, "elementwise"),
+        Argument("activation.sparsity", "number", "share of an input's elements to make zero", minimum=0, maximum=1),
+        Argument("activation.method", "choice", "how elements are chosen", choices=tuple(SCORES)),
+        Argument("activation.scope", "choice", "each input by itself", choices=("local",)),
+        Argument("activation.granularity", "text", _GRAINS),
+    ),
+    needs={"weights"},
+    selects=True,
+)
 def prune_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Make weights, activations, or both of linear and convolution layers sparse.
 
@@ -155,32 +171,10 @@ def _share_of_zeros(mask: Tensor) -> float:
     return 1.0 - mask.mean().item()
 
 
-_GRAINS = "elementwise, channelwise, or n:m such as 2:4"
-
-PRUNE = Pass(
-    "prune",
-    "Prune weights and activations",
-    "transform",
-    prune_transform_pass,
-    (
-        Argument("weight.sparsity", "number", "share of a weight's elements to make zero", 0.5, minimum=0, maximum=1),
-        Argument("weight.method", "choice", "how elements are chosen", "l1-norm", choices=METHODS),
-        Argument("weight.scope", "choice", "each weight by itself, or all together", "local", choices=SCOPES),
-        Argument("weight.granularity", "text", _GRAINS, "elementwise"),
-        Argument("activation.sparsity", "number", "share of an input's elements to make zero", minimum=0, maximum=1),
-        Argument("activation.method", "choice", "how elements are chosen", choices=tuple(SCORES)),
-        Argument("activation.scope", "choice", "each input by itself", choices=("local",)),
-        Argument("activation.granularity", "text", _GRAINS),
-    ),
-    needs=frozenset({"weights"}),
-    selects=True,
-)
-
-
 # prune_detach_hook_transform_pass: zeros move into the weights, masks out of the graph.
 
 
-@transform
+@transform("Write pruned weights", needs={"weights"}, selects=True)
 def prune_detach_hook_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Write the zeros into the weights and take masks and sparse activations out of the graph.
 
@@ -228,13 +222,3 @@ def _detach_mask(module: fx.GraphModule, masked: fx.Node) -> str:
     if not any(node.target == mask for node in masked.graph.nodes):
         delattr(module, mask)
     return name
-
-
-PRUNE_DETACH_HOOK = Pass(
-    "prune_detach_hook",
-    "Write pruned weights",
-    "transform",
-    prune_detach_hook_transform_pass,
-    needs=frozenset({"weights"}),
-    selects=True,
-)

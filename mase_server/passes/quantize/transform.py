@@ -14,7 +14,7 @@ from mase_server.ir.graph import MaseGraph
 from mase_server.ir.number_formats import format_text, rounded_to
 from mase_server.passes.completing import transform
 from mase_server.passes.data import DATA, SAMPLES
-from mase_server.passes.declaration import LEFT, Pass, Result, Selection
+from mase_server.passes.declaration import LEFT, Result, Selection
 from mase_server.passes.functional import as_function
 from mase_server.passes.quantize.calibration import METHODS, Closing
 from mase_server.passes.quantize.config import USUAL, WAYS, Chooser, take_apart
@@ -135,7 +135,36 @@ def _is_in(text: str | None, format: NumberFormat) -> bool:
     return format.fits(known) if isinstance(format, Open) else known == format
 
 
-@transform
+#: The arguments of every pass that quantises by operators, nodes or scopes.
+ARGUMENTS = (
+    Argument(
+        "default",
+        "format",
+        "the format of every operator that computes, unless another key names it; "
+        f"{USUAL[0]} where no format is given at all",
+        choices=USUAL,
+    ),
+    Argument(
+        "by",
+        "choice",
+        "how the other keys select: operators by type, nodes or layers by name, regular "
+        "expressions on names, or scopes",
+        "type",
+        choices=WAYS,
+    ),
+    Argument("calibrate", "choice", "how data choose the open parameter of a format (auto)", "mse", choices=METHODS),
+    Argument("percentile", "number", "percent of the values that the format holds", 99.9, minimum=50, maximum=100),
+    DATA,
+    SAMPLES,
+)
+
+
+@transform(
+    "Quantise",
+    arguments=ARGUMENTS,
+    others=Argument("", "format", "the format, or MASE's configuration, of an operator, node, expression or scope"),
+    selects=True,
+)
 def quantize_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """Round the arguments and results of operators to number formats; the graph still runs, trains and exports.
 
@@ -178,36 +207,3 @@ def quantize_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | Non
         "quantised": found.results, LEFT: {name: f"not quantised: {why}" for name, why in places.left.items()},
         "unused": chooser.unused, "calibrated": closing.words,
     }  # fmt: skip
-
-
-QUANTIZE = Pass(
-    name="quantize",
-    title="Quantise",
-    kind="transform",
-    function=quantize_transform_pass,
-    arguments=(
-        Argument(
-            "default",
-            "format",
-            "the format of every operator that computes, unless another key names it; "
-            f"{USUAL[0]} where no format is given at all",
-            choices=USUAL,
-        ),
-        Argument(
-            "by",
-            "choice",
-            "how the other keys select: operators by type, nodes or layers by name, regular "
-            "expressions on names, or scopes",
-            "type",
-            choices=WAYS,
-        ),
-        Argument(
-            "calibrate", "choice", "how data choose the open parameter of a format (auto)", "mse", choices=METHODS
-        ),
-        Argument("percentile", "number", "percent of the values that the format holds", 99.9, minimum=50, maximum=100),
-        DATA,
-        SAMPLES,
-    ),
-    others=Argument("", "format", "the format, or MASE's configuration, of an operator, node, expression or scope"),
-    selects=True,
-)

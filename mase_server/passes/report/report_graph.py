@@ -15,13 +15,13 @@ from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import MaseMetadata
 from mase_server.ops.table import parameters_of, trainable_of
 from mase_server.passes.completing import analysis
-from mase_server.passes.declaration import Argument, Pass, Result, complete_options
+from mase_server.passes.declaration import Argument, Result, complete_options
 from mase_server.tools import get_logger
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"file_name": None})
 
 
-@analysis
+@analysis("Report on the graph", arguments=(Argument("file_name", "file", "file to write the report to"),), menu=False)
 def report_graph_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Count the nodes of each fx kind, the called modules, parameters and FLOPs.
 
@@ -59,16 +59,6 @@ def report_graph_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = 
 
 def _counts_text(counter: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counter.items())
-
-
-REPORT_GRAPH = Pass(
-    name="report_graph",
-    title="Report on the graph",
-    kind="analysis",
-    function=report_graph_analysis_pass,
-    arguments=(Argument("file_name", "file", "file to write the report to"),),
-    menu=False,
-)
 
 
 # Reports as text: to the log, to a file, and in a pass's findings.
@@ -131,7 +121,7 @@ def log_report(text: str, file: str | Path | None) -> str:
 # report_node_type: fx operation, target, MASE operator and type of every node.
 
 
-@analysis
+@analysis("Report the operator and type of every node", needs={"metadata"}, menu=False)
 def report_node_type_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """A table of every node: fx's operation and target, MASE's operator and type.
 
@@ -152,20 +142,10 @@ def _target_text(node: fx.Node) -> str:
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", type(node.target).__name__)
 
 
-REPORT_NODE_TYPE = Pass(
-    name="report_node_type",
-    title="Report the operator and type of every node",
-    kind="analysis",
-    function=report_node_type_analysis_pass,
-    needs=frozenset({"metadata"}),
-    menu=False,
-)
-
-
 # report_node_shape: shapes of the arguments and results of every node.
 
 
-@analysis
+@analysis("Report the shapes of every node", needs={"metadata"}, menu=False)
 def report_node_shape_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """A table of every node: the shapes of its arguments and results.
 
@@ -188,20 +168,10 @@ def _shapes_text(metadata: MaseMetadata, part: str) -> str:
     return ", ".join(f"{name} {shape}" for name, shape in shaped)
 
 
-REPORT_NODE_SHAPE = Pass(
-    name="report_node_shape",
-    title="Report the shapes of every node",
-    kind="analysis",
-    function=report_node_shape_analysis_pass,
-    needs=frozenset({"metadata"}),
-    menu=False,
-)
-
-
 # report_node_hardware_type: the hardware of every node.
 
 
-@analysis
+@analysis("Report the hardware of every node", needs={"metadata"}, menu=False)
 def report_node_hardware_type_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] | None = None) -> Result:
     """A table of every node: its hardware.
 
@@ -220,23 +190,21 @@ def report_node_hardware_type_analysis_pass(graph: MaseGraph, pass_args: Mapping
     ), parts=("common", "hardware"))  # fmt: skip
 
 
-REPORT_NODE_HARDWARE_TYPE = Pass(
-    name="report_node_hardware_type",
-    title="Report the hardware of every node",
-    kind="analysis",
-    function=report_node_hardware_type_analysis_pass,
-    needs=frozenset({"metadata"}),
-    menu=False,
-)
-
-
 # report_node_meta_param: the whole metadata of every node.
 
 _REPORT_NODE_META_PARAM_DEFAULTS: Mapping[str, Any] = MappingProxyType({"which": ("all",), "save_path": None})
 PARTS = ("common", "hardware", "software")
 
 
-@analysis
+@analysis(
+    "Report the metadata of every node",
+    arguments=(
+        Argument("which", "texts", "some of common, hardware, software, or all", default=["all"]),
+        Argument("save_path", "file", "file to write the report to"),
+    ),
+    needs={"metadata"},
+    menu=False,
+)
 def report_node_meta_param_analysis_pass(
     graph: MaseGraph, pass_args: Mapping[str, Any] = _REPORT_NODE_META_PARAM_DEFAULTS
 ) -> Result:
@@ -268,27 +236,19 @@ def _wanted_parts(which: Iterable[str]) -> tuple[str, ...]:
     return PARTS if "all" in asked else tuple(part for part in PARTS if part in asked)
 
 
-REPORT_NODE_META_PARAM = Pass(
-    name="report_node_meta_param",
-    title="Report the metadata of every node",
-    kind="analysis",
-    function=report_node_meta_param_analysis_pass,
-    arguments=(
-        Argument("which", "texts", "some of common, hardware, software, or all", default=["all"]),
-        Argument("save_path", "file", "file to write the report to"),
-    ),
-    needs=frozenset({"metadata"}),
-    menu=False,
-)
-
-
 # plot_graph: a drawing of the graph.
 
 _PLOT_GRAPH_DEFAULTS: Mapping[str, Any] = MappingProxyType({"file_name": "mase_graph.svg", "colours": "family"})
 _COLOURS = ("family", "format")
 
 
-@analysis
+@analysis(
+    "Draw the graph",
+    arguments=(
+        Argument("file_name", "file", "the SVG file to write", "mase_graph.svg"),
+        Argument("colours", "choice", "what decides a box's colour", "family", choices=_COLOURS),
+    ),
+)
 def plot_graph_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _PLOT_GRAPH_DEFAULTS) -> Result:
     """Draw the graph as SVG: boxes for scopes, shapes on the edges, and number formats in place of element types.
 
@@ -309,15 +269,3 @@ def plot_graph_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _P
     file = Path(given["file_name"] or _PLOT_GRAPH_DEFAULTS["file_name"]).absolute()
     draw(graph, file, given["colours"])
     return graph, {"file": str(file), "nodes": len(graph.nodes)}
-
-
-PLOT_GRAPH = Pass(
-    name="plot_graph",
-    title="Draw the graph",
-    kind="analysis",
-    function=plot_graph_analysis_pass,
-    arguments=(
-        Argument("file_name", "file", "the SVG file to write", "mase_graph.svg"),
-        Argument("colours", "choice", "what decides a box's colour", "family", choices=_COLOURS),
-    ),
-)

@@ -22,7 +22,7 @@ from mase_server.ops.table import named_arguments
 from mase_server.ops.types import TensorType
 from mase_server.passes.bits import stored_parameters
 from mase_server.passes.completing import analysis
-from mase_server.passes.declaration import Argument, Pass, Result, complete_options, path_of
+from mase_server.passes.declaration import Argument, Result, complete_options, path_of
 from mase_server.passes.error import GIVES, Error, Errors, measure, original_of
 from mase_server.passes.quantize.calibration import has_values
 from mase_server.passes.report.report_graph import format_table, log_report
@@ -54,7 +54,18 @@ class Line:
     saturated: float | None = None
 
 
-@analysis
+@analysis(
+    "Summarise quantisation",
+    arguments=(
+        Argument("save_dir", "file", "a folder for the tables as CSV and JSON"),
+        Argument(
+            "measure",
+            "boolean",
+            "run the original and the quantised graph, and report errors; by default if both can run",
+        ),
+    ),
+    needs={"weights"},
+)
 def summarize_quantization_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """A table of every operator on floating-point numbers: the formats of its arguments and results, before and after.
 
@@ -180,23 +191,6 @@ def _replace_infinity(value: Any) -> Any:
 def _write_csv(file: Path, rows: Iterable[Sequence[Any]]) -> None:
     with file.open("w", encoding="utf-8", newline="") as stream:
         csv.writer(stream).writerows(rows)
-
-
-SUMMARIZE_QUANTIZATION = Pass(
-    name="summarize_quantization",
-    title="Summarise quantisation",
-    kind="analysis",
-    function=summarize_quantization_analysis_pass,
-    arguments=(
-        Argument("save_dir", "file", "a folder for the tables as CSV and JSON"),
-        Argument(
-            "measure",
-            "boolean",
-            "run the original and the quantised graph, and report errors; by default if both can run",
-        ),
-    ),
-    needs=frozenset({"weights"}),
-)
 
 
 # The number formats of each operator's arguments and results.

@@ -21,7 +21,7 @@ from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import metadata_of
 from mase_server.ops.types import TensorType
 from mase_server.passes.completing import analysis
-from mase_server.passes.declaration import Argument, Pass, Result, complete_options
+from mase_server.passes.declaration import Argument, Result, complete_options
 from mase_server.passes.sharding.rules import (
     Call,
     Layout,
@@ -42,7 +42,18 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType({
 KEY = "autosharding"
 
 
-@analysis
+@analysis(
+    "Find how to split the model over devices",
+    arguments=(
+        Argument("mesh_shape", "texts", "devices along each axis, nodes first, e.g. 2, 4", ("1", "2")),
+        Argument("inter_node_bandwidth", "number", "bytes a second between nodes", 10e9, minimum=1.0),
+        Argument("intra_node_bandwidth", "number", "bytes a second between devices of a node", 100e9, minimum=1.0),
+        Argument("flops", "number", "operations a second of a device", 10e12, minimum=1.0),
+        Argument("memory", "number", "bytes of parameters that a device may hold; unlimited without it", minimum=1.0),
+        Argument("data_parallel", "boolean", "also split dimensions that the inputs have", default=False),
+        Argument("time_limit", "number", "seconds for the solver", 60.0, minimum=0.1),
+    ),
+)
 def autosharding_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Find the fastest way to split every operator of the graph over a mesh of devices, as Alpa does within operators.
 
@@ -150,23 +161,6 @@ def _solution_figures(problem: Problem, solution: Solution) -> SolutionFigures:
         "memory_bytes": round(solution.bytes),
         "optimal": solution.is_best,
     }
-
-
-AUTOSHARDING = Pass(
-    name="autosharding",
-    title="Find how to split the model over devices",
-    kind="analysis",
-    function=autosharding_analysis_pass,
-    arguments=(
-        Argument("mesh_shape", "texts", "devices along each axis, nodes first, e.g. 2, 4", ("1", "2")),
-        Argument("inter_node_bandwidth", "number", "bytes a second between nodes", 10e9, minimum=1.0),
-        Argument("intra_node_bandwidth", "number", "bytes a second between devices of a node", 100e9, minimum=1.0),
-        Argument("flops", "number", "operations a second of a device", 10e12, minimum=1.0),
-        Argument("memory", "number", "bytes of parameters that a device may hold; unlimited without it", minimum=1.0),
-        Argument("data_parallel", "boolean", "also split dimensions that the inputs have", default=False),
-        Argument("time_limit", "number", "seconds for the solver", 60.0, minimum=0.1),
-    ),
-)
 
 
 # The possible layouts of every tensor of a graph, and the cost of each choice.

@@ -16,7 +16,7 @@ from mase_server.ir.metadata import metadata_of
 from mase_server.ir.number_formats import MOVES, operator_of
 from mase_server.ops.types import Kwargs
 from mase_server.passes.completing import transform
-from mase_server.passes.declaration import Argument, Pass, Result, complete_options
+from mase_server.passes.declaration import Argument, Result, complete_options
 from mase_server.passes.sharding.autosharding import KEY, autosharding_analysis_pass
 from mase_server.passes.sharding.functional import is_distributed, reshard, torch_placements
 from mase_server.passes.sharding.rules import needs_whole, parse_layout
@@ -30,7 +30,14 @@ Plan = Mapping[str, Mapping[str, Any]]
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"plan": None, "mesh_shape": (1, 2)})
 
 
-@transform
+@transform(
+    "Put transfers between devices into the graph",
+    arguments=(
+        Argument("plan", "map", "as autosharding gives it; without it, the plan in the metadata"),
+        Argument("mesh_shape", "texts", "devices along each axis, if there is no plan", ("1", "2")),
+    ),
+    menu=False,
+)
 def resharding_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Put `reshard(x, "S(1),R")` into the graph wherever a tensor is needed in another layout than it has.
 
@@ -113,19 +120,6 @@ class _Rewriter:
             self.made[source, layout] = made
             self.found[made.name] = [given, layout]
         return self.made[source, layout]
-
-
-RESHARDING = Pass(
-    name="resharding",
-    title="Put transfers between devices into the graph",
-    kind="transform",
-    function=resharding_transform_pass,
-    arguments=(
-        Argument("plan", "map", "as autosharding gives it; without it, the plan in the metadata"),
-        Argument("mesh_shape", "texts", "devices along each axis, if there is no plan", ("1", "2")),
-    ),
-    menu=False,
-)
 
 
 # Running a planned graph on a mesh of devices: each process runs the whole graph on its parts.

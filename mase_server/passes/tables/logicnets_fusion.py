@@ -20,7 +20,7 @@ from mase_server.ir.number_formats import format_text, operator_of, rounded_to
 from mase_server.ops.table import op_info
 from mase_server.ops.types import TensorType
 from mase_server.passes.completing import transform
-from mase_server.passes.declaration import Argument, Pass, Result, Selection, complete_options
+from mase_server.passes.declaration import Argument, Result, Selection, complete_options
 from mase_server.passes.tables.functional import format_values, look_up
 from mase_server.passes.weighted import Weighted, find_weighted, require_values
 
@@ -31,7 +31,12 @@ FusedLayer = TypedDict("FusedLayer", {"inputs": int, "entries": int, "neurons": 
 """A layer that became a table: what a neuron reads, and the names of its nodes. "with" is a word of Python."""
 
 
-@transform
+@transform(
+    "Make small layers truth tables",
+    arguments=(Argument("max_bits", "integer", "bits of a table's address", 12, minimum=1, maximum=20),),
+    needs={"weights"},
+    selects=True,
+)
 def logicnets_fusion_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Join each linear layer on few rounded inputs with the operators after it, as one truth table for each neuron.
 
@@ -98,17 +103,6 @@ def _erase_if_unused(node: fx.Node) -> None:
         node.graph.erase_node(node)
         for source in sources:
             _erase_if_unused(source)
-
-
-LOGICNETS_FUSION = Pass(
-    name="logicnets_fusion",
-    title="Make small layers truth tables",
-    kind="transform",
-    function=logicnets_fusion_transform_pass,
-    arguments=(Argument("max_bits", "integer", "bits of a table's address", 12, minimum=1, maximum=20),),
-    needs=frozenset({"weights"}),
-    selects=True,
-)
 
 
 # Layers that can be truth tables: a linear layer on rounded inputs, and the operators after it that work neuron by

@@ -25,7 +25,7 @@ from mase_server.hardware.twin import Maker
 from mase_server.ir.graph import MaseGraph
 from mase_server.passes.completing import analysis, transform
 from mase_server.passes.data import load
-from mase_server.passes.declaration import Argument, Pass, Result, complete_options
+from mase_server.passes.declaration import Argument, Result, complete_options
 from mase_server.passes.error import measure, original_of
 from mase_server.protocol.records import Accuracy
 
@@ -42,7 +42,7 @@ _MOVING = frozenset({"move", "take", "gather", "concat", "pad", "swap"})
 _BY_ROWS = frozenset({"linear", "norm", "softmax", "table"})
 
 
-@transform
+@transform("Compute as hardware does", needs={"weights"})
 def as_hardware_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
     """Make a quantised graph compute bit for bit as its hardware does, which shows the loss of accuracy.
 
@@ -228,14 +228,6 @@ _WIDTHS: Mapping[str, Callable[[Design, Operation], int]] = {
     "pool2d": _of_pooling,
 }
 
-AS_HARDWARE = Pass(
-    name="as_hardware",
-    title="Compute as hardware does",
-    kind="transform",
-    function=as_hardware_transform_pass,
-    needs=frozenset({"weights"}),
-)
-
 
 # emit_verilog_top: a quantised graph as a folder of SystemVerilog, with its simulation.
 
@@ -244,7 +236,18 @@ _EMIT_VERILOG_TOP_DEFAULTS: Mapping[str, Any] = MappingProxyType(
 )
 
 
-@analysis
+@analysis(
+    "Emit Verilog",
+    arguments=(
+        Argument("folder", "file", "Where to write the folder."),
+        Argument("name", "text", "The top module's name; the model's by default."),
+        Argument("multipliers", "integer", "The most multipliers.", minimum=1),
+        Argument("interval", "integer", "The most cycles from one sample to the next.", minimum=1),
+        Argument("vectors", "integer", "Random samples for the simulation.", default=100, minimum=1),
+    ),
+    needs={"weights"},
+    menu=False,
+)
 def emit_verilog_top_analysis_pass(
     graph: MaseGraph, pass_args: Mapping[str, Any] = _EMIT_VERILOG_TOP_DEFAULTS
 ) -> Result:
@@ -280,23 +283,6 @@ def _require_supported(design: Design) -> None:
     if design.unsupported:
         told = "; ".join(f"{each.node} ({each.operator}): {each.why}" for each in design.unsupported)
         raise ValueError(f"emit_verilog_top: {len(design.unsupported)} nodes have no hardware: {told}")
-
-
-EMIT_VERILOG_TOP = Pass(
-    name="emit_verilog_top",
-    title="Emit Verilog",
-    kind="analysis",
-    function=emit_verilog_top_analysis_pass,
-    arguments=(
-        Argument("folder", "file", "Where to write the folder."),
-        Argument("name", "text", "The top module's name; the model's by default."),
-        Argument("multipliers", "integer", "The most multipliers.", minimum=1),
-        Argument("interval", "integer", "The most cycles from one sample to the next.", minimum=1),
-        Argument("vectors", "integer", "Random samples for the simulation.", default=100, minimum=1),
-    ),
-    needs=frozenset({"weights"}),
-    menu=False,
-)
 
 
 # The loss of a model as hardware: the error of its outputs, and the values outside the range of its formats.
