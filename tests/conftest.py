@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -23,18 +24,39 @@ settings.register_profile(
 settings.load_profile("shared machine")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def forgotten_afterwards() -> Iterator[None]:
-    """What a file of tests left in cycles is freed at its end: whole runs grew to eight gigabytes a process.
+#: How many bytes a process may grow by before what its tests left in cycles is freed.
+_GROWTH = 256 << 20
+_process = psutil.Process()
+_thresholds = gc.get_threshold()
+_after_freeing = _process.memory_info().rss
+
+
+def _free_garbage() -> None:
+    """Free what tests left in cycles, and give the memory back, which Linux does only when it is told to.
 
     A server that runs inside of this process sets objects aside (`gc.freeze`) and looks at old ones only when it is
-    quiet; here the next file begins with the collector as it was. Only Linux gives free memory back when it is told to.
+    quiet; the next test begins with the collector as it was.
     """
-    thresholds = gc.get_threshold()
-    yield
-    gc.set_threshold(*thresholds)
+    global _after_freeing
+    gc.set_threshold(*_thresholds)
     gc.unfreeze()
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
+    _after_freeing = _process.memory_info().rss
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
+    """Free garbage when memory has grown. A graph is few objects and much memory: Python alone waits for too long."""
+    yield
+    if nextitem is not None and _process.memory_info().rss - _after_freeing > _GROWTH:
+        _free_garbage()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten_afterwards() -> Iterator[None]:
+    """Free the garbage of each file of tests."""
+    yield
+    _free_garbage()
     assert gc.isenabled(), "a test of this file switched the garbage collector off for all that follow"
