@@ -28,10 +28,12 @@ SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Real:
-    """A model whose parameters have values. how: their source, in words."""
+    """A model whose parameters have values. how: their source, in words.  given: the tensors whose values are no random
+    ones."""
 
     model: nn.Module
     how: str
+    given: frozenset[str]
 
 
 def real_model(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Module] | None) -> Real:
@@ -42,7 +44,8 @@ def real_model(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Mo
     tensors = dict(named_tensors(model))
     loaded = any(map(pretrained_folder, model.modules()))
     if not loaded and not any(tensor.is_meta for tensor in tensors.values()):
-        return Real(model, "the weights that the file gave it" if tensors else "no weights: the model has none")
+        how = "the weights that the file gave it" if tensors else "no weights: the model has none"
+        return Real(model, how, frozenset(tensors))
     with outside_modes(), OnCpu():
         torch.manual_seed(SEED)
         maker = _Maker(shadows)
@@ -58,7 +61,7 @@ def real_model(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Mo
                 given.update(f"{path}.{name}" if path else name for name, _ in named_tensors(part))
                 files.append(folder)
         put_in_mode(made, model.training)
-    return Real(made, _describe_weights(model, given, list(dict.fromkeys(files))))
+    return Real(made, _describe_weights(model, given, list(dict.fromkeys(files))), frozenset(given))
 
 
 def _describe_weights(model: nn.Module, given: set[str], files: Sequence[str]) -> str:

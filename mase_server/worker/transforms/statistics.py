@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Set
 
 import torch
 from torch import nn
 
-from mase_server.ops.paths import named_modules, named_tensors
 from mase_server.protocol.answers.models import ParameterStatistics, ValueStatistics
 from mase_server.suggestions import suggest
-from mase_server.tracing.execution.substitutes import LOADED
-from mase_server.tracing.models.real import pretrained_folder
 
 BINS = 48
 #: Parameters in one answer.
@@ -24,17 +20,20 @@ _UNKNOWN: ValueStatistics = {
 }  # fmt: skip
 
 
-def describe_parameters(model: nn.Module, path: str, random: frozenset[str]) -> tuple[list[ParameterStatistics], int]:
+def describe_parameters(model: nn.Module, path: str, given: Set[str] | None) -> tuple[list[ParameterStatistics], int]:
     """The statistics of the parameter `path`, or of those of the module `path`, and how many there are.
 
-    random: the names of those without values of a file, of which only the shape is told.  ValueError if there is none.
+    given: the names of those whose values a file gave, None for all; of others only the shape is told.  ValueError if
+    there is no such parameter.
     """
     known = dict(model.named_parameters(remove_duplicate=False))
     names = [name for name in known if not path or name == path or name.startswith(f"{path}.")]
     if not names:
         modules = dict.fromkeys(name.rpartition(".")[0] for name in known)
         raise ValueError(f"the model has no parameters in {path!r}{suggest(path, [*modules, *known], 'it has')}")
-    return [_describe_parameter(name, known[name], name in random) for name in names[:_MOST]], len(names)
+    return [
+        _describe_parameter(name, known[name], given is not None and name not in given) for name in names[:_MOST]
+    ], len(names)
 
 
 def _describe_parameter(name: str, tensor: torch.Tensor, random: bool) -> ParameterStatistics:
@@ -73,28 +72,3 @@ def _iterate_finite_values(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         finite = values[values.isfinite()]
         if finite.numel():
             yield finite
-
-
-def list_random_parameters(model: nn.Module, graph: nn.Module, weights: str) -> frozenset[str]:
-    """The parameters of a graph of the model that no file gave values; those that its steps added are among them.
-
-    model: as it was traced.  weights: the source of the values, as `Real.how` has it.
-    """
-    names = frozenset(name for name, _ in graph.named_parameters(remove_duplicate=False))
-    if weights.startswith("random weights"):
-        return names
-    return names - _list_given_tensors(model, weights) if "; " in weights else frozenset()
-
-
-def _list_given_tensors(model: nn.Module, weights: str) -> set[str]:
-    """The tensors that `real_model` gave values of files: those that were loaded or made with values."""
-    tensors = dict(named_tensors(model))
-    folders = {path: folder for path, part in named_modules(model) if (folder := pretrained_folder(part))}
-    loaded = {id(tensor) for loading in LOADED for tensor, _ in loading.values}
-    return {
-        name
-        for name, tensor in tensors.items()
-        if id(tensor) in loaded
-        or (not folders and not tensor.is_meta)
-        or any(f"{name}.".startswith(f"{path}.") and Path(folder).name in weights for path, folder in folders.items())
-    }

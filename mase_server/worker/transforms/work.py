@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from mase_server.ops.paths import named_parameters
 from mase_server.protocol.answers.models import ArrayPage, ArrayPart
 from mase_server.protocol.records import EmissionRecord, MissingHardware, Operation
 from mase_server.protocol.snapshot import CHUNK_ROWS
@@ -26,7 +27,7 @@ from mase_server.worker.transforms.ask import Ask, AskError, explain_lack_of_mem
 from mase_server.worker.transforms.forks import Send
 from mase_server.worker.transforms.pipeline import Applied, Pipeline
 from mase_server.worker.transforms.runs import Subject, raise_stopped, run_steps, useful_threads
-from mase_server.worker.transforms.statistics import describe_parameters, list_random_parameters
+from mase_server.worker.transforms.statistics import describe_parameters
 
 # The forms in which a model's graph is written: a checkpoint of the real model, its weights as bytes, a drawing.
 
@@ -61,13 +62,13 @@ def send_weight_statistics(live: Live, ask: Ask, real: Real | None, send: Send) 
     if real is None:
         return _answer_on_meta(live, ask, send)
     applied = _apply_steps(live, ask, real, send)
-    model, weights = applied.graph.model, applied.weights or real.how
-    random = list_random_parameters(live.traced[live.index(ask.model)].found.model, model, weights)
+    traced = live.traced[live.index(ask.model)].found.model
+    whole = applied.weights or real.given.issuperset(name for name, _ in named_parameters(traced))
     try:
-        parameters, total = describe_parameters(model, ask.name, random)
+        parameters, total = describe_parameters(applied.graph.model, ask.name, None if whole else real.given)
     except ValueError as error:
         raise AskError(str(error)) from error
-    return send({"value": {"parameters": parameters, "total": total, "weights": weights}})
+    return send({"value": {"parameters": parameters, "total": total, "weights": applied.weights or real.how}})
 
 
 def _answer_on_meta(live: Live, ask: Ask, send: Send) -> None:
