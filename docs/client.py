@@ -41,6 +41,7 @@ _CLASSES = (
 )
 #: Methods that a client calls by itself.
 _OWN = frozenset({"mase/authenticate", "mase/cancel"})
+_WIDTH = 120
 
 
 def source() -> str:
@@ -53,7 +54,7 @@ def source() -> str:
 
 
 def _formatted(text: str) -> str:
-    command = [sys.executable, "-m", "ruff", "format", "--line-length", "120", "-"]
+    command = [sys.executable, "-m", "ruff", "format", "--line-length", str(_WIDTH), "-"]
     return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
 
 
@@ -80,11 +81,15 @@ def _method(method: ApiMethod, define: str, wait: str) -> str:
     ]
     given = ", ".join(f"{name}={name}" for name in (_named(key.rstrip("?")) for key in method.params))
     summary = (inspect.getdoc(method.function) or "").split("\n\n")[0].replace("\n", " ")
+    call, part = f'{wait}self.call("{method.name}", _given({given}))', f"[{method.answer!r}]" if method.answer else ""
+    whole = f"({call})" if part and wait else call
+    at_once = [f'        return cast("{result}", {whole}{part})']
+    if len(at_once[0]) > _WIDTH:
+        at_once = [f"        result = {call}", f'        return cast("{result}", result{part})']
     lines = [
         f"    {define} {snake(method.name)}({', '.join(('self', *required, *optional))}) -> {result}:",
         f'        """{_wrapped(summary)}"""',
-        f'        result = {wait}self.call("{method.name}", _given({given}))',
-        f'        return cast("{result}", result{chr(91) + repr(method.answer) + chr(93) if method.answer else ""})',
+        *at_once,
         "",
     ]
     return "\n".join(lines)

@@ -62,44 +62,37 @@ class BlockingMethods:
         """{"name", "version", "pid", "files": the traced model files}; with `methods` also {"methods"}: all that
         exist.
         """
-        result = self.call("mase/info", _given(methods=methods))
-        return cast("Info", result)
+        return cast("Info", self.call("mase/info", _given(methods=methods)))
 
     def models(self, path: str | None = None) -> list[Model]:
         """The models of the file `path`, or of every traced file without it: `snapshot.MODEL_KEYS` and "path",
         "sha256".
         """
-        result = self.call("mase/models", _given(path=path))
-        return cast("list[Model]", result["models"])
+        return cast("list[Model]", self.call("mase/models", _given(path=path))["models"])
 
     def node_at(self, path: str, line: int, column: int) -> Place | None:
         """The smallest place at a position, its values, and the nodes that made them; None if there is none."""
-        result = self.call("mase/nodeAt", _given(path=path, line=line, column=column))
-        return cast("Place | None", result["place"])
+        return cast("Place | None", self.call("mase/nodeAt", _given(path=path, line=line, column=column))["place"])
 
     def retrace(self, path: str) -> Status:
         """Trace `path` again even if nothing has changed; its end status, as `mase/status` has it."""
-        result = self.call("mase/retrace", _given(path=path))
-        return cast("Status", result)
+        return cast("Status", self.call("mase/retrace", _given(path=path)))
 
     def roots(self, path: str) -> list[Root]:
         """The models that show shapes in the file `path`: {"root", "path", "inputs_from", "found", "picked"} each."""
-        result = self.call("mase/roots", _given(path=path))
-        return cast("list[Root]", result["roots"])
+        return cast("list[Root]", self.call("mase/roots", _given(path=path))["roots"])
 
     def pick_root(self, path: str, root: str | None = None) -> list[Root]:
         """Show the shapes of one model, `root`, alone in the file `path`, or of all models that use it without
         `root`.
         """
-        result = self.call("mase/pickRoot", _given(path=path, root=root))
-        return cast("list[Root]", result["roots"])
+        return cast("list[Root]", self.call("mase/pickRoot", _given(path=path, root=root))["roots"])
 
     def passes(self, path: str | None = None, model: str | None = None, only: list[str] | None = None) -> list[Pass]:
         """The passes available for the file `path`, the workspace's own included: `Pass.to_wire` each. Answers at
         once.
         """
-        result = self.call("mase/passes", _given(path=path, model=model, only=only))
-        return cast("list[Pass]", result["passes"])
+        return cast("list[Pass]", self.call("mase/passes", _given(path=path, model=model, only=only))["passes"])
 
     def apply_pass(
         self, path: str, pass_: str, model: str | None = None, arguments: dict[str, Plain] | None = None
@@ -110,40 +103,33 @@ class BlockingMethods:
 
     def undo_pass(self, path: str, model: str | None = None) -> Pipeline:
         """Take back the last pass, or cancel the one that is being applied; answers as `mase/pipeline`."""
-        result = self.call("mase/undoPass", _given(path=path, model=model))
-        return cast("Pipeline", result)
+        return cast("Pipeline", self.call("mase/undoPass", _given(path=path, model=model)))
 
     def redo_pass(self, path: str, model: str | None = None) -> Pipeline:
         """Apply the pass again that was taken back last; answers as `mase/pipeline`."""
-        result = self.call("mase/redoPass", _given(path=path, model=model))
-        return cast("Pipeline", result)
+        return cast("Pipeline", self.call("mase/redoPass", _given(path=path, model=model)))
 
     def reset_passes(self, path: str, model: str | None = None) -> Pipeline:
         """Take all passes back; answers as `mase/pipeline`."""
-        result = self.call("mase/resetPasses", _given(path=path, model=model))
-        return cast("Pipeline", result)
+        return cast("Pipeline", self.call("mase/resetPasses", _given(path=path, model=model)))
 
     def pipeline(self, path: str, model: str | None = None) -> Pipeline:
         """The passes on a model, at once: {"model", "steps", "undone", "summary", "problem", "complete",
         "running"}.
         """
-        result = self.call("mase/pipeline", _given(path=path, model=model))
-        return cast("Pipeline", result)
+        return cast("Pipeline", self.call("mase/pipeline", _given(path=path, model=model)))
 
     def set_pipeline(self, path: str, steps: list[str], model: str | None = None) -> Pipeline:
         """Replace the pipeline with these steps, given as texts; answers as `mase/pipeline`. A failing step stays."""
-        result = self.call("mase/setPipeline", _given(path=path, model=model, steps=steps))
-        return cast("Pipeline", result)
+        return cast("Pipeline", self.call("mase/setPipeline", _given(path=path, model=model, steps=steps)))
 
     def pipeline_settings(self, path: str) -> dict[str, list[str]]:
         """The pipelines of a file's models as the setting `mase.pipelines` has them."""
-        result = self.call("mase/pipelineSettings", _given(path=path))
-        return cast("dict[str, list[str]]", result)
+        return cast("dict[str, list[str]]", self.call("mase/pipelineSettings", _given(path=path)))
 
     def transformed(self, path: str, model: str | None = None, original: bool | None = None) -> Text:
         """{"text", "language"}: the graph of a model as Python after its passes, or as it was traced (`original`)."""
-        result = self.call("mase/transformed", _given(path=path, model=model, original=original))
-        return cast("Text", result)
+        return cast("Text", self.call("mase/transformed", _given(path=path, model=model, original=original)))
 
     def emit_verilog(
         self,
@@ -170,8 +156,7 @@ class BlockingMethods:
         """A model's hardware: {"model", "build", "default", "emission", "stale", "running", "problem"}. Answers at
         once.
         """
-        result = self.call("mase/verilog", _given(path=path, model=model))
-        return cast("Verilog", result)
+        return cast("Verilog", self.call("mase/verilog", _given(path=path, model=model)))
 
     def simulate(
         self,
@@ -187,20 +172,17 @@ class BlockingMethods:
 
     def forget_verilog(self, path: str, model: str | None = None) -> Verilog:
         """Stop emitting hardware for a model; answers as `mase/verilog`."""
-        result = self.call("mase/forgetVerilog", _given(path=path, model=model))
-        return cast("Verilog", result)
+        return cast("Verilog", self.call("mase/forgetVerilog", _given(path=path, model=model)))
 
     def export_checkpoint(self, path: str, name: str, model: str | None = None) -> Checkpoint:
         """Write a model with its weights, after its passes, as `{name}.pt` and `{name}.mz`: {"files", "weights"}."""
-        result = self.call("mase/exportCheckpoint", _given(path=path, model=model, name=name))
-        return cast("Checkpoint", result)
+        return cast("Checkpoint", self.call("mase/exportCheckpoint", _given(path=path, model=model, name=name)))
 
     def import_checkpoint(self, path: str, name: str, model: str | None = None) -> Pipeline:
         """Replace a model's graph and weights by those of a checkpoint, as one more pass; answers as
         `mase/pipeline`.
         """
-        result = self.call("mase/importCheckpoint", _given(path=path, model=model, name=name))
-        return cast("Pipeline", result)
+        return cast("Pipeline", self.call("mase/importCheckpoint", _given(path=path, model=model, name=name)))
 
     def weights(
         self,
@@ -246,38 +228,31 @@ class BlockingMethods:
         """Open the model file `path` until `mase/close` or the end of the connection: it is traced now and at
         every save.
         """
-        result = self.call("mase/open", _given(path=path, model=model, inputs=inputs, wait=wait))
-        return cast("FileStatus", result)
+        return cast("FileStatus", self.call("mase/open", _given(path=path, model=model, inputs=inputs, wait=wait)))
 
     def close(self, path: str) -> Closed:
         """Close a file: {"path", "open": does another client have it open?}. Its trace is kept for a while."""
-        result = self.call("mase/close", _given(path=path))
-        return cast("Closed", result)
+        return cast("Closed", self.call("mase/close", _given(path=path)))
 
     def files(self) -> list[File]:
         """Every file that is or was open: {"path", "folder", "open", "status"} each."""
-        result = self.call("mase/files", _given())
-        return cast("list[File]", result["files"])
+        return cast("list[File]", self.call("mase/files", _given())["files"])
 
     def file_status(self, path: str) -> FileStatus:
         """The state of the newest trace of the file `path`: `daemon.status.Status` as a map."""
-        result = self.call("mase/fileStatus", _given(path=path))
-        return cast("FileStatus", result)
+        return cast("FileStatus", self.call("mase/fileStatus", _given(path=path)))
 
     def inputs(self, path: str) -> list[Inputs]:
         """The inputs of a file's models: {"model", "inputs", "inputs_from", "found", "text", "sets", "set"} each."""
-        result = self.call("mase/inputs", _given(path=path))
-        return cast("list[Inputs]", result["inputs"])
+        return cast("list[Inputs]", self.call("mase/inputs", _given(path=path))["inputs"])
 
     def set_inputs(self, path: str, inputs: list[str], model: str | None = None) -> Status:
         """Trace a file with other inputs from now on: texts such as "x: f32[1, 3, 224, 224]"; [] finds them anew."""
-        result = self.call("mase/setInputs", _given(path=path, inputs=inputs, model=model))
-        return cast("Status", result)
+        return cast("Status", self.call("mase/setInputs", _given(path=path, inputs=inputs, model=model)))
 
     def pick_inputs(self, path: str, model: str | None = None, set: str | None = None) -> list[Inputs]:
         """Trace a model with a named set of inputs from now on; answers as `mase/inputs` once it is traced."""
-        result = self.call("mase/pickInputs", _given(path=path, model=model, set=set))
-        return cast("list[Inputs]", result["inputs"])
+        return cast("list[Inputs]", self.call("mase/pickInputs", _given(path=path, model=model, set=set))["inputs"])
 
     def try_inputs(
         self,
@@ -295,8 +270,7 @@ class BlockingMethods:
 
     def compare_inputs(self, path: str, sets: list[str], model: str | None = None) -> InputComparison:
         """Compare a model with two sets of inputs: {"path", "model", "before", "after", "rows", "problems"}."""
-        result = self.call("mase/compareInputs", _given(path=path, model=model, sets=sets))
-        return cast("InputComparison", result)
+        return cast("InputComparison", self.call("mase/compareInputs", _given(path=path, model=model, sets=sets)))
 
     def graph(
         self,
@@ -317,34 +291,29 @@ class BlockingMethods:
 
     def tensors(self, path: str, first: int | None = None, last: int | None = None, all: bool | None = None) -> Tensors:
         """The tensors of a source file, line by line: {"path", "sha256", "stale", "sites", "next"}."""
-        result = self.call("mase/tensors", _given(path=path, first=first, last=last, all=all))
-        return cast("Tensors", result)
+        return cast("Tensors", self.call("mase/tensors", _given(path=path, first=first, last=last, all=all)))
 
     def problems(self, path: str | None = None) -> list[Problem]:
         """The problems in a source file, or in all traced files without `path`: `snapshot.Problem` as maps."""
-        result = self.call("mase/problems", _given(path=path))
-        return cast("list[Problem]", result["problems"])
+        return cast("list[Problem]", self.call("mase/problems", _given(path=path))["problems"])
 
     def costs(self, path: str, model: str | None = None) -> Costs:
         """The cost of a model: {"model", "nodes", "flops", "parameters", "parameter_bytes", "modules",
         "operators"}.
         """
-        result = self.call("mase/costs", _given(path=path, model=model))
-        return cast("Costs", result)
+        return cast("Costs", self.call("mase/costs", _given(path=path, model=model)))
 
     def compare(self, path: str, model: str | None = None, other: dict[str, Plain] | None = None) -> Comparison:
         """Compare a model with another (`other`: {"path", "model"?}) or, without it, with itself before its
         passes.
         """
-        result = self.call("mase/compare", _given(path=path, model=model, other=other))
-        return cast("Comparison", result)
+        return cast("Comparison", self.call("mase/compare", _given(path=path, model=model, other=other)))
 
     def cost_table(self, path: str, model: str | None = None) -> CostTable:
         """The cost of each module, operator and parameter of a model: {"path", "model", ..., "rows"}; see
         `answers`.
         """
-        result = self.call("mase/costTable", _given(path=path, model=model))
-        return cast("CostTable", result)
+        return cast("CostTable", self.call("mase/costTable", _given(path=path, model=model)))
 
     def traced(
         self, path: str, all: bool | None = None, passes: bool | None = None, first: int | None = None
@@ -352,42 +321,35 @@ class BlockingMethods:
         """Return the results of the trace of the model file `path` for that file itself, without other files'
         traces.
         """
-        result = self.call("mase/traced", _given(path=path, all=all, passes=passes, first=first))
-        return cast("Traced", result)
+        return cast("Traced", self.call("mase/traced", _given(path=path, all=all, passes=passes, first=first)))
 
     def workers(self) -> list[Worker]:
         """The live trace children: {"path", "folder", "pid", "memory" (bytes), "generation", "idle" (seconds)}
         each.
         """
-        result = self.call("mase/workers", _given())
-        return cast("list[Worker]", result["workers"])
+        return cast("list[Worker]", self.call("mase/workers", _given())["workers"])
 
     def restart_workers(self, folder: str | None = None) -> Restarted:
         """End the processes of `folder` (without it: of all) and trace the open files again: {"folders"}
         concerned.
         """
-        result = self.call("mase/restartWorkers", _given(folder=folder))
-        return cast("Restarted", result)
+        return cast("Restarted", self.call("mase/restartWorkers", _given(folder=folder)))
 
     def statistics(self) -> Statistics:
         """Return the daemon's counters; `answers.Statistics` says what each key means. Their memory is bounded."""
-        result = self.call("mase/statistics", _given())
-        return cast("Statistics", result)
+        return cast("Statistics", self.call("mase/statistics", _given()))
 
     def session(self, errors: str | None = None) -> Session:
         """Choose the form of this connection's errors: {"errors"}. errors: "map", or "pair" for [0, text]."""
-        result = self.call("mase/session", _given(errors=errors))
-        return cast("Session", result)
+        return cast("Session", self.call("mase/session", _given(errors=errors)))
 
     def subscribe(self, topics: list[str] | None = None, path: str | None = None) -> Subscription:
         """Subscribe to `mase/event` notifications: {"subscription": number, "topics"}."""
-        result = self.call("mase/subscribe", _given(topics=topics, path=path))
-        return cast("Subscription", result)
+        return cast("Subscription", self.call("mase/subscribe", _given(topics=topics, path=path)))
 
     def unsubscribe(self, subscription: int) -> Unsubscribed:
         """End a subscription: {"ended": was there such a subscription?}."""
-        result = self.call("mase/unsubscribe", _given(subscription=subscription))
-        return cast("Unsubscribed", result)
+        return cast("Unsubscribed", self.call("mase/unsubscribe", _given(subscription=subscription)))
 
 
 class AsyncMethods:
@@ -401,15 +363,13 @@ class AsyncMethods:
         """{"name", "version", "pid", "files": the traced model files}; with `methods` also {"methods"}: all that
         exist.
         """
-        result = await self.call("mase/info", _given(methods=methods))
-        return cast("Info", result)
+        return cast("Info", await self.call("mase/info", _given(methods=methods)))
 
     async def models(self, path: str | None = None) -> list[Model]:
         """The models of the file `path`, or of every traced file without it: `snapshot.MODEL_KEYS` and "path",
         "sha256".
         """
-        result = await self.call("mase/models", _given(path=path))
-        return cast("list[Model]", result["models"])
+        return cast("list[Model]", (await self.call("mase/models", _given(path=path)))["models"])
 
     async def node_at(self, path: str, line: int, column: int) -> Place | None:
         """The smallest place at a position, its values, and the nodes that made them; None if there is none."""
@@ -418,20 +378,17 @@ class AsyncMethods:
 
     async def retrace(self, path: str) -> Status:
         """Trace `path` again even if nothing has changed; its end status, as `mase/status` has it."""
-        result = await self.call("mase/retrace", _given(path=path))
-        return cast("Status", result)
+        return cast("Status", await self.call("mase/retrace", _given(path=path)))
 
     async def roots(self, path: str) -> list[Root]:
         """The models that show shapes in the file `path`: {"root", "path", "inputs_from", "found", "picked"} each."""
-        result = await self.call("mase/roots", _given(path=path))
-        return cast("list[Root]", result["roots"])
+        return cast("list[Root]", (await self.call("mase/roots", _given(path=path)))["roots"])
 
     async def pick_root(self, path: str, root: str | None = None) -> list[Root]:
         """Show the shapes of one model, `root`, alone in the file `path`, or of all models that use it without
         `root`.
         """
-        result = await self.call("mase/pickRoot", _given(path=path, root=root))
-        return cast("list[Root]", result["roots"])
+        return cast("list[Root]", (await self.call("mase/pickRoot", _given(path=path, root=root)))["roots"])
 
     async def passes(
         self, path: str | None = None, model: str | None = None, only: list[str] | None = None
@@ -439,8 +396,7 @@ class AsyncMethods:
         """The passes available for the file `path`, the workspace's own included: `Pass.to_wire` each. Answers at
         once.
         """
-        result = await self.call("mase/passes", _given(path=path, model=model, only=only))
-        return cast("list[Pass]", result["passes"])
+        return cast("list[Pass]", (await self.call("mase/passes", _given(path=path, model=model, only=only)))["passes"])
 
     async def apply_pass(
         self, path: str, pass_: str, model: str | None = None, arguments: dict[str, Plain] | None = None
@@ -451,40 +407,33 @@ class AsyncMethods:
 
     async def undo_pass(self, path: str, model: str | None = None) -> Pipeline:
         """Take back the last pass, or cancel the one that is being applied; answers as `mase/pipeline`."""
-        result = await self.call("mase/undoPass", _given(path=path, model=model))
-        return cast("Pipeline", result)
+        return cast("Pipeline", await self.call("mase/undoPass", _given(path=path, model=model)))
 
     async def redo_pass(self, path: str, model: str | None = None) -> Pipeline:
         """Apply the pass again that was taken back last; answers as `mase/pipeline`."""
-        result = await self.call("mase/redoPass", _given(path=path, model=model))
-        return cast("Pipeline", result)
+        return cast("Pipeline", await self.call("mase/redoPass", _given(path=path, model=model)))
 
     async def reset_passes(self, path: str, model: str | None = None) -> Pipeline:
         """Take all passes back; answers as `mase/pipeline`."""
-        result = await self.call("mase/resetPasses", _given(path=path, model=model))
-        return cast("Pipeline", result)
+        return cast("Pipeline", await self.call("mase/resetPasses", _given(path=path, model=model)))
 
     async def pipeline(self, path: str, model: str | None = None) -> Pipeline:
         """The passes on a model, at once: {"model", "steps", "undone", "summary", "problem", "complete",
         "running"}.
         """
-        result = await self.call("mase/pipeline", _given(path=path, model=model))
-        return cast("Pipeline", result)
+        return cast("Pipeline", await self.call("mase/pipeline", _given(path=path, model=model)))
 
     async def set_pipeline(self, path: str, steps: list[str], model: str | None = None) -> Pipeline:
         """Replace the pipeline with these steps, given as texts; answers as `mase/pipeline`. A failing step stays."""
-        result = await self.call("mase/setPipeline", _given(path=path, model=model, steps=steps))
-        return cast("Pipeline", result)
+        return cast("Pipeline", await self.call("mase/setPipeline", _given(path=path, model=model, steps=steps)))
 
     async def pipeline_settings(self, path: str) -> dict[str, list[str]]:
         """The pipelines of a file's models as the setting `mase.pipelines` has them."""
-        result = await self.call("mase/pipelineSettings", _given(path=path))
-        return cast("dict[str, list[str]]", result)
+        return cast("dict[str, list[str]]", await self.call("mase/pipelineSettings", _given(path=path)))
 
     async def transformed(self, path: str, model: str | None = None, original: bool | None = None) -> Text:
         """{"text", "language"}: the graph of a model as Python after its passes, or as it was traced (`original`)."""
-        result = await self.call("mase/transformed", _given(path=path, model=model, original=original))
-        return cast("Text", result)
+        return cast("Text", await self.call("mase/transformed", _given(path=path, model=model, original=original)))
 
     async def emit_verilog(
         self,
@@ -511,8 +460,7 @@ class AsyncMethods:
         """A model's hardware: {"model", "build", "default", "emission", "stale", "running", "problem"}. Answers at
         once.
         """
-        result = await self.call("mase/verilog", _given(path=path, model=model))
-        return cast("Verilog", result)
+        return cast("Verilog", await self.call("mase/verilog", _given(path=path, model=model)))
 
     async def simulate(
         self,
@@ -530,20 +478,17 @@ class AsyncMethods:
 
     async def forget_verilog(self, path: str, model: str | None = None) -> Verilog:
         """Stop emitting hardware for a model; answers as `mase/verilog`."""
-        result = await self.call("mase/forgetVerilog", _given(path=path, model=model))
-        return cast("Verilog", result)
+        return cast("Verilog", await self.call("mase/forgetVerilog", _given(path=path, model=model)))
 
     async def export_checkpoint(self, path: str, name: str, model: str | None = None) -> Checkpoint:
         """Write a model with its weights, after its passes, as `{name}.pt` and `{name}.mz`: {"files", "weights"}."""
-        result = await self.call("mase/exportCheckpoint", _given(path=path, model=model, name=name))
-        return cast("Checkpoint", result)
+        return cast("Checkpoint", await self.call("mase/exportCheckpoint", _given(path=path, model=model, name=name)))
 
     async def import_checkpoint(self, path: str, name: str, model: str | None = None) -> Pipeline:
         """Replace a model's graph and weights by those of a checkpoint, as one more pass; answers as
         `mase/pipeline`.
         """
-        result = await self.call("mase/importCheckpoint", _given(path=path, model=model, name=name))
-        return cast("Pipeline", result)
+        return cast("Pipeline", await self.call("mase/importCheckpoint", _given(path=path, model=model, name=name)))
 
     async def weights(
         self,
@@ -596,28 +541,23 @@ class AsyncMethods:
 
     async def close(self, path: str) -> Closed:
         """Close a file: {"path", "open": does another client have it open?}. Its trace is kept for a while."""
-        result = await self.call("mase/close", _given(path=path))
-        return cast("Closed", result)
+        return cast("Closed", await self.call("mase/close", _given(path=path)))
 
     async def files(self) -> list[File]:
         """Every file that is or was open: {"path", "folder", "open", "status"} each."""
-        result = await self.call("mase/files", _given())
-        return cast("list[File]", result["files"])
+        return cast("list[File]", (await self.call("mase/files", _given()))["files"])
 
     async def file_status(self, path: str) -> FileStatus:
         """The state of the newest trace of the file `path`: `daemon.status.Status` as a map."""
-        result = await self.call("mase/fileStatus", _given(path=path))
-        return cast("FileStatus", result)
+        return cast("FileStatus", await self.call("mase/fileStatus", _given(path=path)))
 
     async def inputs(self, path: str) -> list[Inputs]:
         """The inputs of a file's models: {"model", "inputs", "inputs_from", "found", "text", "sets", "set"} each."""
-        result = await self.call("mase/inputs", _given(path=path))
-        return cast("list[Inputs]", result["inputs"])
+        return cast("list[Inputs]", (await self.call("mase/inputs", _given(path=path)))["inputs"])
 
     async def set_inputs(self, path: str, inputs: list[str], model: str | None = None) -> Status:
         """Trace a file with other inputs from now on: texts such as "x: f32[1, 3, 224, 224]"; [] finds them anew."""
-        result = await self.call("mase/setInputs", _given(path=path, inputs=inputs, model=model))
-        return cast("Status", result)
+        return cast("Status", await self.call("mase/setInputs", _given(path=path, inputs=inputs, model=model)))
 
     async def pick_inputs(self, path: str, model: str | None = None, set: str | None = None) -> list[Inputs]:
         """Trace a model with a named set of inputs from now on; answers as `mase/inputs` once it is traced."""
@@ -640,8 +580,7 @@ class AsyncMethods:
 
     async def compare_inputs(self, path: str, sets: list[str], model: str | None = None) -> InputComparison:
         """Compare a model with two sets of inputs: {"path", "model", "before", "after", "rows", "problems"}."""
-        result = await self.call("mase/compareInputs", _given(path=path, model=model, sets=sets))
-        return cast("InputComparison", result)
+        return cast("InputComparison", await self.call("mase/compareInputs", _given(path=path, model=model, sets=sets)))
 
     async def graph(
         self,
@@ -664,34 +603,29 @@ class AsyncMethods:
         self, path: str, first: int | None = None, last: int | None = None, all: bool | None = None
     ) -> Tensors:
         """The tensors of a source file, line by line: {"path", "sha256", "stale", "sites", "next"}."""
-        result = await self.call("mase/tensors", _given(path=path, first=first, last=last, all=all))
-        return cast("Tensors", result)
+        return cast("Tensors", await self.call("mase/tensors", _given(path=path, first=first, last=last, all=all)))
 
     async def problems(self, path: str | None = None) -> list[Problem]:
         """The problems in a source file, or in all traced files without `path`: `snapshot.Problem` as maps."""
-        result = await self.call("mase/problems", _given(path=path))
-        return cast("list[Problem]", result["problems"])
+        return cast("list[Problem]", (await self.call("mase/problems", _given(path=path)))["problems"])
 
     async def costs(self, path: str, model: str | None = None) -> Costs:
         """The cost of a model: {"model", "nodes", "flops", "parameters", "parameter_bytes", "modules",
         "operators"}.
         """
-        result = await self.call("mase/costs", _given(path=path, model=model))
-        return cast("Costs", result)
+        return cast("Costs", await self.call("mase/costs", _given(path=path, model=model)))
 
     async def compare(self, path: str, model: str | None = None, other: dict[str, Plain] | None = None) -> Comparison:
         """Compare a model with another (`other`: {"path", "model"?}) or, without it, with itself before its
         passes.
         """
-        result = await self.call("mase/compare", _given(path=path, model=model, other=other))
-        return cast("Comparison", result)
+        return cast("Comparison", await self.call("mase/compare", _given(path=path, model=model, other=other)))
 
     async def cost_table(self, path: str, model: str | None = None) -> CostTable:
         """The cost of each module, operator and parameter of a model: {"path", "model", ..., "rows"}; see
         `answers`.
         """
-        result = await self.call("mase/costTable", _given(path=path, model=model))
-        return cast("CostTable", result)
+        return cast("CostTable", await self.call("mase/costTable", _given(path=path, model=model)))
 
     async def traced(
         self, path: str, all: bool | None = None, passes: bool | None = None, first: int | None = None
@@ -699,39 +633,32 @@ class AsyncMethods:
         """Return the results of the trace of the model file `path` for that file itself, without other files'
         traces.
         """
-        result = await self.call("mase/traced", _given(path=path, all=all, passes=passes, first=first))
-        return cast("Traced", result)
+        return cast("Traced", await self.call("mase/traced", _given(path=path, all=all, passes=passes, first=first)))
 
     async def workers(self) -> list[Worker]:
         """The live trace children: {"path", "folder", "pid", "memory" (bytes), "generation", "idle" (seconds)}
         each.
         """
-        result = await self.call("mase/workers", _given())
-        return cast("list[Worker]", result["workers"])
+        return cast("list[Worker]", (await self.call("mase/workers", _given()))["workers"])
 
     async def restart_workers(self, folder: str | None = None) -> Restarted:
         """End the processes of `folder` (without it: of all) and trace the open files again: {"folders"}
         concerned.
         """
-        result = await self.call("mase/restartWorkers", _given(folder=folder))
-        return cast("Restarted", result)
+        return cast("Restarted", await self.call("mase/restartWorkers", _given(folder=folder)))
 
     async def statistics(self) -> Statistics:
         """Return the daemon's counters; `answers.Statistics` says what each key means. Their memory is bounded."""
-        result = await self.call("mase/statistics", _given())
-        return cast("Statistics", result)
+        return cast("Statistics", await self.call("mase/statistics", _given()))
 
     async def session(self, errors: str | None = None) -> Session:
         """Choose the form of this connection's errors: {"errors"}. errors: "map", or "pair" for [0, text]."""
-        result = await self.call("mase/session", _given(errors=errors))
-        return cast("Session", result)
+        return cast("Session", await self.call("mase/session", _given(errors=errors)))
 
     async def subscribe(self, topics: list[str] | None = None, path: str | None = None) -> Subscription:
         """Subscribe to `mase/event` notifications: {"subscription": number, "topics"}."""
-        result = await self.call("mase/subscribe", _given(topics=topics, path=path))
-        return cast("Subscription", result)
+        return cast("Subscription", await self.call("mase/subscribe", _given(topics=topics, path=path)))
 
     async def unsubscribe(self, subscription: int) -> Unsubscribed:
         """End a subscription: {"ended": was there such a subscription?}."""
-        result = await self.call("mase/unsubscribe", _given(subscription=subscription))
-        return cast("Unsubscribed", result)
+        return cast("Unsubscribed", await self.call("mase/unsubscribe", _given(subscription=subscription)))

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "FileView", "GraphSnapshot", "ModelView", "NodeView", "PartView", "SiteView", "Store", "ValueView"]
 
-NodeRef = tuple[GraphSnapshot, int]
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:

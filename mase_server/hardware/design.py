@@ -35,11 +35,6 @@ class Fold:
     multipliers: int
     taps: tuple[int, int] = (1, 1)
 
-    @property
-    def area(self) -> int:
-        """The area to minimise: lanes in times lanes out."""
-        return self.par_in * self.par_out
-
 
 def find_divisors(number: int) -> list[int]:
     """All divisors, the smallest first."""

@@ -75,13 +75,6 @@ def pack_rows(rows: Tensor, width: int) -> list[int]:
     return [int(line, 16) for line in text.splitlines()]
 
 
-def unpack_words(words: Sequence[int], width: int, lanes: int) -> list[list[int]]:
-    """The inverse of `pack_rows`: signed integers by word."""
-    mask, half = (1 << width) - 1, 1 << (width - 1)
-    found = ([(word >> (width * index)) & mask for index in range(lanes)] for word in words)
-    return [[value - (mask + 1) if value & half else value for value in row] for row in found]
-
-
 def words_to_hexadecimal(words: Sequence[int], width: int) -> str:
     """A file for $readmemh."""
     if isinstance(words, Words):

@@ -271,10 +271,6 @@ class _Move:
     cost: float
     noise: float
 
-    def price(self, limit: float) -> float:
-        """Cost for each increase of noise; the lower, the better a move saves."""
-        return self.cost / max(self.noise, limit * 1e-6)
-
     def of(self, choice: Choice) -> Choice:
         """The choice after the move."""
         return _apply_move(choice, self.levels)
