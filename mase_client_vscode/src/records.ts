@@ -293,7 +293,7 @@ export interface SimulationReport {
   summary: string;
 }
 
-/** A model of which no shapes are shown, at its class. why: the reason; step: what would help, both sentences. */
+/** A model of which no shapes are shown, at its class. why: the reason; step: what would help, both sentences. code: of the problem, as diagnostics have it. */
 export interface UnshownModel {
   line: number;
   column: number;
@@ -302,6 +302,7 @@ export interface UnshownModel {
   name: string;
   why: string;
   step: string;
+  code: string;
 }
 
 /** The inputs and arguments of a model for editing. call: creates the model; "" if no comment can express it. */

@@ -270,9 +270,9 @@ class History:
         problems = self._server.daemon.store.entry(status.path).problems
         left = {(one.file, one.line, one.column): one for one in reversed(problems)}
         for model, text in describe_unshown(status.unshown):
-            told = f"{path_in_log(status.path, folder)}:{model['line']}: {text}"
-            problem = left.pop((status.path, model["line"], model["column"]), None)
-            yield lsp.MessageType.Warning, told if problem is None else f"{told} {_describe_step(problem.code)}"
+            place = f"{path_in_log(status.path, folder)}:{model['line']}"
+            left.pop((status.path, model["line"], model["column"]), None)
+            yield lsp.MessageType.Warning, f"{place}: {text} {_describe_step(model['code'])}"
         for problem in reversed(left.values()):
             if problem.severity in _TOLD:
                 place = f"{path_in_log(problem.file, folder)}:{problem.line}"

@@ -56,9 +56,15 @@ def _read_positive_number(value: Any) -> float:
 
 
 def _read_text_value(value: Any) -> str:
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str):
         raise ValueError("expected a text")
     return value
+
+
+def _read_format(value: Any) -> str:
+    if not _read_text_value(value):
+        raise ValueError("expected a number format")
+    return str(value)
 
 
 def _read_count(value: Any) -> int:
@@ -119,7 +125,7 @@ SETTINGS = (
     Setting("hints.detail", "hint_detail", _read_one_of("shape", "dtype", "everything"), part="shown"),
     Setting("dimNotRun", "dim_not_run", _read_boolean, part="shown"),
     Setting("log.level", "log_level", _read_one_of(*LEVELS), part="shown"),
-    Setting("verilog.precision", "precision", _read_text_value, part="build"),
+    Setting("verilog.precision", "precision", _read_format, part="build"),
     Setting("verilog.data", "data", _read_text_value, part="build"),
     Setting("verilog.multipliers", "multipliers", _read_count, part="build"),
     Setting("verilog.interval", "interval", _read_count, part="build"),

@@ -200,11 +200,15 @@ class NodeDetails(TypedDict, total=False):
 
 
 class UnshownModel(Extent):
-    """A model of which no shapes are shown, at its class. why: the reason; step: what would help, both sentences."""
+    """A model of which no shapes are shown, at its class.
+
+    why: the reason; step: what would help, both sentences.  code: of the problem, as diagnostics have it.
+    """
 
     name: str
     why: str
     step: str
+    code: str
 
 
 class UnrunCode(Extent):

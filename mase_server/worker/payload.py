@@ -129,6 +129,7 @@ def _describe_unshown(unshown: Unshown) -> UnshownModel:
     at = unshown.problem
     return {
         "name": unshown.name, "why": reveal_lines(unshown.why), "step": reveal_lines(unshown.step),
+        "code": unshown.problem.code,
         "line": at.line, "column": at.column, "end_line": at.end_line, "end_column": at.end_column,
     }  # fmt: skip
 

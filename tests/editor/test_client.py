@@ -137,7 +137,6 @@ def test_restart_ends_the_old_server_in_order_and_starts_another(fake: FakeProje
 
 
 def test_messages_have_a_channel_of_their_own_once_they_are_asked_for(fake: FakeProject, window: Window) -> None:
-    """What stands in a channel cannot be read here: without its native logger VS Code shows channels without text."""
     channels = window.page.locator(".quick-input-list .monaco-list-row")
     window.command("Output: Show Output Channels...")
     channels.filter(has_text="MASE").first.wait_for()
@@ -153,6 +152,7 @@ def test_messages_have_a_channel_of_their_own_once_they_are_asked_for(fake: Fake
     panel.locator(":focus").wait_for(state="attached")
     window.command("MASE: Trace This File Again")  # of the file, though the output has the focus
     fake.wait_for("retrace", 2)
+    expect(panel.locator(".view-lines")).to_contain_text("mase/status", timeout=PATIENCE_MS)
     window.expect_status("MASE: ready")
     window.command("View: Toggle Panel Visibility")
     panel.wait_for(state="hidden")

@@ -96,6 +96,12 @@ def test_the_status_names_the_model_that_is_not_shown_and_what_would_help(window
     problems = window.page.locator(".markers-panel .monaco-list-row", has_text="missing-package")
     expect(problems).to_have_count(1)
     expect(problems).to_contain_text("[Ln 3, Col 1]")
+    window.command("MASE: Show Log")
+    log = window.page.locator(".part.panel .view-lines")
+    reason = r"missing\.py:16: Main is not shown\. It needs absent_mixer, .*decided by [^]]+\]"
+    expect(log).to_contain_text(re.compile(reason.replace(" ", r"\s+"), re.DOTALL), timeout=PATIENCE_MS)
+    expect(log).not_to_contain_text("WARNING")
+    window.picture("log")
     window.page.keyboard.press("Control+j")  # hides the panel
 
 

@@ -55,3 +55,11 @@ def test_the_extension_offers_only_settings_that_somebody_reads():
     offered = set(json.loads(PACKAGE_JSON.read_text())["contributes"]["configuration"]["properties"])
     client_only = {"mase.server.command", "mase.trace.server"}
     assert offered - client_only <= {f"mase.{setting.key}" for setting in SETTINGS}
+
+
+def test_the_defaults_of_the_extension_are_those_of_the_server(caplog):
+    """An editor sends them all; none may be complained about."""
+    offered = json.loads(PACKAGE_JSON.read_text())["contributes"]["configuration"]["properties"]
+    defaults = {key.removeprefix("mase."): setting["default"] for key, setting in offered.items()}
+    assert parse_settings(defaults, Settings()) == Settings()
+    assert caplog.messages == []

@@ -85,6 +85,7 @@ async def test_a_missing_package_is_told_once_at_its_import_and_the_model_that_n
     assert (unshown.name, unshown.line) == ("Main", NET.split("\n").index("class Main(nn.Module):") + 1)
     assert unshown.why == f"It needs absent_mixer, which cannot be imported in {sys.executable}."
     assert unshown.step == f"Install it there: {sys.executable} -m pip install absent-mixer"
+    assert unshown.code == "missing-package"
     [problem] = (await editor.diagnostics(path)).items
     assert (problem.code, problem.range.start.line) == ("missing-package", 2)
     [second] = problem.related_information
