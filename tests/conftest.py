@@ -5,10 +5,14 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
+
+# The benchmarks drive the server as tests do; last on the path, because one of them is named as a package is.
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 # How long an example takes is measured in benchmarks/: a busy machine is no counterexample. The same commit is given
 # the same examples every time, so that a failure is about what was changed; MASE_SEARCH=1 looks for new ones

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
+import bench
+import figures
+import matrix
 import pytest
+import same_answer
+from figures import FIGURES, Told, tell, told
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import bench  # noqa: E402
-import figures  # noqa: E402
-import matrix  # noqa: E402
-import same_answer  # noqa: E402
-from figures import FIGURES, Told, tell, told  # noqa: E402
 
 
 def row(name, value, benchmark="rpc", load=1.0, **beside):

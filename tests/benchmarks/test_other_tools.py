@@ -4,15 +4,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from comparison import judged, numbers, placed
+from plain_lsp import Server
+from rivals import Environment, found_by_pyrefly, found_by_torchshapeflow, found_by_torchtyc
+
+from tests.bugs.bugs import Bug, clean_text
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-from comparison import judged, numbers, placed  # noqa: E402
-from plain_lsp import Server  # noqa: E402
-from rivals import Environment, found_by_pyrefly, found_by_torchshapeflow, found_by_torchtyc  # noqa: E402
-
-from tests.bugs.bugs import Bug, clean_text  # noqa: E402
 
 SEEN = {(4, 64, 128)}
 

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import ast
 import difflib
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from small_models import build
 from torch import nn
 
 from mase_server import MaseGraph, passes
 from mase_server.formats import quantise, with_parameters
 from mase_server.ir.code import code_of
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from small_models import build
 
 
 class Awkward(nn.Module):

@@ -6,16 +6,11 @@ A sample of `benchmarks/huggingface.py`, which has them all.
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
+import small_models as models
 import torch
 
 from mase_server import MaseGraph
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 SAMPLE = (
     "bert", "deberta-v2", "funnel", "gpt2", "llama", "mixtral", "qwen2_moe", "mamba", "t5", "vit", "swin", "wav2vec2",
@@ -23,17 +18,6 @@ SAMPLE = (
 )  # fmt: skip
 
 
-def load_models():
-    """benchmarks/small_models.py, which is no package."""
-    sys.path.append(str(BENCHMARKS))
-    spec = importlib.util.spec_from_file_location("small_models", BENCHMARKS / "small_models.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["small_models"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-models = load_models()
 KIND = {name: kind for kind, name in models.names()}
 
 

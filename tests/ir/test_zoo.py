@@ -8,19 +8,15 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
-from transformers import BertConfig, CLIPConfig, JambaConfig, LlavaConfig, ViTConfig
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
 import zoo
 from forks import Limits, forked
 from hf_check import Outcome, types_of
 from hf_sizes import of_each_kind, put_inside, shorten
 from hf_types import NotBuilt, build, model_class, model_types
+from transformers import BertConfig, CLIPConfig, JambaConfig, LlavaConfig, ViTConfig
 
 #: One of each family: type -> a part of the inputs that it must have been given.
 SAMPLE = {

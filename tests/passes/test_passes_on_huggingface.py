@@ -1,8 +1,6 @@
 """Passes that must not change what a model gives, on small Hugging Face models of every kind."""
 
-import sys
 from functools import lru_cache
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +9,6 @@ from mase_server import MaseGraph, passes
 
 pytest.importorskip("transformers")
 pytest.importorskip("scipy")
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import small_models
 
